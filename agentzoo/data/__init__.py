@@ -1,0 +1,1 @@
+"""Minari datasets: reading, building, and drawing windows from them."""

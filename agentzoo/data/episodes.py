@@ -1,0 +1,104 @@
+"""A whole dataset as flat arrays, episodes end to end: what windows are drawn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.errors import DataError
+from agentzoo.types import ActionSpec, FloatArray, IntArray, ObservationSpec
+
+
+def returns_to_go(rewards: FloatArray) -> NDArray[np.float64]:
+    """Reward still to come at each step of one episode, undiscounted, own step included.
+
+    Args:
+        rewards: (L,) env rewards in raw units, for the whole episode rather than a window.
+
+    Returns:
+        (L,) in the same units; the first entry is the episode's return.
+
+    Raises:
+        DataError: `rewards` is empty or holds a NaN.
+
+    Source: arXiv:2106.01345, section 3, R-hat_t.
+    """
+    rewards = np.asarray(rewards, dtype=np.float64)
+    if rewards.ndim != 1 or len(rewards) == 0:
+        raise DataError(f"rewards of one episode have shape (L,) with L >= 1, got {rewards.shape}.")
+    if not np.isfinite(rewards).all():
+        raise DataError(f"rewards hold a non-finite value at step {int(np.argmin(np.isfinite(rewards)))}.")
+    return np.cumsum(rewards[::-1])[::-1].copy()
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """T steps of E episodes.
+
+    observations: (T, S) float32. actions: (T, A) float32, or (T,) int64 counted from 0.
+    rewards: (T,) float64. lengths: (E,) int64, in the order they lie in the arrays. terminated: (E,) bool, True
+    where the environment ended the episode itself (else it was truncated).
+    """
+
+    dataset: str
+    observation: ObservationSpec
+    action: ActionSpec
+    observations: FloatArray
+    actions: NDArray[np.generic]
+    rewards: FloatArray
+    lengths: IntArray
+    terminated: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        steps = int(self.lengths.sum()) if len(self.lengths) else 0
+        if steps == 0 or (self.lengths < 1).any():
+            raise DataError(f"dataset {self.dataset!r} holds {len(self.lengths)} episodes and {steps} steps: none usable.")
+        for name in ("observations", "actions", "rewards"):
+            values = getattr(self, name)
+            if len(values) != steps:
+                raise DataError(f"dataset {self.dataset!r}: {name} has {len(values)} rows, episodes add up to {steps}.")
+            if not np.isfinite(values).all():
+                bad = int(np.argmin(np.isfinite(values.reshape(steps, -1)).all(axis=1)))
+                raise DataError(f"dataset {self.dataset!r}: {name} is not finite at step {bad}.")
+
+    @property
+    def starts(self) -> IntArray:
+        """(E,) index of each episode's first step."""
+        return np.concatenate(([0], np.cumsum(self.lengths)[:-1])).astype(np.int64)
+
+    @property
+    def returns(self) -> NDArray[np.float64]:
+        """(E,) undiscounted return of each episode."""
+        return np.add.reduceat(self.rewards, self.starts)
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def split(self, values: NDArray[np.generic]) -> list[NDArray[np.generic]]:
+        """(T, ...) cut at the episode boundaries."""
+        return np.split(values, self.starts[1:])
+
+    def best(self, fraction: float) -> Episodes:
+        """The best-return episodes until their steps would exceed `fraction` of all (at least one; spec DT12)."""
+        if fraction >= 1.0:
+            return self
+        order = np.argsort(-self.returns, kind="stable")
+        kept = int(np.searchsorted(np.cumsum(self.lengths[order]), fraction * len(self), side="right"))
+        chosen = np.sort(order[: max(kept, 1)])
+        steps = np.concatenate([np.arange(s, s + n) for s, n in zip(self.starts[chosen], self.lengths[chosen], strict=True)])
+        return replace(
+            self,
+            observations=self.observations[steps],
+            actions=self.actions[steps],
+            rewards=self.rewards[steps],
+            lengths=self.lengths[chosen],
+            terminated=self.terminated[chosen],
+        )
+
+    def delayed(self) -> Episodes:
+        """Every reward moved onto the last step of its episode (the sparse-reward study)."""
+        rewards = np.zeros_like(self.rewards)
+        rewards[self.starts + self.lengths - 1] = self.returns
+        return replace(self, rewards=rewards)

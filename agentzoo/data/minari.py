@@ -1,0 +1,180 @@
+"""Reading and writing Minari datasets; the only file that imports minari.
+
+The import costs over a second and pulls in the HDF5 library, so it happens inside the functions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentzoo.data.episodes import Episodes
+from agentzoo.data.spaces import action_spec, flatten_observations, observation_spec
+from agentzoo.errors import DataError, StorageError, UnknownNameError, did_you_mean
+
+
+def datasets_root() -> Path:
+    """Where Minari keeps datasets: `$MINARI_DATASETS_PATH`, else `~/.minari/datasets`."""
+    root = os.environ.get("MINARI_DATASETS_PATH")
+    return Path(root) if root else Path.home() / ".minari" / "datasets"
+
+
+def local_datasets() -> dict[str, dict[str, Any]]:
+    """Id -> Minari's own metadata of every dataset on this machine."""
+    import minari
+
+    return dict(minari.list_local_datasets())
+
+
+def open_dataset(dataset_id: str, download: bool = True) -> Any:
+    """The `minari.MinariDataset`, fetched from Minari's remote when it is not here and `download` is set.
+
+    Raises:
+        UnknownNameError: neither here nor there, with the nearest local name. DataError: it cannot be read.
+    """
+    import minari
+
+    if (datasets_root() / dataset_id / "data").is_dir():
+        try:
+            return minari.load_dataset(dataset_id)
+        except Exception as error:
+            raise DataError(f"dataset {dataset_id!r} in {datasets_root()} cannot be read: {error}") from error
+    build = ""
+    if dataset_id.startswith("zoo/"):
+        build = f" Make it with `agentzoo data build {dataset_id.removeprefix('zoo/').rsplit('-v', 1)[0]}`."
+    elif download:
+        try:
+            return minari.load_dataset(dataset_id, download=True)
+        except Exception as error:  # the remotes raise whatever their client raises
+            build = f" Minari's remote did not give it either: {type(error).__name__}: {error}"
+    hint = did_you_mean(dataset_id, local_datasets())
+    raise UnknownNameError(f"no dataset {dataset_id!r} in {datasets_root()}.{hint}{build}")
+
+
+def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, download: bool = True) -> Episodes:
+    """The dataset as flat arrays; any Minari dataset of Box (or Dict of Box) observations, Box or Discrete actions.
+
+    Raises:
+        UnknownNameError: no such dataset. SpaceError: spaces no family reads. DataError: empty or non-finite.
+    """
+    dataset = open_dataset(dataset_id, download)
+    observation = observation_spec(dataset.observation_space, obs_keys)
+    action = action_spec(dataset.action_space)
+    observations, actions, rewards, lengths, terminated = [], [], [], [], []
+    for episode in dataset.iterate_episodes():
+        length = len(episode.rewards)
+        if length == 0:
+            continue
+        observations.append(flatten_observations(episode.observations, observation)[:length])
+        taken = np.asarray(episode.actions)
+        actions.append(taken - action.start if action.kind == "discrete" else taken.reshape(length, -1))
+        rewards.append(np.asarray(episode.rewards, dtype=np.float64))
+        lengths.append(length)
+        terminated.append(bool(episode.terminations[-1]))
+    if not lengths:
+        raise DataError(f"dataset {dataset_id!r} holds no episode with a step.")
+    kind = np.int64 if action.kind == "discrete" else np.float32
+    return Episodes(
+        dataset=dataset_id,
+        observation=observation,
+        action=action,
+        observations=np.concatenate(observations),
+        actions=np.concatenate(actions).astype(kind),
+        rewards=np.concatenate(rewards),
+        lengths=np.asarray(lengths, dtype=np.int64),
+        terminated=np.asarray(terminated),
+    )
+
+
+def dataset_metadata(dataset_id: str) -> dict[str, Any]:
+    """Minari's metadata of a local dataset (description, author, env spec, reference scores, ...)."""
+    return dict(open_dataset(dataset_id, download=False).storage.metadata)
+
+
+def write_dataset(dataset_id: str, episodes: Iterable[Any], *, overwrite: bool = False, **metadata: Any) -> Path:
+    """Write `episodes` (minari.EpisodeBuffer) with Minari's own writer; the dataset appears whole or not at all.
+
+    Args:
+        dataset_id: e.g. `zoo/hopper/medium-v0`.
+        episodes: may be a generator: only one episode at a time is held here.
+        overwrite: replace a dataset of this id; otherwise one that exists is an error.
+        metadata: what `minari.create_dataset_from_buffers` takes (env, author, description, ...), and
+            `extra`, a dict of further keys for the dataset's metadata.
+
+    Raises:
+        DataError: it exists and `overwrite` is not set. StorageError: the disk is full or read-only.
+    """
+    import minari
+
+    root = datasets_root()
+    final = root / dataset_id
+    if final.exists() and not overwrite:
+        raise DataError(f"dataset {dataset_id!r} exists in {root}. Pass --overwrite to build it again.")
+    extra = metadata.pop("extra", {})
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for stale in root.glob(".building-*"):
+            if not _alive(stale):
+                shutil.rmtree(stale, ignore_errors=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".building-{os.getpid()}-", dir=root))
+    except OSError as error:
+        raise StorageError(f"cannot write datasets to {root}: {error}. Set MINARI_DATASETS_PATH.") from error
+    try:
+        with _minari_root(staging):
+            dataset = minari.create_dataset_from_buffers(dataset_id, episodes, **metadata)  # type: ignore[arg-type]
+            if extra:
+                dataset.storage.update_metadata(extra)
+            _canonical_metadata(staging / dataset_id / "data" / "metadata.json")
+        namespace = staging / dataset_id.split("/")[0] / "namespace_metadata.json"
+        final.parent.mkdir(parents=True, exist_ok=True)
+        if namespace.exists() and not (root / dataset_id.split("/")[0] / namespace.name).exists():
+            shutil.copy(namespace, root / dataset_id.split("/")[0] / namespace.name)
+        if final.exists():
+            os.replace(final, staging / "replaced")
+        os.replace(staging / dataset_id, final)
+    except OSError as error:
+        raise StorageError(f"dataset {dataset_id!r} was not written to {root}: {error}") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return final
+
+
+def _canonical_metadata(path: Path) -> None:
+    """Sorted keys and lists, so that the same dataset has the same bytes (Minari stores authors as a set)."""
+    metadata = json.loads(path.read_text())
+    for key, value in metadata.items():
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            metadata[key] = sorted(value)
+    path.write_text(json.dumps(metadata, sort_keys=True, indent=1))
+
+
+def _alive(staging: Path) -> bool:
+    pid = int(staging.name.split("-")[1])
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@contextmanager
+def _minari_root(path: Path) -> Iterator[None]:
+    before = os.environ.get("MINARI_DATASETS_PATH")
+    os.environ["MINARI_DATASETS_PATH"] = str(path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["MINARI_DATASETS_PATH"]
+        else:
+            os.environ["MINARI_DATASETS_PATH"] = before

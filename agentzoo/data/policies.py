@@ -1,0 +1,92 @@
+"""Behaviour policies: SB3 SAC and sb3-contrib TQC archives, from a file or a Hub repo of the `sb3` organization."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agentzoo.errors import DataError, UnknownNameError
+from agentzoo.types import FloatArray
+
+ALGORITHMS = {"sac": "stable_baselines3:SAC", "tqc": "sb3_contrib:TQC"}
+
+
+class SquashedGaussianPolicy:
+    """The actor of a SAC or TQC agent: tanh of a Gaussian, for a whole batch of observations at a time."""
+
+    def __init__(self, actor: Any, space: gym.spaces.Box) -> None:
+        self._actor = actor
+        self._low, self._high = space.low, space.high
+
+    def distribution(self, observations: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """(N, S) -> mean and standard deviation before the tanh, (N, A) each."""
+        with torch.inference_mode():
+            obs = torch.as_tensor(np.asarray(observations, dtype=np.float32))
+            mean, log_std, _ = self._actor.get_action_dist_params(obs)
+        return mean.numpy(), np.exp(log_std.numpy())
+
+    def act(self, observations: FloatArray, noise: FloatArray | None) -> NDArray[np.float32]:
+        """(N, A) actions in the environment's range; `noise` (N, A) standard normal draws, or None for the mode."""
+        mean, std = self.distribution(observations)
+        squashed = np.tanh(mean if noise is None else mean + std * noise)
+        return (self._low + 0.5 * (squashed + 1.0) * (self._high - self._low)).astype(np.float32)
+
+
+def resolve_policy(source: str | Path) -> Path:
+    """A policy archive on this machine; `sb3/<algo>-<Env>` is fetched from the Hub.
+
+    Raises:
+        UnknownNameError: the file is not there. DataError: the Hub repo cannot be read.
+    """
+    path = Path(source)
+    if path.is_file():
+        return path
+    if str(source).startswith("sb3/"):
+        from huggingface_hub import hf_hub_download
+
+        name = str(source).removeprefix("sb3/")
+        try:
+            return Path(hf_hub_download(str(source), f"{name}.zip"))
+        except Exception as error:
+            raise DataError(f"policy {source!r} could not be fetched from the Hub: {error}") from error
+    raise UnknownNameError(
+        f"no policy file {str(source)!r}. Point --source (or $AGENTZOO_SOURCES) at the folder that holds it, "
+        "or give a Hub id like sb3/tqc-Hopper-v3."
+    )
+
+
+def load_policy(source: str | Path, env: gym.Env[Any, Any]) -> SquashedGaussianPolicy:
+    """Load the actor; the algorithm is the first word of the file's name (`sac-...`, `tqc-...`).
+
+    The archives are SB3's own format, which unpickles: only ever load policies you trust. Agents of this zoo never
+    pass here.
+    """
+    path = resolve_policy(source)
+    algorithm = ALGORITHMS.get(path.stem.split("-")[0].lower())
+    if algorithm is None:
+        raise DataError(f"policy file {path.name!r} must start with one of {', '.join(ALGORITHMS)} and a dash.")
+    module, name = algorithm.split(":")
+    import importlib
+
+    try:
+        cls = getattr(importlib.import_module(module), name)
+    except ImportError as error:
+        raise DataError(f"{path.name} needs {module.replace('_', '-')}: pip install {module.replace('_', '-')}") from error
+    model = cls.load(
+        path,
+        device="cpu",
+        custom_objects={
+            "lr_schedule": lambda _: 0.0,
+            "learning_rate": 0.0,
+            "action_space": env.action_space,
+            "observation_space": env.observation_space,
+        },
+    )
+    model.policy.set_training_mode(False)
+    assert isinstance(env.action_space, gym.spaces.Box)
+    return SquashedGaussianPolicy(model.policy.actor, env.action_space)

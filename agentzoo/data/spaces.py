@@ -1,0 +1,85 @@
+"""Gymnasium spaces to the flat vectors networks read, and the checks that two sides fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.errors import SpaceError
+from agentzoo.types import ActionSpec, ObservationSpec
+
+REWARD_KEY = "reward"  # of a Dict observation: the last reward, not something to observe
+
+
+def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None) -> ObservationSpec:
+    """How to flatten `space`: a Box, or a Dict of Boxes by `keys` (default: all but "reward", sorted).
+
+    Raises:
+        SpaceError: another kind of space, or a key that is not there.
+    """
+    if isinstance(space, gym.spaces.Box):
+        if keys is not None:
+            raise SpaceError(f"obs_keys {list(keys)} need a Dict observation; this space is {space}.")
+        return ObservationSpec(size=int(np.prod(space.shape)), shapes=(tuple(int(n) for n in space.shape),))
+    if not isinstance(space, gym.spaces.Dict):
+        raise SpaceError(f"observations must be a Box or a Dict of Boxes, this space is {space}.")
+    names = keys if keys is not None else tuple(sorted(k for k in space.spaces if k != REWARD_KEY))
+    shapes: list[tuple[int, ...]] = []
+    for name in names:
+        part = space.spaces.get(name)
+        if not isinstance(part, gym.spaces.Box):
+            raise SpaceError(f"observation key {name!r} must be a Box, it is {part}; keys here: {sorted(space.spaces)}.")
+        shapes.append(tuple(int(n) for n in part.shape))
+    if not names:
+        raise SpaceError(f"the Dict observation {space} has no key to observe.")
+    return ObservationSpec(size=sum(int(np.prod(s)) for s in shapes), keys=names, shapes=tuple(shapes))
+
+
+def action_spec(space: gym.Space[Any]) -> ActionSpec:
+    """The action side of `space`: a one-dimensional Box (bounded on all sides or on none) or a Discrete.
+
+    Raises:
+        SpaceError: another kind of space.
+    """
+    if isinstance(space, gym.spaces.Discrete):
+        return ActionSpec(kind="discrete", size=int(space.n), start=int(space.start))
+    if isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
+        bounded = np.isfinite(space.low) & np.isfinite(space.high)
+        if bounded.all():
+            low, high = (tuple(float(x) for x in bound) for bound in (space.low, space.high))
+            return ActionSpec(kind="box", size=int(space.shape[0]), low=low, high=high)
+        if not bounded.any():
+            return ActionSpec(kind="box", size=int(space.shape[0]))
+        raise SpaceError(f"a Box of actions must be bounded on every side or on none, this one is {space}.")
+    raise SpaceError(f"actions must be a one-dimensional float Box or Discrete, this space is {space}.")
+
+
+def flatten_observations(values: Any, spec: ObservationSpec) -> NDArray[np.float32]:
+    """(L, ...) array, or a mapping of them, -> (L, S) float32 in the order of `spec`."""
+    if spec.keys is None:
+        parts = [np.asarray(values)]
+    else:
+        assert isinstance(values, Mapping)
+        parts = [np.asarray(values[key]) for key in spec.keys]
+    flat = [part.reshape(len(part), -1) for part in parts]
+    return np.concatenate(flat, axis=1).astype(np.float32)
+
+
+def describe_mismatch(kind: str, expected: Any, got: Any) -> str | None:
+    """One sentence where `got` is not what the agent expects, else None."""
+    if expected == got:
+        return None
+    return f"{kind} differ: the agent was made for {_short(expected)}, this is {_short(got)}"
+
+
+def _short(spec: Any) -> str:
+    if isinstance(spec, ActionSpec):
+        bounds = "" if spec.low is None else f" in [{min(spec.low):g}, {max(spec.high or ()):g}]"
+        return f"{'Discrete' if spec.kind == 'discrete' else 'Box'}({spec.size}){bounds}"
+    if isinstance(spec, ObservationSpec):
+        return f"Box({spec.size})" if spec.keys is None else f"Dict({', '.join(spec.keys)}; {spec.size} numbers)"
+    return str(spec)

@@ -1,0 +1,55 @@
+"""Every error agentzoo raises on purpose. Each message says what came, what was expected and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AgentzooError(Exception):
+    """Base of all errors below, so that one `except` catches what agentzoo found wrong."""
+
+
+class ConfigError(AgentzooError, ValueError):
+    """A recipe, `config.json` or override holds a value that cannot be used."""
+
+
+class ShapeError(AgentzooError, ValueError):
+    """An array has the wrong shape, dtype or kind for the agent."""
+
+
+class ObservationError(AgentzooError, ValueError):
+    """An observation or reward has the right shape but values nothing can act on (NaN, infinity)."""
+
+
+class SpaceError(AgentzooError, ValueError):
+    """An environment's or dataset's spaces do not fit the agent, or are of a kind no family reads."""
+
+
+class DataError(AgentzooError, ValueError):
+    """A dataset is missing, empty, broken or inconsistent."""
+
+
+class CheckpointError(AgentzooError):
+    """A file of an agent is missing, truncated, tampered with or does not fit its config."""
+
+
+class TrainingError(AgentzooError):
+    """Training cannot go on: a non-finite loss, or a run folder of another recipe."""
+
+
+class StorageError(AgentzooError, OSError):
+    """Something could not be written; the file that was there before is untouched."""
+
+
+class UnknownNameError(AgentzooError, KeyError):
+    """No agent, dataset, family or environment has this name."""
+
+    def __str__(self) -> str:  # KeyError would print the repr of the message
+        return str(self.args[0]) if self.args else ""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`" Did you mean 'x'?"` for the nearest of `known`, or an empty string when nothing is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" Did you mean {near[0]!r}?" if near else ""

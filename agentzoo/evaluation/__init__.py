@@ -1,0 +1,1 @@
+"""Rollouts, normalized scores and intervals."""

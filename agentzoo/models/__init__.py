@@ -1,0 +1,1 @@
+"""One file a family. A file is found by being here; `@register` gives it its name."""

@@ -1,0 +1,76 @@
+"""Behaviour cloning on the last K observations: the baseline a return-conditioned agent must beat.
+
+Source: MLP-BC of arXiv:2106.01345; kzl/decision-transformer@e2d82e6, gym/decision_transformer/models/mlp_bc.py.
+Differs: the window is the K steps that end at a training step, taken from right-padded windows whose newest step
+is the one predicted; missing earlier steps are zeros after normalization. %BC is `data.pct_traj` below 1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from agentzoo.nn.attention import LayerCount
+from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
+from agentzoo.nn.tokens import last_valid
+from agentzoo.registry import register
+from agentzoo.types import Batch, IOSpec, Losses, Probability
+
+
+class BCConfig(ModelConfig):
+    """Sizes of the published baseline."""
+
+    family: Literal["bc"] = "bc"
+    embed_dim: Annotated[int, Field(ge=1, le=8192)] = 128
+    n_layers: LayerCount = 3
+    dropout: Probability = 0.1
+
+
+@register("bc", BCConfig)
+class BehaviourCloning(SequenceModel):
+    """An MLP from the K newest observations to the action of the newest; returns and actions are not read."""
+
+    config: BCConfig
+
+    def __init__(self, config: BCConfig, io: IOSpec) -> None:
+        super().__init__(config, io)
+        dim = config.embed_dim
+        layers: list[nn.Module] = [nn.Linear(io.context * io.observation.size, dim)]
+        for _ in range(config.n_layers - 1):
+            layers += [nn.ReLU(), nn.Dropout(config.dropout), nn.Linear(dim, dim)]
+        layers += [nn.ReLU(), nn.Dropout(config.dropout), nn.Linear(dim, io.action.size)]
+        if self.bounded:
+            layers.append(nn.Tanh())
+        self.net = nn.Sequential(*layers)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """(B, A): the encoded action (or logits) of each window's newest valid step."""
+        obs = self.normalize_obs(batch.observations, batch.valid)
+        steps = torch.arange(self.io.context, device=obs.device)
+        # shift right so that the newest step is always in the last K-th place, whatever the window's length
+        source = steps[None, :] - (self.io.context - batch.valid.sum(dim=1))[:, None]  # (B, K)
+        seen = source >= 0
+        rows = torch.arange(len(obs), device=obs.device)[:, None]
+        out: Tensor = self.net((obs[rows, source.clamp(min=0)] * seen.unsqueeze(-1)).flatten(1))
+        return out
+
+    def loss(self, batch: Batch) -> Losses:
+        """Error of the newest step only."""
+        actions = batch.actions if batch.actions.ndim == 3 else batch.actions.unsqueeze(-1)
+        newest = last_valid(actions, batch.valid)
+        target = self.encode_actions(newest if batch.actions.ndim == 3 else newest.squeeze(-1))
+        present = torch.ones(len(newest), 1, dtype=torch.bool, device=newest.device)
+        discrete = self.io.action.kind == "discrete"
+        return action_loss(self(batch).unsqueeze(1), target.unsqueeze(1), present, discrete)
+
+    def act(self, batch: Batch) -> Tensor:
+        """(B, A) for the newest valid step, in env units, or logits."""
+        encoded: Tensor = self(batch)
+        return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
+
+    def decays(self, name: str) -> bool:
+        """Every parameter, as the reference does."""
+        return True

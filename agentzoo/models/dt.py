@@ -1,0 +1,100 @@
+"""Decision Transformer: predict each action from the last K (return-to-go, obs, action) triples.
+
+Source: Chen et al. 2021, arXiv:2106.01345, Algorithm 1; kzl/decision-transformer@e2d82e6, gym/.
+Differs: windows are padded on the right and normalized before padding (the reference pads on the left, and
+normalizes first only when acting); the action token's heads for the next state and return, which the reference
+never trains, are absent; a Discrete action is one-hot in and logits out. No effect on real steps of a Box agent:
+tests/test_contract.py::test_hidden_steps_do_not_change_the_action, tests/test_parity.py.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from agentzoo.nn.attention import Backbone, HeadCount, LayerCount
+from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
+from agentzoo.nn.dropout import Dropout
+from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
+from agentzoo.registry import register
+from agentzoo.types import Batch, IOSpec, Losses, Probability
+
+
+class DTConfig(ModelConfig):
+    """Sizes of the published Gym agents."""
+
+    family: Literal["dt"] = "dt"
+    embed_dim: Annotated[int, Field(ge=1, le=8192)] = 128  # D; n_heads must divide it
+    n_layers: LayerCount = 3
+    n_heads: HeadCount = 1
+    dropout: Probability = 0.1
+    use_returns: bool = True  # False: the return-to-go token stays but always holds 0
+    timestep_init_std: Annotated[float, Field(gt=0.0, le=10.0)] = 1.0
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> DTConfig:
+        if self.embed_dim % self.n_heads:
+            raise ValueError(f"n_heads {self.n_heads} must divide embed_dim {self.embed_dim}")
+        return self
+
+
+@register("dt", DTConfig)
+class DecisionTransformer(SequenceModel):
+    """A causal transformer over 3K tokens, read at the observation tokens."""
+
+    config: DTConfig
+
+    def __init__(self, config: DTConfig, io: IOSpec) -> None:
+        super().__init__(config, io)
+        dim = config.embed_dim
+        self.embed_return = nn.Linear(1, dim)
+        self.embed_obs = nn.Linear(io.observation.size, dim)
+        self.embed_action = nn.Linear(io.action.size, dim)
+        self.embed_timestep = nn.Embedding(config.max_ep_len, dim)
+        nn.init.normal_(self.embed_timestep.weight, std=config.timestep_init_std)
+        self.embed_ln = nn.LayerNorm(dim)
+        self.embed_dropout = Dropout(config.dropout)
+        self.backbone = Backbone(dim, config.n_layers, config.n_heads, config.dropout)
+        self.predict_action = nn.Linear(dim, io.action.size)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Predicted action of every step, (B, K, A): encoded in [-1, 1] for a bounded Box, logits if discrete."""
+        return self._head(self.backbone(self._tokens(batch), read=STATE_TOKENS))
+
+    def loss(self, batch: Batch) -> Losses:
+        """Error over all valid steps of the window, not only the last."""
+        target = self.encode_actions(batch.actions)
+        return action_loss(self(batch), target, batch.valid, self.io.action.kind == "discrete")
+
+    def act(self, batch: Batch) -> Tensor:
+        """(B, A) for the newest valid step, in env units, or logits."""
+        lengths = batch.valid.sum(dim=1)
+        newest = int(lengths.max())
+        batch = Batch(*(getattr(batch, name)[:, :newest] for name in batch.__dataclass_fields__))
+        if bool((lengths == newest).all()):  # all histories as long: only one token has to be read
+            tokens = self._tokens(batch)[:, :-1]  # the newest action is a placeholder
+            read = slice(TOKENS_PER_STEP * newest - 2, TOKENS_PER_STEP * newest - 1)
+            encoded = self._head(self.backbone(tokens, read=read))[:, 0]
+        else:
+            encoded = last_valid(self(batch), batch.valid)
+        return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
+
+    def decays(self, name: str) -> bool:
+        """Every parameter, biases and tables too, as the reference does (spec DT14)."""
+        return True
+
+    def _head(self, hidden: Tensor) -> Tensor:
+        out: Tensor = self.predict_action(hidden)
+        return torch.tanh(out) if self.bounded else out
+
+    def _tokens(self, batch: Batch) -> Tensor:
+        time = self.embed_timestep(batch.timesteps.clamp(max=self.config.max_ep_len - 1))  # (B, K, D)
+        rtg = batch.returns_to_go.unsqueeze(-1)
+        rtg = self.embed_return(rtg if self.config.use_returns else torch.zeros_like(rtg)) + time
+        obs = self.embed_obs(self.normalize_obs(batch.observations, batch.valid)) + time
+        actions = self.embed_action(self.encode_actions(batch.actions)) + time
+        tokens: Tensor = self.embed_dropout(self.embed_ln(interleave(rtg, obs, actions)))  # (B, 3K, D)
+        return tokens

@@ -1,0 +1,108 @@
+"""Causal self-attention and the pre-LayerNorm GPT-2 block.
+
+Source: arXiv:2106.01345, appendix A; GPT-2's block as in kzl/decision-transformer@e2d82e6. No position table here:
+order comes from the timestep embedding and the causal mask.
+
+`read` asks a block only for some of its output tokens. Keys and values still come from all tokens, so the numbers
+are the same; a last block that is read at one token in three costs less than half.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import linear, scaled_dot_product_attention
+
+from agentzoo.nn.dropout import Dropout
+
+HeadCount = Annotated[int, Field(ge=1, le=256)]
+LayerCount = Annotated[int, Field(ge=1, le=128)]
+
+
+def causal_bias(length: int, like: Tensor, read: slice | None = None) -> Tensor:
+    """(Lq, L) additive mask: 0 where the query at `read` may look, -inf at later tokens."""
+    positions = torch.arange(length, device=like.device)
+    queries = positions if read is None else positions[read]
+    bias = torch.zeros(len(queries), length, dtype=like.dtype, device=like.device)
+    return bias.masked_fill_(positions[None, :] > queries[:, None], -math.inf)
+
+
+class CausalAttention(nn.Module):
+    """Multi-head attention with one fused projection; token i sees tokens 0..i."""
+
+    def __init__(self, dim: int, n_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.n_heads = n_heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+        self.attn_dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, read: slice | None = None) -> Tensor:
+        """(B, L, D) -> (B, Lq, D), the tokens at `read` (all by default)."""
+        batch, length, dim = x.shape
+        if read is None:
+            q, k, v = self.qkv(x).chunk(3, dim=-1)
+        else:
+            weight, bias = self.qkv.weight, self.qkv.bias
+            q = linear(x[:, read], weight[:dim], bias[:dim])
+            k, v = linear(x, weight[dim:], bias[dim:]).chunk(2, dim=-1)
+        q, k, v = (self._split(part) for part in (q, k, v))  # (B, H, L, D/H)
+        return self.proj(self._mix(q, k, v, length, read).transpose(1, 2).reshape(batch, -1, dim))
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.view(x.shape[0], x.shape[1], self.n_heads, -1).transpose(1, 2)
+
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, length: int, read: slice | None) -> Tensor:
+        dropout = self.attn_dropout.p if self.training else 0.0
+        if q.device.type == "cpu" and dropout > 0.0:
+            # torch's CPU kernel leaves its fused path as soon as there is dropout, and then draws slowly
+            scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5) + causal_bias(length, q, read)
+            return self.attn_dropout(scores.softmax(dim=-1)) @ v
+        if q.shape[2] == 1 and (read is None or read.stop == length):  # the last token sees everything
+            return scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+        if read is None:
+            return scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+        return scaled_dot_product_attention(q, k, v, attn_mask=causal_bias(length, q, read), dropout_p=dropout)
+
+
+class Block(nn.Module):
+    """`x + attn(ln(x))`, then `x + mlp(ln(x))`, ReLU, four times as wide inside."""
+
+    def __init__(self, dim: int, n_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(dim)
+        self.attn = CausalAttention(dim, n_heads, dropout)
+        self.ln_2 = nn.LayerNorm(dim)
+        self.up = nn.Linear(dim, 4 * dim)
+        self.down = nn.Linear(4 * dim, dim)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, read: slice | None = None) -> Tensor:
+        """(B, L, D) -> (B, Lq, D)."""
+        mixed = self.attn(self.ln_1(x), read)
+        x = self.dropout.add(x if read is None else x[:, read], mixed)
+        return self.dropout.add(x, self.down(self.up(self.ln_2(x)).relu_()))
+
+
+class Backbone(nn.Module):
+    """`n_layers` blocks and a final LayerNorm, weights N(0, 0.02²), biases 0."""
+
+    def __init__(self, dim: int, n_layers: int, n_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(dim, n_heads, dropout) for _ in range(n_layers))
+        self.ln_f = nn.LayerNorm(dim)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=0.02)
+                nn.init.zeros_(module.bias)
+
+    def forward(self, x: Tensor, read: slice | None = None) -> Tensor:
+        """(B, L, D) -> (B, Lq, D): the final hidden tokens at `read` (all by default)."""
+        last = len(self.blocks) - 1
+        for i, block in enumerate(self.blocks):
+            x = block(x, read if i == last else None)
+        return self.ln_f(x)

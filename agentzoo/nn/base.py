@@ -1,0 +1,108 @@
+"""What every family is: a network with a loss for the training loop and an `act` for the agent."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from agentzoo.types import Batch, Config, IOSpec, Losses
+
+
+class ModelConfig(Config):
+    """Hyperparameters of a network. `family` says which; the rest is each family's own."""
+
+    family: str
+    max_ep_len: Annotated[int, Field(ge=1, le=100_000)] = 1000  # rows of a timestep table; later steps use the last
+
+
+class SequenceModel(nn.Module, ABC):
+    """A network over windows of (return-to-go, observation, action).
+
+    The training loop calls `loss`, the agent calls `act`; neither asks which family it holds.
+    `obs_mean` and `obs_std` (S,) are buffers, so normalization is saved inside `model.safetensors`.
+    """
+
+    obs_mean: Tensor
+    obs_std: Tensor
+    action_center: Tensor
+    action_half: Tensor
+
+    def __init__(self, config: ModelConfig, io: IOSpec) -> None:
+        super().__init__()
+        self.config = config
+        self.io = io
+        size = io.observation.size
+        self.register_buffer("obs_mean", torch.zeros(size))
+        self.register_buffer("obs_std", torch.ones(size))
+        low, high = io.action.low, io.action.high
+        self.bounded = low is not None
+        if low is not None and high is not None:
+            bounds = torch.tensor([low, high], dtype=torch.float64)
+        else:
+            bounds = torch.tensor([[-1.0], [1.0]], dtype=torch.float64).expand(2, io.action.size)
+        self.register_buffer("action_center", bounds.mean(0).float(), persistent=False)
+        self.register_buffer("action_half", ((bounds[1] - bounds[0]) / 2).float(), persistent=False)
+
+    @abstractmethod
+    def loss(self, batch: Batch) -> Losses:
+        """Named scalar terms, already weighted: their sum is what the optimizer lowers."""
+
+    @abstractmethod
+    def act(self, batch: Batch) -> Tensor:
+        """For the newest valid step of each window: (B, A) actions in env units, or (B, A) logits if discrete.
+
+        The action stored at the newest step is a placeholder and must not matter.
+        """
+
+    def begin_step(self, step: int, total: int) -> None:
+        """Called by the loop before update `step` (0-based) of `total`: schedules and teachers move here."""
+
+    def training_state(self) -> dict[str, Tensor]:
+        """Tensors beside the weights that training needs to go on exactly (a teacher's weights, say)."""
+        return {}
+
+    def load_training_state(self, tensors: dict[str, Tensor]) -> None:
+        """Inverse of `training_state`."""
+
+    def decays(self, name: str) -> bool:
+        """Whether weight decay applies to parameter `name`; by default only to matrices outside norms and tables."""
+        return self.get_parameter(name).ndim >= 2
+
+    def normalize_obs(self, observations: Tensor, valid: Tensor) -> Tensor:
+        """(B, K, S) raw -> normalized, then 0 at padding (normalize first, then pad: spec DT1)."""
+        return ((observations - self.obs_mean) / self.obs_std) * valid.unsqueeze(-1)
+
+    def encode_actions(self, actions: Tensor) -> Tensor:
+        """Env actions -> what the network reads: Box mapped to [-1, 1] (B, K, A); Discrete to one-hot (B, K, A)."""
+        if self.io.action.kind == "discrete":
+            return nn.functional.one_hot(actions, self.io.action.size).to(self.obs_mean.dtype)
+        return (actions - self.action_center) / self.action_half
+
+    def decode_actions(self, encoded: Tensor) -> Tensor:
+        """Inverse of `encode_actions` for a Box: [-1, 1] -> env units."""
+        return encoded * self.action_half + self.action_center
+
+
+def mean_over_valid(values: Tensor, valid: Tensor) -> Tensor:
+    """Mean of `values` (B, K) or (B, K, X) over the steps where `valid` (B, K); 0, not NaN, where none is."""
+    if values.ndim == 3:
+        values = values.mean(-1)
+    weight = valid.to(values.dtype)
+    return (values * weight).sum() / weight.sum().clamp(min=1.0)
+
+
+def action_loss(predicted: Tensor, encoded: Tensor, valid: Tensor, discrete: bool) -> Losses:
+    """Mean squared error in [-1, 1] units, or cross-entropy of logits against one-hot `encoded`."""
+    if discrete:
+        log_p = nn.functional.log_softmax(predicted, dim=-1)
+        return {"action_ce": mean_over_valid(-(log_p * encoded).sum(-1), valid)}
+    return {"action_mse": mean_over_valid((predicted - encoded) ** 2, valid)}
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Numbers in all parameters; buffers do not count."""
+    return sum(p.numel() for p in model.parameters())

@@ -1,0 +1,21 @@
+"""(return-to-go, observation, action) triples as one token sequence, and where to read it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+TOKENS_PER_STEP = 3
+STATE_TOKENS = slice(1, None, TOKENS_PER_STEP)  # the observation's token of every step
+
+
+def interleave(rtg: Tensor, obs: Tensor, actions: Tensor) -> Tensor:
+    """Three (B, K, D) -> (B, 3K, D) in the order R_0, s_0, a_0, R_1, ...; token of (t, kind) is 3t + kind."""
+    batch, steps, dim = obs.shape
+    return torch.stack((rtg, obs, actions), dim=2).view(batch, TOKENS_PER_STEP * steps, dim)
+
+
+def last_valid(values: Tensor, valid: Tensor) -> Tensor:
+    """(B, K, X) -> (B, X): the newest real step of each right-padded window."""
+    newest = valid.sum(dim=1) - 1  # (B,)
+    return values[torch.arange(len(values), device=values.device), newest]

@@ -1,0 +1,130 @@
+"""A recipe: the one record that trains an agent, is stored as `train_config.json` and is printed on the card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SerializeAsAny, ValidationError, field_validator
+
+from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+from agentzoo.nn.base import ModelConfig
+from agentzoo.registry import get_family, recipe_table
+from agentzoo.types import Config, explain
+
+Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
+Positive = Annotated[float, Field(gt=0.0, le=1e9)]
+AgentId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,95}$")]
+
+
+class DataConfig(Config):
+    """What is read from which dataset."""
+
+    dataset: str  # Minari id
+    context: Annotated[int, Field(ge=1, le=8192)] = 20  # K, env steps
+    rtg_scale: Positive = 1000.0  # the network reads return-to-go divided by this
+    best_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # keep the best episodes, up to this share of steps
+    rewards: Literal["dense", "delayed"] = "dense"  # delayed: an episode's return arrives on its last step
+    obs_keys: tuple[str, ...] | None = None  # of a Dict observation, in this order; None: all, sorted
+    normalization: Literal["dataset", "keep"] = "dataset"  # keep: a fine-tune goes on with its start's mean and std
+
+
+class TrainConfig(Config):
+    """How the optimizer runs."""
+
+    steps: Annotated[int, Field(ge=1, le=100_000_000)] = 100_000
+    batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 64
+    lr: Positive = 1e-4
+    warmup_steps: Count = 10_000
+    schedule: Literal["constant", "cosine"] = "constant"  # after warm-up; cosine falls to 0 at the last step
+    weight_decay: Annotated[float, Field(ge=0.0, le=10.0)] = 1e-4
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
+    eps: Positive = 1e-8
+    clip: Positive | None = 0.25  # global gradient norm
+    seed: Count = 0
+    checkpoint_every: Annotated[int, Field(ge=1)] = 500
+    log_every: Annotated[int, Field(ge=1)] = 50
+    precision: Literal["fp32", "bf16"] = "fp32"
+
+
+class EvalConfig(Config):
+    """How the agent is asked to act, fixed before training."""
+
+    env: str  # Gymnasium id
+    target_return: Annotated[float, Field(ge=-1e9, le=1e9)]  # raw env units
+    episodes: Annotated[int, Field(ge=1, le=1_000_000)] = 100  # of the final evaluation
+    every: Count = 5_000  # training steps between short evaluations; 0: none
+    every_episodes: Annotated[int, Field(ge=1, le=10_000)] = 10
+
+
+class Recipe(Config):
+    """Model, data, training and evaluation of one agent."""
+
+    agent_id: AgentId
+    model: SerializeAsAny[ModelConfig]
+    data: DataConfig
+    train: TrainConfig
+    eval: EvalConfig
+    base: str | None = None  # a fine-tune: the agent whose weights it starts from
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _of_its_family(cls, value: Any) -> Any:
+        return parse_model_config(value) if isinstance(value, dict) else value
+
+    def replace(self, **fields: Any) -> Recipe:
+        """A copy with some of the fields of the recipe itself changed."""
+        return self.model_copy(update=fields)
+
+    def override(self, settings: Iterable[str]) -> Recipe:
+        """A copy with `section.field=value` settings applied, values read as JSON or else as text.
+
+        Raises:
+            ConfigError: no such field (with the nearest name), or a value of the wrong type or out of range.
+        """
+        tree = json.loads(self.model_dump_json())
+        for setting in settings:
+            path, found, text = setting.partition("=")
+            if not found:
+                raise ConfigError(f"--set takes section.field=value, got {setting!r}.")
+            section, _, field = path.strip().partition(".")
+            node = tree if not field else tree.get(section)
+            name = field or section
+            if not isinstance(node, dict) or name not in node:
+                known = [f"{s}.{f}" for s, fields in tree.items() if isinstance(fields, dict) for f in fields]
+                raise ConfigError(f"a recipe has no field {path!r}.{did_you_mean(path, known)} See `agentzoo show`.")
+            try:
+                node[name] = json.loads(text)
+            except json.JSONDecodeError:
+                node[name] = text
+        return Recipe.from_json(json.dumps(tree), "the recipe with --set applied")
+
+
+def parse_model_config(tree: dict[str, Any]) -> ModelConfig:
+    """The config class of `tree["family"]`, filled and checked.
+
+    Raises:
+        ConfigError: no family is named, or a field does not fit it. UnknownNameError: the family does not exist.
+    """
+    name = tree.get("family")
+    if not isinstance(name, str):
+        raise ConfigError(f"a model config names its `family`; this one holds {sorted(tree)[:8]}.")
+    try:
+        return get_family(name).config.model_validate_json(json.dumps(tree))
+    except ValidationError as error:
+        raise ConfigError(f"model config of family {name!r} cannot be used: {explain(error)}") from None
+
+
+def load_recipe(agent_id: str) -> Recipe:
+    """The packaged recipe of an agent, e.g. `dt-hopper-medium`; a leading `zoo/` is allowed.
+
+    Raises:
+        UnknownNameError: with the nearest known id.
+    """
+    table = recipe_table()
+    name = agent_id.removeprefix("zoo/")
+    if name not in table:
+        raise UnknownNameError(f"no recipe {agent_id!r}.{did_you_mean(name, table)} See `agentzoo list`.")
+    recipe: Recipe = table[name]
+    return recipe

@@ -1,0 +1,24 @@
+"""Decision Transformer agents.
+
+The network, data and optimizer are the published ones. Training is sized for a CPU: 20,000 updates instead of
+100,000, so the learning rate is three times as high, warms up over 1,000 updates and falls to zero along a cosine.
+"""
+
+from __future__ import annotations
+
+from agentzoo.models.dt import DTConfig
+from agentzoo.recipe import Recipe, TrainConfig
+from agentzoo.recipes._tasks import LOCOMOTION, locomotion
+
+CPU_BUDGET = TrainConfig(steps=20_000, lr=3e-4, warmup_steps=1_000, schedule="cosine")
+
+
+def _recipe(env: str, kind: str) -> Recipe:
+    data, evaluation = locomotion(env, kind)
+    return Recipe(agent_id=f"dt-{env}-{kind}", model=DTConfig(), data=data, train=CPU_BUDGET, eval=evaluation)
+
+
+RECIPES = {
+    recipe.agent_id: recipe
+    for recipe in (_recipe(env, kind) for env in LOCOMOTION for kind in ("medium", "medium-replay"))
+}

@@ -1,0 +1,74 @@
+"""Names to code: a family name finds its network class, an agent id its recipe.
+
+Both are found by looking into the package folders `models/` and `recipes/` and imported on first use, so a new
+family is two new files and no edit here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from agentzoo.errors import UnknownNameError, did_you_mean
+
+if TYPE_CHECKING:
+    from agentzoo.nn.base import ModelConfig, SequenceModel
+
+C = TypeVar("C", bound=type)
+
+
+class Family(NamedTuple):
+    """What `@register` was told: the name in agent ids, the network class and the class of its config."""
+
+    name: str
+    model: type[SequenceModel]
+    config: type[ModelConfig]
+
+
+_families: dict[str, Family] = {}
+
+
+def register(name: str, config: type[ModelConfig]) -> Callable[[C], C]:
+    """Class decorator: `name` now builds this network, configured by `config`."""
+
+    def decorate(model: C) -> C:
+        _families[name] = Family(name, model, config)
+        return model
+
+    return decorate
+
+
+def _import_all(package: str) -> list[Any]:
+    folder = importlib.import_module(f"agentzoo.{package}")
+    names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.name.startswith("_"))
+    return [importlib.import_module(f"agentzoo.{package}.{name}") for name in names]
+
+
+@cache
+def families() -> dict[str, Family]:
+    """Every family of the package, by name."""
+    _import_all("models")
+    return dict(sorted(_families.items()))
+
+
+def get_family(name: str) -> Family:
+    """The family called `name`.
+
+    Raises:
+        UnknownNameError: no file of `agentzoo/models/` registers it.
+    """
+    if name not in _families and name not in families():
+        raise UnknownNameError(f"no family {name!r}.{did_you_mean(name, families())} Known: {', '.join(families())}.")
+    return _families[name]
+
+
+@cache
+def recipe_table() -> dict[str, Any]:
+    """Agent id -> `Recipe`, gathered from the `RECIPES` of every file of `agentzoo/recipes/`."""
+    table: dict[str, Any] = {}
+    for module in _import_all("recipes"):
+        table.update(module.RECIPES)
+    return dict(sorted(table.items()))

@@ -1,0 +1,39 @@
+"""`training_log.csv`: one row every `log_every` updates, cut back to the checkpoint when a run is resumed."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+from agentzoo.checkpoint import write_atomic
+
+FILE = "training_log.csv"
+COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds", "eval_return", "eval_score")
+
+
+def start_log(folder: Path, terms: list[str], up_to: int) -> None:
+    """Make the file, or drop the rows a killed run wrote after its last checkpoint at step `up_to`."""
+    rows = [row for row in read_log(folder) if int(row["step"]) <= up_to]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*COLUMNS, *terms], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomic(folder / FILE, text.getvalue())
+
+
+def append_row(folder: Path, terms: list[str], row: dict[str, float | int | None]) -> None:
+    """One more row; values are rounded to six significant digits."""
+    with (folder / FILE).open("a", newline="") as file:
+        writer = csv.DictWriter(file, [*COLUMNS, *terms], lineterminator="\n")
+        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+
+
+def read_log(folder: Path) -> list[dict[str, str]]:
+    """The rows as text, without a last one that was cut off; empty when there is no file."""
+    path = folder / FILE
+    if not path.exists():
+        return []
+    text = path.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    return [row for row in csv.DictReader(io.StringIO(whole)) if (row["step"] or "").isdigit()]

@@ -1,0 +1,264 @@
+"""Training: one loop for every family, resumable at any moment.
+
+Run on one thread of a CPU, a run that was killed and resumed equals the uninterrupted one to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from agentzoo.checkpoint import save_tensors, write_atomic
+from agentzoo.data.episodes import Episodes
+from agentzoo.data.normalize import observation_statistics
+from agentzoo.data.windows import WindowSampler
+from agentzoo.errors import TrainingError
+from agentzoo.nn.base import SequenceModel
+from agentzoo.recipe import Recipe
+from agentzoo.registry import get_family
+from agentzoo.training import log, state
+from agentzoo.training.optim import lr_factor, make_optimizer
+from agentzoo.types import IOSpec
+
+WEIGHTS = "model.safetensors"
+BEST = "best.safetensors"
+CONFIG = "train_config.json"
+
+
+class Evaluation(NamedTuple):
+    """What a short evaluation during training found."""
+
+    mean_return: float
+    score: float | None  # D4RL-normalized, where there are references
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What the caller wants to hear or do; every one may stay as it is."""
+
+    evaluate: Callable[[SequenceModel], Evaluation] | None = None
+    on_step: Callable[[int], None] = lambda _: None
+    on_row: Callable[[dict[str, Any]], None] = lambda _: None
+
+
+def build_model(recipe: Recipe, episodes: Episodes) -> SequenceModel:
+    """A fresh network for this data: weights from `train.seed`, normalization from all its observations."""
+    io = IOSpec(observation=episodes.observation, action=episodes.action, context=recipe.data.context)
+    torch.manual_seed(recipe.train.seed)
+    model = get_family(recipe.model.family).model(recipe.model, io)
+    set_normalization(model, episodes)
+    return model
+
+
+def set_normalization(model: SequenceModel, episodes: Episodes) -> None:
+    """Mean and std of all observations of the data into the network's buffers."""
+    mean, std = observation_statistics(episodes.observations)
+    model.obs_mean.copy_(torch.from_numpy(mean))
+    model.obs_std.copy_(torch.from_numpy(std))
+
+
+def prepare_data(recipe: Recipe, episodes: Episodes) -> Episodes:
+    """The episodes the recipe asks for: the best share, rewards dense or delayed."""
+    chosen = episodes.best(recipe.data.best_fraction)
+    return chosen.delayed() if recipe.data.rewards == "delayed" else chosen
+
+
+def train(
+    recipe: Recipe,
+    folder: Path,
+    episodes: Episodes,
+    *,
+    start: SequenceModel | None = None,
+    hooks: Hooks | None = None,
+    trackers: list[str] | None = None,
+    device: str | None = None,
+) -> SequenceModel:
+    """Train `recipe` on `episodes`, or go on with the run in `folder`.
+
+    Args:
+        recipe: the whole recipe; a folder of another recipe is refused.
+        folder: gets `train_config.json`, `training_log.csv`, `checkpoint.safetensors` (every
+            `train.checkpoint_every` updates), `best.safetensors` (best short evaluation) and, at the end,
+            `model.safetensors`.
+        episodes: the dataset as loaded; the recipe's selection is applied here.
+        start: weights to start from (fine-tuning); a fresh network by default.
+        hooks: evaluation and progress.
+        trackers: names accelerate knows: "tensorboard", "wandb", "trackio".
+        device: "cpu" or "cuda"; the fastest there is by default.
+
+    Returns:
+        The trained network, on the CPU, in eval mode.
+
+    Raises:
+        TrainingError: a non-finite loss (the last good checkpoint stays), or a folder of another recipe.
+    """
+    from accelerate import Accelerator
+
+    hooks = hooks or Hooks()
+    accelerator = Accelerator(
+        cpu=device == "cpu",
+        mixed_precision="bf16" if recipe.train.precision == "bf16" else "no",
+        log_with=trackers or None,
+        project_dir=str(folder),
+    )
+    _claim(folder, recipe, accelerator.is_main_process)
+    if trackers:
+        accelerator.init_trackers(recipe.agent_id)
+    data = prepare_data(recipe, episodes)
+    model = start if start is not None else build_model(recipe, data)
+    model.train()
+    optimizer = make_optimizer(model, recipe.train)
+    wrapped, prepared = accelerator.prepare(model, optimizer)
+    sampler = WindowSampler(data, recipe.data.context, recipe.data.rtg_scale, accelerator.device)
+    rank = accelerator.process_index
+    generator = torch.Generator().manual_seed(recipe.train.seed * 1_000_003 + rank)
+    torch.manual_seed(recipe.train.seed * 1_000_003 + 500_000 + rank)
+    raw: torch.optim.Optimizer = getattr(prepared, "optimizer", prepared)
+    progress = state.Progress()
+    if (folder / state.FILE).exists():
+        progress = state.load_state(folder, model, raw, generator, rank)
+    run = _Run(recipe, folder, accelerator, model, hooks, progress)
+
+    config = recipe.train
+    for step in range(progress.step, config.steps):
+        began = time.perf_counter()
+        rate = config.lr * lr_factor(step, config)
+        for group in raw.param_groups:
+            group["lr"] = rate
+        model.begin_step(step, config.steps)
+        batch = sampler.sample(config.batch_size, generator)
+        prepared.zero_grad()
+        with accelerator.autocast():
+            terms = wrapped(batch) if wrapped is not model else model.loss(batch)
+        loss = torch.stack(list(terms.values())).sum()
+        accelerator.backward(loss)
+        limit = config.clip if config.clip is not None else math.inf
+        norm = accelerator.clip_grad_norm_(model.parameters(), limit)
+        prepared.step()
+        run.count({"loss": loss.detach(), "grad_norm": norm, **{k: v.detach() for k, v in terms.items()}})
+        progress.step = step + 1
+        progress.seconds += time.perf_counter() - began
+        run.after_step(rate, raw, generator)
+    trained: SequenceModel = model.to("cpu").eval()
+    if accelerator.is_main_process:
+        save_tensors(folder / WEIGHTS, trained.state_dict())
+    if trackers:
+        accelerator.end_training()
+    return trained
+
+
+def _claim(folder: Path, recipe: Recipe, writes: bool) -> None:
+    """Make the folder this recipe's, or check that it is."""
+    path = folder / CONFIG
+    if path.exists():
+        found = Recipe.from_json(path.read_text(), str(path))
+        if found != recipe:
+            changed = [
+                f"{section}.{name}: {old!r} there, {value!r} asked"
+                for section in ("model", "data", "train", "eval")
+                for name, value in getattr(recipe, section).model_dump().items()
+                if (old := getattr(getattr(found, section), name, None)) != value
+            ]
+            raise TrainingError(
+                f"{folder} holds a run of {found.agent_id!r} with another recipe "
+                f"({'; '.join(changed) or 'another agent id or base'}). Choose another --out, or delete it."
+            )
+    elif writes:
+        write_atomic(path, recipe.to_json())
+
+
+class _Run:
+    """The bookkeeping around an update: log rows, evaluations, checkpoints."""
+
+    def __init__(
+        self, recipe: Recipe, folder: Path, accelerator: Any, model: SequenceModel, hooks: Hooks, progress: state.Progress
+    ) -> None:
+        self.recipe, self.folder, self.accelerator = recipe, folder, accelerator
+        self.model, self.hooks, self.progress = model, hooks, progress
+        self.sums: dict[str, torch.Tensor] = {k: torch.tensor(v) for k, v in progress.sums.items()}
+        self.main: bool = accelerator.is_main_process
+        self.terms: list[str] = []
+        self.row_began = time.perf_counter()
+        self.row_first = progress.step
+
+    def count(self, values: dict[str, torch.Tensor]) -> None:
+        """Add this update's values; no synchronization with the device."""
+        if not self.terms:
+            self.terms = [name for name in values if name not in ("loss", "grad_norm")]
+            if self.main:
+                log.start_log(self.folder, self.terms, self.progress.step)
+        for name, value in values.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value.clone()
+
+    def after_step(self, rate: float, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> None:
+        """Log, evaluate and save when it is time."""
+        config, step = self.recipe.train, self.progress.step
+        last = step == config.steps
+        evaluates = self.recipe.eval.every > 0 and (step % self.recipe.eval.every == 0 or last)
+        saves = step % config.checkpoint_every == 0 or last
+        if step % config.log_every == 0 or evaluates or saves:
+            self._require_finite()
+        if step % config.log_every == 0 or evaluates:
+            self._row(rate, self._evaluate() if evaluates else None)
+        if saves:
+            self.progress.sums = {name: float(value) for name, value in self.sums.items()}
+            states = _gather(self.accelerator, state.random_state(generator))
+            if self.main:
+                state.save_state(self.folder, self.model, optimizer, states, self.progress)
+        self.hooks.on_step(step)
+
+    def _require_finite(self) -> None:
+        broken = [name for name, value in self.sums.items() if not math.isfinite(float(value))]
+        if broken:
+            raise TrainingError(
+                f"{broken[0]} is not finite in the {self.recipe.train.log_every} updates before {self.progress.step}. "
+                f"The last good checkpoint is {self.folder / state.FILE}. Lower train.lr or train.clip with --set."
+            )
+
+    def _evaluate(self) -> Evaluation | None:
+        if self.hooks.evaluate is None or not self.main:
+            return None
+        before = torch.get_rng_state()
+        self.model.eval()
+        found = self.hooks.evaluate(self.model)
+        self.model.train()
+        torch.set_rng_state(before)  # an evaluation must not change what is trained
+        if self.progress.best_return is None or found.mean_return > self.progress.best_return:
+            self.progress.best_return, self.progress.best_step = found.mean_return, self.progress.step
+            save_tensors(self.folder / BEST, self.model.state_dict(), {"step": str(self.progress.step)})
+        return found
+
+    def _row(self, rate: float, found: Evaluation | None) -> None:
+        updates = max(self.progress.step % self.recipe.train.log_every or self.recipe.train.log_every, 1)
+        now = time.perf_counter()
+        row: dict[str, Any] = {
+            "step": self.progress.step,
+            "lr": rate,
+            "steps_per_s": (self.progress.step - self.row_first) / max(now - self.row_began, 1e-9),
+            "seconds": round(self.progress.seconds, 1),
+            "eval_return": found.mean_return if found else None,
+            "eval_score": found.score if found else None,
+            **{name: float(value) / updates for name, value in self.sums.items()},
+        }
+        if self.progress.step % self.recipe.train.log_every == 0:
+            self.sums = {}
+        self.row_began, self.row_first = time.perf_counter(), self.progress.step
+        if self.main:
+            log.append_row(self.folder, self.terms, row)
+            self.accelerator.log({k: v for k, v in row.items() if v is not None}, step=self.progress.step)
+            self.hooks.on_row(row)
+
+
+def _gather(accelerator: Any, value: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+    if accelerator.num_processes == 1:
+        return [value]
+    from accelerate.utils import gather_object
+
+    gathered: list[dict[str, torch.Tensor]] = gather_object([value])
+    return gathered

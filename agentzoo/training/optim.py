@@ -1,0 +1,39 @@
+"""Optimizer and learning-rate schedule of a recipe."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from agentzoo.nn.base import SequenceModel
+from agentzoo.recipe import TrainConfig
+
+
+def make_optimizer(model: SequenceModel, config: TrainConfig) -> torch.optim.AdamW:
+    """AdamW with decoupled weight decay on the parameters the family says decay."""
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for name, p in named if model.decays(name)], "weight_decay": config.weight_decay},
+        {"params": [p for name, p in named if not model.decays(name)], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]],
+        lr=config.lr,
+        betas=config.betas,
+        eps=config.eps,
+        fused=True,
+    )
+
+
+def lr_factor(step: int, config: TrainConfig) -> float:
+    """What `lr` is multiplied by at update `step` (0-based): linear warm-up, then constant or a cosine to zero.
+
+    Source: kzl/decision-transformer@e2d82e6 for the warm-up, `min((n + 1) / warmup, 1)`.
+    """
+    if step < config.warmup_steps:
+        return (step + 1) / config.warmup_steps
+    if config.schedule == "constant":
+        return 1.0
+    progress = (step - config.warmup_steps) / max(config.steps - config.warmup_steps, 1)
+    return 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))

@@ -1,0 +1,144 @@
+"""The words every part shares: `Batch`, what crosses a network's border, and the shape glossary.
+
+Shapes: `B` windows, `K` context (env steps), `N` envs, `S` obs size, `A` action size, `D` embedding,
+`H` heads, `L` steps in an episode, `T` steps in a dataset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from torch import Tensor
+
+from agentzoo.errors import ConfigError
+
+FloatArray = NDArray[np.floating[Any]]
+IntArray = NDArray[np.integer[Any]]
+Losses = dict[str, Tensor]
+
+MAX_SIZE = 65_536  # of any one dimension a config may ask for: refuses absurd values before anything is built
+SizeInt = Annotated[int, Field(ge=1, le=MAX_SIZE)]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+M = TypeVar("M", bound="Config")
+
+
+class Config(BaseModel):
+    """A frozen record that checks itself: exact types, known keys only, no NaN, JSON both ways."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+    def to_json(self) -> str:
+        """The record as indented JSON, keys in the order they are declared."""
+        return self.model_dump_json(indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls: type[M], text: str | bytes, source: str) -> M:
+        """Parse and check `text`; `source` names the file in the error.
+
+        Raises:
+            ConfigError: not JSON, an unknown or missing key, a wrong type or a value out of range.
+        """
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise ConfigError(f"{source} cannot be used: {explain(error)}") from None
+
+
+def explain(error: ValidationError) -> str:
+    """The first three complaints of pydantic as `field: what is wrong (got value)`."""
+    lines = []
+    for item in error.errors(include_url=False)[:3]:
+        where = ".".join(str(part) for part in item["loc"]) or "the file"
+        got = repr(item.get("input"))
+        got = got if len(got) <= 60 else got[:57] + "..."
+        lines.append(f"{where}: {item['msg']} (got {got})")
+    return "; ".join(lines)
+
+
+class ActionSpec(Config):
+    """The action space as a network sees it: a Box of `size` numbers or `size` discrete choices.
+
+    `low` and `high` bound each of the A numbers of a Box; both are None for an unbounded Box.
+    """
+
+    kind: Literal["box", "discrete"]
+    size: SizeInt
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+    start: int = 0  # of a Discrete space: its first action
+
+    @model_validator(mode="after")
+    def _bounds_fit(self) -> ActionSpec:
+        if (self.low is None) != (self.high is None):
+            raise ValueError("low and high come together")
+        if self.low is not None and self.high is not None:
+            if self.kind == "discrete":
+                raise ValueError("a discrete action space has no bounds")
+            if not len(self.low) == len(self.high) == self.size:
+                raise ValueError(f"low and high need {self.size} numbers each")
+            if any(low >= high for low, high in zip(self.low, self.high, strict=True)):
+                raise ValueError("each low must be below its high")
+        return self
+
+
+class ObservationSpec(Config):
+    """The observation as one flat vector: a Box, or the named Boxes of a Dict in this order."""
+
+    size: SizeInt
+    keys: tuple[str, ...] | None = None  # None: the space is a plain Box
+    shapes: tuple[tuple[int, ...], ...] = ()  # of the Box, or of each key's Box
+
+    @model_validator(mode="after")
+    def _sizes_add_up(self) -> ObservationSpec:
+        if len(self.shapes) != (1 if self.keys is None else len(self.keys)):
+            raise ValueError("shapes needs one entry for a Box, or one a key")
+        total = 0
+        for shape in self.shapes:
+            size = 1
+            for side in shape:
+                if not 1 <= side <= MAX_SIZE:
+                    raise ValueError(f"a side of {shape} is out of range")
+                size *= side
+            total += size
+        if total != self.size:
+            raise ValueError(f"shapes hold {total} numbers, size says {self.size}")
+        return self
+
+
+class IOSpec(Config):
+    """All a family needs to know of the environment to build its network."""
+
+    observation: ObservationSpec
+    action: ActionSpec
+    context: Annotated[int, Field(ge=1, le=8192)]  # K, env steps
+
+
+@dataclass(frozen=True)
+class Batch:
+    """B windows of K consecutive env steps, padded on the right where `valid` is False.
+
+    observations: (B, K, S) float32, raw units (the network normalizes with its own buffers).
+    actions: (B, K, A) float32 in the environment's range, or (B, K) int64 counted from 0 for Discrete.
+    returns_to_go: (B, K) float32, already divided by `rtg_scale`.
+    timesteps: (B, K) int64, 0-based env step. valid: (B, K) bool. Padding holds zeros.
+    """
+
+    observations: Tensor
+    actions: Tensor
+    returns_to_go: Tensor
+    timesteps: Tensor
+    valid: Tensor
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on `device`."""
+        return Batch(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(B, K)."""
+        return self.valid.shape[0], self.valid.shape[1]
