@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from agentzoo.data.collect import PolicyRunner, Rollout, collect
+from agentzoo.data.collect import Rollout, collect
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.policies import resolve_policy
+from agentzoo.data.references import reference_of
+from agentzoo.data.runners import PolicyRunner
 from agentzoo.errors import DataError, UnknownNameError, did_you_mean
 
 SOURCES_VARIABLE = "AGENTZOO_SOURCES"
@@ -105,7 +107,7 @@ def read_replay(path: Path, on_steps: Callable[[int], None] = lambda _: None) ->
     for end, last in zip(ends, final, strict=True):
         on_steps(int(end - first))
         yield Rollout(
-            seed=-1,  # the run that filled the buffer did not record it
+            seed=None,  # the run that filled the buffer did not record it
             observations=np.concatenate([observations[first:end], last[None]]),
             actions=actions[first:end],
             rewards=rewards[first:end].astype(np.float64),
@@ -152,27 +154,12 @@ def find_recipe(name: str) -> DatasetRecipe:
 
 def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
     """Make the dataset and return its Minari id."""
-    from minari.data_collector import EpisodeBuffer
-
-    from agentzoo.evaluation.scores import reference_of
-
     recipe = find_recipe(name)
-    buffers = (
-        EpisodeBuffer(
-            seed=rollout.seed if rollout.seed >= 0 else None,
-            observations=rollout.observations,
-            actions=rollout.actions,
-            rewards=rollout.rewards,
-            terminations=rollout.terminations,
-            truncations=rollout.truncations,
-        )
-        for rollout in recipe.episodes(options)
-    )
     reference = reference_of(recipe.env_id)
     scores = {} if reference is None else {"ref_min_score": reference.random, "ref_max_score": reference.expert}
     write_dataset(
         recipe.dataset_id,
-        buffers,
+        recipe.episodes(options),
         overwrite=overwrite,
         env=recipe.env_id,
         algorithm_name=recipe.algorithm,

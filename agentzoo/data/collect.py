@@ -1,17 +1,25 @@
 """Rolling behaviour policies out into episodes, in parallel and reproducibly.
 
-The unit of work is a block of `BLOCK` episodes stepped side by side through one batched policy call. A block depends
-on the seed and its number only, so the data does not depend on how many worker processes there are; and a dataset is
-the first whole episodes, in order, that reach the asked number of steps, so short ones are not favoured.
+The unit of work is a block of `BLOCK` episodes. A block depends on the seed and its number only, so the data does not
+depend on how many worker processes there are; and a dataset is the first whole episodes, in order, that reach the
+asked number of steps, so short ones are not favoured. What happens inside a block is a `BlockRunner`'s business:
+`agentzoo.data.runners`.
+
+Workers are spawned, so a script that calls `collect` (or `build`) with `workers > 1` must do so under
+`if __name__ == "__main__":`, or every worker would run the script again.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from itertools import count, islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,9 +30,12 @@ BLOCK = 32
 
 @dataclass(frozen=True)
 class Rollout:
-    """One finished episode: (L+1, ...) observations (an array or a dict of them), (L, ...) the rest, and its seed."""
+    """One episode: (L+1, ...) observations (an array or a dict of them), (L, ...) the rest, and its seed.
 
-    seed: int
+    `seed` is what the environment was reset with, None where nobody recorded it.
+    """
+
+    seed: int | None
     observations: Any
     actions: NDArray[np.generic]
     rewards: NDArray[np.float64]
@@ -52,13 +63,14 @@ def collect(
     seed: int,
     workers: int,
     on_episode: Callable[[int], None] = lambda _: None,
+    first: int = 0,
 ) -> Iterator[Rollout]:
-    """Episodes in order until their steps reach `steps`; `on_episode` hears the steps of each.
+    """Episodes `first`, `first + 1`, ... until their steps reach `steps`; `on_episode` hears the steps of each.
 
     At most two blocks a worker are in flight, so memory does not grow with `steps`.
     """
     total = 0
-    for block in _blocks(runner, seed, workers):
+    for block in _blocks(runner, seed, workers, first):
         for rollout in block:
             total += len(rollout)
             on_episode(len(rollout))
@@ -67,95 +79,58 @@ def collect(
                 return
 
 
-def _blocks(runner: BlockRunner, seed: int, workers: int) -> Iterator[list[Rollout]]:
+def _blocks(runner: BlockRunner, seed: int, workers: int, first: int) -> Iterator[list[Rollout]]:
     if workers <= 1:
-        first = 0
-        while True:
-            yield runner(seed, first, BLOCK)
-            first += BLOCK
+        for start in count(first, BLOCK):
+            with _one_thread():  # only while a block runs: the caller keeps its own setting
+                block = runner(seed, start, BLOCK)
+            yield block
     # spawn: forking a process that has run torch's thread pool can deadlock
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_one_thread) as pool:
-        submit = partial(pool.submit, runner, seed)
-        pending: list[Future[list[Rollout]]] = [submit(i * BLOCK, BLOCK) for i in range(2 * workers)]
-        first = len(pending) * BLOCK
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker) as pool:
+        starts = count(first, BLOCK)
+        pending: deque[Future[list[Rollout]]] = deque(
+            pool.submit(runner, seed, start, BLOCK) for start in islice(starts, 2 * workers)
+        )
         try:
-            while True:
-                yield pending.pop(0).result()
-                pending.append(submit(first, BLOCK))
-                first += BLOCK
+            for start in starts:
+                yield pending.popleft().result()
+                pending.append(pool.submit(runner, seed, start, BLOCK))
         finally:
             for future in pending:
                 future.cancel()
 
 
-def _one_thread() -> None:
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One torch thread: as in the workers, so that sums are added in the same order and the bits agree."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _start_worker() -> None:
     import torch
 
     torch.set_num_threads(1)
+    threading.Thread(target=_follow_parent, daemon=True).start()
 
 
-@dataclass(frozen=True)
-class PolicyRunner:
-    """Blocks of a SAC or TQC policy: `env_id` stepped until termination or truncation."""
-
-    env_id: str
-    policy: str
-    deterministic: bool = False
-
-    def __call__(self, seed: int, first: int, count: int) -> list[Rollout]:
-        """Step `count` environments side by side; each drops out of the batch when its episode ends."""
-        envs, policy = _policy_envs(self.env_id, self.policy, count)
-        seeds = [episode_seed(seed, first + i) for i in range(count)]
-        noise = [np.random.default_rng(s) for s in seeds]
-        observations = [[env.reset(seed=s)[0]] for env, s in zip(envs, seeds, strict=False)]
-        actions: list[list[Any]] = [[] for _ in range(count)]
-        rewards: list[list[float]] = [[] for _ in range(count)]
-        ended = [(False, False)] * count
-        live = list(range(count))
-        size = envs[0].action_space.shape
-        while live:
-            draws = None if self.deterministic else np.stack([noise[i].standard_normal(size) for i in live])
-            chosen = policy.act(np.stack([observations[i][-1] for i in live]), draws)
-            for i, action in zip(list(live), chosen, strict=True):
-                obs, reward, terminated, truncated, _ = envs[i].step(action)
-                observations[i].append(obs)
-                actions[i].append(action)
-                rewards[i].append(float(reward))
-                if terminated or truncated:
-                    ended[i] = (bool(terminated), bool(truncated))
-                    live.remove(i)
-        return [
-            Rollout(
-                seed=seeds[i],
-                observations=np.stack(observations[i]),
-                actions=np.stack(actions[i]),
-                rewards=np.asarray(rewards[i]),
-                terminations=_only_last(len(rewards[i]), ended[i][0]),
-                truncations=_only_last(len(rewards[i]), ended[i][1]),
-            )
-            for i in range(count)
-        ]
+def _follow_parent() -> None:
+    """End this worker when the process that started it is gone: a killed build must not leave workers waiting."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
-_cached: dict[tuple[str, str], tuple[list[Any], Any]] = {}
-
-
-def _policy_envs(env_id: str, policy: str, count: int) -> tuple[list[Any], Any]:
-    """The environments and the policy of this process, made once."""
-    import gymnasium as gym
-
-    from agentzoo.data.policies import load_policy
-
-    if (env_id, policy) not in _cached:
-        envs = [gym.make(env_id, disable_env_checker=True) for _ in range(count)]
-        _cached[env_id, policy] = (envs, load_policy(policy, envs[0]))
-    envs, loaded = _cached[env_id, policy]
-    envs.extend(gym.make(env_id, disable_env_checker=True) for _ in range(count - len(envs)))
-    return envs, loaded
-
-
-def _only_last(length: int, value: bool) -> NDArray[np.bool_]:
+def only_last(length: int, value: bool) -> NDArray[np.bool_]:
+    """(L,) flags: `value` on the last step, False before it."""
     flags = np.zeros(length, dtype=bool)
     flags[-1] = value
     return flags

@@ -9,13 +9,16 @@ import json
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from agentzoo.data.collect import Rollout
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import action_spec, flatten_observations, observation_spec
 from agentzoo.errors import DataError, StorageError, UnknownNameError, did_you_mean
@@ -99,52 +102,89 @@ def dataset_metadata(dataset_id: str) -> dict[str, Any]:
     return dict(open_dataset(dataset_id, download=False).storage.metadata)
 
 
-def write_dataset(dataset_id: str, episodes: Iterable[Any], *, overwrite: bool = False, **metadata: Any) -> Path:
-    """Write `episodes` (minari.EpisodeBuffer) with Minari's own writer; the dataset appears whole or not at all.
+def write_dataset(
+    dataset_id: str, rollouts: Iterable[Rollout], *, overwrite: bool = False, extra: dict[str, Any] | None = None, **metadata: Any
+) -> Path:
+    """Write `rollouts` with Minari's own writer; the dataset appears whole or not at all.
+
+    It is written into a hidden folder of this process beside the others and renamed once it is complete; what a killed
+    build left there is removed by the next one.
 
     Args:
         dataset_id: e.g. `zoo/hopper/medium-v0`.
-        episodes: may be a generator: only one episode at a time is held here.
+        rollouts: may be a generator: only one episode at a time is held here.
         overwrite: replace a dataset of this id; otherwise one that exists is an error.
-        metadata: what `minari.create_dataset_from_buffers` takes (env, author, description, ...), and
-            `extra`, a dict of further keys for the dataset's metadata.
+        extra: further keys for the dataset's metadata.
+        metadata: what `minari.create_dataset_from_buffers` takes (env, author, description, ...).
 
     Raises:
-        DataError: it exists and `overwrite` is not set. StorageError: the disk is full or read-only.
+        DataError: it exists and `overwrite` is not set, or there is no episode. StorageError: the disk is full or
+            read-only.
     """
     import minari
+    from minari.data_collector import EpisodeBuffer
 
     root = datasets_root()
     final = root / dataset_id
     if final.exists() and not overwrite:
         raise DataError(f"dataset {dataset_id!r} exists in {root}. Pass --overwrite to build it again.")
-    extra = metadata.pop("extra", {})
+    buffers = (EpisodeBuffer(**{field.name: getattr(one, field.name) for field in fields(one)}) for one in rollouts)
+    staging = _staging(root)
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        for stale in root.glob(".building-*"):
-            if not _alive(stale):
-                shutil.rmtree(stale, ignore_errors=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".building-{os.getpid()}-", dir=root))
-    except OSError as error:
-        raise StorageError(f"cannot write datasets to {root}: {error}. Set MINARI_DATASETS_PATH.") from error
-    try:
-        with _minari_root(staging):
-            dataset = minari.create_dataset_from_buffers(dataset_id, episodes, **metadata)  # type: ignore[arg-type]
-            if extra:
-                dataset.storage.update_metadata(extra)
+        with _minari_root(staging), _without_advice():
+            dataset = minari.create_dataset_from_buffers(dataset_id, _at_least_one(dataset_id, buffers), **metadata)
+            dataset.storage.update_metadata(extra or {})
             _canonical_metadata(staging / dataset_id / "data" / "metadata.json")
-        namespace = staging / dataset_id.split("/")[0] / "namespace_metadata.json"
-        final.parent.mkdir(parents=True, exist_ok=True)
-        if namespace.exists() and not (root / dataset_id.split("/")[0] / namespace.name).exists():
-            shutil.copy(namespace, root / dataset_id.split("/")[0] / namespace.name)
-        if final.exists():
-            os.replace(final, staging / "replaced")
-        os.replace(staging / dataset_id, final)
+        _put(staging, root, dataset_id)
     except OSError as error:
         raise StorageError(f"dataset {dataset_id!r} was not written to {root}: {error}") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return final
+
+
+def _at_least_one(dataset_id: str, buffers: Iterable[Any]) -> Iterator[Any]:
+    empty = True
+    for buffer in buffers:
+        empty = False
+        yield buffer
+    if empty:
+        raise DataError(f"dataset {dataset_id!r} would hold no episode.")
+
+
+def _staging(root: Path) -> Path:
+    """A folder of this process to write in, after removing those of processes that are gone."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        for stale in root.glob(".building-*"):
+            if not _alive(stale):
+                shutil.rmtree(stale, ignore_errors=True)
+        return Path(tempfile.mkdtemp(prefix=f".building-{os.getpid()}-", dir=root))
+    except OSError as error:
+        raise StorageError(f"cannot write datasets to {root}: {error}. Set MINARI_DATASETS_PATH.") from error
+
+
+def _put(staging: Path, root: Path, dataset_id: str) -> None:
+    """Move the finished dataset to where it belongs, by renaming alone."""
+    final = root / dataset_id
+    final.parent.mkdir(parents=True, exist_ok=True)
+    namespace = Path(dataset_id).parts[0]
+    described = staging / namespace / "namespace_metadata.json"
+    if described.exists() and not (root / namespace / described.name).exists():
+        described.replace(root / namespace / described.name)
+    if final.exists():
+        final.replace(staging / "replaced")
+    (staging / dataset_id).replace(final)
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    """Silence three hints of Minari that do not apply: we record the command instead of a link to code, no e-mail, and
+    the environment the data comes from is the one to evaluate in."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="`(code_permalink|author_email|eval_env)` is set to None")
+        warnings.filterwarnings("ignore", message="env_spec is None")  # imported files need not name an environment
+        yield
 
 
 def _canonical_metadata(path: Path) -> None:

@@ -1,38 +1,18 @@
 """D4RL-normalized scores and bootstrap intervals.
 
-Source: Farama-Foundation/D4RL, d4rl/infos.py (arXiv:2004.07219). The references were measured on the `-v2`/`-v3`
-environments; Gymnasium runs `-v5`, whose rewards and friction differ slightly, so these scores compare with a
-published table only roughly.
+The references are `agentzoo.data.references`: measured on older versions of the environments, so these scores
+compare with a published table only roughly.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.data.references import D4RL_REFERENCES, Reference, reference_of
 from agentzoo.types import FloatArray
 
-
-class Reference(NamedTuple):
-    """Returns that score 0 and 100."""
-
-    random: float
-    expert: float
-
-
-D4RL_REFERENCES = {
-    "Hopper": Reference(-20.272305, 3234.3),
-    "HalfCheetah": Reference(-280.178953, 12135.0),
-    "Walker2d": Reference(1.629008, 4592.3),
-    "Ant": Reference(-325.6, 3879.7),
-}
-
-
-def reference_of(env_id: str) -> Reference | None:
-    """The D4RL references of a Gymnasium id such as `Hopper-v5`, or None where there are none."""
-    return D4RL_REFERENCES.get(env_id.rsplit("-v", 1)[0])
+__all__ = ["D4RL_REFERENCES", "Reference", "mean_interval", "normalized_score", "reference_of"]
 
 
 def normalized_score(returns: FloatArray, reference: Reference) -> NDArray[np.float64]:

@@ -1,0 +1,29 @@
+"""Returns that score 0 and 100 on each environment.
+
+Source: Farama-Foundation/D4RL, d4rl/infos.py (arXiv:2004.07219). Measured there on the `-v2`/`-v3` environments;
+Gymnasium runs `-v5`, whose rewards and friction differ slightly. PointMaze and DoorKey have no agreed constants.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Reference(NamedTuple):
+    """Undiscounted returns that score 0 and 100."""
+
+    random: float
+    expert: float
+
+
+D4RL_REFERENCES = {
+    "Hopper": Reference(-20.272305, 3234.3),
+    "HalfCheetah": Reference(-280.178953, 12135.0),
+    "Walker2d": Reference(1.629008, 4592.3),
+    "Ant": Reference(-325.6, 3879.7),
+}
+
+
+def reference_of(env_id: str) -> Reference | None:
+    """The D4RL references of a Gymnasium id such as `Hopper-v5`, or None where there are none."""
+    return D4RL_REFERENCES.get(env_id.rsplit("-v", 1)[0])

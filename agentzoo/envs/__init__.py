@@ -1,0 +1,74 @@
+"""Environments of our own, registered with Gymnasium by importing this package.
+
+`agentzoo/DoorKey-4x4-v0`: a grid with a locked door, as pictures or as two one-hot cells.
+`agentzoo/Maze2DDense-{UMaze,Medium,Large}-v0`: a point in a maze, paid for the distance it covers towards the goal.
+
+The classes are imported when an environment is made: importing this package loads neither MuJoCo nor PIL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+
+DOORKEY = "agentzoo/DoorKey-4x4-v0"
+MAZES = ("UMaze", "Medium", "Large")
+
+
+def register() -> None:
+    """Tell Gymnasium about our environments; doing it twice changes nothing."""
+    if DOORKEY not in gym.registry:
+        # the environment truncates itself after its 10 steps, so there is no TimeLimit to add
+        gym.register(DOORKEY, entry_point="agentzoo.envs.doorkey:DoorKeyEnv")
+    for maze in MAZES:
+        env_id = f"agentzoo/Maze2DDense-{maze}-v0"
+        if env_id not in gym.registry:
+            gym.register(
+                env_id, entry_point="agentzoo.envs.maze2d:Maze2DDenseEnv", kwargs={"maze": maze}, max_episode_steps=200
+            )
+
+
+def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
+    """`gymnasium.make`, after registering the package an id of the zoo comes from, and without MuJoCo's chatter.
+
+    Raises:
+        gymnasium.error.Error: as `gymnasium.make`. ImportError: gymnasium-robotics is needed and absent.
+    """
+    if env_id.startswith(("PointMaze_", "AntMaze_")):
+        import gymnasium_robotics
+
+        gym.register_envs(gymnasium_robotics)
+    with quiet_compiler():
+        return gym.make(env_id, **kwargs)
+
+
+@contextmanager
+def quiet_compiler() -> Iterator[None]:
+    """Drop MuJoCo's deprecation notes about the XML files Gymnasium ships; keep every other warning.
+
+    By default each environment made prints them to standard error and appends to MUJOCO_LOG.TXT in the working folder.
+    """
+    try:
+        import mujoco
+    except ImportError:
+        yield
+        return
+
+    def pass_on(message: str) -> None:
+        if "is deprecated" not in message:
+            import warnings
+
+            warnings.warn(f"MuJoCo: {message}", stacklevel=2)
+
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(pass_on)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
+
+
+register()

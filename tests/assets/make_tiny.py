@@ -1,0 +1,44 @@
+"""Make the tiny dataset the tests use: `python tests/assets/make_tiny.py --sources DIR`, with sac-hopper-medium.zip in DIR.
+
+20 episodes of the sampled medium policy in `Hopper-v5` cut at 300 steps, so that some fall (terminated) and some run
+out of time (truncated). Run it again only for a new Hopper version: tests compare it with the environment, replayed.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+from agentzoo.data.collect import BLOCK
+from agentzoo.data.minari import write_dataset
+from agentzoo.data.references import reference_of
+from agentzoo.data.runners import PolicyRunner
+from agentzoo.envs import make_env
+
+HERE = Path(__file__).resolve().parent
+EPISODES = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sources", type=Path, required=True)
+    policy = parser.parse_args().sources / "sac-hopper-medium.zip"
+    options = (("max_episode_steps", 300),)
+    os.environ["MINARI_DATASETS_PATH"] = str(HERE / "minari")
+    reference = reference_of("Hopper-v5")
+    assert reference is not None
+    write_dataset(
+        "zoo/hopper/tiny-v0",
+        PolicyRunner("Hopper-v5", str(policy), options=options)(0, 0, BLOCK)[:EPISODES],
+        overwrite=True,
+        env=make_env("Hopper-v5", **dict(options)),
+        algorithm_name="SAC",
+        author="agentzoo",
+        description=f"{EPISODES} episodes of the sampled medium policy, cut at 300 steps: for tests.",
+        ref_min_score=reference.random,
+        ref_max_score=reference.expert,
+        extra={"build_seed": 0},
+    )
+
+
+if __name__ == "__main__":
+    main()
