@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import tempfile
@@ -35,8 +36,8 @@ def write_atomic(path: Path, content: bytes | str) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes it private
-        os.replace(temporary, path)
+        Path(temporary).chmod(0o644)  # mkstemp makes it private
+        Path(temporary).replace(path)
         temporary = None
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -108,7 +109,7 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{path}: entry {name[:80]!r} of the header cannot be used: {error}.") from None
     spans.sort()
-    for (_, before), (after, _) in zip(spans, spans[1:], strict=False):
+    for (_, before), (after, _) in itertools.pairwise(spans):
         if after < before:
             raise CheckpointError(f"{path}: two tensors of the header overlap at byte {after}.")
     return found
@@ -128,7 +129,9 @@ def load_strict(module: torch.nn.Module, path: Path) -> None:
         raise CheckpointError(
             f"{path} does not fit its config: missing {_some(missing)}; not expected {_some(unknown)}."
         )
-    wrong = [f"{n} {header[n][1]} instead of {tuple(t.shape)}" for n, t in expected.items() if header[n][1] != tuple(t.shape)]
+    wrong = [
+        f"{n} {header[n][1]} instead of {tuple(t.shape)}" for n, t in expected.items() if header[n][1] != tuple(t.shape)
+    ]
     if wrong:
         raise CheckpointError(f"{path} does not fit its config: {_some(wrong)}.")
     kinds = sorted({header[n][0] for n in expected} - {"F32", "F16", "BF16"})
@@ -150,7 +153,9 @@ def _some(names: list[str], most: int = 5) -> str:
 def sha256(path: Path) -> str:
     """Hex digest of a file's content."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file.read())
+        return (
+            hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file.read())
+        )
 
 
 def _digest(data: bytes) -> str:  # Python 3.10 has no file_digest

@@ -71,6 +71,7 @@ class ActionSpec(Config):
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
     start: int = 0  # of a Discrete space: its first action
+    dtype: Literal["float32", "float64", "int64"] = "float32"  # of what `predict` returns
 
     @model_validator(mode="after")
     def _bounds_fit(self) -> ActionSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ def returns_to_go(rewards: FloatArray) -> NDArray[np.float64]:
         raise DataError(f"rewards of one episode have shape (L,) with L >= 1, got {rewards.shape}.")
     if not np.isfinite(rewards).all():
         raise DataError(f"rewards hold a non-finite value at step {int(np.argmin(np.isfinite(rewards)))}.")
-    return np.cumsum(rewards[::-1])[::-1].copy()
+    return np.ascontiguousarray(np.cumsum(rewards[::-1])[::-1], dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class Episodes:
     def __len__(self) -> int:
         return len(self.rewards)
 
-    def split(self, values: NDArray[np.generic]) -> list[NDArray[np.generic]]:
+    def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
         """(T, ...) cut at the episode boundaries."""
         return np.split(values, self.starts[1:])
 

@@ -46,14 +46,15 @@ def action_spec(space: gym.Space[Any]) -> ActionSpec:
         SpaceError: another kind of space.
     """
     if isinstance(space, gym.spaces.Discrete):
-        return ActionSpec(kind="discrete", size=int(space.n), start=int(space.start))
+        return ActionSpec(kind="discrete", size=int(space.n), start=int(space.start), dtype="int64")
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
         bounded = np.isfinite(space.low) & np.isfinite(space.high)
+        dtype: Any = "float64" if space.dtype == np.float64 else "float32"
         if bounded.all():
             low, high = (tuple(float(x) for x in bound) for bound in (space.low, space.high))
-            return ActionSpec(kind="box", size=int(space.shape[0]), low=low, high=high)
+            return ActionSpec(kind="box", size=int(space.shape[0]), low=low, high=high, dtype=dtype)
         if not bounded.any():
-            return ActionSpec(kind="box", size=int(space.shape[0]))
+            return ActionSpec(kind="box", size=int(space.shape[0]), dtype=dtype)
         raise SpaceError(f"a Box of actions must be bounded on every side or on none, this one is {space}.")
     raise SpaceError(f"actions must be a one-dimensional float Box or Discrete, this space is {space}.")
 

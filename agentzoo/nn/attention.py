@@ -51,7 +51,8 @@ class CausalAttention(nn.Module):
             q = linear(x[:, read], weight[:dim], bias[:dim])
             k, v = linear(x, weight[dim:], bias[dim:]).chunk(2, dim=-1)
         q, k, v = (self._split(part) for part in (q, k, v))  # (B, H, L, D/H)
-        return self.proj(self._mix(q, k, v, length, read).transpose(1, 2).reshape(batch, -1, dim))
+        out: Tensor = self.proj(self._mix(q, k, v, length, read).transpose(1, 2).reshape(batch, -1, dim))
+        return out
 
     def _split(self, x: Tensor) -> Tensor:
         return x.view(x.shape[0], x.shape[1], self.n_heads, -1).transpose(1, 2)
@@ -61,7 +62,8 @@ class CausalAttention(nn.Module):
         if q.device.type == "cpu" and dropout > 0.0:
             # torch's CPU kernel leaves its fused path as soon as there is dropout, and then draws slowly
             scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5) + causal_bias(length, q, read)
-            return self.attn_dropout(scores.softmax(dim=-1)) @ v
+            weights: Tensor = self.attn_dropout(scores.softmax(dim=-1))
+            return weights @ v
         if q.shape[2] == 1 and (read is None or read.stop == length):  # the last token sees everything
             return scaled_dot_product_attention(q, k, v, dropout_p=dropout)
         if read is None:
@@ -105,4 +107,5 @@ class Backbone(nn.Module):
         last = len(self.blocks) - 1
         for i, block in enumerate(self.blocks):
             x = block(x, read if i == last else None)
-        return self.ln_f(x)
+        out: Tensor = self.ln_f(x)
+        return out

@@ -177,7 +177,13 @@ class _Run:
     """The bookkeeping around an update: log rows, evaluations, checkpoints."""
 
     def __init__(
-        self, recipe: Recipe, folder: Path, accelerator: Any, model: SequenceModel, hooks: Hooks, progress: state.Progress
+        self,
+        recipe: Recipe,
+        folder: Path,
+        accelerator: Any,
+        model: SequenceModel,
+        hooks: Hooks,
+        progress: state.Progress,
     ) -> None:
         self.recipe, self.folder, self.accelerator = recipe, folder, accelerator
         self.model, self.hooks, self.progress = model, hooks, progress

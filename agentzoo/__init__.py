@@ -1,0 +1,36 @@
+"""Pretrained offline-RL sequence agents with stable-baselines3's `predict`.
+
+The names below are imported on first use, so that `import agentzoo` loads neither torch nor any environment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentzoo.agent import Agent
+    from agentzoo.evaluation.results import evaluate
+    from agentzoo.recipe import load_recipe
+    from agentzoo.zoo import list_agents
+
+__all__ = ["Agent", "evaluate", "list_agents", "load_recipe"]
+__version__ = "0.1.0"
+
+_WHERE = {
+    "Agent": "agentzoo.agent",
+    "evaluate": "agentzoo.evaluation.results",
+    "list_agents": "agentzoo.zoo",
+    "load_recipe": "agentzoo.recipe",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        import importlib
+
+        return getattr(importlib.import_module(_WHERE[name]), name)
+    raise AttributeError(f"module 'agentzoo' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,5 @@
+"""`python -m agentzoo` is the `agentzoo` command."""
+
+from agentzoo.cli import main
+
+main()

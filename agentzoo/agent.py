@@ -1,0 +1,372 @@
+"""`Agent`: a trained network that acts through stable-baselines3's `predict`."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agentzoo import history
+from agentzoo.checkpoint import check_header, load_strict, save_tensors, sha256, write_atomic
+from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, check_env_id, read_text
+from agentzoo.data.spaces import REWARD_KEY, action_spec, describe_mismatch, flatten_observations, observation_spec
+from agentzoo.errors import CheckpointError, ConfigError, ObservationError, ShapeError, SpaceError
+from agentzoo.history import AgentState
+from agentzoo.locate import find_agent
+from agentzoo.nn.base import SequenceModel
+from agentzoo.recipe import Recipe
+from agentzoo.registry import get_family
+from agentzoo.rewards import reader_of
+
+
+class Agent:
+    """A network, its config and the return it is asked for.
+
+    All history lives in the `state` that `predict` returns, so one agent serves any number of environments.
+    """
+
+    def __init__(self, model: SequenceModel, config: AgentConfig, recipe: Recipe | None = None) -> None:
+        self.model = model.eval()
+        self.config = config
+        self.recipe = recipe
+        self.target_return = config.target_return
+        self.rtg_source: str | None = None  # where the last predict had its rewards from
+        self._rng = np.random.default_rng()
+        self._env: Any = None
+        self._read_rewards: Any = None
+        self._warned: set[str] = set()
+        self._bare_calls = 0  # in a row, with neither state nor episode_start
+
+    # -- loading and saving ------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        id_or_path: str | Path,
+        *,
+        env: Any = None,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        cache_dir: str | Path | None = None,
+        local_files_only: bool = False,
+        force_download: bool = False,
+        device: str = "auto",
+        trust_env_module: bool = False,
+    ) -> Agent:
+        """Load an agent by id (`zoo/dt-hopper-medium`), Hub repo or folder.
+
+        Args:
+            id_or_path: looked up as a folder, in the local zoo, then on the Hub (cache first).
+            env: bound as by `set_env`, so that rewards need not be passed to `predict`.
+            revision, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`.
+            device: "auto" is CUDA where there is one.
+            trust_env_module: accept a config whose environment id names a module to import.
+
+        Raises:
+            UnknownNameError: no such agent, with the nearest id. CheckpointError: files missing, broken or tampered
+                with. ConfigError: a config that cannot be used. SpaceError: `env` does not fit.
+        """
+        folder = find_agent(
+            id_or_path,
+            revision=revision,
+            token=token,
+            cache_dir=cache_dir,
+            local_files_only=local_files_only,
+            force_download=force_download,
+        )
+        config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
+        check_env_id(config.env, trust_env_module)
+        model = _load_model(config, folder / WEIGHTS)
+        recipe = None
+        if (folder / RECIPE).is_file():
+            recipe = Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE))
+        agent = cls(model.to(_pick_device(device)), config, recipe)
+        if env is not None:
+            agent.set_env(env)
+        return agent
+
+    def save_pretrained(self, folder: str | Path) -> Path:
+        """Write `config.json`, `model.safetensors` and the recipe; the config, which names the weights' hash, last.
+
+        Raises:
+            StorageError: no space or permission; every file is the old one or the new one, whole.
+        """
+        folder = Path(folder)
+        save_tensors(folder / WEIGHTS, self.model.state_dict())
+        if self.recipe is not None:
+            write_atomic(folder / RECIPE, self.recipe.to_json())
+        self.config = self.config.model_copy(update={"weights_sha256": sha256(folder / WEIGHTS)})
+        write_atomic(folder / CONFIG, self.config.to_json())
+        return folder
+
+    # -- what stable-baselines3 code looks at --------------------------------------------------------------------------
+
+    @property
+    def observation_space(self) -> gym.Space[Any]:
+        """The space the agent reads; bounds are not stored, so they are infinite."""
+        spec = self.config.io.observation
+        boxes = [gym.spaces.Box(-np.inf, np.inf, shape, np.float32) for shape in spec.shapes]
+        return boxes[0] if spec.keys is None else gym.spaces.Dict(dict(zip(spec.keys, boxes, strict=True)))
+
+    @property
+    def action_space(self) -> gym.Space[Any]:
+        """The space the agent's actions lie in."""
+        spec = self.config.io.action
+        if spec.kind == "discrete":
+            return gym.spaces.Discrete(spec.size, start=spec.start)
+        dtype: Any = np.dtype(spec.dtype).type
+        low = np.array(spec.low if spec.low is not None else [-np.inf] * spec.size, dtype=dtype)
+        high = np.array(spec.high if spec.high is not None else [np.inf] * spec.size, dtype=dtype)
+        return gym.spaces.Box(low, high, dtype=dtype)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return self.model.obs_mean.device
+
+    def get_env(self) -> Any:
+        """The bound environment, or None."""
+        return self._env
+
+    def set_env(self, env: Any) -> None:
+        """Bind a gymnasium.Env, an SB3 VecEnv or a gymnasium VectorEnv, so that rewards can be read from it.
+
+        Raises:
+            SpaceError: its spaces are not those the agent was made for.
+        """
+        observation = getattr(env, "single_observation_space", env.observation_space)
+        action = getattr(env, "single_action_space", env.action_space)
+        self.check_spaces(observation, action)
+        self._env = env
+        self._read_rewards = reader_of(env)
+
+    def check_spaces(self, observation: gym.Space[Any], action: gym.Space[Any]) -> None:
+        """Raise SpaceError, naming both sides, unless these are the agent's spaces."""
+        io = self.config.io
+        found = action_spec(action).model_copy(update={"dtype": io.action.dtype})
+        problems = [
+            describe_mismatch("observations", io.observation, observation_spec(observation, io.observation.keys)),
+            describe_mismatch("actions", io.action, found),
+        ]
+        if any(problems):
+            raise SpaceError(f"{self.config.agent_id} does not fit: {'; '.join(p for p in problems if p)}.")
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seed the sampling of Discrete actions (`deterministic=False`)."""
+        self._rng = np.random.default_rng(seed)
+
+    # -- acting ------------------------------------------------------------------------------------------------------
+
+    def predict(
+        self,
+        observation: Any,
+        state: tuple[Any, ...] | None = None,
+        episode_start: NDArray[np.bool_] | None = None,
+        deterministic: bool = False,
+        *,
+        reward: Any = None,
+    ) -> tuple[NDArray[Any], AgentState]:
+        """The action for each observation, and the history to pass to the next call.
+
+        Args:
+            observation: one observation of the environment or a batch of N; a dict of arrays for a Dict space.
+            state: what the last call returned; None starts all rows afresh.
+            episode_start: (N,), True where the observation is the first of an episode.
+            deterministic: a Discrete agent takes its most likely action instead of sampling. A Box agent predicts
+                one action and answers the same either way.
+            reward: (N,) or a number: the raw reward that came with `observation`. Without it the reward is taken
+                from a `"reward"` key of the observation, else from the bound environment; else the target return
+                stays constant and a warning says so once.
+
+        Returns:
+            Actions (N, A), (N,) for Discrete, or one action for one observation (0-d for Discrete), clipped to the
+            space and of its dtype; and the new state. `state` itself is not changed.
+
+        Raises:
+            ShapeError: observation, state, reward or episode_start of another shape. ObservationError: NaN or
+                infinity.
+        """
+        observations, rewards_seen, single = self._read_observation(observation)
+        n = len(observations)
+        starts = self._starts(state, episode_start, n)
+        previous = (
+            history.empty_state(self.config.io, n) if state is None else history.check_state(state, self.config.io, n)
+        )
+        rtg = self._returns_to_go(previous, starts, reward if reward is not None else rewards_seen, reward is not None)
+        current = history.append(previous, observations, rtg, starts)
+        with torch.inference_mode():
+            output = self.model.act(history.to_batch(current, self.config.rtg_scale, self.device))
+        actions = self._to_actions(output.float().cpu().numpy(), deterministic)
+        current = history.with_actions(current, actions)
+        actions = self._to_space(actions)
+        return (actions[0] if single and actions.ndim > 1 else actions.reshape(()) if single else actions), current
+
+    def _read_observation(self, observation: Any) -> tuple[NDArray[np.float32], NDArray[Any] | None, bool]:
+        """(N, S) flat observations, (N,) rewards of a Dict observation, and whether it was a single one."""
+        spec = self.config.io.observation
+        name = self.config.agent_id
+        if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
+            raise ShapeError(
+                f"{name} got a tuple as observation. If it is what env.reset() returned, unpack it: "
+                "obs, info = env.reset()."
+            )
+        if (spec.keys is not None) != isinstance(observation, Mapping):
+            want = f"a dict with {', '.join(spec.keys)}" if spec.keys is not None else f"an array {spec.shapes[0]}"
+            raise ShapeError(f"{name} expects {want}, got {type(observation).__name__}.")
+        parts = observation if spec.keys is not None else {"": observation}
+        keys = spec.keys if spec.keys is not None else ("",)
+        missing = [key for key in keys if key not in parts]
+        if missing:
+            raise ShapeError(f"{name} misses {missing} in the observation; it holds {sorted(parts)}.")
+        arrays, singles = {}, set()
+        for key, shape in zip(keys, spec.shapes, strict=True):
+            values = self._as_numbers(parts[key], f"obs{f'[{key!r}]' if key else ''}")
+            if values.shape == shape:
+                values, single = values[None], True
+            elif values.shape[1:] == shape and values.ndim == len(shape) + 1 and len(values):
+                single = False
+            else:
+                raise ShapeError(
+                    f"obs{f'[{key!r}]' if key else ''} has shape {values.shape}; {name} expects {shape} or (N, "
+                    f"{', '.join(map(str, shape))}). If this is the tuple from env.reset(), unpack it: "
+                    "obs, info = env.reset()."
+                )
+            singles.add((single, len(values)))
+            arrays[key] = values
+        if len(singles) > 1:
+            raise ShapeError(f"the parts of the observation disagree on the number of environments: {sorted(singles)}.")
+        flat = flatten_observations(arrays if spec.keys is not None else arrays[""], spec)
+        if not np.isfinite(flat).all():
+            row, column = np.argwhere(~np.isfinite(flat))[0]
+            raise ObservationError(f"obs holds {flat[row, column]} at environment {row}, number {column}.")
+        rewards = None
+        if isinstance(observation, Mapping) and REWARD_KEY in observation and REWARD_KEY not in keys:
+            rewards = np.asarray(observation[REWARD_KEY], dtype=np.float64).reshape(-1)
+        return flat, rewards, next(iter(singles))[0]
+
+    def _as_numbers(self, values: Any, what: str) -> NDArray[Any]:
+        try:
+            array = np.asarray(values)
+        except ValueError as error:
+            raise ShapeError(f"{what} is no array of numbers: {error}") from None
+        if array.dtype.kind not in "fiub":
+            raise ShapeError(f"{what} must hold numbers, it has dtype {array.dtype}.")
+        return array
+
+    def _starts(self, state: Any, episode_start: Any, n: int) -> NDArray[np.bool_]:
+        if state is None and episode_start is None:
+            self._bare_calls += 1
+            if self._bare_calls == 2:
+                self._warn_once(
+                    "history",
+                    "predict was called twice in a row without state and episode_start: the agent sees every step as "
+                    "the first of an episode. Pass on the state it returns: action, state = agent.predict(obs, state).",
+                )
+        else:
+            self._bare_calls = 0
+        if episode_start is None:
+            return np.full(n, state is None)
+        starts = np.array(episode_start, dtype=bool).reshape(-1)  # a copy: SB3 changes the array after the call
+        if len(starts) != n:
+            raise ShapeError(f"episode_start has {len(starts)} entries, the observation {n} rows.")
+        return starts | (state is None)
+
+    def _returns_to_go(
+        self, previous: AgentState, starts: NDArray[np.bool_], reward: Any, passed: bool
+    ) -> NDArray[np.float64]:
+        """(N,) of the newest step: target minus all rewards before it."""
+        n = len(starts)
+        newest = previous.returns_to_go[np.arange(n), np.maximum(previous.length - 1, 0)]
+        rtg = np.where(starts, self.target_return, newest)
+        if self.config.rewards == "delayed":
+            return rtg
+        rewards = None
+        if reward is not None:
+            self.rtg_source = "reward" if passed else "observation"
+            rewards = np.asarray(reward, dtype=np.float64).reshape(-1)
+            if len(rewards) != n:
+                raise ShapeError(f"reward has {len(rewards)} entries, the observation {n} rows.")
+            rewards = np.where(starts, 0.0, rewards)  # that of a first step belongs to the episode before
+        elif self._read_rewards is not None:
+            values, cumulative = self._read_rewards()
+            if len(values) == n:
+                self.rtg_source = "env"
+                rewards = newest - (self.target_return - values) if cumulative else values
+        if rewards is None:
+            if not starts.all():
+                self.rtg_source = "constant"
+                self._warn_once(
+                    "rewards",
+                    "no reward reaches predict, so the return-to-go stays at the target. Bind an environment wrapped in "
+                    "Monitor (Agent.from_pretrained(..., env=env) or agent.set_env(env)) or pass reward=.",
+                )
+            return rtg
+        rewards = np.where(starts, 0.0, rewards)
+        if not np.isfinite(rewards).all():
+            raise ObservationError(f"reward of environment {int(np.argmin(np.isfinite(rewards)))} is not finite.")
+        return np.asarray(rtg - rewards)
+
+    def _to_actions(self, output: NDArray[Any], deterministic: bool) -> NDArray[Any]:
+        """Network output (N, A) -> clipped Box actions, or choices (N,) counted from 0."""
+        spec = self.config.io.action
+        if spec.kind == "discrete":
+            scores = output if deterministic else output + self._rng.gumbel(size=output.shape)  # sampling by Gumbel-max
+            return np.asarray(scores.argmax(axis=1), dtype=np.int64)
+        return output if spec.low is None else np.clip(output, spec.low, spec.high).astype(np.float32)
+
+    def _to_space(self, actions: NDArray[Any]) -> NDArray[Any]:
+        spec = self.config.io.action
+        return actions + spec.start if spec.kind == "discrete" else actions.astype(spec.dtype)
+
+    def _warn_once(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(message, UserWarning, stacklevel=4)
+
+    def __repr__(self) -> str:
+        return f"Agent({self.config.agent_id!r}, target_return={self.target_return:g}, device={self.device})"
+
+
+def _pick_device(device: str) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.device(device)
+    except RuntimeError as error:
+        raise ConfigError(f"no device {device!r}: {error}") from None
+
+
+def build_network(config: AgentConfig) -> SequenceModel:
+    """An untrained network of this config, without touching the caller's random state."""
+    with torch.random.fork_rng(devices=[]):
+        return get_family(config.model.family).model(copy.deepcopy(config.model), config.io)
+
+
+def _load_model(config: AgentConfig, path: Path) -> SequenceModel:
+    """Check sizes against the file before any memory is taken, then build and fill.
+
+    Raises:
+        CheckpointError: the file is broken, is not the one the config names, or does not fit it.
+    """
+    header = check_header(path)
+    if config.weights_sha256 is not None and sha256(path) != config.weights_sha256:
+        raise CheckpointError(f"{path} is not the file {CONFIG} was written with (its sha256 differs). Fetch it again.")
+    with torch.device("meta"):
+        shapes = {name: tuple(t.shape) for name, t in build_network(config).state_dict().items()}
+    wrong = sorted(name for name in shapes.keys() & header.keys() if shapes[name] != header[name][1])
+    if wrong:
+        name = wrong[0]
+        raise CheckpointError(f"{path} does not fit its config: {name} is {header[name][1]}, not {shapes[name]}.")
+    missing, unknown = sorted(shapes.keys() - header.keys()), sorted(header.keys() - shapes.keys())
+    if missing or unknown:
+        raise CheckpointError(f"{path} does not fit its config: missing {missing[:5]}, not expected {unknown[:5]}.")
+    model = build_network(config)
+    load_strict(model, path)
+    return model

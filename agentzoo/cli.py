@@ -1,0 +1,225 @@
+"""The `agentzoo` command. Heavy imports happen inside the commands, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from agentzoo import cli_data, cli_train
+from agentzoo.console import console, errors_console, print_json, progress_bar
+from agentzoo.errors import AgentzooError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Pretrained offline-RL sequence agents: list, show, evaluate, record, train, fine-tune.",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(cli_data.app, name="data")
+app.command("train")(cli_train.train)
+app.command("finetune")(cli_train.finetune)
+
+AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="an id like dt-hopper-medium, a folder, or a Hub repo")]
+EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id instead of the agent's own")]
+EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1)]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="episode e is reset with 10000*(seed+1)+e")]
+TargetOption = Annotated[float | None, typer.Option("--target", help="return to ask for, in the environment's reward")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+RevisionOption = Annotated[str | None, typer.Option("--revision", help="commit, tag or branch on the Hub")]
+TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
+
+
+def _load(agent: str, revision: str | None = None, trust: bool = False) -> Any:
+    from agentzoo.agent import Agent
+
+    return Agent.from_pretrained(agent, revision=revision, trust_env_module=trust)
+
+
+@app.command("list")
+def list_command(as_json: JsonOption = False) -> None:
+    """Agents of the zoo: what is staged, with its score, and what has a recipe only."""
+    from agentzoo.zoo import summaries
+
+    found = summaries()
+    if as_json:
+        print_json([one.model_dump() for one in found])
+        return
+    table = Table("agent", "staged", "environment", "score (95 %)", "return", "target", "steps", title="agentzoo")
+    for one in found:
+        score = "" if one.score is None else f"{one.score:.1f} [{one.low:.1f}, {one.high:.1f}]"
+        reached = "" if one.mean_return is None else f"{one.mean_return:.0f}"
+        table.add_row(
+            one.agent_id,
+            "yes" if one.staged else "",
+            one.env or "",
+            score,
+            reached,
+            f"{one.target:g}",
+            f"{one.steps:,}",
+        )
+    console.print(table)
+
+
+@app.command()
+def show(agent: AgentArg, as_json: JsonOption = False) -> None:
+    """The recipe of an agent and, if it is staged, its measured scores."""
+    from agentzoo.zoo import describe
+
+    record = describe(agent)
+    if as_json:
+        print_json(record)
+        return
+    for section, fields in record.items():
+        if isinstance(fields, dict):
+            table = Table("field", "value", title=section, title_justify="left")
+            for name, value in fields.items():
+                table.add_row(name, json.dumps(value) if not isinstance(value, str) else value)
+            console.print(table)
+        else:
+            console.print(f"{section}: {fields}", highlight=False)
+
+
+@app.command()
+def info(as_json: JsonOption = False) -> None:
+    """Versions, device, local zoo and dataset folders: what a bug report needs."""
+    from agentzoo.zoo import environment_info
+
+    record = environment_info()
+    if as_json:
+        print_json(record)
+        return
+    table = Table("what", "value")
+    for name, value in record.items():
+        table.add_row(name, str(value))
+    console.print(table)
+
+
+@app.command()
+def evaluate(
+    agent: AgentArg,
+    episodes: EpisodesOption = 100,
+    env: EnvOption = None,
+    seed: SeedOption = 0,
+    n_envs: Annotated[int, typer.Option("--envs", min=1, help="environments stepped side by side")] = 20,
+    target: TargetOption = None,
+    revision: RevisionOption = None,
+    trust_env_module: TrustOption = False,
+    output: Annotated[Path | None, typer.Option("--output", help="also write the whole record here")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Mean return and D4RL-normalized score with a 95 % interval over episodes."""
+    from agentzoo.checkpoint import write_atomic
+    from agentzoo.evaluation.results import evaluate as run
+
+    loaded = _load(agent, revision, trust_env_module)
+    with progress_bar(f"evaluating {loaded.config.agent_id}", episodes) as bar:
+        command = " ".join(["agentzoo", *sys.argv[1:]])
+        result = run(
+            loaded,
+            env,
+            episodes,
+            seed=seed,
+            n_envs=n_envs,
+            target_return=target,
+            command=command,
+            trust_env_module=trust_env_module,
+            on_episode=lambda one: bar(1, f"last return {one.total_reward:.0f}"),
+        )
+    if output is not None:
+        write_atomic(output, result.to_json())
+    if as_json:
+        print_json(result.model_dump())
+        return
+    table = Table("what", "value", title=f"{result.agent_id} on {result.env}")
+    low, high = result.return_interval
+    table.add_row("return", f"{result.mean_return:.1f}  [{low:.1f}, {high:.1f}] (95 %)")
+    if result.score is not None and result.score_interval is not None:
+        low, high = result.score_interval
+        table.add_row("normalized score", f"{result.score:.1f}  [{low:.1f}, {high:.1f}] (95 %)")
+    table.add_row("target return", f"{result.target_return:g}")
+    table.add_row("episodes, mean length", f"{result.episodes}, {result.mean_length:.0f}")
+    table.add_row("steps a second", f"{result.steps_per_second:,.0f}")
+    console.print(table)
+
+
+@app.command()
+def enjoy(
+    agent: AgentArg,
+    episodes: EpisodesOption = 3,
+    env: EnvOption = None,
+    seed: SeedOption = 0,
+    target: TargetOption = None,
+    trust_env_module: TrustOption = False,
+) -> None:
+    """Watch an agent in a window; says so where there is no display."""
+    from agentzoo.evaluation.enjoy import has_display, play
+
+    loaded = _load(agent, trust=trust_env_module)
+    if target is not None:
+        loaded.target_return = target
+    shown = has_display()
+    if not shown:
+        console.print("No display here, so there is no window; use `agentzoo record` for a video. Playing without one.")
+    for one in play(loaded, env, episodes, seed=seed, window=shown, trust_env_module=trust_env_module):
+        console.print(f"seed {one.seed}: return {one.total_reward:.1f} in {one.length} steps", highlight=False)
+
+
+@app.command()
+def record(
+    agent: AgentArg,
+    output: Annotated[Path, typer.Argument(help="an .mp4 or .gif file")],
+    episodes: EpisodesOption = 1,
+    env: EnvOption = None,
+    seed: SeedOption = 0,
+    target: TargetOption = None,
+    every: Annotated[int, typer.Option("--every", min=1, help="keep one frame in so many steps")] = 4,
+    width: Annotated[int, typer.Option(min=16)] = 320,
+    height: Annotated[int, typer.Option(min=16)] = 240,
+    trust_env_module: TrustOption = False,
+) -> None:
+    """Render episodes to a video or a GIF."""
+    from agentzoo.evaluation.record import film, save_gif, save_video
+
+    if output.suffix not in (".mp4", ".gif"):
+        fail(f"the output must end in .mp4 or .gif, got {output.name!r}.")
+    loaded = _load(agent, trust=trust_env_module)
+    if target is not None:
+        loaded.target_return = target
+    with progress_bar(f"filming {loaded.config.agent_id}", None) as bar:
+        clip = film(
+            loaded,
+            env,
+            episodes,
+            seed=seed,
+            every=every,
+            size=(width, height),
+            trust_env_module=trust_env_module,
+            on_step=lambda: bar(1, ""),
+        )
+    (save_video if output.suffix == ".mp4" else save_gif)(clip, output)
+    returns = ", ".join(f"{one.total_reward:.0f}" for one in clip.episodes)
+    console.print(f"{output}: {len(clip.frames)} frames, returns {returns}", highlight=False)
+
+
+def fail(message: str) -> NoReturn:
+    """Print one error line and leave with status 2."""
+    errors_console.print(f"[red]error:[/red] {message}", highlight=False, soft_wrap=True)
+    raise SystemExit(2)
+
+
+def main() -> None:
+    """Entry point: our own errors are one line, not a traceback."""
+    try:
+        app()
+    except AgentzooError as error:
+        Console(stderr=True, soft_wrap=True).print("error:", str(error), markup=False, highlight=False, style="red")
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        errors_console.print("interrupted")
+        raise SystemExit(130) from None

@@ -1,0 +1,5 @@
+"""`agentzoo data`."""
+
+import typer
+
+app = typer.Typer()

@@ -1,0 +1,124 @@
+"""`agentzoo train` and `agentzoo finetune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from agentzoo.console import console, errors_console
+
+OutOption = Annotated[Path | None, typer.Option("--out", help="folder of the run; default runs/<agent>-s<seed>")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="section.field=value, e.g. train.steps=2000")]
+SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="short for --set train.seed=N")]
+ThreadsOption = Annotated[
+    int | None, typer.Option("--threads", min=1, help="CPU threads; 1 makes runs repeat to the bit")
+]
+TrackerOption = Annotated[list[str] | None, typer.Option("--tracker", help="tensorboard, wandb or trackio; repeatable")]
+DeviceOption = Annotated[str | None, typer.Option("--device", help="cpu or cuda; the fastest there is by default")]
+TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
+
+
+def train(
+    agent_id: Annotated[str, typer.Argument(metavar="AGENT", help="an id with a recipe, see `agentzoo list`")],
+    out: OutOption = None,
+    settings: SetOption = None,
+    seed: SeedOption = None,
+    threads: ThreadsOption = None,
+    tracker: TrackerOption = None,
+    device: DeviceOption = None,
+    trust_env_module: TrustOption = False,
+) -> None:
+    """Train an agent from its recipe. A run that was stopped goes on where its last checkpoint is."""
+    from agentzoo.data.minari import load_episodes
+    from agentzoo.recipe import load_recipe
+
+    recipe = load_recipe(agent_id).override(_settings(settings, seed))
+    episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
+    _run(recipe, episodes, out, None, threads, tracker, device, trust_env_module)
+
+
+def finetune(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="the agent to start from: id, folder or Hub repo")],
+    dataset: Annotated[str, typer.Option("--dataset", help="Minari id of the data to train on")],
+    name: Annotated[str | None, typer.Option("--name", help="id of the new agent; default <agent>-finetuned")] = None,
+    steps: Annotated[int, typer.Option("--steps", min=1)] = 3_000,
+    normalization: Annotated[
+        str, typer.Option(help="keep: the start's mean and std; dataset: of the new data")
+    ] = "keep",
+    reinit: Annotated[bool, typer.Option("--reinit", help="start layers of another shape afresh")] = False,
+    out: OutOption = None,
+    settings: SetOption = None,
+    seed: SeedOption = None,
+    threads: ThreadsOption = None,
+    tracker: TrackerOption = None,
+    device: DeviceOption = None,
+    trust_env_module: TrustOption = False,
+) -> None:
+    """Train a trained agent further, on other data."""
+    from agentzoo.agent import Agent
+    from agentzoo.data.minari import load_episodes
+    from agentzoo.training.finetune import finetune_recipe, start_from
+
+    base = Agent.from_pretrained(agent, trust_env_module=trust_env_module)
+    recipe = finetune_recipe(base, dataset, name, steps, normalization).override(_settings(settings, seed))
+    episodes = load_episodes(dataset, recipe.data.obs_keys)
+    start = start_from(base, recipe, episodes, reinit)
+    _run(recipe, episodes, out, start, threads, tracker, device, trust_env_module)
+
+
+def _settings(settings: list[str] | None, seed: int | None) -> list[str]:
+    return [*(settings or []), *([f"train.seed={seed}"] if seed is not None else [])]
+
+
+def _run(
+    recipe: Any,
+    episodes: Any,
+    out: Path | None,
+    start: Any,
+    threads: int | None,
+    trackers: list[str] | None,
+    device: str | None,
+    trust: bool,
+) -> None:
+    import torch
+
+    from agentzoo.agent import Agent
+    from agentzoo.config import AgentConfig
+    from agentzoo.evaluation.during import short_evaluation
+    from agentzoo.training.loop import Hooks, train
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    folder = out or Path("runs") / f"{recipe.agent_id}-s{recipe.train.seed}"
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("loss {task.fields[loss]}  score {task.fields[score]}"),
+    )
+    console.print(f"{recipe.agent_id}: {len(episodes):,} steps of {recipe.data.dataset} -> {folder}", highlight=False)
+    with Progress(*columns, console=errors_console) as progress:
+        task = progress.add_task(recipe.agent_id, total=recipe.train.steps, rate="", loss="-", score="-")
+
+        def on_row(row: dict[str, Any]) -> None:
+            progress.update(task, loss=f"{row['loss']:.4f}", rate=f"{row['steps_per_s']:.1f}/s")
+            if row["eval_return"] is not None:
+                score = row["eval_score"]
+                progress.update(task, score=f"{score:.1f}" if score is not None else f"{row['eval_return']:.1f}")
+                if not progress.console.is_terminal:  # a log file gets lines, a terminal the bar
+                    errors_console.print(f"step {row['step']}: return {row['eval_return']:.1f}", highlight=False)
+
+        hooks = Hooks(
+            evaluate=short_evaluation(recipe, trust) if recipe.eval.every else None,
+            on_step=lambda step: progress.update(task, completed=step),
+            on_row=on_row,
+        )
+        model = train(recipe, folder, episodes, start=start, hooks=hooks, trackers=trackers, device=device)
+    Agent(model, AgentConfig.of(recipe, model.io), recipe).save_pretrained(folder)
+    console.print(f"done: `agentzoo evaluate {folder}` measures it, `agentzoo record {folder} demo.mp4` shows it.")

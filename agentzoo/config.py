@@ -1,0 +1,80 @@
+"""`config.json`: what must be known to rebuild an agent, checked before anything is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, SerializeAsAny, field_validator
+
+from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.nn.base import ModelConfig
+from agentzoo.recipe import AgentId, Positive, Recipe, parse_model_config
+from agentzoo.types import Config, IOSpec
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+RECIPE = "train_config.json"
+MAX_JSON = 4 * 1024 * 1024  # bytes
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class AgentConfig(Config):
+    """Everything but the weights."""
+
+    format: Literal[1] = 1
+    agent_id: AgentId
+    model: SerializeAsAny[ModelConfig]
+    io: IOSpec
+    rtg_scale: Positive
+    rewards: Literal["dense", "delayed"]
+    env: str | None  # Gymnasium id the agent was made for
+    target_return: Annotated[float, Field(ge=-1e9, le=1e9)]
+    weights_sha256: Digest | None = None  # of model.safetensors
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _of_its_family(cls, value: Any) -> Any:
+        return parse_model_config(value) if isinstance(value, dict) else value
+
+    @classmethod
+    def of(cls, recipe: Recipe, io: IOSpec) -> AgentConfig:
+        """The config of an agent trained by `recipe`."""
+        return cls(
+            agent_id=recipe.agent_id,
+            model=recipe.model,
+            io=io,
+            rtg_scale=recipe.data.rtg_scale,
+            rewards=recipe.data.rewards,
+            env=recipe.eval.env,
+            target_return=recipe.eval.target_return,
+        )
+
+
+def read_text(path: Path) -> str:
+    """A small JSON file of an agent's folder.
+
+    Raises:
+        CheckpointError: missing, unreadable, not text or absurdly large.
+    """
+    try:
+        if path.stat().st_size > MAX_JSON:
+            raise CheckpointError(f"{path} holds {path.stat().st_size} bytes; such files hold a few thousand.")
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing: an agent's folder holds {CONFIG} and {WEIGHTS}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+
+
+def check_env_id(env_id: str | None, trusted: bool) -> None:
+    """Refuse `module:Env-v0` unless trusted: Gymnasium imports the module, which runs its code.
+
+    Raises:
+        ConfigError: the id names a module.
+    """
+    if env_id is not None and ":" in env_id and not trusted:
+        raise ConfigError(
+            f"env id {env_id!r} makes Gymnasium import the module before the colon, which runs its code. "
+            "If you trust it, pass trust_env_module=True (--trust-env-module)."
+        )

@@ -1,0 +1,45 @@
+"""How commands speak: one console for results, one for errors and progress, one way to print JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+console = Console()
+errors_console = Console(stderr=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output and nothing else."""
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+
+@contextmanager
+def progress_bar(title: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
+    """A bar on standard error (so that `--json` stays clean); the yielded function advances it and sets its note."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=errors_console, transient=True) as progress:
+        task = progress.add_task(title, total=total, note="")
+        yield lambda steps, note: progress.update(task, advance=steps, note=note)

@@ -1,0 +1,32 @@
+"""The short evaluations of a run in training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from agentzoo.agent import Agent
+from agentzoo.config import AgentConfig
+from agentzoo.evaluation.rollout import rollout
+from agentzoo.evaluation.scores import normalized_score, reference_of
+from agentzoo.nn.base import SequenceModel
+from agentzoo.recipe import Recipe
+from agentzoo.training.loop import Evaluation
+
+SEED = 99  # apart from the seeds of final evaluations
+
+
+def short_evaluation(recipe: Recipe, trust_env_module: bool = False) -> Callable[[SequenceModel], Evaluation]:
+    """What the loop calls every `eval.every` updates: `eval.every_episodes` episodes side by side."""
+
+    def run(model: SequenceModel) -> Evaluation:
+        agent = Agent(model, AgentConfig.of(recipe, model.io), recipe)
+        episodes = recipe.eval.every_episodes
+        found = rollout(agent, recipe.eval.env, episodes, seed=SEED, n_envs=episodes, trust_env_module=trust_env_module)
+        returns = np.array([one.total_reward for one in found])
+        reference = reference_of(recipe.eval.env)
+        score = None if reference is None else float(normalized_score(returns, reference).mean())
+        return Evaluation(float(returns.mean()), score)
+
+    return run

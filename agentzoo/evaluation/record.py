@@ -1,0 +1,120 @@
+"""Episodes as video (mp4, h264) and GIF."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.agent import Agent
+from agentzoo.errors import ConfigError, StorageError
+from agentzoo.evaluation.rollout import EpisodeResult, evaluation_seed, make_env, run_episode
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Frames (F, H, W, 3) uint8 of some episodes, how they went, and the frames a second of real time."""
+
+    frames: list[NDArray[np.uint8]]
+    episodes: list[EpisodeResult]
+    fps: float
+
+
+def film(
+    agent: Agent,
+    env_id: str | None = None,
+    episodes: int = 1,
+    *,
+    seed: int = 0,
+    every: int = 4,
+    size: tuple[int, int] = (320, 240),
+    max_frames: int | None = None,
+    trust_env_module: bool = False,
+    on_step: Callable[[], None] = lambda: None,
+) -> Clip:
+    """Run episodes one after another and keep every `every`-th frame.
+
+    Args:
+        size: (width, height) in pixels, even numbers; environments that choose their own size keep it.
+        max_frames: stop rendering, not playing, after so many.
+
+    Raises:
+        ConfigError: no environment, an odd size, or nothing here can render (says what to install).
+    """
+    where = env_id or agent.config.env
+    if where is None:
+        raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with --env.")
+    if any(side % 2 or side < 16 for side in size) or every < 1:
+        raise ConfigError(f"width and height must be even and at least 16, every at least 1; got {size} and {every}.")
+    env = _rendering_env(where, size, trust_env_module)
+    agent.check_spaces(env.observation_space, env.action_space)
+    frames: list[NDArray[np.uint8]] = []
+
+    def before_step(step: int) -> None:
+        if step % every == 0 and (max_frames is None or len(frames) < max_frames):
+            frames.append(_render(env))
+        on_step()
+
+    try:
+        found = [run_episode(agent, env, evaluation_seed(seed, e), before_step) for e in range(episodes)]
+    finally:
+        env.close()
+    return Clip(frames, found, float(env.metadata.get("render_fps", 30)) / every)
+
+
+def _rendering_env(env_id: str, size: tuple[int, int], trust: bool) -> Any:
+    try:
+        return make_env(env_id, render_mode="rgb_array", trust_env_module=trust, width=size[0], height=size[1])
+    except TypeError:  # no MuJoCo environment: takes no size
+        return make_env(env_id, render_mode="rgb_array", trust_env_module=trust)
+
+
+def _render(env: Any) -> NDArray[np.uint8]:
+    try:
+        frame = env.render()
+    except Exception as error:  # each rendering back end has errors of its own
+        raise ConfigError(
+            f"this machine cannot render: {type(error).__name__}: {error}. On Debian: apt-get install libegl1 libgl1; "
+            "or set MUJOCO_GL=osmesa with libosmesa6 installed."
+        ) from error
+    return np.asarray(frame, dtype=np.uint8)
+
+
+def save_video(clip: Clip, path: Path) -> None:
+    """mp4: h264, yuv420p, so that every browser plays it.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    import imageio.v2 as imageio
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        imageio.mimwrite(
+            path, clip.frames, fps=clip.fps, codec="libx264", pixelformat="yuv420p", quality=6, macro_block_size=2
+        )
+    except OSError as error:
+        raise StorageError(f"{path} was not written: {error}") from error
+
+
+def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:
+    """An endless GIF with one palette for all frames; keeps every `every`-th.
+
+    Raises:
+        StorageError: it could not be written.
+    """
+    from PIL import Image
+
+    images = [Image.fromarray(frame) for frame in clip.frames[::every]]
+    palette = images[len(images) // 2].quantize(colors)
+    small = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        duration = 1000.0 * every / clip.fps
+        small[0].save(path, save_all=True, append_images=small[1:], duration=duration, loop=0, optimize=True)
+    except OSError as error:
+        raise StorageError(f"{path} was not written: {error}") from error

@@ -1,0 +1,181 @@
+"""An evaluation as a record: `results.json`, from which cards are made."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import time
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from agentzoo.agent import Agent
+from agentzoo.errors import ConfigError
+from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
+from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
+from agentzoo.types import Config
+
+PACKAGES = ("agentzoo", "gymnasium", "mujoco", "numpy", "torch", "stable-baselines3")
+Interval = tuple[float, float]
+
+
+class Result(Config):
+    """One agent, one environment, one target return, n episodes.
+
+    Returns are undiscounted sums of the environment's own reward; `score` is D4RL-normalized (None without
+    references). Intervals are 95 % bootstrap intervals of the mean over episodes.
+    """
+
+    agent_id: str
+    weights_sha256: str | None
+    checkpoint: Literal["final", "best"]
+    env: str
+    target_return: float
+    deterministic: bool
+    seed: int
+    episodes: Annotated[int, Field(ge=1)]
+    mean_return: float
+    std_return: float
+    return_interval: Interval
+    score: float | None
+    score_interval: Interval | None
+    random_reference: float | None
+    expert_reference: float | None
+    mean_length: float
+    success_rate: float | None
+    rtg_source: str | None
+    steps_per_second: float
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    versions: dict[str, str]
+    command: str
+
+
+class Results(Config):
+    """`results.json`: the headline evaluation, the ones beside it, and what other trained copies reached."""
+
+    headline: Result
+    best: Result | None = None
+    targets: tuple[Result, ...] = ()  # the same agent asked for other returns
+    seeds: tuple[Result, ...] = ()  # the same recipe trained with other seeds
+    baselines: tuple[Result, ...] = ()  # other families trained on the same data with the same budget
+    behaviour_return: float | None = None  # mean return of the dataset's episodes
+    spearman: float | None = None  # rank correlation of asked and reached return over `targets`
+
+
+def evaluate(
+    agent: Agent,
+    env: str | Any | None = None,
+    episodes: int = 100,
+    *,
+    seed: int = 0,
+    n_envs: int = 20,
+    deterministic: bool = True,
+    target_return: float | None = None,
+    checkpoint: Literal["final", "best"] = "final",
+    command: str | None = None,
+    trust_env_module: bool = False,
+    on_episode: OnEpisode = lambda _: None,
+) -> Result:
+    """Run `episodes` episodes and say how they went.
+
+    Args:
+        agent: its own target return is used unless `target_return` is given.
+        env: an id, or any environment `rollout` takes; the config's own by default.
+        seed: episode e is reset with `10_000 * (seed + 1) + e`.
+
+    Raises:
+        ConfigError: no environment is named anywhere.
+    """
+    where = env if env is not None else agent.config.env
+    if where is None:
+        raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
+    asked = agent.target_return
+    agent.target_return = target_return if target_return is not None else asked
+    began = time.perf_counter()
+    try:
+        found = rollout(
+            agent,
+            where,
+            episodes,
+            seed=seed,
+            n_envs=n_envs,
+            deterministic=deterministic,
+            trust_env_module=trust_env_module,
+            on_episode=on_episode,
+        )
+        used = agent.target_return
+    finally:
+        agent.target_return = asked
+    seconds = time.perf_counter() - began
+    env_id = where if isinstance(where, str) else _id_of(where)
+    default = f"agentzoo evaluate {agent.config.agent_id} -n {episodes} --seed {seed} --target {used:g}"
+    return summarize(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command or default)
+
+
+def summarize(
+    agent: Agent,
+    found: list[EpisodeResult],
+    env_id: str,
+    target_return: float,
+    deterministic: bool,
+    seed: int,
+    seconds: float,
+    checkpoint: Literal["final", "best"],
+    command: str,
+) -> Result:
+    """The record of finished episodes."""
+    returns = np.array([one.total_reward for one in found])
+    lengths = np.array([one.length for one in found])
+    successes = [one.success for one in found if one.success is not None]
+    reference = reference_of(env_id)
+    low, high = mean_interval(returns)
+    score = score_interval = None
+    if reference is not None:
+        score = float(normalized_score(returns, reference).mean())
+        first, second = normalized_score(np.array([low, high]), reference)
+        score_interval = (float(first), float(second))
+    return Result(
+        agent_id=agent.config.agent_id,
+        weights_sha256=agent.config.weights_sha256,
+        checkpoint=checkpoint,
+        env=env_id,
+        target_return=target_return,
+        deterministic=deterministic,
+        seed=seed,
+        episodes=len(found),
+        mean_return=float(returns.mean()),
+        std_return=float(returns.std(ddof=1)) if len(returns) > 1 else 0.0,
+        return_interval=(low, high),
+        score=score,
+        score_interval=score_interval,
+        random_reference=reference.random if reference else None,
+        expert_reference=reference.expert if reference else None,
+        mean_length=float(lengths.mean()),
+        success_rate=float(np.mean(successes)) if successes else None,
+        rtg_source=agent.rtg_source,
+        steps_per_second=float(lengths.sum() / max(seconds, 1e-9)),
+        returns=tuple(float(value) for value in returns),
+        lengths=tuple(int(value) for value in lengths),
+        versions=versions(),
+        command=command,
+    )
+
+
+def versions() -> dict[str, str]:
+    """Python and the packages a score depends on."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _id_of(env: Any) -> str:
+    spec = getattr(env, "spec", None)
+    if spec is None and hasattr(env, "get_attr"):
+        spec = env.get_attr("spec")[0]
+    return str(spec.id) if spec is not None else type(env).__name__

@@ -1,0 +1,257 @@
+"""Running an agent: all environments of a kind in one forward pass, every episode with its own seed where it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.agent import Agent
+from agentzoo.config import check_env_id
+from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+from agentzoo.history import rows
+
+OnEpisode = Callable[["EpisodeResult"], None]
+
+
+@dataclass(frozen=True)
+class EpisodeResult:
+    """One finished episode, in the environment's own reward."""
+
+    seed: int | None  # None where a vector environment resets by itself
+    total_reward: float
+    length: int
+    terminated: bool
+    success: bool | None = None  # what info said, where it said so
+
+
+def make_env(env_id: str, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
+    """`gym.make` with errors that help, our own environments registered and rendering possible without a display.
+
+    Raises:
+        UnknownNameError: no such environment, with the nearest id. ConfigError: it names a module, or a package it
+            needs is not installed.
+    """
+    import os
+    import sys
+
+    check_env_id(env_id, trust_env_module)
+    if kwargs.get("render_mode") == "rgb_array" and not os.environ.get("DISPLAY") and sys.platform == "linux":
+        os.environ.setdefault("MUJOCO_GL", "egl")  # must be set before mujoco is imported
+    import agentzoo.envs  # noqa: F401  registers agentzoo/...
+
+    if env_id.startswith(("PointMaze", "AntMaze")):
+        import gymnasium_robotics
+
+        gym.register_envs(gymnasium_robotics)
+    try:
+        return gym.make(env_id, disable_env_checker=True, **kwargs)
+    except gym.error.DependencyNotInstalled as error:
+        raise ConfigError(
+            f"{env_id} needs a package that is missing: {error}. Try pip install 'agentzoo[mujoco]'."
+        ) from error
+    except (gym.error.NameNotFound, gym.error.NamespaceNotFound, gym.error.VersionNotFound) as error:
+        raise UnknownNameError(f"no environment {env_id!r}.{did_you_mean(env_id, gym.registry)}") from error
+
+
+def evaluation_seed(seed: int, episode: int) -> int:
+    """What the environment of an evaluation episode is reset with (spec/evaluation.md, section 3)."""
+    return 10_000 * (seed + 1) + episode
+
+
+def rollout(
+    agent: Agent,
+    env: str | gym.Env[Any, Any] | Any,
+    episodes: int,
+    *,
+    seed: int = 0,
+    n_envs: int = 20,
+    deterministic: bool = True,
+    trust_env_module: bool = False,
+    on_episode: OnEpisode = lambda _: None,
+) -> list[EpisodeResult]:
+    """Run `episodes` episodes.
+
+    Args:
+        agent: acts with its own `target_return`.
+        env: an id (then `n_envs` are made and each episode e is seeded with `evaluation_seed(seed, e)`, so the
+            result does not depend on `n_envs`), a gymnasium.Env (likewise, one at a time), an SB3 VecEnv or a
+            gymnasium VectorEnv (its environments share out the episodes evenly beforehand, so that short ones are
+            not favoured, and reset themselves).
+        on_episode: hears each episode as it ends.
+
+    Raises:
+        SpaceError: the environment does not fit the agent. ConfigError: `episodes` or `n_envs` below 1.
+    """
+    if episodes < 1 or n_envs < 1:
+        raise ConfigError(f"episodes and n_envs are at least 1, got {episodes} and {n_envs}.")
+    if isinstance(env, str):
+        made = [make_env(env, trust_env_module=trust_env_module) for _ in range(min(n_envs, episodes))]
+        try:
+            return _seeded(agent, made, episodes, seed, deterministic, on_episode)
+        finally:
+            for one in made:
+                one.close()
+    if isinstance(env, gym.Env):
+        return _seeded(agent, [env], episodes, seed, deterministic, on_episode)
+    agent.check_spaces(
+        getattr(env, "single_observation_space", env.observation_space),
+        getattr(env, "single_action_space", env.action_space),
+    )
+    steps = _vector_steps(env, seed) if isinstance(env, gym.vector.VectorEnv) else _vec_env_steps(env, seed)
+    return _shared_out(agent, steps, env.num_envs, episodes, deterministic, on_episode)
+
+
+def run_episode(
+    agent: Agent, env: gym.Env[Any, Any], seed: int, before_step: Callable[[int], None] = lambda _: None
+) -> EpisodeResult:
+    """One episode of one environment; `before_step` hears the step about to be taken (to render it, say)."""
+    observation, _ = env.reset(seed=seed)
+    state, reward, total, length = None, 0.0, 0.0, 0
+    while True:
+        before_step(length)
+        start = np.array([length == 0])
+        action, state = agent.predict(observation, state, start, deterministic=True, reward=reward)
+        observation, step_reward, terminated, truncated, info = env.step(action)
+        reward = float(step_reward)
+        total, length = total + reward, length + 1
+        if terminated or truncated:
+            return EpisodeResult(seed, total, length, bool(terminated), _success(info))
+
+
+def _success(info: dict[str, Any]) -> bool | None:
+    said = info.get("success", info.get("is_success"))
+    return None if said is None else bool(said)
+
+
+def _seeded(
+    agent: Agent,
+    envs: Sequence[gym.Env[Any, Any]],
+    episodes: int,
+    seed: int,
+    deterministic: bool,
+    on_episode: OnEpisode,
+) -> list[EpisodeResult]:
+    agent.check_spaces(envs[0].observation_space, envs[0].action_space)
+    found: list[EpisodeResult | None] = [None] * episodes
+    live = list(envs)  # environments with an episode under way, and that episode's number, return and length
+    number = list(range(len(envs)))
+    total, length = np.zeros(len(envs)), np.zeros(len(envs), dtype=int)
+    upcoming = len(envs)
+    observations = [env.reset(seed=evaluation_seed(seed, e))[0] for env, e in zip(live, number, strict=True)]
+    starts, rewards, state = np.ones(len(envs), dtype=bool), np.zeros(len(envs)), None
+    while live:
+        actions, state = agent.predict(_stack(observations), state, starts, deterministic, reward=rewards)
+        starts = np.zeros(len(live), dtype=bool)
+        kept = np.ones(len(live), dtype=bool)
+        for i, env in enumerate(live):
+            observations[i], reward, terminated, truncated, info = env.step(actions[i])
+            rewards[i] = float(reward)
+            total[i] += rewards[i]
+            length[i] += 1
+            if not (terminated or truncated):
+                continue
+            e = number[i]
+            ended = bool(terminated)
+            result = EpisodeResult(evaluation_seed(seed, e), float(total[i]), int(length[i]), ended, _success(info))
+            found[e] = result
+            on_episode(result)
+            if upcoming < episodes:
+                number[i], total[i], length[i], starts[i] = upcoming, 0.0, 0, True
+                observations[i] = env.reset(seed=evaluation_seed(seed, upcoming))[0]
+                upcoming += 1
+            else:
+                kept[i] = False
+        if not kept.all():
+            chosen = np.flatnonzero(kept)
+            live, number = [live[i] for i in chosen], [number[i] for i in chosen]
+            observations = [observations[i] for i in chosen]
+            total, length, starts, rewards = total[chosen], length[chosen], starts[chosen], rewards[chosen]
+            state = rows(state, chosen)
+    return [result for result in found if result is not None]
+
+
+def _stack(observations: list[Any]) -> Any:
+    if isinstance(observations[0], dict):
+        return {key: np.stack([one[key] for one in observations]) for key in observations[0]}
+    return np.stack(observations)
+
+
+# What a self-resetting environment says after each step: observations, rewards of the step, which episodes it ended
+# and how, which observations are the first of an episode, and infos. `send` takes the actions.
+@dataclass
+class _Step:
+    observations: Any
+    rewards: NDArray[np.float64]
+    ended: NDArray[np.bool_]
+    terminated: NDArray[np.bool_]
+    starts: NDArray[np.bool_]
+    counts: NDArray[np.bool_]  # False where the step only reset the environment
+
+
+def _vec_env_steps(env: Any, seed: int) -> Any:
+    env.seed(evaluation_seed(seed, 0))
+    observations, n = env.reset(), env.num_envs
+    actions = yield _first(observations, n)
+    while True:
+        observations, rewards, dones, infos = env.step(actions)
+        raw = np.array(
+            [info.get("reward", reward) for info, reward in zip(infos, rewards, strict=True)], dtype=np.float64
+        )
+        cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
+        dones = np.asarray(dones, dtype=bool)
+        actions = yield _Step(observations, raw, dones, dones & ~cut, dones, np.ones(n, dtype=bool))
+
+
+def _vector_steps(env: gym.vector.VectorEnv[Any, Any, Any], seed: int) -> Any:
+    mode = env.metadata.get("autoreset_mode", gym.vector.AutoresetMode.NEXT_STEP)
+    observations, _ = env.reset(seed=evaluation_seed(seed, 0))
+    n = env.num_envs
+    actions = yield _first(observations, n)
+    resetting = np.zeros(n, dtype=bool)
+    while True:
+        observations, rewards, terminations, truncations, _ = env.step(actions)
+        ended = np.asarray(terminations | truncations) & ~resetting
+        starts = resetting
+        if mode == gym.vector.AutoresetMode.SAME_STEP:
+            starts = ended
+        elif mode == gym.vector.AutoresetMode.DISABLED and ended.any():
+            observations, _ = env.reset(options={"reset_mask": ended})
+            starts = ended
+        counts = ~resetting
+        actions = yield _Step(
+            observations, np.asarray(rewards, dtype=np.float64), ended, np.asarray(terminations), starts, counts
+        )
+        resetting = ended if mode == gym.vector.AutoresetMode.NEXT_STEP else np.zeros(n, dtype=bool)
+
+
+def _first(observations: Any, n: int) -> _Step:
+    no, yes = np.zeros(n, dtype=bool), np.ones(n, dtype=bool)
+    return _Step(observations, np.zeros(n), no, no, yes, no)
+
+
+def _shared_out(
+    agent: Agent, steps: Iterator[_Step], n: int, episodes: int, deterministic: bool, on_episode: OnEpisode
+) -> list[EpisodeResult]:
+    quota = np.array([(episodes + i) // n for i in range(n)])
+    total, length = np.zeros(n), np.zeros(n, dtype=int)
+    found: list[EpisodeResult] = []
+    state = None
+    step = next(steps)
+    while (quota > 0).any():
+        actions, state = agent.predict(step.observations, state, step.starts, deterministic, reward=step.rewards)
+        step = steps.send(actions)  # type: ignore[attr-defined]
+        total += np.where(step.counts, step.rewards, 0.0)
+        length += step.counts
+        for i in np.flatnonzero(step.ended):
+            if quota[i] > 0:
+                quota[i] -= 1
+                result = EpisodeResult(None, float(total[i]), int(length[i]), bool(step.terminated[i]))
+                found.append(result)
+                on_episode(result)
+            total[i], length[i] = 0.0, 0
+    return found

@@ -1,0 +1,121 @@
+"""`AgentState`: what `predict` passes on between calls, one row per environment, nothing kept inside the agent."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agentzoo.errors import ShapeError
+from agentzoo.types import Batch, FloatArray, IOSpec
+
+S = TypeVar("S", bound=tuple[Any, ...])
+
+
+class AgentState(NamedTuple):
+    """The last K steps of N environments, padded on the right; `length` of the K are real.
+
+    observations: (N, K, S) float32, raw. actions: (N, K, A) float32, or (N, K) int64 counted from 0; the newest step
+    holds what was answered. returns_to_go: (N, K) float64, raw units. timesteps: (N,) int64, of the newest step.
+    length: (N,) int64.
+    """
+
+    observations: NDArray[np.float32]
+    actions: NDArray[Any]
+    returns_to_go: NDArray[np.float64]
+    timesteps: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+
+def empty_state(io: IOSpec, n: int) -> AgentState:
+    """N histories of no step."""
+    k = io.context
+    if io.action.kind == "discrete":
+        actions: NDArray[Any] = np.zeros((n, k), dtype=np.int64)
+    else:
+        actions = np.zeros((n, k, io.action.size), dtype=np.float32)
+    return AgentState(
+        observations=np.zeros((n, k, io.observation.size), dtype=np.float32),
+        actions=actions,
+        returns_to_go=np.zeros((n, k)),
+        timesteps=np.full(n, -1, dtype=np.int64),
+        length=np.zeros(n, dtype=np.int64),
+    )
+
+
+def rows(state: S, chosen: NDArray[Any]) -> S:
+    """The histories of some of the environments: `chosen` is a mask or indices over the leading axis."""
+    return type(state)(*(field[chosen] for field in state))
+
+
+def check_state(state: Any, io: IOSpec, n: int) -> AgentState:
+    """`state` as an AgentState for `n` rows of this agent.
+
+    Raises:
+        ShapeError: another kind of object, another number of rows or another agent's sizes.
+    """
+    if not isinstance(state, tuple) or len(state) != len(AgentState._fields):
+        raise ShapeError(f"state must be what the last predict returned, or None; got {type(state).__name__}.")
+    found = AgentState(*state)
+    if len(found.length) != n:
+        raise ShapeError(
+            f"state holds {len(found.length)} environments, the observation has {n}. Pass state=None to start afresh."
+        )
+    expected = empty_state(io, n)
+    for name in AgentState._fields:
+        got, want = np.shape(getattr(found, name)), np.shape(getattr(expected, name))
+        if got != want:
+            raise ShapeError(f"state.{name} has shape {got}, this agent's is {want}.")
+    return found
+
+
+def append(
+    state: AgentState, observations: FloatArray, returns_to_go: FloatArray, starts: NDArray[np.bool_]
+) -> AgentState:
+    """A new state with one more step; rows where `starts` forget everything before it.
+
+    Args:
+        state: stays as it is.
+        observations: (N, S). returns_to_go: (N,) raw, of this step. starts: (N,).
+    """
+    context = state.observations.shape[1]
+    full = (state.length == context) & ~starts
+    observations_, actions, rtg = (np.array(field) for field in state[:3])
+    for values in (observations_, actions, rtg):
+        if full.all():
+            values[:, :-1] = values[:, 1:]
+        elif full.any():
+            values[full, :-1] = values[full, 1:]
+        if starts.any():
+            values[starts] = 0
+    length = np.where(starts, 1, np.minimum(state.length + 1, context))
+    every, newest = np.arange(len(length)), length - 1
+    observations_[every, newest] = observations
+    rtg[every, newest] = returns_to_go
+    actions[every, newest] = 0  # placeholder: nothing may read it
+    timesteps = np.where(starts, 0, state.timesteps + 1)
+    return AgentState(observations_, actions, rtg, timesteps, length)
+
+
+def with_actions(state: AgentState, actions: NDArray[Any]) -> AgentState:
+    """The same state (its `actions` changed in place) holding what was answered at the newest step."""
+    state.actions[np.arange(len(state.length)), state.length - 1] = actions
+    return state
+
+
+def to_batch(state: AgentState, rtg_scale: float, device: torch.device) -> Batch:
+    """The window every family reads."""
+    context = state.observations.shape[1]
+    offsets = np.arange(context)
+    valid = offsets < state.length[:, None]
+    timesteps = np.where(valid, (state.timesteps - state.length + 1)[:, None] + offsets, 0)
+    batch = Batch(
+        observations=torch.from_numpy(state.observations),
+        actions=torch.from_numpy(state.actions),
+        returns_to_go=torch.from_numpy((state.returns_to_go / rtg_scale).astype(np.float32)),
+        timesteps=torch.from_numpy(timesteps),
+        valid=torch.from_numpy(valid),
+    )
+    return batch if device.type == "cpu" else batch.to(device)

@@ -1,0 +1,144 @@
+"""Where an agent's files are: a folder that was named, the local zoo, or the Hub (cache first)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+from agentzoo.config import CONFIG, RECIPE, WEIGHTS
+from agentzoo.errors import CheckpointError, ConfigError, UnknownNameError, did_you_mean
+
+ZOO_VARIABLE = "AGENTZOO_ZOO"
+INDEX_VARIABLE = "AGENTZOO_INDEX"
+FILES = (CONFIG, WEIGHTS, RECIPE, "results.json", "README.md")
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
+
+
+class HubLocation(NamedTuple):
+    """A Hub repo and the commit, tag or branch of it."""
+
+    repo_id: str
+    revision: str | None
+
+
+def local_zoo() -> Path | None:
+    """The folder of staged agents: `$AGENTZOO_ZOO`, else `hub_cards/` of a source checkout, else the wheel's own."""
+    named = os.environ.get(ZOO_VARIABLE)
+    if named:
+        return Path(named)
+    package = Path(str(resources.files("agentzoo")))
+    for candidate in (package.parent / "hub_cards", package / "bundled"):
+        if candidate.is_dir():
+            return candidate
+    return None
+
+
+def staged_agents() -> dict[str, Path]:
+    """Agent id -> folder of every agent of the local zoo that has a config and weights."""
+    zoo = local_zoo()
+    if zoo is None or not zoo.is_dir():
+        return {}
+    return {
+        folder.name: folder
+        for folder in sorted(zoo.iterdir())
+        if (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
+    }
+
+
+def hub_location(agent_id: str) -> HubLocation | None:
+    """What the index says about `zoo/<id>`: the packaged `hub_index.json`, or the file in `$AGENTZOO_INDEX`.
+
+    Raises:
+        ConfigError: the index is no JSON object of `id: {"repo_id": ..., "revision": ...}`.
+    """
+    path = os.environ.get(INDEX_VARIABLE) or str(resources.files("agentzoo") / "hub_index.json")
+    try:
+        index = json.loads(Path(path).read_text(encoding="utf-8"))
+        entry = index["agents"].get(agent_id)
+        pattern = index.get("default")
+        if entry is None and pattern is None:
+            return None
+        repo_id = entry["repo_id"] if entry else pattern.replace("{agent_id}", agent_id)
+        revision = entry.get("revision") if entry else None
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+", repo_id) or ".." in repo_id:
+            raise ValueError(f"{repo_id!r} is no repo id")
+        return HubLocation(repo_id, revision)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"the agent index {path} cannot be used: {error}") from error
+
+
+def find_agent(
+    id_or_path: str | Path,
+    *,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+    local_files_only: bool = False,
+    force_download: bool = False,
+) -> Path:
+    """The folder that holds the agent's files.
+
+    Args:
+        id_or_path: a folder, `zoo/<id>` or `<id>` (local zoo, then the index), or a Hub repo id `<org>/<name>`.
+        revision, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`; a revision asks for
+            the Hub even where the local zoo has the agent.
+
+    Raises:
+        UnknownNameError: found nowhere. CheckpointError: found, but could not be fetched whole.
+    """
+    name = str(id_or_path)
+    path = Path(id_or_path).expanduser()
+    if path.is_dir():
+        return path
+    plain = name.removeprefix("zoo/")
+    if "/" not in plain and _NAME.match(plain):
+        staged = staged_agents()
+        if plain in staged and revision is None and not force_download:
+            return staged[plain]
+        location = hub_location(plain)
+        if location is None:
+            from agentzoo.registry import recipe_table
+
+            known = sorted({*staged, *recipe_table()})
+            trained = " It has a recipe but no weights yet: `agentzoo train` makes them." if plain in known else ""
+            hint = trained or did_you_mean(plain, known)
+            raise UnknownNameError(f"no agent {name!r}.{hint} See `agentzoo list`.")
+        repo_id, revision = location.repo_id, revision or location.revision
+    elif re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*", name) and ".." not in name:
+        repo_id = name
+    else:
+        raise UnknownNameError(f"{name!r} is neither a folder nor an agent id like 'zoo/dt-hopper-medium'.")
+    return _from_hub(repo_id, revision, token, cache_dir, local_files_only, force_download)
+
+
+def _from_hub(
+    repo_id: str,
+    revision: str | None,
+    token: str | bool | None,
+    cache_dir: str | Path | None,
+    local_files_only: bool,
+    force_download: bool,
+) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        folder = snapshot_download(
+            repo_id,
+            revision=revision,
+            token=token,
+            cache_dir=cache_dir,
+            local_files_only=local_files_only,
+            force_download=force_download,
+            allow_patterns=list(FILES),
+        )
+    except Exception as error:  # the client raises a dozen types from three libraries
+        where = f"{repo_id}{'@' + revision if revision else ''}"
+        raise CheckpointError(
+            f"agent {where} could not be fetched from the Hub: {type(error).__name__}: {str(error)[:300]} "
+            "Nothing broken stays in the cache; check the name, the token and the network and call again."
+        ) from error
+    return Path(folder)

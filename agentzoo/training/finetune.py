@@ -1,0 +1,69 @@
+"""Starting a run from an agent that was trained before."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+from agentzoo.agent import Agent
+from agentzoo.config import RECIPE
+from agentzoo.data.episodes import Episodes
+from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.nn.base import SequenceModel
+from agentzoo.recipe import Recipe
+from agentzoo.training.loop import build_model
+
+NORMALIZATION = ("obs_mean", "obs_std")
+
+
+def finetune_recipe(base: Agent, dataset: str, name: str | None, steps: int, normalization: str) -> Recipe:
+    """The recipe of a fine-tune: the base's own, on other data, for `steps` updates, warm-up at most a tenth of them.
+
+    Raises:
+        ConfigError: the base comes without its recipe, or a value is out of range.
+    """
+    if base.recipe is None:
+        raise ConfigError(f"{base.config.agent_id} has no {RECIPE}, so there is no recipe to go on with.")
+    recipe = base.recipe
+    settings = [
+        f"data.dataset={json.dumps(dataset)}",
+        f"data.normalization={json.dumps(normalization)}",
+        f"train.steps={steps}",
+        f"train.warmup_steps={min(recipe.train.warmup_steps, steps // 10)}",
+        f"agent_id={json.dumps(name or f'{base.config.agent_id}-finetuned')}",
+        f"base={json.dumps(base.config.agent_id)}",
+    ]
+    return recipe.override(settings)
+
+
+def start_from(base: Agent, recipe: Recipe, episodes: Episodes, reinit: bool = False) -> SequenceModel:
+    """A network for `episodes` with the weights of `base`.
+
+    Normalization stays the base's when `recipe.data.normalization` is "keep" and the sizes allow it, else it is
+    computed from `episodes`.
+
+    Args:
+        reinit: layers whose shape differs start fresh, from `train.seed`; without it they are an error.
+
+    Raises:
+        CheckpointError: layers differ in shape and `reinit` is not set; names them.
+    """
+    model = build_model(recipe, episodes)
+    target, source = model.state_dict(), base.model.state_dict()
+    differs = [
+        f"{name} {tuple(source[name].shape) if name in source else 'absent'} -> {tuple(value.shape)}"
+        for name, value in target.items()
+        if name not in source or source[name].shape != value.shape
+    ]
+    if differs and not reinit:
+        raise CheckpointError(
+            f"{base.config.agent_id} does not fit {recipe.data.dataset!r}: {'; '.join(differs)}. "
+            "Pass --reinit to start these layers afresh and keep the others."
+        )
+    own = set(NORMALIZATION) if recipe.data.normalization == "dataset" else set()
+    with torch.no_grad():
+        for name, value in target.items():
+            if name in source and source[name].shape == value.shape and name not in own:
+                value.copy_(source[name])
+    return model
