@@ -1,171 +1,121 @@
-"""The datasets of the zoo and how each is made: `agentzoo data build NAME`."""
+"""Making a dataset of the catalogue and checking it against the environment before it appears.
+
+With `workers > 1` processes are spawned: call `build` under `if __name__ == "__main__":` in a script.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
-from agentzoo.data.collect import Rollout, collect
+from agentzoo.data.catalogue import BuildOptions, DatasetRecipe, check_options, find_recipe
 from agentzoo.data.minari import write_dataset
-from agentzoo.data.policies import resolve_policy
 from agentzoo.data.references import reference_of
-from agentzoo.data.runners import PolicyRunner
-from agentzoo.errors import DataError, UnknownNameError, did_you_mean
+from agentzoo.envs import make_env, quiet_compiler
+from agentzoo.errors import DataError
 
-SOURCES_VARIABLE = "AGENTZOO_SOURCES"
-DEFAULT_STEPS = 500_000
 AUTHOR = "agentzoo"
 
 
-@dataclass(frozen=True)
-class BuildOptions:
-    """What a build may be told: where policies and buffers lie, how many steps, which seed, how many processes."""
-
-    sources: Path | None = None
-    steps: int | None = None
-    seed: int = 0
-    workers: int = 1
-    on_steps: Callable[[int], None] = lambda _: None  # hears the steps of each episode
-
-    def source(self, name: str) -> Path:
-        """A file of the sources folder.
-
-        Raises:
-            UnknownNameError: no folder was given or the file is not in it.
-        """
-        folder = self.sources or (Path(os.environ[SOURCES_VARIABLE]) if SOURCES_VARIABLE in os.environ else None)
-        if folder is None:
-            raise UnknownNameError(
-                f"building this needs {name!r}: give the folder that holds it with --sources or ${SOURCES_VARIABLE}, "
-                "or make your own with `agentzoo data behaviour`."
-            )
-        return resolve_policy(folder / name)
-
-
-@dataclass(frozen=True)
-class DatasetRecipe:
-    """How one dataset is made. `episodes` yields its rollouts; `metadata` goes to Minari."""
-
-    name: str  # hopper/medium
-    env_id: str
-    made_by: str  # one sentence: the dataset's description
-    episodes: Callable[[BuildOptions], Iterable[Rollout]]
-    algorithm: str
-    steps: int | None = DEFAULT_STEPS  # None: fixed by its source
-
-    @property
-    def dataset_id(self) -> str:
-        """The Minari id, e.g. `zoo/hopper/medium-v0`."""
-        return f"zoo/{self.name}-v0"
-
-
-def _from_policy(env_id: str, policy: str) -> Callable[[BuildOptions], Iterable[Rollout]]:
-    def episodes(options: BuildOptions) -> Iterator[Rollout]:
-        runner = PolicyRunner(env_id, str(options.source(policy)))
-        return collect(runner, options.steps or DEFAULT_STEPS, options.seed, options.workers, options.on_steps)
-
-    return episodes
-
-
-def _from_replay(buffer: str) -> Callable[[BuildOptions], Iterable[Rollout]]:
-    def episodes(options: BuildOptions) -> Iterator[Rollout]:
-        return read_replay(options.source(buffer), options.on_steps)
-
-    return episodes
-
-
-def read_replay(path: Path, on_steps: Callable[[int], None] = lambda _: None) -> Iterator[Rollout]:
-    """Episodes of an npz replay buffer: all steps end to end, cut where `terminations | truncations`.
-
-    Arrays: observations (T, S), actions (T, A), rewards (T,), terminations (T,), truncations (T,) and
-    final_observations (E, S), the observation after each episode's last step.
-
-    Raises:
-        DataError: an array is missing or their lengths disagree.
-    """
-    names = ("observations", "actions", "rewards", "terminations", "truncations", "final_observations")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            missing = [name for name in names if name not in file]
-            if missing:
-                raise DataError(f"{path.name} lacks {', '.join(missing)}; it holds {', '.join(file.files)}.")
-            observations, actions, rewards, terminations, truncations, final = (file[name] for name in names)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read as an npz file: {error}") from error
-    ends = np.flatnonzero(terminations.astype(bool) | truncations.astype(bool)) + 1
-    if len(ends) != len(final) or len(ends) == 0 or ends[-1] != len(rewards):
-        raise DataError(
-            f"{path.name}: {len(ends)} episode ends, {len(final)} final observations, last end at step "
-            f"{ends[-1] if len(ends) else 0} of {len(rewards)}; a buffer must be cut to whole episodes."
-        )
-    first = 0
-    for end, last in zip(ends, final, strict=True):
-        on_steps(int(end - first))
-        yield Rollout(
-            seed=None,  # the run that filled the buffer did not record it
-            observations=np.concatenate([observations[first:end], last[None]]),
-            actions=actions[first:end],
-            rewards=rewards[first:end].astype(np.float64),
-            terminations=terminations[first:end].astype(bool),
-            truncations=truncations[first:end].astype(bool),
-        )
-        first = int(end)
-
-
-def _locomotion() -> Iterator[DatasetRecipe]:
-    for env, title in (("hopper", "Hopper"), ("halfcheetah", "HalfCheetah"), ("walker2d", "Walker2d")):
-        env_id = f"{title}-v5"
-        yield DatasetRecipe(
-            name=f"{env}/medium",
-            env_id=env_id,
-            made_by=f"Actions sampled from a SAC policy whose training on {env_id} was stopped early.",
-            episodes=_from_policy(env_id, f"sac-{env}-medium.zip"),
-            algorithm="SAC",
-        )
-        yield DatasetRecipe(
-            name=f"{env}/medium-replay",
-            env_id=env_id,
-            made_by=f"Every whole episode in the replay buffer of the SAC run on {env_id} that gave the medium policy.",
-            episodes=_from_replay(f"{env}-medium-replay.npz"),
-            algorithm="SAC",
-            steps=None,
-        )
-
-
-DATASETS = {recipe.name: recipe for recipe in _locomotion()}
-
-
-def find_recipe(name: str) -> DatasetRecipe:
-    """The recipe of `hopper/medium`; `zoo/hopper/medium-v0` means the same.
-
-    Raises:
-        UnknownNameError: with the nearest known name.
-    """
-    plain = name.removeprefix("zoo/").removesuffix("-v0")
-    if plain not in DATASETS:
-        raise UnknownNameError(f"no dataset recipe {name!r}.{did_you_mean(plain, DATASETS)} Known: {', '.join(DATASETS)}.")
-    return DATASETS[plain]
-
-
 def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
-    """Make the dataset and return its Minari id."""
+    """Make the dataset and return its Minari id.
+
+    The same seed and steps give the same HDF5 bytes, whatever the number of workers.
+
+    Raises:
+        UnknownNameError: no such recipe, or a source file is missing. ConfigError: options it cannot follow.
+        DataError: it exists and `overwrite` is not set, or the environment, replayed, disagrees with what was written.
+        StorageError: it could not be written.
+    """
     recipe = find_recipe(name)
+    check_options(recipe, options)
     reference = reference_of(recipe.env_id)
-    scores = {} if reference is None else {"ref_min_score": reference.random, "ref_max_score": reference.expert}
+    scores: dict[str, Any] = (
+        {} if reference is None else {"ref_min_score": reference.random, "ref_max_score": reference.expert}
+    )
     write_dataset(
         recipe.dataset_id,
         recipe.episodes(options),
         overwrite=overwrite,
-        env=recipe.env_id,
+        check=replay_ends,
+        extra={"build_seed": options.seed, "build_command": _command(recipe, options)},
+        env=make_env(recipe.env_id, **dict(recipe.options)),
         algorithm_name=recipe.algorithm,
         author=AUTHOR,
         description=recipe.made_by,
-        extra={"build_seed": options.seed},
+        requirements=requirements_of(recipe.env_id),
         **scores,
     )
     return recipe.dataset_id
+
+
+def _command(recipe: DatasetRecipe, options: BuildOptions) -> str:
+    steps = "" if recipe.steps is None else f" --steps {options.steps or recipe.steps}"
+    return f"agentzoo data build {recipe.name}{steps} --seed {options.seed}"
+
+
+def requirements_of(env_id: str) -> list[str]:
+    """The installed versions of the packages that decide what the environment does, as pip writes them."""
+    packages = ["gymnasium"]
+    if not env_id.startswith("agentzoo/DoorKey"):
+        packages.append("mujoco")
+    if env_id.startswith(("PointMaze", "AntMaze", "agentzoo/Maze2D")):
+        packages.append("gymnasium-robotics")
+    if env_id.startswith("agentzoo/"):
+        packages.append("agentzoo")
+    found = []
+    for package in packages:
+        try:
+            found.append(f"{package}=={version(package)}")
+        except PackageNotFoundError:  # a checkout that is not installed
+            found.append(package)
+    return found
+
+
+def replay_ends(dataset: Any) -> None:
+    """Play the first and the last episode again from their recorded seeds and compare every step, bit by bit.
+
+    Episodes without a recorded seed (replay buffers) are passed over.
+
+    Raises:
+        DataError: something differs.
+    """
+    last = int(dataset.total_episodes) - 1
+    ends = sorted({0, last})
+    seeds = [record.get("seed") for record in dataset.storage.get_episode_metadata(ends)]
+    if all(seed is None for seed in seeds):
+        return
+    with quiet_compiler():
+        env = dataset.recover_environment()
+    for index, seed in zip(ends, seeds, strict=True):
+        if seed is not None:
+            _replay(env, dataset[index], int(seed), f"{dataset.id}, episode {index}")
+    env.close()
+
+
+def _replay(env: Any, episode: Any, seed: int, where: str) -> None:
+    obs, _ = env.reset(seed=seed)
+    _require_same(obs, _at(episode.observations, 0), f"{where}, first observation")
+    for step, action in enumerate(episode.actions):
+        obs, reward, terminated, truncated, _ = env.step(action)
+        here = f"{where}, step {step}"
+        _require_same(obs, _at(episode.observations, step + 1), f"{here}, next observation")
+        _require_same(reward, episode.rewards[step], f"{here}, reward")
+        _require_same(terminated, episode.terminations[step], f"{here}, termination")
+        _require_same(truncated, episode.truncations[step], f"{here}, truncation")
+
+
+def _at(observations: Any, step: int) -> Any:
+    if isinstance(observations, dict):
+        return {key: _at(values, step) for key, values in observations.items()}
+    return observations[step]
+
+
+def _require_same(replayed: Any, recorded: Any, where: str) -> None:
+    if isinstance(replayed, dict):
+        for key, value in replayed.items():
+            _require_same(value, recorded[key], f"{where} {key!r}")
+    elif not np.array_equal(replayed, recorded):
+        raise DataError(f"{where}: the dataset holds {recorded}, the environment replayed from the seed {replayed}.")

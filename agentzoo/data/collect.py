@@ -49,7 +49,9 @@ class Rollout:
 class BlockRunner(Protocol):
     """Runs episodes `first .. first + count - 1` of the dataset with this seed; must be picklable."""
 
-    def __call__(self, seed: int, first: int, count: int) -> list[Rollout]: ...
+    def __call__(self, seed: int, first: int, count: int) -> list[Rollout]:
+        """The episodes, in order."""
+        ...
 
 
 def episode_seed(seed: int, episode: int) -> int:

@@ -55,7 +55,7 @@ class Episodes:
     def __post_init__(self) -> None:
         steps = int(self.lengths.sum()) if len(self.lengths) else 0
         if steps == 0 or (self.lengths < 1).any():
-            raise DataError(f"dataset {self.dataset!r} holds {len(self.lengths)} episodes and {steps} steps: none usable.")
+            raise DataError(f"dataset {self.dataset!r}: {len(self.lengths)} episodes and {steps} steps: none usable.")
         for name in ("observations", "actions", "rewards"):
             values = getattr(self, name)
             if len(values) != steps:
@@ -88,7 +88,8 @@ class Episodes:
         order = np.argsort(-self.returns, kind="stable")
         kept = int(np.searchsorted(np.cumsum(self.lengths[order]), fraction * len(self), side="right"))
         chosen = np.sort(order[: max(kept, 1)])
-        steps = np.concatenate([np.arange(s, s + n) for s, n in zip(self.starts[chosen], self.lengths[chosen], strict=True)])
+        spans = zip(self.starts[chosen], self.lengths[chosen], strict=True)
+        steps = np.concatenate([np.arange(start, start + length) for start, length in spans])
         return replace(
             self,
             observations=self.observations[steps],

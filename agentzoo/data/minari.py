@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -21,7 +21,9 @@ import numpy as np
 from agentzoo.data.collect import Rollout
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import action_spec, flatten_observations, observation_spec
+from agentzoo.envs import quiet_compiler
 from agentzoo.errors import DataError, StorageError, UnknownNameError, did_you_mean
+from agentzoo.types import FloatArray
 
 
 def datasets_root() -> Path:
@@ -102,8 +104,36 @@ def dataset_metadata(dataset_id: str) -> dict[str, Any]:
     return dict(open_dataset(dataset_id, download=False).storage.metadata)
 
 
+def read_built(dataset_id: str, seed: int, steps: int) -> Iterator[Rollout] | None:
+    """The episodes of a dataset built here with this seed and these steps, or None if there is no such dataset.
+
+    A build stops with the first episode that reaches `steps`, which is how its size is recognised.
+    """
+    if not (datasets_root() / dataset_id / "data").is_dir():
+        return None
+    dataset = open_dataset(dataset_id, download=False)
+    last = len(dataset[int(dataset.total_episodes) - 1].rewards)
+    total = int(dataset.total_steps)
+    if dataset.storage.metadata.get("build_seed") != seed or not total - last < steps <= total:
+        return None
+    return _rollouts(dataset)
+
+
+def _rollouts(dataset: Any) -> Iterator[Rollout]:
+    for index in range(int(dataset.total_episodes)):
+        episode = dataset[index]
+        (record,) = dataset.storage.get_episode_metadata([index])
+        yield Rollout(record.get("seed"), *(getattr(episode, field.name) for field in fields(Rollout)[1:]))
+
+
 def write_dataset(
-    dataset_id: str, rollouts: Iterable[Rollout], *, overwrite: bool = False, extra: dict[str, Any] | None = None, **metadata: Any
+    dataset_id: str,
+    rollouts: Iterable[Rollout],
+    *,
+    overwrite: bool = False,
+    extra: dict[str, Any] | None = None,
+    check: Callable[[Any], None] | None = None,
+    **metadata: Any,
 ) -> Path:
     """Write `rollouts` with Minari's own writer; the dataset appears whole or not at all.
 
@@ -115,6 +145,7 @@ def write_dataset(
         rollouts: may be a generator: only one episode at a time is held here.
         overwrite: replace a dataset of this id; otherwise one that exists is an error.
         extra: further keys for the dataset's metadata.
+        check: is given the finished `minari.MinariDataset` before it appears, and raises if something is wrong with it.
         metadata: what `minari.create_dataset_from_buffers` takes (env, author, description, ...).
 
     Raises:
@@ -128,12 +159,22 @@ def write_dataset(
     final = root / dataset_id
     if final.exists() and not overwrite:
         raise DataError(f"dataset {dataset_id!r} exists in {root}. Pass --overwrite to build it again.")
-    buffers = (EpisodeBuffer(**{field.name: getattr(one, field.name) for field in fields(one)}) for one in rollouts)
+    returns: list[float] = []
+
+    def buffers() -> Iterator[Any]:
+        for one in rollouts:
+            returns.append(float(one.rewards.sum()))
+            yield EpisodeBuffer(**{field.name: getattr(one, field.name) for field in fields(one)})
+
     staging = _staging(root)
     try:
-        with _minari_root(staging), _without_advice():
-            dataset = minari.create_dataset_from_buffers(dataset_id, _at_least_one(dataset_id, buffers), **metadata)
-            dataset.storage.update_metadata(extra or {})
+        with _minari_root(staging), _without_advice(), quiet_compiler():
+            dataset = minari.create_dataset_from_buffers(dataset_id, buffers(), **metadata)
+            if not returns:
+                raise DataError(f"dataset {dataset_id!r} would hold no episode.")
+            dataset.storage.update_metadata({**(extra or {}), **return_statistics(np.asarray(returns))})
+            if check is not None:
+                check(dataset)
             _canonical_metadata(staging / dataset_id / "data" / "metadata.json")
         _put(staging, root, dataset_id)
     except OSError as error:
@@ -143,13 +184,10 @@ def write_dataset(
     return final
 
 
-def _at_least_one(dataset_id: str, buffers: Iterable[Any]) -> Iterator[Any]:
-    empty = True
-    for buffer in buffers:
-        empty = False
-        yield buffer
-    if empty:
-        raise DataError(f"dataset {dataset_id!r} would hold no episode.")
+def return_statistics(returns: FloatArray) -> dict[str, float]:
+    """What is kept in the metadata, so that listing datasets need not read them: mean, std, min, max of the returns."""
+    values = {"mean": returns.mean(), "std": returns.std(), "min": returns.min(), "max": returns.max()}
+    return {f"return_{name}": float(value) for name, value in values.items()}
 
 
 def _staging(root: Path) -> Path:

@@ -76,7 +76,8 @@ def load_policy(source: str | Path, env: gym.Env[Any, Any]) -> SquashedGaussianP
     try:
         cls = getattr(importlib.import_module(module), name)
     except ImportError as error:
-        raise DataError(f"{path.name} needs {module.replace('_', '-')}: pip install {module.replace('_', '-')}") from error
+        package = module.replace("_", "-")
+        raise DataError(f"{path.name} needs {package}: pip install {package}") from error
     model = cls.load(
         path,
         device="cpu",

@@ -57,7 +57,9 @@ class PolicyRunner:
 class Controller(Protocol):
     """A scripted policy: the next action for the newest observation of an episode."""
 
-    def __call__(self, obs: Any) -> NDArray[np.generic]: ...
+    def __call__(self, obs: Any) -> NDArray[np.generic]:
+        """One action, in the environment's dtype and range."""
+        ...
 
 
 @dataclass(frozen=True)

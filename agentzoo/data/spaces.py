@@ -32,7 +32,7 @@ def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None)
     for name in names:
         part = space.spaces.get(name)
         if not isinstance(part, gym.spaces.Box):
-            raise SpaceError(f"observation key {name!r} must be a Box, it is {part}; keys here: {sorted(space.spaces)}.")
+            raise SpaceError(f"observation key {name!r} must be a Box, it is {part}; keys: {sorted(space.spaces)}.")
         shapes.append(tuple(int(n) for n in part.shape))
     if not names:
         raise SpaceError(f"the Dict observation {space} has no key to observe.")

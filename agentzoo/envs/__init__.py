@@ -1,34 +1,30 @@
 """Environments of our own, registered with Gymnasium by importing this package.
 
 `agentzoo/DoorKey-4x4-v0`: a grid with a locked door, as pictures or as two one-hot cells.
-`agentzoo/Maze2DDense-{UMaze,Medium,Large}-v0`: a point in a maze, paid for the distance it covers towards the goal.
+`agentzoo/Maze2DDense-Medium-v0`: a point in a maze, paid for the distance it covers towards the goal.
 
 The classes are imported when an environment is made: importing this package loads neither MuJoCo nor PIL.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 import gymnasium as gym
 
 DOORKEY = "agentzoo/DoorKey-4x4-v0"
-MAZES = ("UMaze", "Medium", "Large")
+MAZE2D_DENSE = "agentzoo/Maze2DDense-Medium-v0"
 
 
 def register() -> None:
     """Tell Gymnasium about our environments; doing it twice changes nothing."""
     if DOORKEY not in gym.registry:
-        # the environment truncates itself after its 10 steps, so there is no TimeLimit to add
-        gym.register(DOORKEY, entry_point="agentzoo.envs.doorkey:DoorKeyEnv")
-    for maze in MAZES:
-        env_id = f"agentzoo/Maze2DDense-{maze}-v0"
-        if env_id not in gym.registry:
-            gym.register(
-                env_id, entry_point="agentzoo.envs.maze2d:Maze2DDenseEnv", kwargs={"maze": maze}, max_episode_steps=200
-            )
+        gym.register(DOORKEY, entry_point="agentzoo.envs.doorkey:DoorKeyEnv", max_episode_steps=10)
+    if MAZE2D_DENSE not in gym.registry:
+        gym.register(MAZE2D_DENSE, entry_point="agentzoo.envs.maze2d:Maze2DDenseEnv", max_episode_steps=200)
 
 
 def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
@@ -37,8 +33,9 @@ def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     Raises:
         gymnasium.error.Error: as `gymnasium.make`. ImportError: gymnasium-robotics is needed and absent.
     """
-    if env_id.startswith(("PointMaze_", "AntMaze_")):
-        import gymnasium_robotics
+    if env_id.startswith(("PointMaze_", "AntMaze_", "agentzoo/Maze2D")):
+        with redirect_stderr(io.StringIO()):  # it prints news about other environments
+            import gymnasium_robotics
 
         gym.register_envs(gymnasium_robotics)
     with quiet_compiler():

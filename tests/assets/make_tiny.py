@@ -1,4 +1,4 @@
-"""Make the tiny dataset the tests use: `python tests/assets/make_tiny.py --sources DIR`, with sac-hopper-medium.zip in DIR.
+"""Make the tiny dataset of the tests: `python tests/assets/make_tiny.py --sources DIR`, for sac-hopper-medium.zip.
 
 20 episodes of the sampled medium policy in `Hopper-v5` cut at 300 steps, so that some fall (terminated) and some run
 out of time (truncated). Run it again only for a new Hopper version: tests compare it with the environment, replayed.

@@ -1,0 +1,144 @@
+"""DoorKey: fetch the key, open the door, walk to the goal; a 4 x 4 grid in which every episode takes 10 steps.
+
+Cells are (x, y) with x, y in 1..4, x to the right and y downwards. The column x = 3 is wall but for a locked door at
+(3, 1); the goal is (4, 4). The agent starts on one of the 8 cells left of the wall and the key on another: 56 starts.
+
+Source: Carroll et al. 2022, arXiv:2211.10869, appendix; micahcarroll/uniMASK@e57ee48.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.errors import ConfigError
+
+SIDE = 4
+CELLS = SIDE * SIDE
+HORIZON = 10  # steps of an episode; the registration's TimeLimit truncates there
+WALL_X = 3
+DOOR = (3, 1)
+GOAL = (4, 4)
+MOVES = ((1, 0), (0, 1), (-1, 0), (0, -1))  # of the actions right, down, left, up
+LEFT_CELLS = tuple((x, y) for x in range(1, WALL_X) for y in range(1, SIDE + 1))
+
+Cell = tuple[int, int]
+Observation = dict[str, NDArray[np.float32]]
+
+
+class GridState(NamedTuple):
+    """Where agent and key are; the key is held exactly when they share a cell."""
+
+    agent: Cell
+    key: Cell
+
+    @property
+    def has_key(self) -> bool:
+        """True once the key was picked up: it is never dropped."""
+        return self.agent == self.key
+
+
+def is_wall(cell: Cell) -> bool:
+    """True for the border and for the wall column, False for the door."""
+    x, y = cell
+    return not (1 <= x <= SIDE and 1 <= y <= SIDE) or (x == WALL_X and cell != DOOR)
+
+
+def transition(state: GridState, action: int) -> GridState:
+    """The state after `action`; a wall, or the door without the key, leaves it as it is.
+
+    Entering the key's cell picks it up. Unlocking, opening and entering the door is one action.
+    """
+    target = (state.agent[0] + MOVES[action][0], state.agent[1] + MOVES[action][1])
+    if is_wall(target) or (target == DOOR and not state.has_key):
+        return state
+    return GridState(target, target if state.has_key else state.key)
+
+
+def path_distance(cell: Cell) -> int:
+    """Steps from `cell` to the goal through the door, as if it were open: 9 at the far corner, 0 at the goal."""
+    x, y = cell
+    if x >= WALL_X:
+        return abs(GOAL[0] - x) + abs(GOAL[1] - y)
+    before_door = (DOOR[0] - 1, DOOR[1])
+    return abs(before_door[0] - x) + abs(before_door[1] - y) + 1 + path_distance(DOOR)
+
+
+def cell_index(cell: Cell) -> int:
+    """0..15, column by column: `4 (x - 1) + (y - 1)`."""
+    return SIDE * (cell[0] - 1) + cell[1] - 1
+
+
+def cell_of(index: int) -> Cell:
+    """The inverse of `cell_index`."""
+    return index // SIDE + 1, index % SIDE + 1
+
+
+class DoorKeyEnv(gym.Env[Observation, np.int64]):
+    """The grid as a Gymnasium environment.
+
+    Observation: `agent` and `key`, (16,) float32 each, one-hot over `cell_index`. Whether the door is open follows from
+    the history, not from the observation. Actions: 0 right, 1 down, 2 left, 3 up. Reward: by how much `path_distance`
+    fell, so an episode's return is the distance at its start minus that at its end. Reaching the goal ends nothing.
+
+    `reset(options={"agent": (x, y), "key": (x, y)})` chooses the start.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012  (Gymnasium's own declaration)
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        if render_mode not in (None, "rgb_array"):
+            raise ConfigError(f"DoorKey renders as 'rgb_array' or not at all (None), got render_mode={render_mode!r}.")
+        self.render_mode = render_mode
+        one_hot = gym.spaces.Box(0.0, 1.0, (CELLS,), np.float32)
+        self.observation_space: Any = gym.spaces.Dict({"agent": one_hot, "key": one_hot})
+        self.action_space = gym.spaces.Discrete(len(MOVES))
+        self.state = GridState(LEFT_CELLS[0], LEFT_CELLS[1])
+        self.door_open = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Agent and key on two different cells left of the wall, uniformly."""
+        super().reset(seed=seed)
+        agent, key = (LEFT_CELLS[i] for i in self.np_random.choice(len(LEFT_CELLS), size=2, replace=False))
+        asked = options or {}
+        if asked:
+            agent, key = tuple(asked.get("agent", agent)), tuple(asked.get("key", key))
+            if is_wall(agent) or is_wall(key) or key == DOOR or agent == DOOR != key:
+                raise ConfigError(f"reset put the agent on {agent} and the key on {key}; both need a free cell.")
+        self.state = GridState(agent, key)
+        self.door_open = False
+        return self._observe(), self._info()
+
+    def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Move; the reward is the distance covered. Never terminated; the registration truncates after 10 steps."""
+        before = path_distance(self.state.agent)
+        self.state = transition(self.state, int(action))
+        self.door_open = self.door_open or self.state.agent == DOOR
+        return self._observe(), float(before - path_distance(self.state.agent)), False, False, self._info()
+
+    def render(self) -> Any:
+        """(336, 336, 3) picture in render mode "rgb_array"."""
+        if self.render_mode is None:
+            gym.logger.warn("render() needs gymnasium.make(..., render_mode='rgb_array').")
+            return None
+        from agentzoo.envs.doorkey_picture import draw
+
+        return draw(self.state, self.door_open)
+
+    def _observe(self) -> Observation:
+        eye = np.eye(CELLS, dtype=np.float32)
+        return {"agent": eye[cell_index(self.state.agent)], "key": eye[cell_index(self.state.key)]}
+
+    def _info(self) -> dict[str, Any]:
+        return {
+            "agent": self.state.agent,
+            "key": self.state.key,
+            "has_key": self.state.has_key,
+            "door_open": self.door_open,
+            "distance": path_distance(self.state.agent),
+        }
