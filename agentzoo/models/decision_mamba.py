@@ -1,0 +1,354 @@
+"""Decision Mamba: a state-space model over (return-to-go, observation, action) tokens at two grains.
+
+Source: Lv et al. 2024, arXiv:2406.05427, Algorithm 1; aopolin-lv/DecisionMamba@d37dc82. A coarse branch scans all 3K
+tokens, a fine branch scans features gathered inside each step; targets are blended with a past policy's predictions
+(PSER); the action token also predicts the next observation and return-to-go (ILO).
+Differs: the release shows most training tokens their own label through the fine branch, and never switches PSER on. Here
+every gather is causal (tests/test_decision_mamba.py::test_nothing_at_or_after_an_action_changes_it) and PSER works.
+Windows are padded on the right, so causality alone keeps padding out and no masks are needed.
+
+Symbols: m = 1 on real tokens, u the normalized input of a layer, f the gathered features, o^c and o^f what the branches
+give, W_P the projection after the residual, β the weight of the past policy. L = 3K tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import conv1d, linear, pad, smooth_l1_loss
+
+from agentzoo.nn.attention import LayerCount
+from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss, mean_over_valid
+from agentzoo.nn.mamba import Mamba, RMSNorm, StateCount
+from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
+from agentzoo.registry import register
+from agentzoo.types import Batch, IOSpec, Losses
+
+ACTION_TOKENS = slice(2, None, TOKENS_PER_STEP)
+Weight = Annotated[float, Field(ge=0.0, le=1.0)]
+PAPER_SIZES = {"embed_dim": 768, "n_layers": 24}  # of the release; the defaults below are sized for a CPU
+
+
+class DMConfig(ModelConfig):
+    """The small preset. Ablations: `use_fine=False`; `beta_final=0, beta_min=0`; `ilo_weights=None`."""
+
+    family: Literal["dm"] = "dm"
+    embed_dim: Annotated[int, Field(ge=1, le=8192)] = 128  # D
+    n_layers: LayerCount = 3
+    state_size: StateCount = 16
+    expand: Annotated[int, Field(ge=1, le=8)] = 2
+    conv_width: Annotated[int, Field(ge=1, le=64)] = 4
+    use_fine: bool = True
+    gather: Literal["step", "causal3", "summary"] = "step"
+    fusion: Literal["paper", "release"] = "paper"
+    input_map: Literal["residual_mlp", "linear"] = "residual_mlp"
+    action_head: Literal["mlp", "tanh_linear"] = "mlp"
+    beta_final: Weight = 0.9
+    beta_min: Weight = 0.5
+    teacher: Literal["snapshot", "ema", "previous_step"] = "snapshot"
+    teacher_period: Annotated[int, Field(ge=1, le=100_000_000)] = 2_500  # updates; 40 periods in the published runs
+    ema_decay: Weight = 0.999
+    ilo_weights: tuple[Weight, Weight, Weight] | None = (0.9, 0.05, 0.05)  # action, next return-to-go, next obs
+    acting: Literal["window", "recurrent"] = "window"  # the default of `predict`; both are always possible
+
+
+class Memory(NamedTuple):
+    """What acting carries from step to step; zeros for an env that has seen nothing. G branches: coarse, then fine."""
+
+    conv: Tensor  # (N, layers, G, W-1, I) last inputs of the convolutions
+    ssm: Tensor  # (N, layers, G, states, I)
+    tokens: Tensor  # (N, layers, 2, D) the last two u, which the gather reads; (N, layers, 0, D) without a fine branch
+    seen: Tensor  # (N,) int64 steps so far
+
+
+class Gather(nn.Module):
+    """The convolution in front of the fine branch: three tokens wide, all channels mixed."""
+
+    def __init__(self, dim: int, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.conv = nn.Conv1d(dim, dim, TOKENS_PER_STEP, stride=TOKENS_PER_STEP if kind == "summary" else 1)
+
+    def forward(self, u: Tensor) -> Tensor:
+        """(B, L, D) -> (B, L, D), or one summary a step (B, K, D)."""
+        if self.kind == "causal3":
+            padded = pad(u.transpose(1, 2), (TOKENS_PER_STEP - 1, 0))
+            return conv1d(padded, self.conv.weight, self.conv.bias).transpose(1, 2)
+        batch, length, dim = u.shape
+        steps = u.reshape(-1, TOKENS_PER_STEP * dim)  # (B·K, 3D)
+        if self.kind == "summary":
+            return self._newest(steps, 3).view(batch, -1, dim)
+        parts = [self._newest(steps[:, : n * dim], n) for n in (1, 2, 3)]  # the tokens of a step up to each
+        return torch.stack(parts, dim=1).view(batch, length, dim)
+
+    def advance(self, tape: Tensor) -> Tensor:
+        """(N, 5, D), the tokens (R, s, a) of the step before and (R, s) of this one, -> (N, 3, D) for the last three.
+
+        With `summary` (N, 1, D), of the step before.
+        """
+        n, _, dim = tape.shape
+        flat = tape.reshape(n, -1)
+        finished = self._newest(flat[:, : 3 * dim], 3)
+        if self.kind == "summary":
+            return finished.unsqueeze(1)
+        if self.kind == "causal3":
+            rest = [self._newest(flat[:, k * dim : (k + 3) * dim], 3) for k in (1, 2)]
+        else:
+            rest = [self._newest(flat[:, 3 * dim : (3 + k) * dim], k) for k in (1, 2)]
+        return torch.stack((finished, *rest), dim=1)
+
+    def _newest(self, tokens: Tensor, count: int) -> Tensor:
+        """(X, count·D) -> (X, D): the kernel's last `count` taps; what lies before them is zero."""
+        taps = self.conv.weight[:, :, TOKENS_PER_STEP - count :].transpose(1, 2).flatten(1)
+        return linear(tokens, taps, self.conv.bias)
+
+
+class Layer(nn.Module):
+    """Norm, both branches, fusion and the projected residual (Algorithm 1, lines 5-13)."""
+
+    def __init__(self, config: DMConfig) -> None:
+        super().__init__()
+        self.config = config
+        dim = config.embed_dim
+        sizes = (dim, config.state_size, config.expand, config.conv_width)
+        self.norm = RMSNorm(dim)
+        self.coarse = Mamba(*sizes)
+        if config.use_fine:
+            self.gather = Gather(dim, config.gather)
+            self.fine = Mamba(*sizes)
+        if config.fusion == "paper":
+            self.project = nn.Linear(dim, dim)
+            nn.init.eye_(self.project.weight)
+            nn.init.zeros_(self.project.bias)
+        if config.fusion == "paper" or config.use_fine:
+            self.fusion_norm = nn.LayerNorm(dim)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """(B, L, D) -> (B, L, D)."""
+        u = self.norm(h)
+        return self._fuse(h, self.coarse(u), self._fine(u) if self.config.use_fine else None)
+
+    def advance(
+        self, h: Tensor, mask: Tensor, conv: Tensor, ssm: Tensor, tokens: Tensor
+    ) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor]:
+        """The tokens (a, R, s) from the last action on, given this layer's part of `Memory`.
+
+        Args:
+            h: (N, 3, D). mask: (N, 3, 1), 0 at the action of envs that have seen nothing.
+            conv: (N, G, W-1, I). ssm: (N, G, states, I). tokens: (N, 2, D).
+        """
+        u = self.norm(h) * mask
+        coarse, conv_c, ssm_c = self.coarse.advance(u, None, mask, conv[:, 0], ssm[:, 0])
+        if not self.config.use_fine:
+            return self._fuse(h, coarse, None), [conv_c], [ssm_c], tokens
+        tape = torch.cat((tokens, u), dim=1)  # (N, 5, D)
+        summary = self.config.gather == "summary"
+        gathered_mask = mask[:, :1] if summary else mask
+        gathered = self.gather.advance(tape) * gathered_mask
+        gate = None if summary else u
+        fine, conv_f, ssm_f = self.fine.advance(gathered, gate, gathered_mask, conv[:, 1], ssm[:, 1])
+        return self._fuse(h, coarse, fine), [conv_c, conv_f], [ssm_c, ssm_f], tape[:, -2:]
+
+    def _fine(self, u: Tensor) -> Tensor:
+        gathered = self.gather(u)
+        if self.config.gather != "summary":
+            out: Tensor = self.fine(gathered, gate=u)
+            return out
+        own = self.fine(gathered)  # (B, K, D)
+        before = pad(own[:, :-1], (0, 0, 1, 0))  # a summary holds its step's action, so only a_t may see it
+        return interleave(before, before, own)
+
+    def _fuse(self, h: Tensor, coarse: Tensor, fine: Tensor | None) -> Tensor:
+        if self.config.fusion == "release":
+            return h + coarse if fine is None else h + coarse + self.fusion_norm(fine)
+        fused: Tensor = self.project(self.fusion_norm(coarse if fine is None else coarse + fine) + h)
+        return fused
+
+
+class ResidualMLP(nn.Module):
+    """h = W1 x + b1, out = W2 gelu(h) + b2 + h: how rtg, observation and action become tokens."""
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(size, dim)
+        self.mix = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., size) -> (..., D)."""
+        h = self.up(x)
+        out: Tensor = self.mix(nn.functional.gelu(h)) + h
+        return out
+
+
+@register("dm", DMConfig)
+class DecisionMamba(SequenceModel):
+    """Both grains, PSER and ILO; acts from a window or, through `step`, from a memory of constant size."""
+
+    config: DMConfig
+
+    def __init__(self, config: DMConfig, io: IOSpec) -> None:
+        super().__init__(config, io)
+        dim, obs, actions = config.embed_dim, io.observation.size, io.action.size
+        make = ResidualMLP if config.input_map == "residual_mlp" else nn.Linear
+        self.embed_return, self.embed_obs, self.embed_action = make(1, dim), make(obs, dim), make(actions, dim)
+        self.embed_ln = nn.LayerNorm(dim)
+        self.embed_timestep = nn.Embedding(config.max_ep_len, dim)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.n_layers))
+        self.norm_f = RMSNorm(dim)
+        if config.action_head == "mlp":
+            self.predict_action: nn.Module = nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, actions))
+        else:
+            self.predict_action = nn.Linear(dim, actions)
+        if config.ilo_weights is not None:
+            self.predict_next_return = nn.Linear(dim, 1)
+            self.predict_next_obs = nn.Linear(dim, obs)
+        self.beta = 0.0  # of the current update; set by begin_step
+        self._teacher: dict[str, Tensor] = {}
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Predicted action of every step, (B, K, A): encoded for a Box, logits if discrete."""
+        return self._head(self._hidden(batch)[:, STATE_TOKENS])
+
+    def act(self, batch: Batch) -> Tensor:
+        """(B, A) for the newest valid step, in env units, or logits; reads the last K steps."""
+        newest = int(batch.valid.sum(dim=1).max())
+        batch = Batch(*(getattr(batch, name)[:, :newest] for name in batch.__dataclass_fields__))
+        return self._decode(self._head(last_valid(self._hidden(batch)[:, STATE_TOKENS], batch.valid)))
+
+    def loss(self, batch: Batch) -> Losses:
+        """λ1 action error against the blended target, λ2 and λ3 SmoothL1 of the next return-to-go and observation."""
+        hidden = self._hidden(batch)
+        predicted = self._head(hidden[:, STATE_TOKENS])
+        target = self._blended_target(batch, predicted)
+        terms = action_loss(predicted, target, batch.valid, self.io.action.kind == "discrete")
+        weights = self.config.ilo_weights
+        if weights is None:
+            return terms
+        terms = {name: weights[0] * value for name, value in terms.items()}
+        after = hidden[:, ACTION_TOKENS][:, :-1]  # has seen a_t; the last step's successor is outside the window
+        pairs = batch.valid[:, :-1] & batch.valid[:, 1:]
+        rtg = self.predict_next_return(after).squeeze(-1)
+        obs = self.predict_next_obs(after)
+        next_obs = self.normalize_obs(batch.observations, batch.valid)[:, 1:]
+        rtg_error = smooth_l1_loss(rtg, batch.returns_to_go[:, 1:], reduction="none")
+        obs_error = smooth_l1_loss(obs, next_obs, reduction="none")
+        terms["next_rtg"] = weights[1] * mean_over_valid(rtg_error, pairs)
+        terms["next_obs"] = weights[2] * mean_over_valid(obs_error, pairs)
+        return terms
+
+    def begin_step(self, step: int, total: int) -> None:
+        """β of this update, and a new past policy when it is time. In the first period there is none, so β is 0."""
+        config = self.config
+        period, periods = step // config.teacher_period + 1, math.ceil(total / config.teacher_period)
+        self.beta = 0.0 if period == 1 else blend_weight(period, periods, config.beta_final, config.beta_min)
+        live = {name: p.detach() for name, p in self.named_parameters()}
+        if config.teacher == "previous_step" or max(config.beta_final, config.beta_min) == 0.0:
+            return
+        if config.teacher == "ema" and self._teacher:
+            torch._foreach_lerp_(list(self._teacher.values()), list(live.values()), 1.0 - config.ema_decay)
+        elif config.teacher == "ema" or (period > 1 and (step % config.teacher_period == 0 or not self._teacher)):
+            self._teacher = {name: p.clone() for name, p in live.items()}
+
+    def training_state(self) -> dict[str, Tensor]:
+        """The past policy's weights."""
+        return {f"teacher/{name}": value for name, value in self._teacher.items()}
+
+    def load_training_state(self, tensors: dict[str, Tensor]) -> None:
+        """Inverse of `training_state`."""
+        found = {name.removeprefix("teacher/"): value for name, value in tensors.items()}
+        self._teacher = {name: found[name].to(p.device) for name, p in self.named_parameters()} if found else {}
+
+    def decays(self, name: str) -> bool:
+        """Matrices and convolutions; not A_log, the timestep table, norms, biases or the skip weights."""
+        return super().decays(name) and not name.endswith(("A_log", "embed_timestep.weight"))
+
+    def initial_state(self, n: int, device: torch.device | None = None, dtype: torch.dtype | None = None) -> Memory:
+        """The memory of `n` envs that have seen nothing."""
+        like, config = self.obs_mean, self.config
+        device, dtype = device or like.device, dtype or like.dtype
+        lead, inner = (n, config.n_layers), config.expand * config.embed_dim
+        branches = 2 if config.use_fine else 1
+        return Memory(
+            conv=torch.zeros(*lead, branches, config.conv_width - 1, inner, device=device, dtype=dtype),
+            ssm=torch.zeros(*lead, branches, config.state_size, inner, device=device, dtype=dtype),
+            tokens=torch.zeros(*lead, 2 if config.use_fine else 0, config.embed_dim, device=device, dtype=dtype),
+            seen=torch.zeros(n, dtype=torch.int64, device=device),
+        )
+
+    @torch.no_grad()
+    def step(
+        self, state: Memory, rtg: Tensor, obs: Tensor, previous_action: Tensor, timestep: Tensor
+    ) -> tuple[Tensor, Memory]:
+        """`nn.recurrent.RecurrentModel.step`: equal to `act` on a window that holds the whole episode."""
+        acted = (state.seen > 0).to(obs.dtype).view(-1, 1)  # (N, 1)
+        mask = torch.stack((acted, torch.ones_like(acted), torch.ones_like(acted)), dim=1)  # (N, 3, 1)
+        tokens = torch.stack(
+            (
+                self.embed_action(self.encode_actions(previous_action)),
+                self.embed_return(rtg.unsqueeze(-1)),
+                self.embed_obs((obs - self.obs_mean) / self.obs_std),
+            ),
+            dim=1,
+        )
+        h = self.embed_ln(tokens) + self._time(torch.stack((timestep - 1, timestep, timestep), dim=1))
+        convs, ssms, newest = [], [], []
+        for i, layer in enumerate(self.layers):
+            h, conv, ssm, tape = layer.advance(h, mask, state.conv[:, i], state.ssm[:, i], state.tokens[:, i])  # type: ignore[operator]
+            convs += conv
+            ssms += ssm
+            newest.append(tape)
+        action = self._decode(self._head(self.norm_f(h[:, -1])))
+        return action, Memory(
+            conv=torch.stack(convs, dim=1).view_as(state.conv),
+            ssm=torch.stack(ssms, dim=1).view_as(state.ssm),
+            tokens=torch.stack(newest, dim=1),
+            seen=state.seen + 1,
+        )
+
+    def _blended_target(self, batch: Batch, predicted: Tensor) -> Tensor:
+        """(1 - β) a + β â_old, without gradient."""
+        target = self.encode_actions(batch.actions)
+        if self.beta == 0.0 or not self.training:
+            return target
+        with torch.no_grad():
+            if self.config.teacher == "previous_step":
+                past = predicted.detach()
+            else:
+                past = torch.func.functional_call(self, self._teacher, (batch,))
+            if self.io.action.kind == "discrete":
+                past = past.softmax(dim=-1)
+            return torch.lerp(target, past.to(target.dtype), self.beta)
+
+    def _hidden(self, batch: Batch) -> Tensor:
+        """(B, 3K, D) after the last norm."""
+        hole = ~batch.valid.unsqueeze(-1)  # whatever padding holds, even NaN, is zero from here on
+        rtg = batch.returns_to_go.unsqueeze(-1).masked_fill(hole, 0.0)
+        obs = self.normalize_obs(batch.observations.masked_fill(hole, 0.0), batch.valid)
+        actions = self.encode_actions(batch.actions).masked_fill(hole, 0.0)
+        tokens = interleave(self.embed_return(rtg), self.embed_obs(obs), self.embed_action(actions))
+        time = self._time(batch.timesteps).repeat_interleave(TOKENS_PER_STEP, dim=1)
+        h = self.embed_ln(tokens) + time
+        for layer in self.layers:
+            h = layer(h)
+        out: Tensor = self.norm_f(h)
+        return out
+
+    def _time(self, timesteps: Tensor) -> Tensor:
+        table: Tensor = self.embed_timestep(timesteps.clamp(0, self.config.max_ep_len - 1))
+        return table
+
+    def _head(self, hidden: Tensor) -> Tensor:
+        out: Tensor = self.predict_action(hidden)
+        return torch.tanh(out) if self.config.action_head == "tanh_linear" and self.bounded else out
+
+    def _decode(self, encoded: Tensor) -> Tensor:
+        return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
+
+
+def blend_weight(period: int, periods: int, final: float, minimum: float) -> float:
+    """β of period 1 … `periods`: linear to `final`, never below `minimum` (arXiv:2406.05427, the schedule of PSER)."""
+    return max(final * period / periods, minimum)
