@@ -207,6 +207,37 @@ def record(
     console.print(f"{output}: {len(clip.frames)} frames, returns {returns}", highlight=False)
 
 
+@app.command()
+def bench(
+    family: Annotated[str, typer.Argument(help="a family with a benchmark, e.g. dt")],
+    runs: Annotated[int, typer.Option("--runs", min=1, help="timings of each figure")] = 20,
+    threads: Annotated[int, typer.Option("--threads", min=1)] = 2,
+    as_json: JsonOption = False,
+) -> None:
+    """Speed as ratios against a peer that does the same work in the same run."""
+    import importlib
+    import pkgutil
+
+    import torch
+
+    from agentzoo import bench as package
+    from agentzoo.errors import UnknownNameError, did_you_mean
+
+    known = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    if family not in known:
+        raise UnknownNameError(f"no benchmark {family!r}.{did_you_mean(family, known)} Known: {', '.join(known)}.")
+    torch.set_num_threads(threads)
+    with console.status(f"timing {family}, {runs} runs"):
+        figures = importlib.import_module(f"agentzoo.bench.{family}").run(runs)
+    if as_json:
+        print_json([figure._asdict() for figure in figures])
+        return
+    table = Table("figure", "ours, ms", "peer, ms", "ratio", title=f"agentzoo bench {family}, {threads} threads")
+    for figure in figures:
+        table.add_row(figure.figure, f"{figure.ours:.2f}", f"{figure.peer:.2f}", f"{figure.ratio:.3f}")
+    console.print(table)
+
+
 def fail(message: str) -> NoReturn:
     """Print one error line and leave with status 2."""
     errors_console.print(f"[red]error:[/red] {message}", highlight=False, soft_wrap=True)

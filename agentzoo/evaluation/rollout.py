@@ -92,12 +92,12 @@ def rollout(
     if isinstance(env, str):
         made = [make_env(env, trust_env_module=trust_env_module) for _ in range(min(n_envs, episodes))]
         try:
-            return _seeded(agent, made, episodes, seed, deterministic, on_episode)
+            return run_seeded(agent, made, episodes, seed, deterministic, on_episode)
         finally:
             for one in made:
                 one.close()
     if isinstance(env, gym.Env):
-        return _seeded(agent, [env], episodes, seed, deterministic, on_episode)
+        return run_seeded(agent, [env], episodes, seed, deterministic, on_episode)
     agent.check_spaces(
         getattr(env, "single_observation_space", env.observation_space),
         getattr(env, "single_action_space", env.action_space),
@@ -128,14 +128,21 @@ def _success(info: dict[str, Any]) -> bool | None:
     return None if said is None else bool(said)
 
 
-def _seeded(
+def run_seeded(
     agent: Agent,
     envs: Sequence[gym.Env[Any, Any]],
     episodes: int,
-    seed: int,
-    deterministic: bool,
-    on_episode: OnEpisode,
+    seed: int = 0,
+    deterministic: bool = True,
+    on_episode: OnEpisode = lambda _: None,
 ) -> list[EpisodeResult]:
+    """Episodes 0..`episodes`-1, each with its own seed, on equal environments stepped side by side.
+
+    An environment takes the next episode as soon as it is free, and leaves the batch when none is left.
+
+    Raises:
+        SpaceError: they do not fit the agent.
+    """
     agent.check_spaces(envs[0].observation_space, envs[0].action_space)
     found: list[EpisodeResult | None] = [None] * episodes
     live = list(envs)  # environments with an episode under way, and that episode's number, return and length

@@ -1,0 +1,36 @@
+"""Speed against a peer doing the same work in the same run: `agentzoo bench FAMILY`.
+
+A file `bench/<family>.py` with `run(runs) -> list[Figure]` is found by its name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import NamedTuple
+
+
+class Figure(NamedTuple):
+    """One comparison: medians in milliseconds and their ratio; below 1 we are faster."""
+
+    figure: str
+    ours: float
+    peer: float
+    ratio: float
+
+
+def compare(
+    figure: str, ours: Callable[[], object], peer: Callable[[], object], runs: int, scale: float = 1.0
+) -> Figure:
+    """Time both in turn, A B A B, after a warm-up, so that a drift of the machine hits both; milliseconds x `scale`."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for work in (ours, peer):
+        work()
+    for _ in range(runs):
+        for kept, work in zip(times, (ours, peer), strict=True):
+            began = time.perf_counter()
+            work()
+            kept.append((time.perf_counter() - began) * 1e3 * scale)
+    mine, theirs = median(times[0]), median(times[1])
+    return Figure(figure, mine, theirs, mine / theirs)

@@ -1,0 +1,63 @@
+"""The only file that imports transformers: our networks as theirs, for parity and for speed comparisons."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+if TYPE_CHECKING:
+    from agentzoo.models.dt import DecisionTransformer
+
+
+def as_transformers_decision_transformer(model: DecisionTransformer) -> Any:
+    """`transformers.DecisionTransformerModel` with the weights of `model`, in eval mode.
+
+    Its backbone adds row 0 of a learned position table to every token; the table is zeroed here, which the published
+    architecture amounts to (spec DT8).
+    """
+    from transformers import DecisionTransformerConfig, DecisionTransformerModel
+
+    config = model.config
+    peer = DecisionTransformerModel(
+        DecisionTransformerConfig(
+            state_dim=model.io.observation.size,
+            act_dim=model.io.action.size,
+            hidden_size=config.embed_dim,
+            max_ep_len=config.max_ep_len,
+            n_layer=config.n_layers,
+            n_head=config.n_heads,
+            n_inner=4 * config.embed_dim,
+            activation_function="relu",
+            resid_pdrop=config.dropout,
+            embd_pdrop=config.dropout,
+            attn_pdrop=config.dropout,
+        )
+    )
+    pairs: list[tuple[nn.Module, nn.Module]] = [
+        (peer.embed_return, model.embed_return),
+        (peer.embed_state, model.embed_obs),
+        (peer.embed_action, model.embed_action),
+        (peer.embed_timestep, model.embed_timestep),
+        (peer.embed_ln, model.embed_ln),
+        (peer.predict_action[0], model.predict_action),
+        (peer.encoder.ln_f, model.backbone.ln_f),
+    ]
+    for theirs, block in zip(peer.encoder.h, model.backbone.blocks, strict=True):
+        pairs += [
+            (theirs.ln_1, block.ln_1),
+            (theirs.attn.c_attn, block.attn.qkv),
+            (theirs.attn.c_proj, block.attn.proj),
+            (theirs.ln_2, block.ln_2),
+            (theirs.mlp.c_fc, block.up),
+            (theirs.mlp.c_proj, block.down),
+        ]
+    with torch.no_grad():
+        peer.encoder.wpe.weight.zero_()
+        for theirs, ours in pairs:
+            for name, value in ours.named_parameters():
+                target = theirs.get_parameter(name)
+                transposed = type(theirs).__name__ == "Conv1D" and name == "weight"  # (in, out), not (out, in)
+                target.copy_(value.T if transposed else value)
+    return peer.eval()
