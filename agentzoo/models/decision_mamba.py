@@ -3,8 +3,8 @@
 Source: Lv et al. 2024, arXiv:2406.05427, Algorithm 1; aopolin-lv/DecisionMamba@d37dc82. A coarse branch scans all 3K
 tokens, a fine branch scans features gathered inside each step; targets are blended with a past policy's predictions
 (PSER); the action token also predicts the next observation and return-to-go (ILO).
-Differs: the release shows most training tokens their own label through the fine branch, and never switches PSER on. Here
-every gather is causal (tests/test_decision_mamba.py::test_nothing_at_or_after_an_action_changes_it) and PSER works.
+Differs: the release shows many training tokens their own label through the fine branch and never switches PSER on.
+Here every gather is causal (tests/test_decision_mamba.py::test_nothing_at_or_after_an_action_changes_it).
 Windows are padded on the right, so causality alone keeps padding out and no masks are needed.
 
 Symbols: m = 1 on real tokens, u the normalized input of a layer, f the gathered features, o^c and o^f what the branches
@@ -82,8 +82,10 @@ class Gather(nn.Module):
         steps = u.reshape(-1, TOKENS_PER_STEP * dim)  # (B·K, 3D)
         if self.kind == "summary":
             return self._newest(steps, 3).view(batch, -1, dim)
-        parts = [self._newest(steps[:, : n * dim], n) for n in (1, 2, 3)]  # the tokens of a step up to each
-        return torch.stack(parts, dim=1).view(batch, length, dim)
+        # One product with a block-triangular matrix: a third of it is zeros, but no token is copied or added up again.
+        blocks = [pad(self._kernel(n), (0, (TOKENS_PER_STEP - n) * dim)) for n in (1, 2, 3)]
+        bias = torch.cat([self.conv.bias] * TOKENS_PER_STEP)  # type: ignore[list-item]
+        return linear(steps, torch.cat(blocks), bias).view(batch, length, dim)
 
     def advance(self, tape: Tensor) -> Tensor:
         """(N, 5, D), the tokens (R, s, a) of the step before and (R, s) of this one, -> (N, 3, D) for the last three.
@@ -102,9 +104,12 @@ class Gather(nn.Module):
         return torch.stack((finished, *rest), dim=1)
 
     def _newest(self, tokens: Tensor, count: int) -> Tensor:
-        """(X, count·D) -> (X, D): the kernel's last `count` taps; what lies before them is zero."""
-        taps = self.conv.weight[:, :, TOKENS_PER_STEP - count :].transpose(1, 2).flatten(1)
-        return linear(tokens, taps, self.conv.bias)
+        """(X, count·D) -> (X, D) for the last of `count` tokens; what lies before them is zero."""
+        return linear(tokens, self._kernel(count), self.conv.bias)
+
+    def _kernel(self, count: int) -> Tensor:
+        """(D, count·D): the newest `count` taps, oldest first."""
+        return self.conv.weight[:, :, TOKENS_PER_STEP - count :].transpose(1, 2).flatten(1)
 
 
 class Layer(nn.Module):
@@ -133,24 +138,25 @@ class Layer(nn.Module):
         return self._fuse(h, self.coarse(u), self._fine(u) if self.config.use_fine else None)
 
     def advance(
-        self, h: Tensor, mask: Tensor, conv: Tensor, ssm: Tensor, tokens: Tensor
+        self, h: Tensor, mask: Tensor | None, conv: Tensor, ssm: Tensor, tokens: Tensor
     ) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor]:
         """The tokens (a, R, s) from the last action on, given this layer's part of `Memory`.
 
         Args:
-            h: (N, 3, D). mask: (N, 3, 1), 0 at the action of envs that have seen nothing.
+            h: (N, 3, D). mask: (N, 3, 1), 0 at the action of envs that have seen nothing; None when all have.
             conv: (N, G, W-1, I). ssm: (N, G, states, I). tokens: (N, 2, D).
         """
-        u = self.norm(h) * mask
+        u = self.norm(h) if mask is None else self.norm(h) * mask
         coarse, conv_c, ssm_c = self.coarse.advance(u, None, mask, conv[:, 0], ssm[:, 0])
         if not self.config.use_fine:
             return self._fuse(h, coarse, None), [conv_c], [ssm_c], tokens
         tape = torch.cat((tokens, u), dim=1)  # (N, 5, D)
         summary = self.config.gather == "summary"
-        gathered_mask = mask[:, :1] if summary else mask
-        gathered = self.gather.advance(tape) * gathered_mask
-        gate = None if summary else u
-        fine, conv_f, ssm_f = self.fine.advance(gathered, gate, gathered_mask, conv[:, 1], ssm[:, 1])
+        gathered, gate = self.gather.advance(tape), None if summary else u
+        if mask is not None:
+            mask = mask[:, :1] if summary else mask
+            gathered = gathered * mask
+        fine, conv_f, ssm_f = self.fine.advance(gathered, gate, mask, conv[:, 1], ssm[:, 1])
         return self._fuse(h, coarse, fine), [conv_c, conv_f], [ssm_c, ssm_f], tape[:, -2:]
 
     def _fine(self, u: Tensor) -> Tensor:
@@ -284,8 +290,10 @@ class DecisionMamba(SequenceModel):
         self, state: Memory, rtg: Tensor, obs: Tensor, previous_action: Tensor, timestep: Tensor
     ) -> tuple[Tensor, Memory]:
         """`nn.recurrent.RecurrentModel.step`: equal to `act` on a window that holds the whole episode."""
-        acted = (state.seen > 0).to(obs.dtype).view(-1, 1)  # (N, 1)
-        mask = torch.stack((acted, torch.ones_like(acted), torch.ones_like(acted)), dim=1)  # (N, 3, 1)
+        mask = None
+        if bool((state.seen == 0).any()):  # there, the action token must leave no trace
+            mask = torch.ones(len(obs), TOKENS_PER_STEP, 1, dtype=obs.dtype, device=obs.device)
+            mask[:, 0, 0] = state.seen > 0
         tokens = torch.stack(
             (
                 self.embed_action(self.encode_actions(previous_action)),

@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
-from agentzoo.nn.scan import continue_scan, differentiable_backward, selective_scan
+from agentzoo.nn.scan import ScanInputs, continue_scan, decay_base, differentiable_backward, selective_scan
 
 StateCount = Annotated[int, Field(ge=1, le=1024)]
 _ROWS = 16  # windows at a time, so that what is computed from them is still in the cache for the next operation
@@ -37,6 +37,7 @@ class Mamba(nn.Module):
         self.A_log = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(inner, 1))
         self.D = nn.Parameter(torch.ones(inner))
         self.out_proj = nn.Linear(inner, dim, bias=False)
+        self._base: tuple[tuple[int, int], Tensor] | None = None
         nn.init.zeros_(self.conv1d.bias)  # type: ignore[arg-type]
         nn.init.uniform_(self.dt_proj.weight, -(rank**-0.5), rank**-0.5)
         step = torch.empty(inner).uniform_(math.log(1e-3), math.log(1e-1)).exp_().clamp_(min=1e-4)
@@ -52,14 +53,13 @@ class Mamba(nn.Module):
             mask: (B, L, 1), 0 where a token must leave no trace; the caller has already zeroed `x` there. Tokens
                 after the last one that is read need no mask: nothing flows backwards.
         """
-        if gate is None:
-            inputs, z = self.in_proj(x).chunk(2, dim=-1)
-        else:
-            inputs, z = linear(x, self.in_proj.weight[: self.inner]), linear(gate, self.in_proj.weight[self.inner :])
+        gated = x if gate is None else gate
+        # two products even from one tensor: splitting one result would copy it together again in the backward pass
+        inputs, z = linear(x, self.in_proj.weight[: self.inner]), linear(gated, self.in_proj.weight[self.inner :])
         convolved = causal_conv_silu(inputs, self.conv1d.weight.squeeze(1), self._conv_bias)
         if mask is not None:
             convolved = convolved * mask
-        y = selective_scan(*self._scan_inputs(convolved, z))
+        y = selective_scan(self._scan_inputs(convolved, z))
         out: Tensor = self.out_proj(y)
         return out
 
@@ -78,12 +78,23 @@ class Mamba(nn.Module):
         gated = x if gate is None else gate
         taped = torch.cat((conv_state, linear(x, self.in_proj.weight[: self.inner])), dim=1)  # (B, W-1+L, I)
         z = linear(gated, self.in_proj.weight[self.inner :])
-        taps = _taps(self.conv1d.weight.squeeze(1))
-        convolved = silu(_convolve(taped, taps, self._conv_bias)[:, self.conv_width - 1 :])
+        windows = taped.unfold(1, self.conv_width, 1) * self.conv1d.weight.squeeze(1)  # (B, L, I, W)
+        convolved = silu(windows.sum(-1).add_(self._conv_bias))
         if mask is not None:
             convolved = convolved * mask
-        y, ssm_state = continue_scan(ssm_state, *self._scan_inputs(convolved, z))
+        y, ssm_state = continue_scan(ssm_state, self._scan_inputs(convolved, z), self._decay_base())
         return self.out_proj(y), taped[:, x.shape[1] :], ssm_state
+
+    def _decay_base(self) -> Tensor:
+        """(N, I), computed again only when `A_log` has changed: an optimizer's step counts its version up."""
+        weight = self.A_log
+        if weight.is_inference():  # keeps no version
+            return decay_base(-torch.exp(weight))
+        key = (weight.data_ptr(), weight._version)
+        if self._base is None or self._base[0] != key:
+            with torch.no_grad():
+                self._base = (key, decay_base(-torch.exp(weight)))
+        return self._base[1]
 
     @property
     def _conv_bias(self) -> Tensor:
@@ -91,12 +102,12 @@ class Mamba(nn.Module):
         assert bias is not None  # built so in __init__
         return bias
 
-    def _scan_inputs(self, convolved: Tensor, z: Tensor) -> tuple[Tensor, ...]:
+    def _scan_inputs(self, convolved: Tensor, z: Tensor) -> ScanInputs:
         selected = self.x_proj(convolved)  # (B, L, R + 2N)
         low_rank, B, C = selected.split((self.rank, self.states, self.states), dim=-1)
         delta = linear(low_rank, self.dt_proj.weight)
         A = -torch.exp(self.A_log)
-        return convolved, delta, A, B, C, self.D, z, self.dt_proj.bias
+        return ScanInputs(convolved, delta, A, B, C, self.D, z, self.dt_proj.bias)
 
 
 def causal_conv_silu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -134,7 +145,7 @@ class _ConvSilu(torch.autograd.Function):
         ctx.save_for_backward(x, weight, bias)
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
         taps = _taps(weight)
-        for rows, part in zip(x.split(_ROWS), out.split(_ROWS), strict=True):
+        for rows, part in zip(torch.split(x, _ROWS), torch.split(out, _ROWS), strict=True):
             torch.ops.aten.silu(_convolve(rows, taps, bias), out=part)
         return out
 
@@ -146,7 +157,7 @@ class _ConvSilu(torch.autograd.Function):
         gx = torch.empty_like(x, memory_format=torch.contiguous_format)
         taps, gbias = _taps(weight), torch.zeros_like(bias)
         gtaps = [torch.zeros_like(bias) for _ in taps]
-        for rows, grad, part in zip(x.split(_ROWS), grads[0].split(_ROWS), gx.split(_ROWS), strict=True):
+        for rows, grad, part in zip(*(torch.split(t, _ROWS) for t in (x, grads[0], gx)), strict=True):
             g = torch.ops.aten.silu_backward(grad, _convolve(rows, taps, bias))
             torch.mul(g, taps[0], out=part)
             gbias += g.sum((0, 1))
@@ -167,6 +178,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
+        if not torch.is_grad_enabled():
+            return x * _inverse_rms(x, self.eps) * self.weight
         out: Tensor = _RMSNorm.apply(x, self.weight.to(x.dtype), self.eps)  # type: ignore[no-untyped-call]
         return out
 

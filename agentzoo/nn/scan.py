@@ -1,4 +1,4 @@
-"""Mamba's selective scan three ways that agree: a plain loop, a blocked scan with its own backward, `mamba_ssm`'s kernel.
+"""Mamba's selective scan: a plain loop, a blocked scan with its own backward and `mamba_ssm`'s kernel, which agree.
 
 Source: Gu and Dao, arXiv:2312.00752, section 3 and algorithm 2. For every channel i and state n
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,17 +33,20 @@ _BLOCK_NUMBERS = 1 << 19
 _DEVICE_BLOCK_NUMBERS = 1 << 26  # on an accelerator: all windows at once
 
 
-def selective_scan(
-    x: Tensor,
-    delta: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    D: Tensor,
-    z: Tensor,
-    delta_bias: Tensor,
-    path: Path = "auto",
-) -> Tensor:
+class ScanInputs(NamedTuple):
+    """The tensors of the formulas above; before softplus, `delta` has no bias yet."""
+
+    x: Tensor  # (B, L, I)
+    delta: Tensor  # (B, L, I)
+    A: Tensor  # (I, N)
+    B: Tensor  # (B, L, N)
+    C: Tensor  # (B, L, N)
+    D: Tensor  # (I,)
+    z: Tensor  # (B, L, I)
+    delta_bias: Tensor  # (I,)
+
+
+def selective_scan(inputs: ScanInputs, path: Path = "auto") -> Tensor:
     """y (B, L, I) of the formulas above, zero before the first token; differentiable any number of times.
 
     Half-precision inputs are computed in float32. `path` forces one way; `auto` takes the kernel for CUDA tensors
@@ -52,30 +55,43 @@ def selective_scan(
     Raises:
         ImportError: `path="kernel"` without `mamba_ssm`.
     """
-    if path == "kernel" or (path == "auto" and x.is_cuda and kernel() is not None):
-        return _kernel_scan(x, delta, A, B, C, D, z, delta_bias)
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    inputs = tuple(tensor.to(dtype) for tensor in (x, delta, A, B, C, D, z, delta_bias))
-    with torch.autocast(x.device.type, enabled=False):
+    if path == "kernel" or (path == "auto" and inputs.x.is_cuda and kernel() is not None):
+        return _kernel_scan(inputs)
+    dtype = torch.promote_types(inputs.x.dtype, torch.float32)
+    cast = ScanInputs(*(tensor.to(dtype) for tensor in inputs))
+    with torch.autocast(cast.x.device.type, enabled=False):
         if path == "loop":
-            y = loop_scan(*inputs)
-        elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
-            y = _BlockedScan.apply(*inputs)  # type: ignore[no-untyped-call]
+            y = loop_scan(*cast)
+        elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in cast):
+            y = _BlockedScan.apply(*cast)  # type: ignore[no-untyped-call]
         else:
-            y = _forward(*inputs)[0]
-    return y.to(x.dtype)
+            y = _forward(cast)
+    return y.to(inputs.x.dtype)
 
 
-def continue_scan(
-    state: Tensor, x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, z: Tensor, delta_bias: Tensor
-) -> tuple[Tensor, Tensor]:
+def decay_base(A: Tensor) -> Tensor:
+    """(N, I): log2(e) A, so that exp(Δ A) = exp2(Δ · base). MKL's exp takes twice as long as exp2, on AMD at least."""
+    return (A.transpose(0, 1) * math.log2(math.e)).contiguous()
+
+
+def continue_scan(state: Tensor, inputs: ScanInputs, base: Tensor) -> tuple[Tensor, Tensor]:
     """The scan from `state` (B, N, I) instead of zero, without gradients: y (B, L, I) and the state after token L-1.
 
-    This is the recurrence of acting: constant work and memory a token. Where x is 0 for a row whose state is 0, the
-    state stays 0, which is how rows that have seen nothing yet skip a token.
+    This is the recurrence of acting: constant work and memory a token, as few operator calls as possible, and L of
+    a few tokens. Where x is 0 for a row whose state is 0, the state stays 0: such a row skips the token.
+
+    Args:
+        base: `decay_base(inputs.A)`, which does not change while acting.
     """
+    x, delta, _, B, C, D, z, delta_bias = inputs
     with torch.no_grad():
-        return _forward(x, delta, A, B, C, D, z, delta_bias, state)
+        step = softplus(delta + delta_bias)
+        decay = torch.exp2(step.unsqueeze(2) * base)  # (B, L, N, I)
+        states = B.unsqueeze(3) * (step * x).unsqueeze(2)
+        for decay_t, state_t in zip(torch.unbind(decay, 1), torch.unbind(states, 1), strict=True):
+            state = state_t.addcmul_(decay_t, state)
+        read = torch.matmul(C.unsqueeze(2), states).squeeze(2)
+        return read.addcmul_(x, D).mul_(silu(z)), state
 
 
 def loop_scan(
@@ -112,14 +128,13 @@ def active_path(device: torch.device | str | None = None) -> str:
     return f"PyTorch blocked scan ({kind}{why})"
 
 
-def _kernel_scan(
-    x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, z: Tensor, delta_bias: Tensor
-) -> Tensor:
+def _kernel_scan(inputs: ScanInputs) -> Tensor:
     scan = kernel()
     if scan is None:
         raise ImportError("mamba_ssm cannot be imported. Install agentzoo[mamba] on a machine with CUDA.")
+    x, delta, A, B, C, D, z, bias = inputs
     u, step, gate, b, c = (tensor.transpose(1, 2).contiguous() for tensor in (x, delta, z, B, C))
-    out: Tensor = scan(u, step, A.float(), b, c, D.float(), gate, delta_bias.float(), delta_softplus=True)
+    out: Tensor = scan(u, step, A.float(), b, c, D.float(), gate, bias.float(), delta_softplus=True)
     return out.transpose(1, 2)
 
 
@@ -175,11 +190,11 @@ class _Blocks:
         return self.made[shape]
 
 
-def _fill_states(block: _Block, step: Tensor, dx: Tensor, A2: Tensor, B: Tensor, start: Tensor) -> None:
+def _fill_states(block: _Block, step: Tensor, dx: Tensor, base: Tensor, B: Tensor, start: Tensor) -> None:
     """Array 0 of `block` becomes exp(ΔA), array 1 the states after each token; `start` (b, N, I) comes before."""
     decay, states = block.arrays[0], block.arrays[1]
-    torch.mul(step.unsqueeze(2), A2, out=decay)
-    torch.exp2(decay, out=decay)  # torch.exp takes twice as long (MKL's on AMD), so log2(e) is inside A2
+    torch.mul(step.unsqueeze(2), base, out=decay)
+    torch.exp2(decay, out=decay)
     torch.mul(B.unsqueeze(3), dx.unsqueeze(2), out=states)
     before = start
     for decay_t, state_t in zip(block.tokens[0], block.tokens[1], strict=True):
@@ -198,36 +213,26 @@ def _over_width(weights: Tensor, array: Tensor) -> Tensor:
     return torch.bmm(weights.reshape(-1, 1, width), array.transpose(1, 2)).view(windows, tokens, -1)
 
 
-def _forward(
-    x: Tensor,
-    delta: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    D: Tensor,
-    z: Tensor,
-    delta_bias: Tensor,
-    state: Tensor | None = None,
-    starts: list[Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """y and the last state; `starts` receives the state before each block, in visiting order."""
-    A2 = (A.transpose(0, 1) * math.log2(math.e)).contiguous()
+def _forward(inputs: ScanInputs, starts: list[Tensor] | None = None) -> Tensor:
+    """y; `starts` receives the state before each block, in visiting order."""
+    x, delta, A, B, C, D, z, delta_bias = inputs
+    base = decay_base(A)
     blocks = _Blocks(x, A.shape[1], 2)
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    last = x.new_zeros(x.shape[0], *A2.shape) if state is None else state.clone()
     for rows in blocks.rows():
-        carry, inputs, read = last[rows], x[rows], y[rows]
+        now, read = x[rows], y[rows]
+        carry = x.new_zeros(now.shape[0], *base.shape)
         step = softplus(delta[rows] + delta_bias)
-        dx = step * inputs
+        dx = step * now
         for at in blocks.columns():
             block = blocks.block(rows, at)
             if starts is not None:
                 starts.append(carry.clone())
-            _fill_states(block, step[:, at], dx[:, at], A2, B[rows, at], carry)
+            _fill_states(block, step[:, at], dx[:, at], base, B[rows, at], carry)
             read[:, at] = _over_states(C[rows, at], block.flat[1])
             carry.copy_(block.tokens[1][-1])  # the next block overwrites the array
-        read.addcmul_(inputs, D).mul_(silu(z[rows]))
-    return y, last
+        read.addcmul_(now, D).mul_(silu(z[rows]))
+    return y
 
 
 class _BlockedScan(torch.autograd.Function):
@@ -236,7 +241,7 @@ class _BlockedScan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> Tensor:
         ctx.starts = []
-        y, _ = _forward(*inputs, starts=ctx.starts)
+        y = _forward(ScanInputs(*inputs), ctx.starts)
         ctx.save_for_backward(*inputs)
         return y
 
@@ -244,37 +249,27 @@ class _BlockedScan(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         if torch.is_grad_enabled():
             return differentiable_backward(loop_scan, ctx, grads[0])
-        return _backward(grads[0], ctx.starts, *ctx.saved_tensors)
+        return _backward(grads[0], ctx.starts, ScanInputs(*ctx.saved_tensors))
 
 
-def _backward(
-    grad: Tensor,
-    starts: list[Tensor],
-    x: Tensor,
-    delta: Tensor,
-    A: Tensor,
-    B: Tensor,
-    C: Tensor,
-    D: Tensor,
-    z: Tensor,
-    delta_bias: Tensor,
-) -> tuple[Tensor, ...]:
+def _backward(grad: Tensor, starts: list[Tensor], inputs: ScanInputs) -> tuple[Tensor, ...]:
     """Gradients of all eight inputs, blocks in reverse.
 
     With g_l the gradient of s_l, and w_l = exp(Δ_l A) g_l what it passes on to s_{l-1}:  g_l = C_l ⊗ gy_l + w_{l+1};
     p_l = w_l s_{l-1} is the gradient of the exponent Δ_l A.
     """
+    x, delta, A, B, C, D, z, delta_bias = inputs
     At = A.transpose(0, 1).contiguous()
-    A2 = At * math.log2(math.e)
+    base = decay_base(A)
     blocks = _Blocks(x, A.shape[1], 3)
     columns = blocks.columns()
     gx, gdelta, gz = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (x, delta, z))
     gB, gC = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (B, C))
     gA, gD, gbias = torch.zeros_like(At), torch.zeros_like(D), torch.zeros_like(delta_bias)
     for i, rows in enumerate(blocks.rows()):
-        inputs, gate, raw = x[rows], z[rows], delta[rows] + delta_bias
+        now, gate, raw = x[rows], z[rows], delta[rows] + delta_bias
         step = softplus(raw)
-        dx = step * inputs
+        dx = step * now
         gy = silu(gate).mul_(grad[rows])
         read, gdx, gstep = torch.empty_like(gy), gx[rows], gdelta[rows]
         message = gy.new_zeros(gy.shape[0], *At.shape)  # w of the token after the block
@@ -282,7 +277,7 @@ def _backward(
         for j in reversed(range(len(columns))):
             at, start = columns[j], starts[i * len(columns) + j]
             block, steps = blocks.block(rows, at), step[:, at].unsqueeze(2).unbind(1)
-            _fill_states(block, step[:, at], dx[:, at], A2, B[rows, at], start)
+            _fill_states(block, step[:, at], dx[:, at], base, B[rows, at], start)
             read[:, at] = _over_states(C[rows, at], block.flat[1])
             gC[rows, at] = _over_width(gy[:, at], block.flat[1])
             torch.mul(C[rows, at].unsqueeze(3), gy[:, at].unsqueeze(2), out=block.arrays[2])
@@ -296,11 +291,11 @@ def _backward(
                 gA_rows.addcmul_(w[t].mul_(states[t - 1] if t else start), steps[t])
             torch.sum(block.arrays[0].mul_(At), 2, out=gstep[:, at])
         gA += gA_rows.sum(0)
-        gstep.addcmul_(gdx, inputs)
+        gstep.addcmul_(gdx, now)
         torch.ops.aten.softplus_backward(gstep, raw, 1.0, 20.0, grad_input=gstep)
         gbias += gstep.sum((0, 1))
-        read.addcmul_(inputs, D).mul_(grad[rows])
+        read.addcmul_(now, D).mul_(grad[rows])
         torch.ops.aten.silu_backward(read, gate, grad_input=gz[rows])
         gdx.mul_(step).addcmul_(gy, D)
-        gD += gy.mul_(inputs).sum((0, 1))
+        gD += gy.mul_(now).sum((0, 1))
     return gx, gdelta, gA.transpose(0, 1), gB, gC, gD, gz, gbias
