@@ -1,0 +1,135 @@
+"""Agents and environments small enough to build in a moment; everything real, nothing trained."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from agentzoo.agent import Agent
+from agentzoo.config import AgentConfig
+from agentzoo.data.spaces import action_spec, observation_spec
+from agentzoo.models.bc import BCConfig
+from agentzoo.models.dt import DTConfig
+from agentzoo.nn.base import ModelConfig
+from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
+from agentzoo.registry import get_family
+from agentzoo.types import Batch, IOSpec
+
+torch.set_num_threads(1)
+
+SMALL = {"dt": DTConfig(embed_dim=16, n_layers=2, n_heads=2), "bc": BCConfig(embed_dim=16)}
+
+
+class CountingEnv(gym.Env[Any, Any]):
+    """Rewards 1, 2, 3, ... and observations that say the step; ends after `length` steps (longer for other seeds)."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012  gymnasium's own form
+
+    def __init__(self, length: int = 7, discrete: bool = False, dict_obs: bool = False, render_mode: str | None = None):
+        box = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        self.observation_space: gym.Space[Any] = gym.spaces.Dict({"a": box, "b": box}) if dict_obs else box
+        self.action_space: gym.Space[Any] = (
+            gym.spaces.Discrete(4, start=2) if discrete else gym.spaces.Box(-2.0, 2.0, (2,), np.float32)
+        )
+        self.length, self.dict_obs, self.render_mode = length, dict_obs, render_mode
+        self.actions: list[Any] = []
+
+    def _observe(self) -> Any:
+        values = np.array([self.now, self.now**2 / 10, self.tilt], dtype=np.float32)
+        return {"a": values, "b": -values} if self.dict_obs else values
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.tilt = float(self.np_random.uniform(-1, 1))
+        self.end = self.length + int(self.np_random.integers(3))
+        self.now = 0
+        return self._observe(), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), action
+        self.actions.append(action)
+        self.now += 1
+        return self._observe(), float(self.now), self.now >= self.end, False, {}
+
+    def render(self) -> Any:
+        frame = np.zeros((48, 64, 3), dtype=np.uint8)
+        frame[:, : 8 * self.now] = (200, 90, 30)
+        return frame
+
+
+for _name, _kwargs in {
+    "tests/Counting-v0": {},
+    "tests/CountingDiscrete-v0": {"discrete": True},
+    "tests/CountingDict-v0": {"dict_obs": True},
+}.items():
+    gym.register(_name, entry_point=CountingEnv, kwargs=_kwargs)
+
+
+def io_of(env: gym.Env[Any, Any], context: int) -> IOSpec:
+    return IOSpec(
+        observation=observation_spec(env.observation_space), action=action_spec(env.action_space), context=context
+    )
+
+
+def make_agent(env_id: str = "tests/Counting-v0", model: ModelConfig | None = None, context: int = 4, **eval_: Any) -> Agent:
+    """An untrained agent for `env_id` whose actions depend on everything it is shown."""
+    config = model or SMALL["dt"]
+    env = gym.make(env_id)
+    io = io_of(env, context)
+    env.close()
+    torch.manual_seed(0)
+    network = get_family(config.family).model(config, io)
+    with torch.no_grad():  # fresh weights are so small that every action would be nearly the same
+        for name, parameter in network.named_parameters():
+            if parameter.ndim == 2 and "timestep" not in name:
+                parameter.mul_(4.0)
+    recipe = Recipe(
+        agent_id="dt-test",
+        model=config,
+        data=DataConfig(dataset="tests/none-v0", context=context, rtg_scale=10.0),
+        train=TrainConfig(steps=10),
+        eval=EvalConfig(env=env_id, **{"target_return": 50.0, "episodes": 3, **eval_}),
+    )
+    return Agent(network, AgentConfig.of(recipe, io), recipe)
+
+
+@pytest.fixture
+def agent_of() -> Callable[..., Agent]:
+    return make_agent
+
+
+def random_batch(io: IOSpec, lengths: list[int], seed: int = 0) -> Batch:
+    """Windows with `lengths` real steps; padding holds zeros, as samplers make it."""
+    rng = torch.Generator().manual_seed(seed)
+    b, k = len(lengths), io.context
+    valid = torch.arange(k)[None] < torch.tensor(lengths)[:, None]
+    if io.action.kind == "discrete":
+        actions = torch.randint(io.action.size, (b, k), generator=rng) * valid
+    else:
+        actions = (torch.rand(b, k, io.action.size, generator=rng) * 2 - 1) * valid[..., None]
+    return Batch(
+        observations=torch.randn(b, k, io.observation.size, generator=rng) * valid[..., None],
+        actions=actions,
+        returns_to_go=torch.rand(b, k, generator=rng) * valid,
+        timesteps=(torch.randint(50, (b, 1), generator=rng) + torch.arange(k)) * valid,
+        valid=valid,
+    )
+
+
+ASSETS = Path(__file__).resolve().parent / "assets" / "minari"
+
+
+@pytest.fixture
+def tiny_hopper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Id of a 20-episode Hopper dataset in a copy of the shipped Minari folder, which the test may write to."""
+    root = tmp_path / "minari"
+    shutil.copytree(ASSETS, root)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
+    return "zoo/hopper/tiny-v0"

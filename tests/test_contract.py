@@ -1,0 +1,191 @@
+"""What every family promises, whatever it is inside; a new family is tested here by being registered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import SMALL, io_of, make_agent, random_batch
+
+from agentzoo.agent import Agent
+from agentzoo.history import to_batch
+from agentzoo.nn.base import ModelConfig
+from agentzoo.registry import families, get_family
+from agentzoo.types import Batch
+
+FAMILIES = sorted(families())
+ENVS = ["tests/Counting-v0", "tests/CountingDiscrete-v0", "tests/CountingDict-v0"]
+
+
+def config_of(family: str) -> ModelConfig:
+    return SMALL[family] if family in SMALL else get_family(family).config(family=family)
+
+
+def agent_of(family: str, env_id: str = ENVS[0]) -> Agent:
+    return make_agent(env_id, config_of(family))
+
+
+def junk_behind(batch: Batch, newest_action: bool = False) -> Batch:
+    """The same batch with nonsense in every padded step (and, if asked, in the newest step's action)."""
+    hidden = ~batch.valid
+    actions = batch.actions.clone()
+    at = hidden.clone()
+    if newest_action:
+        at[torch.arange(len(at)), batch.valid.sum(1) - 1] = True
+    actions[at] = 3 if actions.ndim == 2 else 7.0
+    obs, rtg, time = batch.observations.clone(), batch.returns_to_go.clone(), batch.timesteps.clone()
+    obs[hidden], rtg[hidden], time[hidden] = 1e3, -50.0, 17
+    return replace(batch, observations=obs, actions=actions, returns_to_go=rtg, timesteps=time)
+
+
+@pytest.mark.parametrize("env_id", ENVS[:2])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_hidden_steps_do_not_change_the_action(family: str, env_id: str) -> None:
+    agent = agent_of(family, env_id)
+    batch = random_batch(agent.config.io, [1, 4, 2, 3])
+    with torch.no_grad():
+        torch.testing.assert_close(agent.model.act(junk_behind(batch)), agent.model.act(batch), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_action_being_chosen_does_not_see_itself(family: str) -> None:
+    agent = agent_of(family)
+    batch = random_batch(agent.config.io, [4, 4, 2])
+    with torch.no_grad():
+        assert torch.equal(agent.model.act(junk_behind(batch, newest_action=True)), agent.model.act(batch))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_newest_observation_changes_the_action(family: str) -> None:
+    agent = agent_of(family)
+    batch = random_batch(agent.config.io, [3, 4])
+    moved = batch.observations.clone()
+    moved[0, 2] += 1.0
+    with torch.no_grad():
+        before, after = agent.model.act(batch), agent.model.act(replace(batch, observations=moved))
+    assert not torch.allclose(before[0], after[0], atol=1e-4)
+    torch.testing.assert_close(before[1], after[1])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_batch_equals_one_by_one(family: str) -> None:
+    agent = agent_of(family)
+    batch = random_batch(agent.config.io, [4, 1, 3])
+    with torch.no_grad():
+        together = agent.model.act(batch)
+        for i in range(3):
+            alone = Batch(*(getattr(batch, name)[i : i + 1] for name in batch.__dataclass_fields__))
+            torch.testing.assert_close(agent.model.act(alone)[0], together[i], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("env_id", ENVS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_predict_step_by_step_equals_one_forward_on_the_window(family: str, env_id: str) -> None:
+    agent = agent_of(family, env_id)
+    env = gym.make(env_id)
+    obs, _ = env.reset(seed=3)
+    taken, seen, rewards, state, reward = [], [], [], None, 0.0
+    for _ in range(6):  # longer than the context of 4
+        action, state = agent.predict(obs, state, deterministic=True, reward=reward)
+        seen.append(np.concatenate([obs["a"], obs["b"]]) if isinstance(obs, dict) else obs)
+        taken.append(action)
+        obs, reward, *_ = env.step(action)
+        rewards.append(reward)
+    rtg = 50.0 - np.concatenate([[0.0], np.cumsum(rewards)[:-1]])
+    discrete = agent.config.io.action.kind == "discrete"
+    actions = torch.as_tensor(np.stack(taken)[2:]) - (agent.config.io.action.start if discrete else 0)
+    actions[-1] = 0
+    window = Batch(
+        observations=torch.from_numpy(np.stack(seen)[None, 2:]),
+        actions=actions[None],
+        returns_to_go=torch.from_numpy((rtg / 10.0)[None, 2:].astype(np.float32)),
+        timesteps=torch.arange(2, 6)[None],
+        valid=torch.ones(1, 4, dtype=torch.bool),
+    )
+    with torch.no_grad():
+        expected = agent.model.act(window)[0].numpy()
+    got = taken[-1] - agent.config.io.action.start if discrete else taken[-1]
+    np.testing.assert_allclose(got, expected.argmax() if discrete else np.clip(expected, -2, 2), atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_episode_start_resets_only_that_env(family: str) -> None:
+    agent = agent_of(family)
+    rng = np.random.default_rng(0)
+    obs = rng.standard_normal((3, 2, 3)).astype(np.float32)
+    state = None
+    for t in range(2):
+        _, state = agent.predict(obs[t], state, np.full(2, t == 0), deterministic=True, reward=[1.0, 2.0])
+    both, after = agent.predict(obs[2], state, np.array([True, False]), deterministic=True, reward=[9.0, 3.0])
+    fresh, _ = agent.predict(obs[2, :1], None, deterministic=True)
+    going_on, _ = agent.predict(obs[2], state, np.array([False, False]), deterministic=True, reward=[9.0, 3.0])
+    np.testing.assert_allclose(both[0], fresh[0], atol=5e-5)
+    np.testing.assert_allclose(both[1], going_on[1], atol=5e-5)
+    assert after.length.tolist() == [1, 3]
+    assert after.returns_to_go[0, 0] == 50.0
+    assert after.returns_to_go[1, 2] == 50.0 - 2.0 - 3.0
+
+
+@pytest.mark.parametrize("env_id", ENVS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_saved_and_loaded_agents_act_identically(family: str, env_id: str, tmp_path: Path) -> None:
+    agent = agent_of(family, env_id)
+    agent.model.obs_mean.fill_(0.25)
+    loaded = Agent.from_pretrained(agent.save_pretrained(tmp_path / "saved"))
+    assert loaded.recipe == agent.recipe
+    env = gym.make(env_id)
+    obs, _ = env.reset(seed=1)
+    first, second, reward = None, None, 0.0
+    for _ in range(6):
+        a, first = agent.predict(obs, first, deterministic=True, reward=reward)
+        b, second = loaded.predict(obs, second, deterministic=True, reward=reward)
+        np.testing.assert_array_equal(a, b)
+        obs, reward, *_ = env.step(a)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_window_of_no_step_costs_nothing(family: str) -> None:
+    agent = agent_of(family)
+    batch = random_batch(agent.config.io, [3])
+    nothing = replace(batch, valid=torch.zeros_like(batch.valid))
+    if family == "bc":  # reads the newest step, so there must be one
+        return
+    assert {float(value) for value in agent.model.loss(nothing).values()} == {0.0}
+
+
+@pytest.mark.parametrize("env_id", ENVS[:2])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_parameter_learns(family: str, env_id: str) -> None:
+    agent = agent_of(family, env_id)
+    model = agent.model.train()
+    torch.stack(list(model.loss(random_batch(agent.config.io, [4, 3, 4])).values())).sum().backward()
+    still = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert still == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_state_is_not_changed_by_predict(family: str) -> None:
+    agent = agent_of(family)
+    obs = np.ones((2, 3), dtype=np.float32)
+    _, state = agent.predict(obs, None, deterministic=True)
+    kept = [np.array(field) for field in state]
+    for _ in range(6):
+        agent.predict(obs * 2, state, np.array([True, False]), deterministic=True, reward=[1.0, 1.0])
+    for before, now in zip(kept, state, strict=True):
+        np.testing.assert_array_equal(before, now)
+
+
+def test_to_batch_counts_timesteps_back_from_the_newest() -> None:
+    agent = agent_of("dt")
+    state = None
+    env = gym.make(ENVS[0])
+    obs, _ = env.reset(seed=0)
+    for _ in range(6):
+        _, state = agent.predict(obs, state, deterministic=True, reward=0.0)
+    assert state is not None
+    assert to_batch(state, 10.0, torch.device("cpu")).timesteps.tolist() == [[2, 3, 4, 5]]
+    assert io_of(env, 4) == agent.config.io

@@ -1,0 +1,110 @@
+"""Episodes and windows, worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentzoo.data.episodes import Episodes, returns_to_go
+from agentzoo.data.normalize import observation_statistics
+from agentzoo.data.windows import WindowSampler
+from agentzoo.errors import DataError
+from agentzoo.types import ActionSpec, ObservationSpec
+
+
+def episodes_of(*rewards: list[float]) -> Episodes:
+    """Observations are the step's index in the dataset, so that a window tells where it is from."""
+    lengths = np.array([len(r) for r in rewards])
+    steps = int(lengths.sum())
+    return Episodes(
+        dataset="hand",
+        observation=ObservationSpec(size=1, shapes=((1,),)),
+        action=ActionSpec(kind="discrete", size=3, dtype="int64"),
+        observations=np.arange(1.0, steps + 1, dtype=np.float32)[:, None],
+        actions=np.arange(steps) % 3,
+        rewards=np.concatenate([np.asarray(r, dtype=np.float64) for r in rewards]),
+        lengths=lengths,
+        terminated=np.ones(len(rewards), dtype=bool),
+    )
+
+
+def test_returns_to_go_of_three_rewards() -> None:
+    assert returns_to_go(np.array([1.0, 2.0, 3.0])).tolist() == [6.0, 5.0, 3.0]
+
+
+@pytest.mark.parametrize("rewards", [np.array([]), np.array([1.0, np.nan]), np.ones((2, 2))])
+def test_returns_to_go_refuses_what_has_none(rewards: np.ndarray) -> None:
+    with pytest.raises(DataError):
+        returns_to_go(rewards)
+
+
+def test_the_network_sees_scaled_returns() -> None:
+    sampler = WindowSampler(episodes_of([1, 2, 3]), context=3, rtg_scale=2.0)
+    assert sampler.at(torch.tensor([0])).returns_to_go.tolist() == [[3.0, 2.5, 1.5]]
+
+
+def test_a_window_past_the_end_is_padded_on_the_right_with_zeros() -> None:
+    sampler = WindowSampler(episodes_of([1, 2, 3], [4, 5]), context=4, rtg_scale=1.0)
+    batch = sampler.at(torch.tensor([1, 3]))
+    assert batch.valid.tolist() == [[True, True, False, False]] * 2
+    assert batch.observations[..., 0].tolist() == [[2, 3, 0, 0], [4, 5, 0, 0]]
+    assert batch.timesteps.tolist() == [[1, 2, 0, 0], [0, 1, 0, 0]]
+    assert batch.returns_to_go.tolist() == [[5, 3, 0, 0], [9, 5, 0, 0]]
+    assert batch.actions.tolist() == [[1, 2, 0, 0], [0, 1, 0, 0]]
+
+
+def test_windows_are_drawn_uniformly_over_steps() -> None:
+    """Episodes of 1 and 3 steps: a quarter of the windows from the first, each start of the other as likely."""
+    sampler = WindowSampler(episodes_of([1], [1, 1, 1]), context=2, rtg_scale=1.0)
+    batch = sampler.sample(40_000, torch.Generator().manual_seed(0))
+    share = torch.bincount(batch.observations[:, 0, 0].long(), minlength=5)[1:] / 40_000
+    torch.testing.assert_close(share, torch.full((4,), 0.25), atol=0.01, rtol=0)  # five standard errors
+
+
+def test_the_same_generator_gives_the_same_windows() -> None:
+    sampler = WindowSampler(episodes_of([1] * 50), context=5, rtg_scale=1.0)
+    a, b = (sampler.sample(16, torch.Generator().manual_seed(7)).observations for _ in range(2))
+    assert torch.equal(a, b)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 6))
+def test_windows_never_cross_an_episode(lengths: list[int], context: int) -> None:
+    data = episodes_of(*[[1.0] * n for n in lengths])
+    sampler = WindowSampler(data, context, 1.0)
+    batch = sampler.at(torch.arange(len(data)))
+    number = np.repeat(np.arange(len(lengths)), lengths)
+    for row, valid in zip(batch.observations[..., 0].int().tolist(), batch.valid.tolist(), strict=True):
+        steps = [step - 1 for step, real in zip(row, valid, strict=True) if real]
+        assert len({number[step] for step in steps}) == 1
+        assert steps == list(range(steps[0], steps[0] + len(steps)))
+
+
+@pytest.mark.parametrize(("fraction", "kept"), [(0.01, [5.0]), (0.4, [5.0]), (0.5, [5.0, 3.0]), (1.0, [1.0, 5.0, 3.0])])
+def test_best_keeps_whole_episodes_up_to_the_share(fraction: float, kept: list[float]) -> None:
+    """Ten steps: returns 1 (5 steps), 5 (4 steps), 3 (1 step)."""
+    data = episodes_of([0, 0, 0, 0, 1], [5, 0, 0, 0], [3])
+    assert data.best(fraction).returns.tolist() == kept
+
+
+def test_delayed_moves_the_return_to_the_last_step() -> None:
+    assert episodes_of([1, 2, 3], [4, 5]).delayed().rewards.tolist() == [0, 0, 6, 0, 9]
+
+
+def test_broken_arrays_are_refused() -> None:
+    good = episodes_of([1, 2, 3])
+    with pytest.raises(DataError, match="rewards is not finite at step 1"):
+        episodes_of([1, np.inf, 3])
+    with pytest.raises(DataError, match="observations has 2 rows, episodes add up to 3"):
+        Episodes(**{**vars(good), "observations": good.observations[:2]})
+    with pytest.raises(DataError, match="none usable"):
+        Episodes(**{**vars(good), "lengths": np.array([], dtype=int)})
+
+
+def test_observation_statistics() -> None:
+    mean, std = observation_statistics(np.array([[1.0, 5.0], [3.0, 5.0]], dtype=np.float32))
+    assert mean.tolist() == [2.0, 5.0]
+    np.testing.assert_allclose(std, [1.0 + 1e-6, 1e-6])

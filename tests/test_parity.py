@@ -1,0 +1,85 @@
+"""Our Decision Transformer against transformers' own, and its parts against PyTorch's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from conftest import make_agent, random_batch
+
+from agentzoo.models.dt import DTConfig
+from agentzoo.nn.attention import Backbone, causal_bias
+from agentzoo.nn.base import parameter_count
+from agentzoo.nn.dropout import Dropout
+from agentzoo.nn.pretrained import as_transformers_decision_transformer
+from agentzoo.nn.tokens import STATE_TOKENS, interleave
+
+
+@pytest.mark.parametrize("heads", [1, 4])
+def test_dt_matches_transformers_with_its_position_table_zeroed(heads: int) -> None:
+    agent = make_agent(model=DTConfig(embed_dim=32, n_heads=heads), context=7)
+    model = agent.model
+    batch = random_batch(agent.config.io, [7, 7, 7])
+    peer = as_transformers_decision_transformer(model)  # type: ignore[arg-type]
+    with torch.no_grad():
+        theirs = peer(
+            states=batch.observations,
+            actions=model.encode_actions(batch.actions),
+            rewards=None,
+            returns_to_go=batch.returns_to_go[..., None],
+            timesteps=batch.timesteps,
+            attention_mask=torch.ones(3, 7, dtype=torch.long),
+        ).action_preds
+        ours = model(batch)
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)  # float32 sums in another order
+        torch.testing.assert_close(model.act(batch), model.decode_actions(theirs[:, -1]), atol=5e-5, rtol=1e-4)
+
+
+def test_published_sizes() -> None:
+    """Backbone 595,072 numbers; a whole Hopper agent about 0.73 million (spec, section 1)."""
+    assert parameter_count(Backbone(128, 3, 1, 0.1)) == 595_072
+    agent = make_agent("Hopper-v5", DTConfig())
+    assert parameter_count(agent.model) == 595_072 + 1000 * 128 + 256 + (1 + 11 + 3 + 3) * 128 + 3 * 128 + 3
+
+
+def test_reading_some_tokens_gives_the_numbers_of_reading_all() -> None:
+    torch.manual_seed(0)
+    net = Backbone(16, 2, 2, 0.0).eval()
+    x = torch.randn(3, 12, 16)
+    for read in (STATE_TOKENS, slice(10, 11), slice(11, 12)):
+        torch.testing.assert_close(net(x, read), net(x)[:, read], atol=1e-6, rtol=1e-5)
+
+
+def test_dropout_path_without_dropout_equals_the_fused_kernel() -> None:
+    """The CPU path that training takes, with an immeasurably small probability, against torch's kernel."""
+    torch.manual_seed(0)
+    trained, fused = Backbone(16, 2, 2, 1e-9).train(), Backbone(16, 2, 2, 0.0).eval()
+    fused.load_state_dict(trained.state_dict())
+    x = torch.randn(2, 9, 16)
+    torch.testing.assert_close(trained(x, STATE_TOKENS), fused(x, STATE_TOKENS), atol=1e-6, rtol=1e-5)
+
+
+def test_causal_bias_by_hand() -> None:
+    bias = causal_bias(4, torch.zeros(1), slice(1, None, 2))
+    inf = float("inf")
+    assert bias.tolist() == [[0, 0, -inf, -inf], [0, 0, 0, 0]]
+
+
+def test_interleave_order() -> None:
+    a, b, c = (torch.full((1, 2, 1), v) + torch.tensor([[[0.0], [10.0]]]) for v in (1.0, 2.0, 3.0))
+    assert interleave(a, b, c).flatten().tolist() == [1, 2, 3, 11, 12, 13]
+
+
+def test_dropout_keeps_the_right_share_at_the_right_scale() -> None:
+    torch.manual_seed(0)
+    drop = Dropout(0.1)
+    x = torch.ones(1000, 1001)  # not a multiple of four: the last draw is cut
+    y = drop(x)
+    kept = (y > 0).float().mean().item()
+    assert kept == pytest.approx(0.9, abs=1e-3)  # three standard errors of a share of a million
+    assert y.max().item() == pytest.approx(1 / 0.9, rel=1e-4)
+    assert y.mean().item() == pytest.approx(1.0, abs=2e-3)
+    assert not torch.equal(y, drop(x))
+    assert torch.equal(drop.eval()(x), x)
+    torch.manual_seed(1)
+    summed = Dropout(0.5).add(x, x)
+    assert set(summed.unique().tolist()) == {1.0, 3.0}

@@ -1,0 +1,224 @@
+"""`predict` line by line: shapes, dtypes, where the reward comes from, warnings and errors."""
+
+from __future__ import annotations
+
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import CountingEnv, make_agent
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+
+from agentzoo.agent import Agent
+from agentzoo.errors import ObservationError, ShapeError, SpaceError
+
+OBS = np.array([0.5, -0.5, 0.1], dtype=np.float32)
+QUIET = {"reward": 0.0}
+
+
+def newest_rtg(state: object) -> list[float]:
+    return [float(r[n - 1]) for r, n in zip(state.returns_to_go, state.length, strict=True)]  # type: ignore[attr-defined]
+
+
+def test_target_ten_rewards_four_then_one_gives_ten_six_five() -> None:
+    agent = make_agent()
+    agent.target_return = 10.0
+    state, seen = None, []
+    for reward in (0.0, 4.0, 1.0):
+        _, state = agent.predict(OBS, state, reward=reward)
+        seen += newest_rtg(state)
+    assert seen == [10.0, 6.0, 5.0]
+
+
+@pytest.mark.parametrize(("batch", "shape"), [(OBS, (2,)), (np.stack([OBS] * 5), (5, 2))])
+def test_box_actions_have_the_space_s_shape_and_dtype(batch: np.ndarray, shape: tuple[int, ...]) -> None:
+    action, _ = make_agent().predict(batch)
+    assert action.shape == shape
+    assert action.dtype == np.float32
+
+
+def test_box_actions_are_clipped() -> None:
+    agent = make_agent()
+    agent.model.bounded = False  # as an agent whose head has no tanh
+    with torch.no_grad():
+        agent.model.predict_action.bias.fill_(9.0)  # type: ignore[union-attr, operator]
+    action, state = agent.predict(OBS)
+    assert action.tolist() == [2.0, 2.0]
+    assert state.actions[0, 0].tolist() == [2.0, 2.0]  # the history holds what was really answered
+
+
+def test_a_single_discrete_action_is_a_0d_int64_array() -> None:
+    agent = make_agent("tests/CountingDiscrete-v0")
+    action, _ = agent.predict(OBS, deterministic=True)
+    assert isinstance(action, np.ndarray)
+    assert (action.shape, action.dtype) == ((), np.dtype(np.int64))
+    assert agent.action_space.contains(np.int64(action))
+    many, _ = agent.predict(np.stack([OBS] * 3), deterministic=True)
+    assert many.shape == (3,)
+
+
+def test_discrete_sampling_follows_the_softmax() -> None:
+    agent = make_agent("tests/CountingDiscrete-v0")
+    agent.set_random_seed(0)
+    many, state = agent.predict(np.repeat(OBS[None], 20_000, axis=0))
+    from agentzoo.history import rows, to_batch
+
+    with torch.no_grad():
+        window = to_batch(rows(state, np.array([0])), 10.0, torch.device("cpu"))
+        expected = agent.model.act(window).softmax(-1)[0].numpy()
+    found = np.bincount(many - 2, minlength=4) / len(many)
+    np.testing.assert_allclose(found, expected, atol=0.015)  # four standard errors of a share of 20,000
+
+
+def test_dict_observations_single_and_batched() -> None:
+    agent = make_agent("tests/CountingDict-v0")
+    one, _ = agent.predict({"a": OBS, "b": -OBS})
+    two, _ = agent.predict({"b": np.stack([-OBS] * 2), "a": np.stack([OBS] * 2)})
+    np.testing.assert_allclose(two, np.stack([one] * 2), atol=1e-6)
+
+
+def test_reward_key_of_a_dict_observation_is_the_reward() -> None:
+    agent = make_agent("tests/CountingDict-v0")
+    obs = {"a": OBS[None], "b": OBS[None], "reward": np.array([3.0])}
+    _, state = agent.predict(obs)
+    _, state = agent.predict(obs, state)
+    assert newest_rtg(state) == [47.0]
+    assert agent.rtg_source == "observation"
+    _, state = agent.predict(obs, state, reward=[1.0])  # the keyword wins
+    assert newest_rtg(state) == [46.0]
+    assert agent.rtg_source == "reward"
+
+
+def test_reward_comes_from_a_bound_monitor() -> None:
+    env = Monitor(CountingEnv())
+    agent = make_agent()
+    agent.set_env(env)
+    obs, _ = env.reset(seed=0)
+    state = None
+    for t in range(5):
+        action, state = agent.predict(obs, state)
+        assert newest_rtg(state) == [50.0 - t * (t + 1) / 2]
+        obs, *_ = env.step(action)
+    assert agent.rtg_source == "env"
+
+
+@pytest.mark.parametrize("autoreset", list(gym.vector.AutoresetMode))
+def test_reward_comes_from_record_episode_statistics_of_a_vector_env(autoreset: gym.vector.AutoresetMode) -> None:
+    envs = gym.vector.SyncVectorEnv([CountingEnv] * 2, autoreset_mode=autoreset)
+    recorded = gym.wrappers.vector.RecordEpisodeStatistics(envs)
+    agent = make_agent()
+    agent.set_env(recorded)
+    obs, _ = recorded.reset(seed=0)
+    state = None
+    for t in range(4):
+        action, state = agent.predict(obs, state)
+        assert newest_rtg(state) == [50.0 - t * (t + 1) / 2] * 2
+        obs, *_ = recorded.step(action)
+    assert agent.rtg_source == "env"
+
+
+def test_reward_comes_from_vec_monitor() -> None:
+    env = VecMonitor(DummyVecEnv([CountingEnv] * 2))
+    agent = make_agent()
+    agent.set_env(env)
+    obs, state = env.reset(), None
+    for t in range(4):
+        action, state = agent.predict(obs, state)
+        assert newest_rtg(state) == [50.0 - t * (t + 1) / 2] * 2
+        obs, *_ = env.step(action)
+
+
+def test_without_any_reward_the_target_stays_and_one_warning_says_so() -> None:
+    agent = make_agent()
+    _, state = agent.predict(OBS)
+    with pytest.warns(UserWarning, match=r"return-to-go stays at the target. Bind an environment wrapped in Monitor"):
+        _, state = agent.predict(OBS, state)
+    assert newest_rtg(state) == [50.0]
+    assert agent.rtg_source == "constant"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agent.predict(OBS, state)
+
+
+def test_dropping_the_history_warns_once() -> None:
+    agent = make_agent()
+    agent.predict(OBS)
+    with pytest.warns(UserWarning, match="twice in a row without state"):
+        agent.predict(OBS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agent.predict(OBS)
+
+
+def test_episode_start_is_copied() -> None:
+    starts = np.array([True])
+    agent = make_agent()
+    _, state = agent.predict(OBS[None], None, starts, reward=[0.0])
+    starts[0] = False  # as SB3's evaluate_policy does
+    assert state.length.tolist() == [1]
+
+
+def test_delayed_rewards_keep_the_target() -> None:
+    agent = make_agent()
+    agent.config = agent.config.model_copy(update={"rewards": "delayed"})
+    _, state = agent.predict(OBS)
+    _, state = agent.predict(OBS, state, reward=5.0)
+    assert newest_rtg(state) == [50.0]
+
+
+@pytest.mark.parametrize(
+    ("obs", "error", "words"),
+    [
+        ((OBS, {}), ShapeError, r"tuple as observation.*obs, info = env.reset\(\)"),
+        (np.zeros(4, np.float32), ShapeError, r"shape \(4,\); dt-test expects \(3,\) or \(N, 3\)"),
+        (np.zeros((2, 2, 3), np.float32), ShapeError, r"shape \(2, 2, 3\)"),
+        (np.zeros((0, 3), np.float32), ShapeError, r"shape \(0, 3\)"),
+        (np.array(["a", "b", "c"]), ShapeError, "must hold numbers"),
+        ({"a": OBS}, ShapeError, "expects an array"),
+        ([[1.0, 2.0], [3.0]], ShapeError, "no array of numbers"),
+        (np.array([0.0, np.nan, 0.0]), ObservationError, "obs holds nan at environment 0, number 1"),
+        (np.array([0.0, 1.0, np.inf]), ObservationError, "inf"),
+    ],
+)
+def test_bad_observations_are_explained(obs: object, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        make_agent().predict(obs)
+
+
+def test_bad_rewards_states_and_starts_are_explained() -> None:
+    agent = make_agent()
+    two = np.stack([OBS, OBS])
+    _, state = agent.predict(two)
+    with pytest.raises(ShapeError, match="state holds 2 environments, the observation has 1"):
+        agent.predict(OBS[None], state)
+    with pytest.raises(ShapeError, match="reward has 1 entries, the observation 2 rows"):
+        agent.predict(two, state, reward=1.0)
+    with pytest.raises(ObservationError, match="reward of environment 1 is not finite"):
+        agent.predict(two, state, reward=[0.0, np.nan])
+    with pytest.raises(ShapeError, match="episode_start has 3 entries"):
+        agent.predict(two, state, np.zeros(3, dtype=bool))
+    with pytest.raises(ShapeError, match="state must be what the last predict returned"):
+        agent.predict(two, np.zeros(3))  # type: ignore[arg-type]
+    other = make_agent(context=9)
+    with pytest.raises(ShapeError, match=r"state.observations has shape \(2, 4, 3\), this agent's is \(2, 9, 3\)"):
+        other.predict(two, state)
+
+
+def test_an_environment_that_does_not_fit_is_refused() -> None:
+    agent = make_agent()
+    with pytest.raises(SpaceError, match=r"observations differ.*Box\(3\).*actions differ.*Box\(2\) in \[-2, 2\]"):
+        agent.set_env(gym.make("Pendulum-v1").unwrapped if False else gym.make("MountainCarContinuous-v0"))
+    with pytest.raises(SpaceError, match="Discrete"):
+        agent.set_env(gym.make("tests/CountingDiscrete-v0"))
+
+
+def test_spaces_are_those_of_the_environment() -> None:
+    env = gym.make("tests/Counting-v0")
+    agent = make_agent()
+    assert agent.action_space == env.action_space
+    assert agent.observation_space == env.observation_space
+    assert isinstance(agent, Agent)
+    assert "dt-test" in repr(agent)

@@ -1,0 +1,104 @@
+"""Our own evaluation: every kind of environment, seeds, fair shares, scores and intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from conftest import CountingEnv, make_agent
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from agentzoo.errors import ConfigError, SpaceError, UnknownNameError
+from agentzoo.evaluation.results import Result, evaluate
+from agentzoo.evaluation.rollout import evaluation_seed, make_env, rollout
+from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
+
+
+@pytest.mark.parametrize(
+    ("env_id", "value", "score"),
+    [("Hopper-v5", 3234.3, 100.0), ("Hopper-v5", -20.272305, 0.0), ("HalfCheetah-v5", 5927.4105235, 50.0)],
+)
+def test_normalized_scores(env_id: str, value: float, score: float) -> None:
+    reference = reference_of(env_id)
+    assert reference is not None
+    assert normalized_score(np.array([value]), reference)[0] == pytest.approx(score, abs=1e-6)
+
+
+def test_unknown_environments_have_no_reference() -> None:
+    assert reference_of("Pendulum-v1") is None
+
+
+def test_interval_of_constant_data_has_no_width_and_is_seeded() -> None:
+    assert mean_interval(np.full(10, 3.0)) == (3.0, 3.0)
+    assert mean_interval(np.array([4.0])) == (4.0, 4.0)
+    values = np.random.default_rng(0).normal(size=400)
+    low, high = mean_interval(values)
+    assert (low, high) == mean_interval(values)
+    half = 1.96 * values.std() / 20  # the normal approximation, an independent way to the same interval
+    assert low == pytest.approx(values.mean() - half, abs=0.02)
+    assert high == pytest.approx(values.mean() + half, abs=0.02)
+
+
+def test_parallel_environments_give_the_episodes_of_one_by_one() -> None:
+    agent = make_agent()
+    alone = rollout(agent, "tests/Counting-v0", 9, n_envs=1)
+    together = rollout(agent, "tests/Counting-v0", 9, n_envs=4)
+    assert alone == together
+    assert [one.seed for one in alone] == [10_000 + e for e in range(9)]
+    assert {one.length for one in alone} == {7, 8, 9}  # the environment's three lengths: seeds do differ
+    assert all(one.terminated and one.total_reward == one.length * (one.length + 1) / 2 for one in alone)
+
+
+def test_a_plain_env_gives_the_same_as_its_id() -> None:
+    agent = make_agent()
+    assert rollout(agent, gym.make("tests/Counting-v0"), 3) == rollout(agent, "tests/Counting-v0", 3)
+
+
+@pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode))
+def test_vector_envs_of_every_autoreset_mode(mode: gym.vector.AutoresetMode) -> None:
+    envs = gym.vector.SyncVectorEnv([CountingEnv] * 3, autoreset_mode=mode)
+    found = rollout(make_agent(), envs, 8)
+    assert len(found) == 8
+    assert all(one.total_reward == one.length * (one.length + 1) / 2 for one in found)
+    assert {one.length for one in found} <= {7, 8, 9}
+    # no step of a reset was played as an action: every environment acted once a step of its episodes
+    for env in envs.envs:
+        assert len(env.unwrapped.actions) >= 7
+
+
+def test_sb3_vec_env_shares_episodes_out_evenly() -> None:
+    found = rollout(make_agent(), DummyVecEnv([CountingEnv] * 3), 8)
+    assert len(found) == 8
+    assert all(one.terminated for one in found)
+    assert all(one.total_reward == one.length * (one.length + 1) / 2 for one in found)
+
+
+def test_evaluate_records_everything_needed_to_repeat_it(tmp_path: Path) -> None:
+    agent = make_agent()
+    result = evaluate(agent, episodes=4, seed=1, target_return=30.0)
+    assert result.returns == tuple(one.total_reward for one in rollout(agent, "tests/Counting-v0", 4, seed=1))
+    assert result.mean_return == np.mean(result.returns)
+    assert result.return_interval[0] <= result.mean_return <= result.return_interval[1]
+    assert (result.env, result.target_return, result.score, result.rtg_source) == ("tests/Counting-v0", 30.0, None, "reward")
+    assert agent.target_return == 50.0
+    assert Result.from_json(result.to_json(), "test") == result
+
+
+def test_bad_requests_are_explained() -> None:
+    agent = make_agent()
+    with pytest.raises(ConfigError, match="episodes and n_envs are at least 1, got 0"):
+        rollout(agent, "tests/Counting-v0", 0)
+    with pytest.raises(SpaceError, match="dt-test does not fit"):
+        rollout(agent, "Pendulum-v1", 1)
+    with pytest.raises(UnknownNameError, match=r"no environment 'Hoper-v5'. Did you mean 'Hopper-v5'"):
+        make_env("Hoper-v5")
+    with pytest.raises(ConfigError, match="runs its code"):
+        make_env("os:Evil-v0")
+    with pytest.raises(UnknownNameError):
+        make_env("Hopper-v99")
+
+
+def test_evaluation_seeds_follow_the_protocol() -> None:
+    assert [evaluation_seed(0, 0), evaluation_seed(0, 99), evaluation_seed(2, 5)] == [10_000, 10_099, 30_005]

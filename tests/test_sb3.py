@@ -1,0 +1,80 @@
+"""Stock stable-baselines3 code runs unmodified and the return-to-go is exact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from conftest import CountingEnv, make_agent
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+
+
+def make_counting() -> Monitor:
+    return Monitor(CountingEnv())
+
+
+def vec_normalize() -> VecNormalize:
+    return VecNormalize(DummyVecEnv([make_counting] * 2), norm_obs=False)
+
+
+ENVS: dict[str, Callable[[], Any]] = {
+    "one in a DummyVecEnv": lambda: DummyVecEnv([make_counting]),
+    "three in a DummyVecEnv": lambda: DummyVecEnv([make_counting] * 3),
+    "two in a SubprocVecEnv": lambda: SubprocVecEnv([make_counting] * 2),
+    "VecNormalize": vec_normalize,
+    "a plain env with Monitor": make_counting,
+}
+
+
+@pytest.mark.parametrize("kind", ENVS)
+def test_evaluate_policy_sees_exact_returns_to_go(kind: str) -> None:
+    env = ENVS[kind]()
+    agent = make_agent()
+    agent.set_env(env)
+    seen: list[tuple[float, float]] = []
+
+    def check(scope: dict[str, Any], _: dict[str, Any]) -> None:
+        state, i = scope["states"], scope["i"]
+        t = int(state.timesteps[i])
+        seen.append((float(state.returns_to_go[i, state.length[i] - 1]), 50.0 - t * (t + 1) / 2))
+
+    try:
+        returns, lengths = evaluate_policy(agent, env, n_eval_episodes=7, callback=check, return_episode_rewards=True)
+    finally:
+        env.close()
+    assert len(returns) == 7
+    assert [n * (n + 1) / 2 for n in lengths] == returns
+    assert len(seen) >= sum(lengths)
+    assert max(abs(got - expected) for got, expected in seen) == 0.0
+    assert agent.rtg_source == "env"
+
+
+def test_mean_and_std_as_the_readme_writes_it() -> None:
+    vec_env = DummyVecEnv([make_counting])
+    agent = make_agent()
+    agent.set_env(vec_env)
+    mean, std = evaluate_policy(agent, vec_env, n_eval_episodes=5)
+    assert 28.0 <= mean <= 45.0
+    assert std >= 0.0
+    assert agent.get_env() is vec_env
+
+
+@pytest.mark.slow
+def test_hopper_returns_are_those_of_our_own_rollout() -> None:
+    """Two independent drivers of the same agent and seed: SB3's and ours."""
+    from agentzoo.evaluation.rollout import evaluation_seed, run_seeded
+
+    agent = make_agent("Hopper-v5", context=20)
+    env = Monitor(gym.make("Hopper-v5"))
+    vec_env = DummyVecEnv([lambda: env])
+    agent.set_env(vec_env)
+    vec_env.seed(evaluation_seed(0, 0))
+    returns, lengths = evaluate_policy(agent, vec_env, n_eval_episodes=1, return_episode_rewards=True)
+    ours = run_seeded(agent, [gym.make("Hopper-v5")], 1)[0]
+    assert lengths == [ours.length]
+    np.testing.assert_allclose(returns, [ours.total_reward], rtol=1e-9, atol=1e-5)  # Monitor rounds to 6 digits
