@@ -92,7 +92,7 @@ def find_agent(
     """
     name = str(id_or_path)
     path = Path(id_or_path).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():
         return path
     plain = name.removeprefix("zoo/")
     if "/" not in plain and _NAME.match(plain):

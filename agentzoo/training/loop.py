@@ -156,6 +156,9 @@ def train(
 def _claim(folder: Path, recipe: Recipe, writes: bool) -> None:
     """Make the folder this recipe's, or check that it is."""
     path = folder / CONFIG
+    if writes and folder.is_dir():
+        for stale in folder.glob(".*.safetensors.*"):  # of a run that was killed while it wrote
+            stale.unlink(missing_ok=True)
     if path.exists():
         found = Recipe.from_json(path.read_text(), str(path))
         if found != recipe:

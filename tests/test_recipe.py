@@ -1,0 +1,70 @@
+"""Recipes: overrides, JSON both ways, and names."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agentzoo.errors import ConfigError, UnknownNameError
+from agentzoo.models.dt import DTConfig
+from agentzoo.recipe import Recipe, load_recipe
+from agentzoo.registry import families, get_family, recipe_table
+
+
+@pytest.mark.parametrize("agent_id", sorted(recipe_table()))
+def test_every_recipe_survives_json(agent_id: str) -> None:
+    recipe = load_recipe(agent_id)
+    assert recipe.agent_id == agent_id
+    assert Recipe.from_json(recipe.to_json(), "test") == recipe
+    assert get_family(recipe.model.family).config is type(recipe.model)
+
+
+def test_published_decision_transformer_settings() -> None:
+    recipe = load_recipe("zoo/dt-hopper-medium")
+    assert recipe.model == DTConfig(embed_dim=128, n_layers=3, n_heads=1, dropout=0.1, timestep_init_std=1.0)
+    assert (recipe.data.context, recipe.data.rtg_scale, recipe.train.batch_size) == (20, 1000.0, 64)
+    assert (recipe.train.weight_decay, recipe.train.clip, recipe.eval.target_return) == (1e-4, 0.25, 3600.0)
+    assert recipe.train.steps >= 20_000
+
+
+def test_set_changes_one_field() -> None:
+    recipe = load_recipe("dt-hopper-medium")
+    changed = recipe.override(["train.steps=2000", "eval.env=Hopper-v4", "model.embed_dim=64", "train.clip=null"])
+    assert (changed.train.steps, changed.eval.env, changed.train.clip) == (2000, "Hopper-v4", None)
+    assert isinstance(changed.model, DTConfig)
+    assert changed.model.embed_dim == 64
+    assert recipe.train.steps == 20_000
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("train.steps", "takes section.field=value, got 'train.steps'"),
+        ("train.stepz=3", "no field 'train.stepz'. Did you mean 'train.steps'"),
+        ("nothing=3", "no field 'nothing'"),
+        ("train.steps=many", "train.steps: Input should be a valid integer"),
+        ("train.steps=0", "train.steps: Input should be greater than or equal to 1"),
+        ("model.n_heads=5", "must divide"),
+        ("train.lr=NaN", "lr"),
+        ("data.dataset=3", "dataset"),
+    ],
+)
+def test_bad_settings_are_explained(setting: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_recipe("dt-hopper-medium").override([setting])
+
+
+def test_unknown_names_get_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"no recipe 'dt-hoper-medium'. Did you mean 'dt-hopper-medium'"):
+        load_recipe("dt-hoper-medium")
+    with pytest.raises(UnknownNameError, match=r"no family 'dtt'. Did you mean 'dt'"):
+        get_family("dtt")
+    assert {"dt", "bc"} <= set(families())
+
+
+def test_a_recipe_of_an_unknown_family_is_refused() -> None:
+    tree = json.loads(load_recipe("dt-hopper-medium").to_json())
+    tree["model"]["family"] = "nope"
+    with pytest.raises((ConfigError, UnknownNameError), match="nope"):
+        Recipe.from_json(json.dumps(tree), "test")

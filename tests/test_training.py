@@ -1,0 +1,234 @@
+"""Training: schedules, logs, errors, and that a run killed at any moment goes on to the same bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import SMALL, make_agent
+from test_learning import coin_episodes
+
+from agentzoo.agent import Agent
+from agentzoo.checkpoint import read_tensors
+from agentzoo.data.minari import load_episodes
+from agentzoo.errors import CheckpointError, ConfigError, TrainingError
+from agentzoo.models.dt import DTConfig
+from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
+from agentzoo.training.finetune import finetune_recipe, start_from
+from agentzoo.training.log import read_log
+from agentzoo.training.loop import Evaluation, Hooks, build_model, train
+from agentzoo.training.optim import lr_factor, make_optimizer
+
+
+def recipe(steps: int = 30, **fields: object) -> Recipe:
+    settings = {"batch_size": 8, "warmup_steps": 5, "checkpoint_every": 10, "log_every": 5, "steps": steps, **fields}
+    return Recipe(
+        agent_id="dt-test",
+        model=DTConfig(embed_dim=8, n_layers=1),
+        data=DataConfig(dataset="coins", context=2, rtg_scale=1.0),
+        train=TrainConfig(**settings),  # type: ignore[arg-type]
+        eval=EvalConfig(env="tests/Counting-v0", target_return=1.0, every=0),
+    )
+
+
+def run(folder: Path, made: Recipe, hooks: Hooks | None = None) -> dict[str, torch.Tensor]:
+    train(made, folder, coin_episodes(), hooks=hooks, device="cpu")
+    return read_tensors(folder / "model.safetensors")[0]
+
+
+@pytest.mark.parametrize(("update", "factor"), [(0, 1 / 10_000), (9_999, 1.0), (50_000, 1.0)])
+def test_published_warm_up(update: int, factor: float) -> None:
+    assert lr_factor(update, TrainConfig()) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(("update", "factor"), [(0, 0.1), (9, 1.0), (10, 1.0), (60, 0.5), (110, 0.0)])
+def test_cosine_falls_to_zero(update: int, factor: float) -> None:
+    config = TrainConfig(steps=110, warmup_steps=10, schedule="cosine")
+    assert lr_factor(update, config) == pytest.approx(factor)
+
+
+def test_weight_decay_covers_what_the_family_says() -> None:
+    agent = make_agent(model=SMALL["dt"])
+    groups = make_optimizer(agent.model, TrainConfig(weight_decay=0.5)).param_groups
+    assert [group["weight_decay"] for group in groups] == [0.5]
+    assert sum(p.numel() for p in groups[0]["params"]) == sum(p.numel() for p in agent.model.parameters())
+
+
+def test_one_update_is_the_one_written_on_paper(tmp_path: Path) -> None:
+    """AdamW's first step moves each weight by lr against the sign of its (clipped) gradient, after decay."""
+    from agentzoo.data.windows import WindowSampler
+    from agentzoo.nn.base import SequenceModel
+
+    made = recipe(steps=1, warmup_steps=0, lr=1e-3, weight_decay=0.1, clip=0.01)
+    data = coin_episodes()
+
+    def fresh() -> SequenceModel:
+        model = build_model(made.replace(model=DTConfig(embed_dim=8, n_layers=1, dropout=0.0)), data)
+        return model.train()
+
+    model = fresh()
+    sampler = WindowSampler(data, 2, 1.0)
+    batch = sampler.sample(8, torch.Generator().manual_seed(0))
+    model.loss(batch)["action_mse"].backward()
+    norm = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]).norm()
+    expected = {
+        name: p * (1 - 1e-3 * 0.1) - 1e-3 * (g := p.grad * (0.01 / (norm + 1e-6))) / (g.abs() + 1e-8)
+        for name, p in model.named_parameters()
+        if p.grad is not None
+    }
+    train(made, tmp_path, data, start=fresh(), device="cpu")
+    found, _ = read_tensors(tmp_path / "model.safetensors")
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name], value.detach(), atol=2e-6, rtol=1e-4)
+
+
+def test_a_run_stopped_and_resumed_equals_the_uninterrupted_one(tmp_path: Path) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop_at(step: int) -> Hooks:
+        def check(now: int) -> None:
+            if now == step:
+                raise Stopped
+
+        return Hooks(on_step=check)
+
+    whole = run(tmp_path / "whole", recipe())
+    for step in (7, 10, 23):  # before, at and after a checkpoint
+        with pytest.raises(Stopped):
+            run(tmp_path / "cut", recipe(), stop_at(step))
+    resumed = run(tmp_path / "cut", recipe())
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    rows, again = read_log(tmp_path / "whole"), read_log(tmp_path / "cut")
+    kept = ("step", "loss", "lr", "grad_norm", "action_mse")
+    assert [[r[k] for k in kept] for r in rows] == [[r[k] for k in kept] for r in again]
+    assert [int(r["step"]) for r in rows] == [5, 10, 15, 20, 25, 30]
+
+
+def test_evaluations_do_not_change_what_is_trained(tmp_path: Path) -> None:
+    def noisy(model: object) -> Evaluation:
+        torch.randn(100)
+        return Evaluation(float(len(seen)), None)
+
+    seen: list[int] = []
+    made = recipe()
+    evaluated = made.replace(eval=made.eval.model_copy(update={"every": 10}))
+    plain = run(tmp_path / "plain", made)
+    hooks = Hooks(evaluate=noisy, on_row=lambda row: seen.append(row["step"]))
+    found = run(tmp_path / "evaluated", evaluated, hooks)
+    assert all(torch.equal(plain[name], found[name]) for name in plain)
+    assert (tmp_path / "evaluated" / "best.safetensors").exists()
+    assert [row["eval_return"] for row in read_log(tmp_path / "evaluated")][1::2] == ["1", "3", "5"]
+
+
+def test_a_non_finite_loss_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
+    made = recipe(steps=40)
+    model = build_model(made, coin_episodes())
+
+    def poison(step: int) -> None:
+        if step == 12:
+            with torch.no_grad():
+                next(iter(model.parameters())).fill_(float("nan"))
+
+    with pytest.raises(TrainingError, match=r"not finite in the 5 updates before 15.*last good checkpoint"):
+        train(made, tmp_path, coin_episodes(), start=model, hooks=Hooks(on_step=poison), device="cpu")
+    kept, metadata = read_tensors(tmp_path / "checkpoint.safetensors")
+    assert '"step": 10' in metadata["progress"]
+    assert all(torch.isfinite(value).all() for value in kept.values() if value.is_floating_point())
+
+
+def test_a_folder_of_another_recipe_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, recipe(steps=1))
+    with pytest.raises(TrainingError, match=r"steps: 1 there, 2 asked"):
+        run(tmp_path, recipe(steps=2))
+
+
+def test_a_broken_checkpoint_is_explained(tmp_path: Path) -> None:
+    run(tmp_path, recipe(steps=10))
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match=r"checkpoint.safetensors"):
+        run(tmp_path, recipe(steps=10))
+
+
+COMMAND = [
+    *(sys.executable, "-m", "agentzoo", "train", "dt-hopper-medium", "--threads", "1", "--device", "cpu"),
+    *("--set", "data.dataset=zoo/hopper/tiny-v0", "--set", "train.steps=60", "--set", "train.batch_size=4"),
+    *("--set", "model.embed_dim=16", "--set", "train.checkpoint_every=7", "--set", "train.log_every=5"),
+    *("--set", "eval.every=30", "--set", "eval.every_episodes=2", "--out"),
+]
+
+
+@pytest.mark.slow
+def test_kill_9_at_random_moments_then_resume_equals_the_uninterrupted_run(tiny_hopper: str, tmp_path: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*COMMAND, str(tmp_path / "whole")], check=True, env=environment, capture_output=True)
+    whole = (tmp_path / "whole" / "model.safetensors").read_bytes()
+    folder, rng = tmp_path / "killed", np.random.default_rng(int(time.time()))
+    kills = 0
+    while kills < 3:
+        process = subprocess.Popen(
+            [*COMMAND, str(folder)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        aim = int(rng.integers(1, 55))
+        while process.poll() is None:
+            rows = read_log(folder)
+            if rows and int(rows[-1]["step"]) >= aim:
+                break
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+    subprocess.run([*COMMAND, str(folder)], check=True, env=environment, capture_output=True)
+    assert (folder / "model.safetensors").read_bytes() == whole
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_finetune_starts_from_the_weights_and_keeps_normalization(tiny_hopper: str, tmp_path: Path) -> None:
+    base = make_agent("Hopper-v5", context=4)
+    base.model.obs_mean.fill_(0.5)
+    episodes = load_episodes(tiny_hopper)
+    made = finetune_recipe(base, tiny_hopper, None, 20, "keep")
+    assert (made.agent_id, made.base, made.train.steps, made.train.warmup_steps) == ("dt-test-finetuned", "dt-test", 20, 2)
+    start = start_from(base, made, episodes)
+    assert all(torch.equal(a, b) for a, b in zip(start.state_dict().values(), base.model.state_dict().values(), strict=True))
+    recomputed = start_from(base, finetune_recipe(base, tiny_hopper, None, 20, "dataset"), episodes)
+    np.testing.assert_allclose(recomputed.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)
+    model = train(made, tmp_path, episodes, start=start, device="cpu")
+    assert torch.equal(model.obs_mean, base.model.obs_mean)
+
+
+def test_finetune_on_other_shapes_names_the_layers(tiny_hopper: str) -> None:
+    base = make_agent("tests/Counting-v0", context=4)
+    episodes = load_episodes(tiny_hopper)
+    made = finetune_recipe(base, tiny_hopper, "mine", 10, "keep")
+    with pytest.raises(CheckpointError, match=r"embed_obs.weight \(16, 3\) -> \(16, 11\).*predict_action.*--reinit"):
+        start_from(base, made, episodes)
+    start = start_from(base, made, episodes, reinit=True)
+    kept = base.model.get_parameter("backbone.blocks.0.attn.qkv.weight")
+    assert torch.equal(start.get_parameter("backbone.blocks.0.attn.qkv.weight"), kept)
+    np.testing.assert_allclose(start.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)
+    base.recipe = None
+    with pytest.raises(ConfigError, match=r"has no train_config.json"):
+        finetune_recipe(base, tiny_hopper, None, 10, "keep")
+
+
+def test_a_trained_agent_is_a_folder_that_loads(tiny_hopper: str, tmp_path: Path) -> None:
+    from agentzoo.config import AgentConfig
+
+    episodes = load_episodes(tiny_hopper)
+    made = recipe(steps=3).override([f"data.dataset={tiny_hopper}", "eval.env=Hopper-v5"])
+    model = train(made, tmp_path, episodes, device="cpu")
+    Agent(model, AgentConfig.of(made, model.io), made).save_pretrained(tmp_path)
+    obs = np.zeros(11, dtype=np.float32)
+    loaded = Agent.from_pretrained(tmp_path)
+    assert loaded.predict(obs)[0].shape == (3,)
+    np.testing.assert_allclose(loaded.model.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)
