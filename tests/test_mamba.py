@@ -226,9 +226,10 @@ def test_masked_tokens_in_front_leave_no_trace() -> None:
         assert not torch.allclose(block(x * mask, x)[:, 2:], block(x[:, 2:]), atol=1e-3)
 
 
-def test_acting_follows_changed_weights() -> None:
+@pytest.mark.parametrize("training", [True, False])
+def test_acting_follows_changed_weights(training: bool) -> None:
     torch.manual_seed(0)
-    block, x = Mamba(8, states=4), torch.randn(1, 3, 8)
+    block, x = Mamba(8, states=4).train(training), torch.randn(1, 3, 8)
     zeros = torch.zeros(1, 3, 16), torch.zeros(1, 4, 16)
 
     def acts() -> Tensor:

@@ -37,7 +37,7 @@ class Mamba(nn.Module):
         self.A_log = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(inner, 1))
         self.D = nn.Parameter(torch.ones(inner))
         self.out_proj = nn.Linear(inner, dim, bias=False)
-        self._base: tuple[tuple[int, int], Tensor] | None = None
+        self._made: tuple[tuple[int, ...], tuple[Tensor, Tensor]] | None = None
         nn.init.zeros_(self.conv1d.bias)  # type: ignore[arg-type]
         nn.init.uniform_(self.dt_proj.weight, -(rank**-0.5), rank**-0.5)
         step = torch.empty(inner).uniform_(math.log(1e-3), math.log(1e-1)).exp_().clamp_(min=1e-4)
@@ -53,13 +53,15 @@ class Mamba(nn.Module):
             mask: (B, L, 1), 0 where a token must leave no trace; the caller has already zeroed `x` there. Tokens
                 after the last one that is read need no mask: nothing flows backwards.
         """
+        if torch.is_grad_enabled():
+            self._made = None
         gated = x if gate is None else gate
         # two products even from one tensor: splitting one result would copy it together again in the backward pass
         inputs, z = linear(x, self.in_proj.weight[: self.inner]), linear(gated, self.in_proj.weight[self.inner :])
         convolved = causal_conv_silu(inputs, self.conv1d.weight.squeeze(1), self._conv_bias)
         if mask is not None:
             convolved = convolved * mask
-        y = selective_scan(self._scan_inputs(convolved, z))
+        y = selective_scan(self._scan_inputs(convolved, z, -torch.exp(self.A_log)))
         out: Tensor = self.out_proj(y)
         return out
 
@@ -76,25 +78,30 @@ class Mamba(nn.Module):
             (B, L, D), and both states after these tokens.
         """
         gated = x if gate is None else gate
+        base, taps = self._constants()
         taped = torch.cat((conv_state, linear(x, self.in_proj.weight[: self.inner])), dim=1)  # (B, W-1+L, I)
         z = linear(gated, self.in_proj.weight[self.inner :])
-        windows = taped.unfold(1, self.conv_width, 1) * self.conv1d.weight.squeeze(1)  # (B, L, I, W)
-        convolved = silu(windows.sum(-1).add_(self._conv_bias))
+        windows = taped.unfold(1, self.conv_width, 1).transpose(2, 3)  # (B, L, W, I)
+        convolved = silu((windows * taps).sum(2).add_(self._conv_bias))
         if mask is not None:
             convolved = convolved * mask
-        y, ssm_state = continue_scan(ssm_state, self._scan_inputs(convolved, z), self._decay_base())
+        y, ssm_state = continue_scan(ssm_state, self._scan_inputs(convolved, z, base), base)
         return self.out_proj(y), taped[:, x.shape[1] :], ssm_state
 
-    def _decay_base(self) -> Tensor:
-        """(N, I), computed again only when `A_log` has changed: an optimizer's step counts its version up."""
-        weight = self.A_log
-        if weight.is_inference():  # keeps no version
-            return decay_base(-torch.exp(weight))
-        key = (weight.data_ptr(), weight._version)
-        if self._base is None or self._base[0] != key:
+    def _constants(self) -> tuple[Tensor, Tensor]:
+        """`decay_base` (N, I) and the taps (W, I), kept while acting in eval mode.
+
+        Dropped by a forward pass with gradients: an update may follow, and a fused optimizer leaves no mark on the
+        weights that it changes. Loading and moving do (version, address).
+        """
+        weights = (self.A_log, self.conv1d.weight)
+        fixed = not self.training and not any(weight.is_inference() for weight in weights)  # these have no version
+        key = tuple(number for w in weights for number in (w.data_ptr(), w._version)) if fixed else ()
+        if self._made is None or self._made[0] != key or not fixed:
             with torch.no_grad():
-                self._base = (key, decay_base(-torch.exp(weight)))
-        return self._base[1]
+                made = decay_base(-torch.exp(weights[0])), weights[1].squeeze(1).t().contiguous()
+            self._made = (key, made)
+        return self._made[1]
 
     @property
     def _conv_bias(self) -> Tensor:
@@ -102,11 +109,10 @@ class Mamba(nn.Module):
         assert bias is not None  # built so in __init__
         return bias
 
-    def _scan_inputs(self, convolved: Tensor, z: Tensor) -> ScanInputs:
+    def _scan_inputs(self, convolved: Tensor, z: Tensor, A: Tensor) -> ScanInputs:
         selected = self.x_proj(convolved)  # (B, L, R + 2N)
         low_rank, B, C = selected.split((self.rank, self.states, self.states), dim=-1)
         delta = linear(low_rank, self.dt_proj.weight)
-        A = -torch.exp(self.A_log)
         return ScanInputs(convolved, delta, A, B, C, self.D, z, self.dt_proj.bias)
 
 

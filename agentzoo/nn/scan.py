@@ -81,7 +81,7 @@ def continue_scan(state: Tensor, inputs: ScanInputs, base: Tensor) -> tuple[Tens
     a few tokens. Where x is 0 for a row whose state is 0, the state stays 0: such a row skips the token.
 
     Args:
-        base: `decay_base(inputs.A)`, which does not change while acting.
+        base: `decay_base` of A, which does not change while acting. `inputs.A` is not read.
     """
     x, delta, _, B, C, D, z, delta_bias = inputs
     with torch.no_grad():
