@@ -304,8 +304,8 @@ class Agent:
                 self.rtg_source = "constant"
                 self._warn_once(
                     "rewards",
-                    "no reward reaches predict, so the return-to-go stays at the target. Bind an environment wrapped in "
-                    "Monitor (Agent.from_pretrained(..., env=env) or agent.set_env(env)) or pass reward=.",
+                    "no reward reaches predict, so the return-to-go stays at the target. Bind an environment wrapped "
+                    "in Monitor (Agent.from_pretrained(..., env=env) or agent.set_env(env)) or pass reward=.",
                 )
             return rtg
         rewards = np.where(starts, 0.0, rewards)

@@ -208,6 +208,41 @@ def record(
 
 
 @app.command()
+def stage(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run")],
+    hardware: Annotated[str, typer.Option("--hardware", help="what it was trained on, for the card")],
+    zoo: Annotated[Path, typer.Option("--zoo", help="where the agent's folder goes")] = Path("hub_cards"),
+    seeds: Annotated[list[Path] | None, typer.Option("--seed-run", help="the same recipe, another seed")] = None,
+    baselines: Annotated[list[Path] | None, typer.Option("--baseline", help="a run to show beside it")] = None,
+    sweep_episodes: Annotated[int, typer.Option(min=0, help="for each of eight targets; 0: no sweep")] = 20,
+) -> None:
+    """Measure a finished run and write its Hub folder: weights, records, plot, video, card."""
+    from agentzoo.hub.stage import stage as run_stage
+
+    with console.status("staging") as status:
+        folder = run_stage(
+            run,
+            zoo,
+            hardware,
+            seeds=seeds or [],
+            baselines=baselines or [],
+            sweep_episodes=sweep_episodes,
+            note=lambda what: status.update(f"staging: {what}"),
+        )
+    console.print(f"staged {folder}", highlight=False)
+
+
+@app.command()
+def card(folder: Annotated[Path, typer.Argument(metavar="DIR", help="an agent's folder with its records")]) -> None:
+    """Make README.md of a folder again from its records."""
+    from agentzoo.checkpoint import write_atomic
+    from agentzoo.hub.card import CARD, card_text
+
+    write_atomic(folder / CARD, card_text(folder))
+    console.print(f"wrote {folder / CARD}", highlight=False)
+
+
+@app.command()
 def bench(
     family: Annotated[str, typer.Argument(help="a family with a benchmark, e.g. dt")],
     runs: Annotated[int, typer.Option("--runs", min=1, help="timings of each figure")] = 20,

@@ -1,5 +1,200 @@
-"""`agentzoo data`."""
+"""`agentzoo data`: make, list and look at datasets. Heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer()
+from agentzoo.console import console, print_json, progress_bar
+
+app = typer.Typer(no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies.")
+
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0)]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="replace a dataset of this id")]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.1f}"
+
+
+@app.command("list")
+def list_command(as_json: JsonOption = False) -> None:
+    """Datasets with a recipe, built or not, and every other Minari dataset on this machine."""
+    from dataclasses import asdict
+
+    from rich.table import Table
+
+    from agentzoo.data.minari import datasets_root
+    from agentzoo.data.summary import rows
+
+    found = rows()
+    if as_json:
+        print_json([asdict(row) for row in found])
+        return
+    table = Table(title=f"datasets in {datasets_root()}", title_justify="left")
+    for column in ("dataset", "steps", "episodes", "mean", "best", "score"):
+        table.add_column(column, justify="left" if column == "dataset" else "right", no_wrap=True)
+    table.add_column("how it was made")
+    for row in found:
+        if row.built:
+            numbers = (f"{row.steps:,}", f"{row.episodes:,}", _number(row.mean_return), _number(row.best_return))
+        else:
+            numbers = (f"({row.steps:,})" if row.steps else "", "not built", "", "")
+        table.add_row(row.dataset_id, *numbers, _number(row.mean_score), row.made_by, style="" if row.built else "dim")
+    console.print(table)
+
+
+@app.command()
+def show(
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="a Minari id, or a recipe like hopper/medium")],
+    plot: Annotated[Path | None, typer.Option("--plot", help="also draw the histogram of returns here")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Episodes, steps, returns and their spread, from the data itself."""
+    from rich.table import Table
+
+    from agentzoo.data import summary as summaries
+    from agentzoo.data.catalogue import DATASETS
+
+    summary = summaries.summarise(DATASETS[dataset].dataset_id if dataset in DATASETS else dataset)
+    if plot is not None:
+        summaries.plot(summary, plot)
+    record = summary.to_json()
+    if as_json:
+        print_json(record)
+        return
+    facts = Table(show_header=False, title=summary.dataset_id, title_justify="left")
+    facts.add_row("environment", summary.env_id or "not recorded")
+    facts.add_row("made by", str(summary.metadata.get("description", "")))
+    facts.add_row("episodes", f"{record['episodes']:,}, {100 * summary.terminated:.1f} % of them terminated")
+    facts.add_row("steps", f"{record['steps']:,}")
+    for key in ("build_command", "requirements", "obs_keys"):
+        if key in summary.metadata:
+            value = summary.metadata[key]
+            facts.add_row(key.replace("_", " "), ", ".join(value) if isinstance(value, list) else str(value))
+    console.print(facts)
+    spread = Table("", "mean", "std", *(f"{100 * q:.0f} %" for q in summaries.QUANTILES), title="per episode")
+    for name in ("returns", "normalized", "lengths"):
+        if record[name] is not None:
+            values = record[name]
+            cells = (values["mean"], values["std"], *values["quantiles"].values())
+            spread.add_row(name, *(_number(cell) for cell in cells))
+    console.print(spread)
+    console.print("returns, episodes in each bin", style="bold")
+    for line in summaries.text_histogram(summary.returns):
+        console.print(line, highlight=False)
+    if plot is not None:
+        console.print(f"picture: {plot}")
+
+
+@app.command()
+def build(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="like hopper/medium, see `agentzoo data list`")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="every dataset that is not there yet")] = False,
+    sources: Annotated[
+        Path | None, typer.Option("--sources", help="folder of policies and replay buffers [$AGENTZOO_SOURCES]")
+    ] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="at least this many env steps")] = None,
+    seed: SeedOption = 0,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="processes; the data does not depend on it")] = 1,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Make one dataset, or all; each appears whole or not at all, checked against the environment."""
+    import time
+
+    from agentzoo.data.build import build as run
+    from agentzoo.data.catalogue import DATASETS, BuildOptions, find_recipe
+    from agentzoo.data.minari import datasets_root
+    from agentzoo.errors import ConfigError
+
+    if (name is None) != everything:
+        raise ConfigError("give either the NAME of a dataset or --all.")
+    recipes = list(DATASETS.values()) if name is None else [find_recipe(name)]
+    for recipe in recipes:
+        if everything and not overwrite and (datasets_root() / recipe.dataset_id).exists():
+            console.print(f"{recipe.dataset_id} is there already", style="dim")
+            continue
+        asked = None if everything and recipe.steps is None else steps
+        began, total = time.monotonic(), 0
+        with progress_bar(recipe.name, asked or recipe.steps) as advance:
+
+            def count(done: int) -> None:
+                nonlocal total
+                total += done
+                advance(done, f"{total / (time.monotonic() - began):,.0f} steps/s")  # noqa: B023  (used at once)
+
+            options = BuildOptions(sources=sources, steps=asked, seed=seed, workers=workers, on_steps=count)
+            made = run(recipe.name, options, overwrite=overwrite)
+        console.print(f"{made}: {total:,} steps in {time.monotonic() - began:.0f} s")
+
+
+@app.command()
+def behaviour(
+    env: Annotated[str, typer.Argument(metavar="ENV", help="Gymnasium id; Box observations and actions")],
+    threshold: Annotated[float, typer.Option("--threshold", help="mean return, actions sampled, at which to stop")],
+    out: Annotated[Path | None, typer.Option("--out", help="folder of the run; default behaviour/<env>")] = None,
+    max_steps: Annotated[
+        int, typer.Option("--max-steps", min=1, help="env steps after which to stop anyway")
+    ] = 1_000_000,
+    seed: SeedOption = 0,
+    evaluate_every: Annotated[int, typer.Option("--every", min=1, help="env steps between evaluations")] = 10_000,
+    episodes: Annotated[int, typer.Option("--episodes", min=1, help="of each evaluation")] = 10,
+    learning_starts: Annotated[int, typer.Option("--learning-starts", min=0, help="random actions at first")] = 10_000,
+) -> None:
+    """Train a SAC policy from scratch and keep all it saw; a run that was stopped goes on."""
+    from agentzoo.data.behaviour import BehaviourOptions, Score, short_name, train_behaviour
+
+    folder = out or Path("behaviour") / short_name(env)
+    options = BehaviourOptions(threshold, max_steps, seed, evaluate_every, episodes, learning_starts)
+    done, note = 0, ""
+    with progress_bar(f"SAC on {env}", max_steps) as advance:
+
+        def on_steps(steps: int) -> None:
+            nonlocal done
+            advance(steps - done, note)
+            done = steps
+
+        def on_score(score: Score) -> None:
+            nonlocal note
+            note = f"return {score.mean:.1f} ± {score.std:.1f}"
+            advance(0, note)
+
+        record = train_behaviour(env, folder, options, on_steps, on_score)
+    last = record.scores[-1]
+    verdict = "reached" if record.reached else "not reached"
+    console.print(
+        f"threshold {threshold:g} {verdict}: return {last.mean:.1f} ± {last.std:.1f} after {last.steps:,} steps"
+    )
+    console.print(f"policy: {folder / str(record.policy)}")
+    console.print(f"replay: {folder / str(record.replay)}, {record.replay_episodes:,} episodes")
+    console.print(
+        f"as a dataset: agentzoo data import {folder / str(record.replay)} --env {env} --id NAMESPACE/NAME-v0"
+    )
+
+
+@app.command("import")
+def import_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="D4RL .hdf5, or .npz of a replay buffer", exists=True)],
+    dataset_id: Annotated[str, typer.Option("--id", help="Minari id of the new dataset, e.g. d4rl/hopper/medium-v2")],
+    env: Annotated[str | None, typer.Option("--env", help="Gymnasium id to evaluate in")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--max-episode-steps", min=1, help="where the file has no timeouts")
+    ] = None,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Turn a file of another project into a Minari dataset."""
+    from agentzoo.data.importing import import_file
+    from agentzoo.data.minari import open_dataset
+
+    found: Any = import_file(file, dataset_id, env_id=env, max_episode_steps=limit, overwrite=overwrite)
+    dataset = open_dataset(dataset_id, download=False)
+    console.print(f"{dataset_id}: {dataset.total_episodes:,} episodes, {dataset.total_steps:,} steps")
+    if found.dropped_steps:
+        console.print(f"left out the last {found.dropped_steps:,} steps: the file ends in the middle of their episode")
+    for note in found.notes:
+        console.print(note)

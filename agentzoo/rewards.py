@@ -17,7 +17,7 @@ Reader = Callable[[], tuple[NDArray[np.float64], bool]]  # (N,) rewards, False; 
 
 
 def reader_of(env: Any) -> Reader | None:
-    """How to read the rewards of `env` (gymnasium.Env, SB3 VecEnv, gymnasium VectorEnv), or None if nobody keeps them."""
+    """How to read the rewards of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv; None if nobody keeps them."""
     if hasattr(env, "env_method") and hasattr(env, "num_envs"):
         return _vec_env_reader(env)
     import gymnasium as gym

@@ -78,7 +78,9 @@ def io_of(env: gym.Env[Any, Any], context: int) -> IOSpec:
     )
 
 
-def make_agent(env_id: str = "tests/Counting-v0", model: ModelConfig | None = None, context: int = 4, **eval_: Any) -> Agent:
+def make_agent(
+    env_id: str = "tests/Counting-v0", model: ModelConfig | None = None, context: int = 4, **eval_: Any
+) -> Agent:
     """An untrained agent for `env_id` whose actions depend on everything it is shown."""
     config = model or SMALL["dt"]
     env = gym.make(env_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -240,10 +241,8 @@ def test_any_config_is_a_config_or_a_typed_error(data: st.DataObject) -> None:
         break
     value = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
     node[key] = data.draw(st.recursive(value, lambda inner: st.lists(inner, max_size=3), max_leaves=4))
-    try:
+    with contextlib.suppress(ConfigError, UnknownNameError):
         AgentConfig.from_json(json.dumps(tree), "config.json")
-    except (ConfigError, UnknownNameError):
-        pass
 
 
 def test_a_wide_config_over_small_weights_takes_no_memory(folder: Path) -> None:
@@ -284,7 +283,9 @@ def test_names_that_are_paths_are_refused(name: str, monkeypatch: pytest.MonkeyP
 
 def test_the_index_maps_ids_to_a_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = tmp_path / "index.json"
-    index.write_text(json.dumps({"agents": {"x": {"repo_id": "org/x", "revision": "abc"}}, "default": "mirror/az-{agent_id}"}))
+    index.write_text(
+        json.dumps({"agents": {"x": {"repo_id": "org/x", "revision": "abc"}}, "default": "mirror/az-{agent_id}"})
+    )
     monkeypatch.setenv("AGENTZOO_INDEX", str(index))
     assert hub_location("x") == ("org/x", "abc")
     assert hub_location("y") == ("mirror/az-y", None)

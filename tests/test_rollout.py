@@ -81,7 +81,12 @@ def test_evaluate_records_everything_needed_to_repeat_it(tmp_path: Path) -> None
     assert result.returns == tuple(one.total_reward for one in rollout(agent, "tests/Counting-v0", 4, seed=1))
     assert result.mean_return == np.mean(result.returns)
     assert result.return_interval[0] <= result.mean_return <= result.return_interval[1]
-    assert (result.env, result.target_return, result.score, result.rtg_source) == ("tests/Counting-v0", 30.0, None, "reward")
+    assert (result.env, result.target_return, result.score, result.rtg_source) == (
+        "tests/Counting-v0",
+        30.0,
+        None,
+        "reward",
+    )
     assert agent.target_return == 50.0
     assert Result.from_json(result.to_json(), "test") == result
 

@@ -197,9 +197,16 @@ def test_finetune_starts_from_the_weights_and_keeps_normalization(tiny_hopper: s
     base.model.obs_mean.fill_(0.5)
     episodes = load_episodes(tiny_hopper)
     made = finetune_recipe(base, tiny_hopper, None, 20, "keep")
-    assert (made.agent_id, made.base, made.train.steps, made.train.warmup_steps) == ("dt-test-finetuned", "dt-test", 20, 2)
+    assert (made.agent_id, made.base, made.train.steps, made.train.warmup_steps) == (
+        "dt-test-finetuned",
+        "dt-test",
+        20,
+        2,
+    )
     start = start_from(base, made, episodes)
-    assert all(torch.equal(a, b) for a, b in zip(start.state_dict().values(), base.model.state_dict().values(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(start.state_dict().values(), base.model.state_dict().values(), strict=True)
+    )
     recomputed = start_from(base, finetune_recipe(base, tiny_hopper, None, 20, "dataset"), episodes)
     np.testing.assert_allclose(recomputed.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)
     model = train(made, tmp_path, episodes, start=start, device="cpu")

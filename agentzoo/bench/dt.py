@@ -20,6 +20,7 @@ from agentzoo.data.episodes import Episodes, returns_to_go
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import UnknownNameError
 from agentzoo.evaluation.rollout import evaluation_seed, make_env, run_seeded
+from agentzoo.models.dt import DecisionTransformer
 from agentzoo.nn.pretrained import as_transformers_decision_transformer
 from agentzoo.recipe import load_recipe
 from agentzoo.training.loop import build_model
@@ -32,10 +33,11 @@ AGENT_ID = "dt-hopper-medium"
 
 
 def run(runs: int) -> list[Figure]:
-    """`train_step`, `action` and `evaluate` (per environment step); `runs` timings of a step, ten times as many actions."""
+    """`train_step`, `action` and `evaluate` (per environment step); `runs` timings a step, ten times that of actions."""
     episodes = _random_episodes()
     recipe = load_recipe(AGENT_ID)
     model = build_model(recipe, episodes)
+    assert isinstance(model, DecisionTransformer)
     peer_trained = as_transformers_decision_transformer(model).train()
     ours = _our_step(recipe, model.train(), episodes)
     figures = [compare("train_step", ours, _peer_step(recipe, peer_trained, episodes), runs)]
@@ -81,7 +83,7 @@ def _our_step(recipe: Any, model: Any, episodes: Episodes) -> Any:
     def step() -> None:
         terms = model.loss(sampler.sample(recipe.train.batch_size, generator))
         optimizer.zero_grad()
-        torch.stack(list(terms.values())).sum().backward()
+        torch.autograd.backward(torch.stack(list(terms.values())).sum())
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.train.clip)
         optimizer.step()
 
@@ -137,8 +139,8 @@ class _PeerAgent:
     """One environment, history grown by concatenation, the last K steps padded on the left."""
 
     def __init__(self, agent: Agent) -> None:
-        assert isinstance(agent.config.io.action, ActionSpec)
-        self.model = as_transformers_decision_transformer(agent.model)  # type: ignore[arg-type]
+        assert isinstance(agent.model, DecisionTransformer)
+        self.model = as_transformers_decision_transformer(agent.model)
         self.mean, self.std = agent.model.obs_mean, agent.model.obs_std
         self.context, self.scale = agent.config.io.context, agent.config.rtg_scale
         self.target = agent.target_return

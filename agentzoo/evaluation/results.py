@@ -52,15 +52,35 @@ class Result(Config):
     command: str
 
 
+class DatasetFacts(Config):
+    """What the agent was trained on."""
+
+    dataset: str
+    steps: int
+    episodes: int
+    mean_return: float
+    best_return: float
+    made_by: str
+
+
+class TrainingFacts(Config):
+    """How long training took, on what."""
+
+    seconds: float  # of updates; evaluations not counted
+    parameters: int
+    hardware: str
+
+
 class Results(Config):
     """`results.json`: the headline evaluation, the ones beside it, and what other trained copies reached."""
 
     headline: Result
+    dataset: DatasetFacts
+    training: TrainingFacts
     best: Result | None = None
     targets: tuple[Result, ...] = ()  # the same agent asked for other returns
     seeds: tuple[Result, ...] = ()  # the same recipe trained with other seeds
     baselines: tuple[Result, ...] = ()  # other families trained on the same data with the same budget
-    behaviour_return: float | None = None  # mean return of the dataset's episodes
     spearman: float | None = None  # rank correlation of asked and reached return over `targets`
 
 

@@ -44,7 +44,8 @@ def as_transformers_decision_transformer(model: DecisionTransformer) -> Any:
         (peer.predict_action[0], model.predict_action),
         (peer.encoder.ln_f, model.backbone.ln_f),
     ]
-    for theirs, block in zip(peer.encoder.h, model.backbone.blocks, strict=True):
+    for theirs, module in zip(peer.encoder.h, model.backbone.blocks, strict=True):
+        block: Any = module
         pairs += [
             (theirs.ln_1, block.ln_1),
             (theirs.attn.c_attn, block.attn.qkv),

@@ -1,0 +1,142 @@
+"""`agentzoo stage`: a finished run becomes `hub_cards/<id>/`, every number measured on the file that is staged."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from agentzoo.agent import Agent
+from agentzoo.checkpoint import load_strict, write_atomic
+from agentzoo.config import CONFIG, RECIPE, WEIGHTS, read_text
+from agentzoo.data.minari import dataset_metadata, load_episodes
+from agentzoo.errors import CheckpointError
+from agentzoo.evaluation.record import film, save_video
+from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate
+from agentzoo.evaluation.sweep import even_targets, plot_sweep, rank_correlation, sweep
+from agentzoo.hub.card import CARD, RESULTS, SWEEP_PLOT, VIDEO, card_text
+from agentzoo.nn.base import parameter_count
+from agentzoo.training import log
+from agentzoo.training.loop import BEST
+
+MAX_BYTES = 5_000_000  # of one staged agent's weights
+RESULT = "result.json"  # an evaluation kept beside a run's weights
+
+
+def stage(
+    run: Path,
+    zoo: Path,
+    hardware: str,
+    *,
+    seeds: Sequence[Path] = (),
+    baselines: Sequence[Path] = (),
+    sweep_episodes: int = 20,
+    note: Callable[[str], None] = lambda _: None,
+) -> Path:
+    """Evaluate a finished run and write its folder, whole or not at all.
+
+    Args:
+        run: folder of the run; its agent id names the new folder of `zoo`.
+        hardware: what it was trained on, for the card.
+        seeds, baselines: other finished runs to show beside it; a `result.json` in them is used if it was measured
+            on their weights.
+        sweep_episodes: episodes for each of eight target returns; 0 leaves the sweep out.
+        note: hears what is being done.
+
+    Raises:
+        CheckpointError: the run is not finished, or its weights are larger than 5 MB.
+    """
+    agent = _finished(run)
+    recipe = agent.recipe
+    assert recipe is not None
+    if (run / WEIGHTS).stat().st_size > MAX_BYTES:
+        raise CheckpointError(f"{run / WEIGHTS} is larger than {MAX_BYTES:,} bytes: store it as float16.")
+    zoo.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".staging-", dir=zoo) as name:
+        folder = Path(name) / recipe.agent_id
+        folder.mkdir()
+        for file in (CONFIG, WEIGHTS, RECIPE, log.FILE):
+            shutil.copyfile(run / file, folder / file)
+        staged = Agent.from_pretrained(folder)
+        note(f"{recipe.eval.episodes} episodes of {recipe.agent_id}")
+        head = evaluate(staged, episodes=recipe.eval.episodes)
+        others = [measured(path, recipe.eval.episodes, note) for path in seeds]
+        compared = [measured(path, recipe.eval.episodes, note) for path in baselines]
+        best = _best(run, staged, recipe.eval.episodes, note)
+        targets: tuple[Result, ...] = ()
+        facts = _dataset(recipe.data.dataset, recipe.data.obs_keys)
+        if sweep_episodes:
+            note("eight target returns")
+            targets = sweep(staged, even_targets(staged.target_return), sweep_episodes)
+            plot_sweep(targets, folder / SWEEP_PLOT, facts.best_return)
+        rows = log.read_log(run)
+        results = Results(
+            headline=head,
+            dataset=facts,
+            training=TrainingFacts(
+                seconds=float(rows[-1]["seconds"]), parameters=parameter_count(staged.model), hardware=hardware
+            ),
+            best=best,
+            targets=targets,
+            seeds=tuple(others),
+            baselines=tuple(compared),
+            spearman=rank_correlation(targets) if targets else None,
+        )
+        write_atomic(folder / RESULTS, results.to_json())
+        note("a video")
+        save_video(film(staged, episodes=1, every=4, max_frames=250), folder / VIDEO)
+        write_atomic(folder / CARD, card_text(folder))
+        final = zoo / recipe.agent_id
+        if final.exists():
+            final.replace(Path(name) / "replaced")
+        folder.replace(final)
+    return final
+
+
+def measured(run: Path, episodes: int, note: Callable[[str], None] = lambda _: None) -> Result:
+    """The evaluation of a run's final weights: the one kept beside them, or a new one that is then kept."""
+    agent = _finished(run)
+    kept = run / RESULT
+    if kept.is_file():
+        found = Result.from_json(read_text(kept), str(kept))
+        if found.weights_sha256 == agent.config.weights_sha256 and found.episodes == episodes:
+            return found
+    note(f"{episodes} episodes of {run.name}")
+    found = evaluate(agent, episodes=episodes)
+    write_atomic(kept, found.to_json())
+    return found
+
+
+def _finished(run: Path) -> Agent:
+    if not (run / WEIGHTS).is_file() or not (run / CONFIG).is_file():
+        raise CheckpointError(
+            f"{run} holds no finished run ({WEIGHTS} and {CONFIG}); `agentzoo train` goes on with one."
+        )
+    agent = Agent.from_pretrained(run)
+    if agent.recipe is None:
+        raise CheckpointError(f"{run} lacks {RECIPE}.")
+    return agent
+
+
+def _best(run: Path, staged: Agent, episodes: int, note: Callable[[str], None]) -> Result | None:
+    if not (run / BEST).is_file():
+        return None
+    note("the best checkpoint of the run")
+    agent = Agent.from_pretrained(run)
+    load_strict(agent.model, run / BEST)
+    found = evaluate(agent, episodes=episodes, checkpoint="best")
+    return found.model_copy(update={"weights_sha256": None})  # these weights are not the staged ones
+
+
+def _dataset(dataset_id: str, obs_keys: tuple[str, ...] | None) -> DatasetFacts:
+    episodes = load_episodes(dataset_id, obs_keys)
+    returns = episodes.returns
+    return DatasetFacts(
+        dataset=dataset_id,
+        steps=len(episodes),
+        episodes=len(returns),
+        mean_return=float(returns.mean()),
+        best_return=float(returns.max()),
+        made_by=str(dataset_metadata(dataset_id).get("description", "")),
+    )
