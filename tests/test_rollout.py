@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from conftest import CountingEnv, make_agent
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from agentzoo.errors import ConfigError, SpaceError, UnknownNameError
 from agentzoo.evaluation.results import Result, evaluate
@@ -72,6 +72,11 @@ def test_sb3_vec_env_shares_episodes_out_evenly() -> None:
     found = rollout(make_agent(), DummyVecEnv([CountingEnv] * 3), 8)
     assert len(found) == 8
     assert all(one.terminated for one in found)
+    assert all(one.total_reward == one.length * (one.length + 1) / 2 for one in found)
+
+
+def test_returns_under_vec_normalize_are_the_environment_s_own() -> None:
+    found = rollout(make_agent(), VecNormalize(DummyVecEnv([CountingEnv] * 2), norm_obs=False), 4)
     assert all(one.total_reward == one.length * (one.length + 1) / 2 for one in found)
 
 

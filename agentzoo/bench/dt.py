@@ -33,7 +33,7 @@ AGENT_ID = "dt-hopper-medium"
 
 
 def run(runs: int) -> list[Figure]:
-    """`train_step`, `action` and `evaluate` (per environment step); `runs` timings a step, ten times that of actions."""
+    """`train_step`, `action` and `evaluate` (per environment step); `runs` times a step, ten times that an action."""
     episodes = _random_episodes()
     recipe = load_recipe(AGENT_ID)
     model = build_model(recipe, episodes)
