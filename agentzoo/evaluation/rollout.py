@@ -206,9 +206,9 @@ def _vec_env_steps(env: Any, seed: int) -> Any:
     actions = yield _first(observations, n)
     while True:
         observations, rewards, dones, infos = env.step(actions)
-        raw = np.array(
-            [info.get("reward", reward) for info, reward in zip(infos, rewards, strict=True)], dtype=np.float64
-        )
+        # VecNormalize scales rewards; the agent counts the environment's own
+        own = env.get_original_reward() if hasattr(env, "get_original_reward") else rewards
+        raw = np.asarray(own, dtype=np.float64)
         cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
         dones = np.asarray(dones, dtype=bool)
         actions = yield _Step(observations, raw, dones, dones & ~cut, dones, np.ones(n, dtype=bool))

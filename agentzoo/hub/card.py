@@ -112,8 +112,8 @@ def _training(config: AgentConfig, recipe: Recipe, results: Results) -> str:
     return (
         f"## How it was trained\n\n```\n{command}\n```\n\n"
         f"{train.steps:,} updates of {train.batch_size} windows, learning rate {train.lr:g} ({train.schedule} "
-        f"after {train.warmup_steps:,} updates of warm-up), seed {train.seed}, {minutes}. The whole recipe is in `{RECIPE}`, the losses are in `training_log.csv`. "
-        f"Observation mean and std are {kept}.\n\n"
+        f"after {train.warmup_steps:,} updates of warm-up), seed {train.seed}, {minutes}. The whole "
+        f"recipe is in `{RECIPE}`, the losses are in `training_log.csv`. Observation mean and std are {kept}.\n\n"
         f"The data: {data.steps:,} steps in {data.episodes:,} episodes. {data.made_by} Mean return of its episodes "
         f"{data.mean_return:.0f}, best {data.best_return:.0f}."
     )
