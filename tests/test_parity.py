@@ -49,6 +49,16 @@ def test_reading_some_tokens_gives_the_numbers_of_reading_all() -> None:
         torch.testing.assert_close(net(x, read), net(x)[:, read], atol=1e-6, rtol=1e-5)
 
 
+def test_long_sequences_take_another_path_to_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    net = Backbone(16, 2, 2, 0.0).eval()
+    x = torch.randn(2, 12, 16)
+    short = [net(x, read) for read in (None, STATE_TOKENS, slice(10, 11))]
+    monkeypatch.setattr("agentzoo.nn.attention.SHORT", 0)
+    for found, read in zip(short, (None, STATE_TOKENS, slice(10, 11)), strict=True):
+        torch.testing.assert_close(net(x, read), found, atol=1e-6, rtol=1e-5)
+
+
 def test_dropout_path_without_dropout_equals_the_fused_kernel() -> None:
     """The CPU path that training takes, with an immeasurably small probability, against torch's kernel."""
     torch.manual_seed(0)
@@ -59,7 +69,7 @@ def test_dropout_path_without_dropout_equals_the_fused_kernel() -> None:
 
 
 def test_causal_bias_by_hand() -> None:
-    bias = causal_bias(4, torch.zeros(1), slice(1, None, 2))
+    bias = causal_bias(4, (1, 4, 2), torch.float32, torch.device("cpu"))
     inf = float("inf")
     assert bias.tolist() == [[0, 0, -inf, -inf], [0, 0, 0, 0]]
 

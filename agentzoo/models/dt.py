@@ -71,10 +71,14 @@ class DecisionTransformer(SequenceModel):
 
     def act(self, batch: Batch) -> Tensor:
         """(B, A) for the newest valid step, in env units, or logits."""
-        lengths = batch.valid.sum(dim=1)
-        newest = int(lengths.max())
-        batch = Batch(*(getattr(batch, name)[:, :newest] for name in batch.__dataclass_fields__))
-        if bool((lengths == newest).all()):  # all histories as long: only one token has to be read
+        newest = batch.shape[1]
+        equal = bool(batch.valid[:, -1].all())  # full windows, the common case, need no counting
+        if not equal:
+            lengths = batch.valid.sum(dim=1)
+            newest = int(lengths.max())
+            equal = bool((lengths == newest).all())
+            batch = Batch(*(getattr(batch, name)[:, :newest] for name in batch.__dataclass_fields__))
+        if equal:  # histories all as long: only one token has to be read
             tokens = self._tokens(batch)[:, :-1]  # the newest action is a placeholder
             read = slice(TOKENS_PER_STEP * newest - 2, TOKENS_PER_STEP * newest - 1)
             encoded = self._head(self.backbone(tokens, read=read))[:, 0]

@@ -10,6 +10,7 @@ are the same; a last block that is read at one token in three costs less than ha
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Annotated
 
 import torch
@@ -23,11 +24,16 @@ HeadCount = Annotated[int, Field(ge=1, le=256)]
 LayerCount = Annotated[int, Field(ge=1, le=128)]
 
 
-def causal_bias(length: int, like: Tensor, read: slice | None = None) -> Tensor:
-    """(Lq, L) additive mask: 0 where the query at `read` may look, -inf at later tokens."""
-    positions = torch.arange(length, device=like.device)
-    queries = positions if read is None else positions[read]
-    bias = torch.zeros(len(queries), length, dtype=like.dtype, device=like.device)
+SHORT = 512  # tokens: up to here a CPU is faster with the whole score matrix than with torch's blocked kernel
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)  # it is kept, so it must not belong to the inference of whoever asked first
+def causal_bias(length: int, read: tuple[int, int, int] | None, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(Lq, L) additive mask: 0 where the query at `read` (start, stop, step) may look, -inf at later tokens."""
+    positions = torch.arange(length, device=device)
+    queries = positions if read is None else positions[slice(*read)]
+    bias = torch.zeros(len(queries), length, dtype=dtype, device=device)
     return bias.masked_fill_(positions[None, :] > queries[:, None], -math.inf)
 
 
@@ -58,17 +64,20 @@ class CausalAttention(nn.Module):
         return x.view(x.shape[0], x.shape[1], self.n_heads, -1).transpose(1, 2)
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, length: int, read: slice | None) -> Tensor:
+        chosen = None if read is None else read.indices(length)
         dropout = self.attn_dropout.p if self.training else 0.0
-        if q.device.type == "cpu" and dropout > 0.0:
+        cpu = q.device.type == "cpu"
+        if cpu and (length <= SHORT or dropout > 0.0):
             # torch's CPU kernel leaves its fused path as soon as there is dropout, and then draws slowly
-            scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5) + causal_bias(length, q, read)
+            scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5)
+            if chosen is None or chosen[0] < length - 1:  # the last token sees everything
+                scores = scores + causal_bias(length, chosen, q.dtype, q.device)
             weights: Tensor = self.attn_dropout(scores.softmax(dim=-1))
             return weights @ v
-        if q.shape[2] == 1 and (read is None or read.stop == length):  # the last token sees everything
-            return scaled_dot_product_attention(q, k, v, dropout_p=dropout)
-        if read is None:
+        if chosen is None:
             return scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
-        return scaled_dot_product_attention(q, k, v, attn_mask=causal_bias(length, q, read), dropout_p=dropout)
+        bias = causal_bias(length, chosen, q.dtype, q.device)
+        return scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
 
 
 class Block(nn.Module):
