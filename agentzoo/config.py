@@ -29,6 +29,7 @@ class AgentConfig(Config):
     rtg_scale: Positive
     rewards: Literal["dense", "delayed"]
     env: str | None  # Gymnasium id the agent was made for
+    env_options: dict[str, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
     target_return: Annotated[float, Field(ge=-1e9, le=1e9)]
     weights_sha256: Digest | None = None  # of model.safetensors
 
@@ -47,6 +48,7 @@ class AgentConfig(Config):
             rtg_scale=recipe.data.rtg_scale,
             rewards=recipe.data.rewards,
             env=recipe.eval.env,
+            env_options=recipe.eval.env_options,
             target_return=recipe.eval.target_return,
         )
 

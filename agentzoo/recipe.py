@@ -52,6 +52,7 @@ class EvalConfig(Config):
     """How the agent is asked to act, fixed before training."""
 
     env: str  # Gymnasium id
+    env_options: dict[str, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
     target_return: Annotated[float, Field(ge=-1e9, le=1e9)]  # raw env units
     episodes: Annotated[int, Field(ge=1, le=1_000_000)] = 100  # of the final evaluation
     every: Count = 5_000  # training steps between short evaluations; 0: none

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from agentzoo.agent import Agent
-from agentzoo.errors import ConfigError
-from agentzoo.evaluation.rollout import EpisodeResult, evaluation_seed, make_env, run_episode
+from agentzoo.evaluation.rollout import EpisodeResult, env_of, evaluation_seed, run_episode
 
 
 def has_display() -> bool:
@@ -30,11 +29,7 @@ def play(
     Raises:
         ConfigError: no environment is named. SpaceError: it does not fit the agent.
     """
-    where = env_id or agent.config.env
-    if where is None:
-        raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with --env.")
-    env = make_env(where, render_mode="human" if window else None, trust_env_module=trust_env_module)
-    agent.check_spaces(env.observation_space, env.action_space)
+    env = env_of(agent, env_id, render_mode="human" if window else None, trust_env_module=trust_env_module)
     try:
         for episode in range(episodes):
             yield run_episode(agent, env, evaluation_seed(seed, episode))

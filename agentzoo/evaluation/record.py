@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, StorageError
-from agentzoo.evaluation.rollout import EpisodeResult, evaluation_seed, make_env, run_episode
+from agentzoo.evaluation.rollout import EpisodeResult, env_of, evaluation_seed, run_episode
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,9 @@ def film(
     Raises:
         ConfigError: no environment, an odd size, or nothing here can render (says what to install).
     """
-    where = env_id or agent.config.env
-    if where is None:
-        raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with --env.")
     if any(side % 2 or side < 16 for side in size) or every < 1:
         raise ConfigError(f"width and height must be even and at least 16, every at least 1; got {size} and {every}.")
-    env = _rendering_env(where, size, trust_env_module)
-    agent.check_spaces(env.observation_space, env.action_space)
+    env = _rendering_env(agent, env_id, size, trust_env_module)
     frames: list[NDArray[np.uint8]] = []
 
     def before_step(step: int) -> None:
@@ -66,11 +62,11 @@ def film(
     return Clip(frames, found, float(env.metadata.get("render_fps", 30)) / every)
 
 
-def _rendering_env(env_id: str, size: tuple[int, int], trust: bool) -> Any:
+def _rendering_env(agent: Agent, env_id: str | None, size: tuple[int, int], trust: bool) -> Any:
     try:
-        return make_env(env_id, render_mode="rgb_array", trust_env_module=trust, width=size[0], height=size[1])
+        return env_of(agent, env_id, render_mode="rgb_array", trust_env_module=trust, width=size[0], height=size[1])
     except TypeError:  # no MuJoCo environment: takes no size
-        return make_env(env_id, render_mode="rgb_array", trust_env_module=trust)
+        return env_of(agent, env_id, render_mode="rgb_array", trust_env_module=trust)
 
 
 def _render(env: Any) -> NDArray[np.uint8]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo import envs
 from agentzoo.agent import Agent
 from agentzoo.config import check_env_id
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
@@ -30,32 +33,38 @@ class EpisodeResult:
 
 
 def make_env(env_id: str, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
-    """`gym.make` with errors that help, our own environments registered and rendering possible without a display.
+    """`gym.make` with errors that help, the zoo's environments registered and rendering possible without a display.
 
     Raises:
         UnknownNameError: no such environment, with the nearest id. ConfigError: it names a module, or a package it
             needs is not installed.
     """
-    import os
-    import sys
-
     check_env_id(env_id, trust_env_module)
-    if kwargs.get("render_mode") == "rgb_array" and not os.environ.get("DISPLAY") and sys.platform == "linux":
+    if kwargs.get("render_mode") == "rgb_array" and sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")  # must be set before mujoco is imported
-    import agentzoo.envs  # noqa: F401  registers agentzoo/...
-
-    if env_id.startswith(("PointMaze", "AntMaze")):
-        import gymnasium_robotics
-
-        gym.register_envs(gymnasium_robotics)
     try:
-        return gym.make(env_id, disable_env_checker=True, **kwargs)
-    except gym.error.DependencyNotInstalled as error:
-        raise ConfigError(
-            f"{env_id} needs a package that is missing: {error}. Try pip install 'agentzoo[mujoco]'."
-        ) from error
+        return envs.make_env(env_id, disable_env_checker=True, **kwargs)
+    except (gym.error.DependencyNotInstalled, ImportError) as error:
+        hint = "Try pip install 'agentzoo[mujoco]'."
+        raise ConfigError(f"{env_id} needs a package that is missing: {error}. {hint}") from error
     except (gym.error.NameNotFound, gym.error.NamespaceNotFound, gym.error.VersionNotFound) as error:
         raise UnknownNameError(f"no environment {env_id!r}.{did_you_mean(env_id, gym.registry)}") from error
+
+
+def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
+    """The environment the agent was made for, with its options, or another one that was named.
+
+    Raises:
+        ConfigError: neither is there. As `make_env` otherwise. SpaceError: it does not fit the agent.
+    """
+    own = agent.config.env
+    where = env_id or own
+    if where is None:
+        raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
+    options = agent.config.env_options if where == own else {}
+    env = make_env(where, trust_env_module=trust_env_module, **options, **kwargs)
+    agent.check_spaces(env.observation_space, env.action_space)
+    return env
 
 
 def evaluation_seed(seed: int, episode: int) -> int:
@@ -90,7 +99,7 @@ def rollout(
     if episodes < 1 or n_envs < 1:
         raise ConfigError(f"episodes and n_envs are at least 1, got {episodes} and {n_envs}.")
     if isinstance(env, str):
-        made = [make_env(env, trust_env_module=trust_env_module) for _ in range(min(n_envs, episodes))]
+        made = [env_of(agent, env, trust_env_module=trust_env_module) for _ in range(min(n_envs, episodes))]
         try:
             return run_seeded(agent, made, episodes, seed, deterministic, on_episode)
         finally:
