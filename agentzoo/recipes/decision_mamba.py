@@ -7,6 +7,8 @@ renewed 40 times in a run, as published. The four runs of the ablation share a s
 
 from __future__ import annotations
 
+from typing import Any
+
 from agentzoo.models.decision_mamba import DMConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.recipes._tasks import locomotion
@@ -16,7 +18,7 @@ CPU_BUDGET = TrainConfig(
     steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", weight_decay=1e-5, eps=1e-6, clip=0.25
 )
 ABLATION_BUDGET = CPU_BUDGET.model_copy(update={"steps": 5_000, "warmup_steps": 250})
-ABLATIONS = {
+ABLATIONS: dict[str, dict[str, Any]] = {
     "ablation": {},  # the whole network on the budget of the others
     "no-mg": {"use_fine": False},
     "no-pser": {"beta_final": 0.0, "beta_min": 0.0},
