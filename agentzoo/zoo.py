@@ -88,11 +88,13 @@ def environment_info() -> dict[str, Any]:
     import torch
 
     from agentzoo.data.minari import datasets_root
+    from agentzoo.nn.scan import active_path
 
     return {
         **versions(),
         "device": "cuda" if torch.cuda.is_available() else "cpu",
         "threads": torch.get_num_threads(),
+        "selective scan": active_path(),
         "local zoo": str(local_zoo()),
         "staged agents": len(staged_agents()),
         "datasets": str(datasets_root()),

@@ -24,7 +24,7 @@ from agentzoo.recipe import Recipe
 from agentzoo.registry import get_family
 from agentzoo.training import log, state
 from agentzoo.training.optim import lr_factor, make_optimizer
-from agentzoo.types import IOSpec
+from agentzoo.types import Batch, IOSpec, Losses
 
 WEIGHTS = "model.safetensors"
 BEST = "best.safetensors"
@@ -114,7 +114,7 @@ def train(
     model = start if start is not None else build_model(recipe, data)
     model.train()
     optimizer = make_optimizer(model, recipe.train)
-    wrapped, prepared = accelerator.prepare(model, optimizer)
+    losses, prepared = accelerator.prepare(_Losses(model), optimizer)
     sampler = WindowSampler(data, recipe.data.context, recipe.data.rtg_scale, accelerator.device)
     rank = accelerator.process_index
     generator = torch.Generator().manual_seed(recipe.train.seed * 1_000_003 + rank)
@@ -135,7 +135,7 @@ def train(
         batch = sampler.sample(config.batch_size, generator)
         prepared.zero_grad()
         with accelerator.autocast():
-            terms = wrapped(batch) if wrapped is not model else model.loss(batch)
+            terms = losses(batch)
         loss = torch.stack(list(terms.values())).sum()
         accelerator.backward(loss)
         limit = config.clip if config.clip is not None else math.inf
@@ -174,6 +174,18 @@ def _claim(folder: Path, recipe: Recipe, writes: bool) -> None:
             )
     elif writes:
         write_atomic(path, recipe.to_json())
+
+
+class _Losses(torch.nn.Module):
+    """`model.loss` as a forward pass: several processes synchronize gradients around `forward` only."""
+
+    def __init__(self, model: SequenceModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch) -> Losses:
+        """The loss terms of a batch."""
+        return self.model.loss(batch)
 
 
 class _Run:
