@@ -35,12 +35,15 @@ def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
     scores: dict[str, Any] = (
         {} if reference is None else {"ref_min_score": reference.random, "ref_max_score": reference.expert}
     )
+    extra: dict[str, Any] = {"build_seed": options.seed, "build_command": _command(recipe, options)}
+    if recipe.obs_keys is not None:
+        extra["obs_keys"] = list(recipe.obs_keys)
     write_dataset(
         recipe.dataset_id,
         recipe.episodes(options),
         overwrite=overwrite,
         check=replay_ends,
-        extra={"build_seed": options.seed, "build_command": _command(recipe, options)},
+        extra=extra,
         env=make_env(recipe.env_id, **dict(recipe.options)),
         algorithm_name=recipe.algorithm,
         author=AUTHOR,

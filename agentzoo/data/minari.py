@@ -226,10 +226,13 @@ def _without_advice() -> Iterator[None]:
 
 
 def _canonical_metadata(path: Path) -> None:
-    """Sorted keys and lists, so that the same dataset has the same bytes (Minari stores authors as a set)."""
+    """Sorted keys and lists, so that the same dataset has the same bytes (Minari stores authors as a set).
+
+    Only the order of `obs_keys` means something.
+    """
     metadata = json.loads(path.read_text())
     for key, value in metadata.items():
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        if key != "obs_keys" and isinstance(value, list) and all(isinstance(item, str) for item in value):
             metadata[key] = sorted(value)
     path.write_text(json.dumps(metadata, sort_keys=True, indent=1))
 

@@ -1,0 +1,204 @@
+"""What `agentzoo data list` and `agentzoo data show` say about datasets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.data.catalogue import DATASETS
+from agentzoo.data.minari import local_datasets, open_dataset, return_statistics
+from agentzoo.data.references import Reference, reference_of
+from agentzoo.errors import DataError
+
+QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+BINS = 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the list: a dataset on this machine, or a recipe that was not built yet (the numbers are None)."""
+
+    dataset_id: str
+    built: bool
+    env_id: str | None
+    made_by: str
+    steps: int | None  # of a recipe that was not built: what it would have
+    episodes: int | None = None
+    mean_return: float | None = None
+    best_return: float | None = None
+    mean_score: float | None = None  # 0 random, 100 expert; None where the environment has no references
+    recipe: str | None = None  # the name `agentzoo data build` takes
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Everything `show` prints. Quantiles are of the episodes, in the order of `QUANTILES`."""
+
+    dataset_id: str
+    metadata: dict[str, Any]
+    env_id: str | None
+    lengths: NDArray[np.int64]  # (E,)
+    returns: NDArray[np.float64]  # (E,)
+    terminated: float  # share of episodes the environment ended itself
+    reference: Reference | None
+
+    @property
+    def scores(self) -> NDArray[np.float64] | None:
+        """(E,) normalised returns: 0 random, 100 expert."""
+        if self.reference is None:
+            return None
+        return 100.0 * (self.returns - self.reference.random) / (self.reference.expert - self.reference.random)
+
+    def to_json(self) -> dict[str, Any]:
+        """The record behind `--json`."""
+
+        def spread(values: NDArray[Any] | None) -> dict[str, Any] | None:
+            if values is None:
+                return None
+            quantiles = dict(zip(map(str, QUANTILES), np.quantile(values, QUANTILES).tolist(), strict=True))
+            return {"mean": float(values.mean()), "std": float(values.std()), "quantiles": quantiles}
+
+        return {
+            "dataset_id": self.dataset_id,
+            "env_id": self.env_id,
+            "episodes": len(self.returns),
+            "steps": int(self.lengths.sum()),
+            "lengths": spread(self.lengths),
+            "returns": spread(self.returns),
+            "normalized": spread(self.scores),
+            "reference": None if self.reference is None else self.reference._asdict(),
+            "terminated_share": self.terminated,
+            "metadata": self.metadata,
+        }
+
+
+def rows() -> list[Row]:
+    """Recipes of the catalogue in its order, then every other dataset on this machine, by id."""
+    local = local_datasets()
+    found = []
+    for recipe in DATASETS.values():
+        metadata = local.pop(recipe.dataset_id, None)
+        if metadata is None:
+            found.append(Row(recipe.dataset_id, False, recipe.env_id, recipe.made_by, recipe.steps, recipe=recipe.name))
+        else:
+            found.append(_row(recipe.dataset_id, metadata, recipe.name))
+    return found + [_row(name, metadata, None) for name, metadata in sorted(local.items())]
+
+
+def _row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> Row:
+    env_id = _env_id(metadata)
+    mean, best, reference = metadata.get("return_mean"), metadata.get("return_max"), _reference(metadata, env_id)
+    if mean is None:  # not written by us: the returns have to be read
+        found = return_statistics(_episodes(dataset_id)[1])
+        mean, best = found["return_mean"], found["return_max"]
+    score = None if reference is None else 100.0 * (mean - reference.random) / (reference.expert - reference.random)
+    return Row(
+        dataset_id,
+        True,
+        env_id,
+        str(metadata.get("description", "")),
+        int(metadata["total_steps"]),
+        int(metadata["total_episodes"]),
+        mean,
+        best,
+        score,
+        recipe,
+    )
+
+
+def summarise(dataset_id: str) -> Summary:
+    """Read every episode of a local dataset.
+
+    Raises:
+        UnknownNameError: no such dataset here. DataError: it cannot be read or holds no step.
+    """
+    metadata = dict(open_dataset(dataset_id, download=False).storage.metadata)
+    lengths, returns, terminated = _episodes(dataset_id)
+    env_id = _env_id(metadata)
+    plain = {key: value for key, value in metadata.items() if isinstance(value, (str, int, float, list))}
+    return Summary(dataset_id, plain, env_id, lengths, returns, float(terminated.mean()), _reference(metadata, env_id))
+
+
+def _episodes(dataset_id: str) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
+    lengths, returns, terminated = [], [], []
+    for episode in open_dataset(dataset_id, download=False).iterate_episodes():
+        if len(episode.rewards):
+            lengths.append(len(episode.rewards))
+            returns.append(float(np.sum(episode.rewards, dtype=np.float64)))
+            terminated.append(bool(episode.terminations[-1]))
+    if not lengths:
+        raise DataError(f"dataset {dataset_id!r} holds no episode with a step.")
+    return np.asarray(lengths), np.asarray(returns), np.asarray(terminated)
+
+
+def _env_id(metadata: dict[str, Any]) -> str | None:
+    spec = metadata.get("env_spec")
+    if spec is None:
+        return None
+    name = json.loads(spec).get("id") if isinstance(spec, str) else getattr(spec, "id", None)
+    return str(name) if name else None
+
+
+def _reference(metadata: dict[str, Any], env_id: str | None) -> Reference | None:
+    """D4RL's references of the environment, else those a dataset brings along."""
+    known = reference_of(env_id) if env_id else None
+    if known is None and metadata.get("ref_max_score") is not None and metadata.get("ref_min_score") is not None:
+        return Reference(float(metadata["ref_min_score"]), float(metadata["ref_max_score"]))
+    return known
+
+
+def text_histogram(values: NDArray[np.float64], bins: int = 12, width: int = 40) -> list[str]:
+    """Lines `from .. to | bar | count`, the tallest bar `width` characters wide."""
+    counts, edges = np.histogram(values, bins=bins)
+    tallest = max(int(counts.max()), 1)
+    lines = []
+    for count, low, high in zip(counts.tolist(), edges[:-1], edges[1:], strict=True):
+        bar = "█" * max(round(width * count / tallest), 1 if count else 0)
+        lines.append(f"{low:>10.4g} .. {high:<10.4g} {bar:<{width}} {count}")
+    return lines
+
+
+def plot(summary: Summary, path: Path) -> None:
+    """A histogram of the returns, weighted by episodes and by steps, as a picture.
+
+    Raises:
+        DataError: matplotlib is not installed, or cannot write this kind of file.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise DataError("a picture needs matplotlib: pip install 'agentzoo[plots]'") from error
+    figure = Figure(figsize=(7.0, 4.0), layout="constrained")  # no pyplot: needs no display and leaves no global state
+    axes = figure.add_subplot()
+    edges = np.histogram_bin_edges(summary.returns, bins=BINS * 2)
+    for weights, label, style in (
+        (np.ones_like(summary.returns), "episodes", {"color": "#3c78d8", "alpha": 0.75}),
+        (summary.lengths.astype(float), "steps", {"histtype": "step", "color": "#c2561a", "linewidth": 1.8}),
+    ):
+        axes.hist(summary.returns, edges, weights=weights / weights.sum(), label=f"share of {label}", **style)
+    axes.axvline(float(summary.returns.mean()), color="#222222", linestyle="--", linewidth=1.0)
+    axes.annotate(f"mean {summary.returns.mean():.4g}", (float(summary.returns.mean()), 0.97), (4, 0),
+                  xycoords=("data", "axes fraction"), textcoords="offset points", va="top")  # fmt: skip
+    axes.set(xlabel="episode return", ylabel="share", title=f"{summary.dataset_id}: {len(summary.returns):,} episodes")
+    if summary.reference is not None:
+        low, high = summary.reference
+
+        def to_score(value: Any) -> Any:
+            return 100.0 * (value - low) / (high - low)
+
+        def to_return(score: Any) -> Any:
+            return low + score * (high - low) / 100.0
+
+        scale = axes.secondary_xaxis(-0.22, functions=(to_score, to_return))
+        scale.set_xlabel("normalised (0 random, 100 expert)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    try:
+        figure.savefig(path, dpi=150)
+    except (ValueError, OSError) as error:
+        raise DataError(f"the picture could not be written to {path}: {error}") from error
