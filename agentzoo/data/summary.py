@@ -176,10 +176,11 @@ def plot(summary: Summary, path: Path) -> None:
     figure = Figure(figsize=(7.0, 4.0), layout="constrained")  # no pyplot: needs no display and leaves no global state
     axes = figure.add_subplot()
     edges = np.histogram_bin_edges(summary.returns, bins=BINS * 2)
-    for weights, label, style in (
+    looks: tuple[tuple[Any, str, dict[str, Any]], ...] = (
         (np.ones_like(summary.returns), "episodes", {"color": "#3c78d8", "alpha": 0.75}),
         (summary.lengths.astype(float), "steps", {"histtype": "step", "color": "#c2561a", "linewidth": 1.8}),
-    ):
+    )
+    for weights, label, style in looks:
         axes.hist(summary.returns, edges, weights=weights / weights.sum(), label=f"share of {label}", **style)
     axes.axvline(float(summary.returns.mean()), color="#222222", linestyle="--", linewidth=1.0)
     axes.annotate(f"mean {summary.returns.mean():.4g}", (float(summary.returns.mean()), 0.97), (4, 0),

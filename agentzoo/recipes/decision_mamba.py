@@ -36,8 +36,8 @@ def _pointmaze() -> tuple[DataConfig, EvalConfig]:
     data = DataConfig(
         dataset="zoo/pointmaze/medium-v0", context=20, rtg_scale=1.0, obs_keys=("observation", "desired_goal")
     )
-    options = {"continuing_task": False}  # or no episode would end at its goal
-    return data, EvalConfig(env="PointMaze_Medium-v3", env_options=options, target_return=1.0)
+    # a continuing task would not end at its goal
+    return data, EvalConfig(env="PointMaze_Medium-v3", env_options={"continuing_task": False}, target_return=1.0)
 
 
 def _all() -> list[Recipe]:
