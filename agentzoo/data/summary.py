@@ -181,7 +181,7 @@ def plot(summary: Summary, path: Path) -> None:
         (summary.lengths.astype(float), "steps", {"histtype": "step", "color": "#c2561a", "linewidth": 1.8}),
     )
     for weights, label, style in looks:
-        axes.hist(summary.returns, edges, weights=weights / weights.sum(), label=f"share of {label}", **style)
+        axes.hist(summary.returns, edges.tolist(), weights=weights / weights.sum(), label=f"share of {label}", **style)
     axes.axvline(float(summary.returns.mean()), color="#222222", linestyle="--", linewidth=1.0)
     axes.annotate(f"mean {summary.returns.mean():.4g}", (float(summary.returns.mean()), 0.97), (4, 0),
                   xycoords=("data", "axes fraction"), textcoords="offset points", va="top")  # fmt: skip
