@@ -235,7 +235,7 @@ def test_any_config_is_a_config_or_a_typed_error(data: st.DataObject) -> None:
     node: Any = tree
     while True:
         key = data.draw(st.sampled_from(sorted(node)))
-        if isinstance(node[key], dict) and data.draw(st.booleans()):
+        if isinstance(node[key], dict) and node[key] and data.draw(st.booleans()):
             node = node[key]
             continue
         break
