@@ -24,9 +24,6 @@ HeadCount = Annotated[int, Field(ge=1, le=256)]
 LayerCount = Annotated[int, Field(ge=1, le=128)]
 
 
-SHORT = 512  # tokens: up to here a CPU is faster with the whole score matrix than with torch's blocked kernel
-
-
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)  # it is kept, so it must not belong to the inference of whoever asked first
 def causal_bias(length: int, read: tuple[int, int, int] | None, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -66,8 +63,7 @@ class CausalAttention(nn.Module):
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, length: int, read: slice | None) -> Tensor:
         chosen = None if read is None else read.indices(length)
         dropout = self.attn_dropout.p if self.training else 0.0
-        cpu = q.device.type == "cpu"
-        if cpu and (length <= SHORT or dropout > 0.0):
+        if dropout > 0.0 and q.device.type == "cpu":
             # torch's CPU kernel leaves its fused path as soon as there is dropout, and then draws slowly
             scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5)
             if chosen is None or chosen[0] < length - 1:  # the last token sees everything
