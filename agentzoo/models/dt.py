@@ -80,8 +80,7 @@ class DecisionTransformer(SequenceModel):
             batch = Batch(*(getattr(batch, name)[:, :newest] for name in batch.__dataclass_fields__))
         if equal:  # histories all as long: only one token has to be read
             tokens = self._tokens(batch)[:, :-1]  # the newest action is a placeholder
-            read = slice(TOKENS_PER_STEP * newest - 2, TOKENS_PER_STEP * newest - 1)
-            encoded = self._head(self.backbone(tokens, read=read))[:, 0]
+            encoded = self._head(self.backbone.newest(tokens))
         else:
             encoded = last_valid(self(batch), batch.valid)
         return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
@@ -97,8 +96,9 @@ class DecisionTransformer(SequenceModel):
     def _tokens(self, batch: Batch) -> Tensor:
         time = self.embed_timestep(batch.timesteps.clamp(max=self.config.max_ep_len - 1))  # (B, K, D)
         rtg = batch.returns_to_go.unsqueeze(-1)
-        rtg = self.embed_return(rtg if self.config.use_returns else torch.zeros_like(rtg)) + time
-        obs = self.embed_obs(self.normalize_obs(batch.observations, batch.valid)) + time
-        actions = self.embed_action(self.encode_actions(batch.actions)) + time
-        tokens: Tensor = self.embed_dropout(self.embed_ln(interleave(rtg, obs, actions)))  # (B, 3K, D)
+        rtg = self.embed_return(rtg if self.config.use_returns else torch.zeros_like(rtg))
+        obs = self.embed_obs(self.normalize_obs(batch.observations, batch.valid))
+        actions = self.embed_action(self.encode_actions(batch.actions))
+        together = interleave(rtg, obs, actions).view(*batch.shape, TOKENS_PER_STEP, -1) + time.unsqueeze(2)
+        tokens: Tensor = self.embed_dropout(self.embed_ln(together.flatten(1, 2)))  # (B, 3K, D)
         return tokens
