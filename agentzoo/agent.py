@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agentzoo import history
+from agentzoo.acting import Acting, MemoryState, make_acting
 from agentzoo.checkpoint import check_header, load_strict, save_tensors, sha256, write_atomic
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, check_env_id, read_text
 from agentzoo.data.spaces import REWARD_KEY, action_spec, describe_mismatch, flatten_observations, observation_spec
 from agentzoo.errors import CheckpointError, ConfigError, ObservationError, ShapeError, SpaceError
 from agentzoo.history import AgentState
 from agentzoo.locate import find_agent
-from agentzoo.nn.base import SequenceModel
+from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.registry import get_family
 from agentzoo.rewards import reader_of
@@ -37,6 +37,7 @@ class Agent:
         self.config = config
         self.recipe = recipe
         self.target_return = config.target_return
+        self.acting = self.model.acting
         self.rtg_source: str | None = None  # where the last predict had its rewards from
         self._rng = np.random.default_rng()
         self._env: Any = None
@@ -131,6 +132,18 @@ class Agent:
         """Where the network is."""
         return self.model.obs_mean.device
 
+    @property
+    def acting(self) -> ActingMode:
+        """ "window": the last K steps run again at every step. "recurrent": a memory of constant size, where the family
+        has one. May be set; a state of one way does not fit the other.
+        """
+        return self._acting_mode
+
+    @acting.setter
+    def acting(self, mode: ActingMode) -> None:
+        self._acting: Acting = make_acting(mode, self.model, self.config.rtg_scale)
+        self._acting_mode = mode
+
     def get_env(self) -> Any:
         """The bound environment, or None."""
         return self._env
@@ -172,7 +185,7 @@ class Agent:
         deterministic: bool = False,
         *,
         reward: Any = None,
-    ) -> tuple[NDArray[Any], AgentState]:
+    ) -> tuple[NDArray[Any], AgentState | MemoryState]:
         """The action for each observation, and the history to pass to the next call.
 
         Args:
@@ -196,15 +209,13 @@ class Agent:
         observations, rewards_seen, single = self._read_observation(observation)
         n = len(observations)
         starts = self._starts(state, episode_start, n)
-        previous = (
-            history.empty_state(self.config.io, n) if state is None else history.check_state(state, self.config.io, n)
-        )
-        rtg = self._returns_to_go(previous, starts, reward if reward is not None else rewards_seen, reward is not None)
-        current = history.append(previous, observations, rtg, starts)
+        previous = self._acting.empty(n) if state is None else self._acting.check(state, n)
+        newest = self._acting.returns_to_go(previous)
+        rtg = self._returns_to_go(newest, starts, reward if reward is not None else rewards_seen, reward is not None)
         with torch.inference_mode():
-            output = self.model.act(history.to_batch(current, self.config.rtg_scale, self.device))
+            output, current = self._acting.act(previous, observations, rtg, starts)
         actions = self._to_actions(output.float().cpu().numpy(), deterministic)
-        current = history.with_actions(current, actions)
+        current = self._acting.remember(current, actions)
         actions = self._to_space(actions)
         return (actions[0] if single and actions.ndim > 1 else actions.reshape(()) if single else actions), current
 
@@ -279,11 +290,10 @@ class Agent:
         return starts | (state is None)
 
     def _returns_to_go(
-        self, previous: AgentState, starts: NDArray[np.bool_], reward: Any, passed: bool
+        self, newest: NDArray[np.float64], starts: NDArray[np.bool_], reward: Any, passed: bool
     ) -> NDArray[np.float64]:
-        """(N,) of the newest step: target minus all rewards before it."""
+        """(N,) of this step: target minus all rewards before it; `newest` is that of the step before."""
         n = len(starts)
-        newest = previous.returns_to_go[np.arange(n), np.maximum(previous.length - 1, 0)]
         rtg = np.where(starts, self.target_return, newest)
         if self.config.rewards == "delayed":
             return rtg

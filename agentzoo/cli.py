@@ -30,6 +30,7 @@ EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id inste
 EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1)]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="episode e is reset with 10000*(seed+1)+e")]
 TargetOption = Annotated[float | None, typer.Option("--target", help="return to ask for, in the environment's reward")]
+ActingOption = Annotated[str | None, typer.Option("--acting", help="window or recurrent, instead of its own way")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 RevisionOption = Annotated[str | None, typer.Option("--revision", help="commit, tag or branch on the Hub")]
 TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
@@ -108,6 +109,7 @@ def evaluate(
     seed: SeedOption = 0,
     n_envs: Annotated[int, typer.Option("--envs", min=1, help="environments stepped side by side")] = 20,
     target: TargetOption = None,
+    acting: ActingOption = None,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     output: Annotated[Path | None, typer.Option("--output", help="also write the whole record here")] = None,
@@ -118,6 +120,8 @@ def evaluate(
     from agentzoo.evaluation.results import evaluate as run
 
     loaded = _load(agent, revision, trust_env_module)
+    if acting is not None:
+        loaded.acting = acting
     with progress_bar(f"evaluating {loaded.config.agent_id}", episodes) as bar:
         command = " ".join(["agentzoo", *sys.argv[1:]])
         result = run(

@@ -46,8 +46,8 @@ def empty_state(io: IOSpec, n: int) -> AgentState:
 
 
 def rows(state: S, chosen: NDArray[Any]) -> S:
-    """The histories of some of the environments: `chosen` is a mask or indices over the leading axis."""
-    return type(state)(*(field[chosen] for field in state))
+    """The states of some of the environments: `chosen` is a mask or indices over the leading axis."""
+    return type(state)(*(rows(field, chosen) if isinstance(field, tuple) else field[chosen] for field in state))
 
 
 def check_state(state: Any, io: IOSpec, n: int) -> AgentState:

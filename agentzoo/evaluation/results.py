@@ -14,6 +14,7 @@ from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
 from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
+from agentzoo.nn.base import ActingMode
 from agentzoo.types import Config
 
 PACKAGES = ("agentzoo", "gymnasium", "mujoco", "numpy", "torch", "stable-baselines3")
@@ -32,6 +33,7 @@ class Result(Config):
     checkpoint: Literal["final", "best"]
     env: str
     target_return: float
+    acting: ActingMode = "window"
     deterministic: bool
     seed: int
     episodes: Annotated[int, Field(ge=1)]
@@ -131,6 +133,8 @@ def evaluate(
     seconds = time.perf_counter() - began
     env_id = where if isinstance(where, str) else _id_of(where)
     default = f"agentzoo evaluate {agent.config.agent_id} -n {episodes} --seed {seed} --target {used:g}"
+    if agent.acting != agent.model.acting:
+        default += f" --acting {agent.acting}"
     return summarize(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command or default)
 
 
@@ -162,6 +166,7 @@ def summarize(
         checkpoint=checkpoint,
         env=env_id,
         target_return=target_return,
+        acting=agent.acting,
         deterministic=deterministic,
         seed=seed,
         episodes=len(found),

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv1d, linear, pad, smooth_l1_loss
 
 from agentzoo.nn.attention import LayerCount
-from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss, mean_over_valid
+from agentzoo.nn.base import ActingMode, ModelConfig, SequenceModel, action_loss, mean_over_valid
 from agentzoo.nn.mamba import Mamba, RMSNorm, StateCount
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
 from agentzoo.registry import register
@@ -53,7 +53,7 @@ class DMConfig(ModelConfig):
     teacher_period: Annotated[int, Field(ge=1, le=100_000_000)] = 2_500  # updates; 40 periods in the published runs
     ema_decay: Weight = 0.999
     ilo_weights: tuple[Weight, Weight, Weight] | None = (0.9, 0.05, 0.05)  # action, next return-to-go, next obs
-    acting: Literal["window", "recurrent"] = "window"  # the default of `predict`; both are always possible
+    acting: ActingMode = "window"  # the default of `predict`; both are always possible
 
 
 class Memory(NamedTuple):
@@ -245,6 +245,11 @@ class DecisionMamba(SequenceModel):
         terms["next_rtg"] = weights[1] * mean_over_valid(rtg_error, pairs)
         terms["next_obs"] = weights[2] * mean_over_valid(obs_error, pairs)
         return terms
+
+    @property
+    def acting(self) -> ActingMode:
+        """As the config has it."""
+        return self.config.acting
 
     def begin_step(self, step: int, total: int) -> None:
         """β of this update, and a new past policy when it is time. In the first period there is none, so β is 0."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from agentzoo.types import Batch, Config, IOSpec, Losses
+
+ActingMode = Literal["window", "recurrent"]
 
 
 class ModelConfig(Config):
@@ -57,6 +59,11 @@ class SequenceModel(nn.Module, ABC):
 
         The action stored at the newest step is a placeholder and must not matter.
         """
+
+    @property
+    def acting(self) -> ActingMode:
+        """How an agent of this network acts unless told otherwise; "recurrent" needs `nn.recurrent.RecurrentModel`."""
+        return "window"
 
     def begin_step(self, step: int, total: int) -> None:
         """Called by the loop before update `step` (0-based) of `total`: schedules and teachers move here."""

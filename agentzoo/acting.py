@@ -1,0 +1,147 @@
+"""How an agent uses its network: read the last K steps again, or carry a memory whose size never changes.
+
+Both keep everything in the state that `predict` passes on, one row per environment.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agentzoo import history
+from agentzoo.errors import ConfigError, ShapeError
+from agentzoo.history import AgentState
+from agentzoo.nn.base import ActingMode, SequenceModel
+from agentzoo.nn.recurrent import RecurrentModel, RecurrentState, reset_rows
+
+
+class MemoryState(NamedTuple):
+    """What recurrent acting knows of N environments.
+
+    actions: (N, A) float32, or (N,) int64 counted from 0; the last ones answered. returns_to_go: (N,) float64, raw
+    units, and timesteps: (N,) int64, of the newest step. memory: the network's own tensors, on its device.
+    """
+
+    actions: NDArray[Any]
+    returns_to_go: NDArray[np.float64]
+    timesteps: NDArray[np.int64]
+    memory: RecurrentState
+
+
+class Acting(Protocol):
+    """One way to act. States that come in are never changed."""
+
+    def empty(self, n: int) -> Any:
+        """The state of `n` environments that have seen nothing."""
+
+    def check(self, state: Any, n: int) -> Any:
+        """`state` if it is one of this agent for `n` rows; ShapeError otherwise."""
+
+    def returns_to_go(self, state: Any) -> NDArray[np.float64]:
+        """(N,) raw units, of the newest step."""
+
+    def act(
+        self, state: Any, observations: NDArray[np.float32], rtg: NDArray[np.float64], starts: NDArray[np.bool_]
+    ) -> tuple[Tensor, Any]:
+        """The network's output (N, A) for one more step, and the state with that step; `starts` (N,) forget the past.
+
+        observations: (N, S) raw. rtg: (N,) raw units, of this step.
+        """
+
+    def remember(self, state: Any, actions: NDArray[Any]) -> Any:
+        """The state `act` gave, holding what was answered."""
+
+
+def make_acting(mode: ActingMode, model: SequenceModel, rtg_scale: float) -> Acting:
+    """The way to act that `mode` names.
+
+    Raises:
+        ConfigError: a network without a recurrent form was asked to be recurrent.
+    """
+    if mode == "window":
+        return _WindowActing(model, rtg_scale)
+    if mode != "recurrent":
+        raise ConfigError(f"acting is 'window' or 'recurrent', not {mode!r}.")
+    if not isinstance(model, RecurrentModel):
+        raise ConfigError(f"a {model.config.family!r} network has no recurrent form; it acts from a window.")
+    return _RecurrentActing(model, rtg_scale)
+
+
+class _WindowActing:
+    """The last K steps are run through the network at every step, as in training."""
+
+    def __init__(self, model: SequenceModel, rtg_scale: float) -> None:
+        self._model, self._scale = model, rtg_scale
+
+    def empty(self, n: int) -> AgentState:
+        return history.empty_state(self._model.io, n)
+
+    def check(self, state: Any, n: int) -> AgentState:
+        return history.check_state(state, self._model.io, n)
+
+    def returns_to_go(self, state: AgentState) -> NDArray[np.float64]:
+        return state.returns_to_go[np.arange(len(state.length)), np.maximum(state.length - 1, 0)]
+
+    def act(
+        self, state: AgentState, observations: NDArray[np.float32], rtg: NDArray[np.float64], starts: NDArray[np.bool_]
+    ) -> tuple[Tensor, AgentState]:
+        current = history.append(state, observations, rtg, starts)
+        return self._model.act(history.to_batch(current, self._scale, self._model.obs_mean.device)), current
+
+    def remember(self, state: AgentState, actions: NDArray[Any]) -> AgentState:
+        return history.with_actions(state, actions)
+
+
+class _RecurrentActing:
+    """One step of the network a step of the environment, whatever the episode's length."""
+
+    def __init__(self, model: Any, rtg_scale: float) -> None:
+        self._model, self._scale = model, rtg_scale
+        self._sides = [tensor.shape[1:] for tensor in model.initial_state(1)]
+
+    def empty(self, n: int) -> MemoryState:
+        io = self._model.io
+        discrete = io.action.kind == "discrete"
+        return MemoryState(
+            actions=np.zeros(n, dtype=np.int64) if discrete else np.zeros((n, io.action.size), dtype=np.float32),
+            returns_to_go=np.zeros(n),
+            timesteps=np.full(n, -1, dtype=np.int64),
+            memory=self._model.initial_state(n),
+        )
+
+    def check(self, state: Any, n: int) -> MemoryState:
+        if not isinstance(state, MemoryState):
+            raise ShapeError(
+                f"state must be what the last predict of this recurrent agent returned, or None; got "
+                f"{type(state).__name__}. After a change of agent.acting, start with None."
+            )
+        if len(state.timesteps) != n:
+            raise ShapeError(
+                f"state holds {len(state.timesteps)} environments, the observation has {n}. Pass state=None to start "
+                "afresh."
+            )
+        sides = [tensor.shape[1:] for tensor in state.memory]
+        if sides != self._sides:
+            raise ShapeError(f"state.memory holds {sides} an environment, this agent's {self._sides}.")
+        return state
+
+    def returns_to_go(self, state: MemoryState) -> NDArray[np.float64]:
+        return state.returns_to_go
+
+    def act(
+        self, state: MemoryState, observations: NDArray[np.float32], rtg: NDArray[np.float64], starts: NDArray[np.bool_]
+    ) -> tuple[Tensor, MemoryState]:
+        device = self._model.obs_mean.device
+        memory = reset_rows(state.memory, torch.from_numpy(starts).to(device)) if starts.any() else state.memory
+        timesteps = np.where(starts, 0, state.timesteps + 1)
+        scaled = (rtg / self._scale).astype(np.float32)
+        now = (torch.from_numpy(values).to(device) for values in (scaled, observations, state.actions, timesteps))
+        output, memory = self._model.step(memory, *now)
+        return output, MemoryState(state.actions, rtg, timesteps, memory)
+
+    def remember(self, state: MemoryState, actions: NDArray[Any]) -> MemoryState:
+        return state._replace(actions=actions)

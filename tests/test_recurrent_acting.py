@@ -1,0 +1,120 @@
+"""Acting step by step from a memory: the same actions as from a window that holds the whole episode."""
+
+from __future__ import annotations
+
+import copy
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import make_agent
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+
+from agentzoo.acting import MemoryState
+from agentzoo.agent import Agent
+from agentzoo.errors import ConfigError, ShapeError
+from agentzoo.evaluation.results import evaluate
+from agentzoo.evaluation.rollout import run_episode, run_seeded
+from agentzoo.models.decision_mamba import DMConfig
+
+STEPS = 30
+SMALL = DMConfig(embed_dim=16, n_layers=2, state_size=4)
+
+
+def make_pair(env_id: str = "tests/Counting-v0") -> tuple[Agent, Agent]:
+    """The same network acting from a window longer than anything here, and from its memory."""
+    window = make_agent(env_id, SMALL, context=STEPS + 10)
+    recurrent = copy.deepcopy(window)
+    recurrent.acting = "recurrent"
+    return window, recurrent
+
+
+@pytest.mark.parametrize("env_id", ["tests/Counting-v0", "tests/CountingDiscrete-v0"])
+def test_recurrent_acts_as_a_window_that_holds_the_whole_episode(env_id: str) -> None:
+    """Three environments whose episodes begin at different times."""
+    rng = np.random.default_rng(0)
+    states: list[object] = [None, None]
+    agents = make_pair(env_id)
+    for step in range(STEPS):
+        observations = rng.standard_normal((3, 3)).astype(np.float32)
+        starts = np.array([step == 0, step % 7 == 0, step == 11])
+        rewards = rng.uniform(0, 3, 3)
+        found = []
+        for i, agent in enumerate(agents):
+            actions, states[i] = agent.predict(observations, states[i], starts, True, reward=rewards)  # type: ignore[arg-type]
+            found.append(actions)
+        np.testing.assert_allclose(found[1], found[0], atol=2e-5, rtol=1e-4)
+
+
+def test_one_by_one_equals_the_batch_and_states_that_came_in_stay_as_they_were() -> None:
+    _, agent = make_pair()
+    rng = np.random.default_rng(1)
+    together, alone = None, [None, None]
+    for _ in range(5):
+        observations = rng.standard_normal((2, 3)).astype(np.float32)
+        before = copy.deepcopy(together)
+        actions, after = agent.predict(observations, together, reward=np.ones(2))
+        if together is not None:
+            assert all(torch.equal(a, b) for a, b in zip(together.memory, before.memory, strict=True))
+        together = after
+        for i in range(2):
+            action, alone[i] = agent.predict(observations[i], alone[i], reward=1.0)
+            np.testing.assert_allclose(action, actions[i], atol=1e-5, rtol=2e-5)
+
+
+def test_evaluation_steps_environments_side_by_side_as_alone() -> None:
+    _, agent = make_pair()
+    envs = [gym.make("tests/Counting-v0") for _ in range(3)]
+    side_by_side = run_seeded(agent, envs, 5)
+    alone = [run_episode(agent, envs[0], one.seed) for one in side_by_side if one.seed is not None]
+    np.testing.assert_allclose([a.total_reward for a in alone], [b.total_reward for b in side_by_side], rtol=1e-5)
+    assert [a.length for a in alone] == [b.length for b in side_by_side]
+
+
+def test_stock_evaluate_policy_and_the_return_to_go_of_a_memory() -> None:
+    _, agent = make_pair()
+    vec_env = make_vec_env("tests/Counting-v0", n_envs=2)
+    agent.set_env(vec_env)
+    evaluate_policy(agent, vec_env, n_eval_episodes=4)
+    assert agent.rtg_source == "env"
+    _, state = agent.predict(np.zeros(3, dtype=np.float32), reward=0.0)
+    _, state = agent.predict(np.zeros(3, dtype=np.float32), state, reward=4.0)
+    assert isinstance(state, MemoryState)
+    assert state.returns_to_go.tolist() == [46.0]  # 50 asked, 4 received
+    assert state.timesteps.tolist() == [1]
+
+
+def test_results_say_how_the_agent_acted() -> None:
+    window, recurrent = make_pair()
+    assert evaluate(window, episodes=2).acting == "window"
+    assert evaluate(recurrent, episodes=2).acting == "recurrent"
+    assert "--acting recurrent" in evaluate(recurrent, episodes=2).command
+
+
+def test_a_state_of_the_other_way_or_another_size_is_refused() -> None:
+    window, recurrent = make_pair()
+    obs = np.zeros(3, dtype=np.float32)
+    _, kept = window.predict(obs, reward=0.0)
+    _, memory = recurrent.predict(obs, reward=0.0)
+    with pytest.raises(ShapeError, match="AgentState"):
+        recurrent.predict(obs, kept, reward=0.0)
+    with pytest.raises(ShapeError, match="MemoryState"):
+        window.predict(obs, memory, reward=0.0)
+    with pytest.raises(ShapeError, match="1 environments"):
+        recurrent.predict(np.stack([obs, obs]), memory, reward=0.0)
+    other = make_agent("tests/Counting-v0", SMALL.model_copy(update={"state_size": 5}))
+    other.acting = "recurrent"
+    with pytest.raises(ShapeError, match="memory"):
+        other.predict(obs, memory, reward=0.0)
+
+
+def test_a_family_without_recurrent_form_says_so() -> None:
+    agent = make_agent()
+    with pytest.raises(ConfigError, match="'dt' network has no recurrent form"):
+        agent.acting = "recurrent"
+    with pytest.raises(ConfigError, match="'window' or 'recurrent'"):
+        agent.acting = "fast"  # type: ignore[assignment]
+    assert agent.acting == "window"
+    agent.predict(np.zeros(3, dtype=np.float32), reward=0.0)
