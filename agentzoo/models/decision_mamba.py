@@ -24,6 +24,7 @@ from torch.nn.functional import conv1d, linear, pad, smooth_l1_loss
 from agentzoo.nn.attention import LayerCount
 from agentzoo.nn.base import ActingMode, ModelConfig, SequenceModel, action_loss, mean_over_valid
 from agentzoo.nn.mamba import Mamba, RMSNorm, StateCount
+from agentzoo.nn.mamba_step import Prepared, StepWeights
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses
@@ -83,33 +84,35 @@ class Gather(nn.Module):
         if self.kind == "summary":
             return self._newest(steps, 3).view(batch, -1, dim)
         # One product with a block-triangular matrix: a third of it is zeros, but no token is copied or added up again.
-        blocks = [pad(self._kernel(n), (0, (TOKENS_PER_STEP - n) * dim)) for n in (1, 2, 3)]
+        blocks = [pad(self.kernel(n), (0, (TOKENS_PER_STEP - n) * dim)) for n in (1, 2, 3)]
         bias = torch.cat([self.conv.bias] * TOKENS_PER_STEP)  # type: ignore[list-item]
         return linear(steps, torch.cat(blocks), bias).view(batch, length, dim)
 
-    def advance(self, tape: Tensor) -> Tensor:
-        """(N, 5, D), the tokens (R, s, a) of the step before and (R, s) of this one, -> (N, 3, D) for the last three.
-
-        With `summary` (N, 1, D), of the step before.
-        """
-        n, _, dim = tape.shape
-        flat = tape.reshape(n, -1)
-        finished = self._newest(flat[:, : 3 * dim], 3)
-        if self.kind == "summary":
-            return finished.unsqueeze(1)
-        if self.kind == "causal3":
-            rest = [self._newest(flat[:, k * dim : (k + 3) * dim], 3) for k in (1, 2)]
-        else:
-            rest = [self._newest(flat[:, 3 * dim : (3 + k) * dim], k) for k in (1, 2)]
-        return torch.stack((finished, *rest), dim=1)
-
     def _newest(self, tokens: Tensor, count: int) -> Tensor:
         """(X, count·D) -> (X, D) for the last of `count` tokens; what lies before them is zero."""
-        return linear(tokens, self._kernel(count), self.conv.bias)
+        return linear(tokens, self.kernel(count), self.conv.bias)
 
-    def _kernel(self, count: int) -> Tensor:
+    def kernel(self, count: int) -> Tensor:
         """(D, count·D): the newest `count` taps, oldest first."""
         return self.conv.weight[:, :, TOKENS_PER_STEP - count :].transpose(1, 2).flatten(1)
+
+
+# What the gather reads for the tokens (a, R, s), as positions in (R, s of the step before, a, R, s, a zero).
+GATHERED = {
+    "step": (0, 1, 2, 5, 5, 3, 5, 3, 4),
+    "causal3": (0, 1, 2, 1, 2, 3, 2, 3, 4),
+    "summary": (0, 1, 2),
+}
+
+
+class LayerStep(NamedTuple):
+    """A layer's weights as `advance` uses them; X = 2I, or 3I when both branches take a step together."""
+
+    of_tokens: Tensor  # (X, D)
+    branches: tuple[StepWeights, ...]
+    of_gathered: Tensor = torch.empty(0)  # (I, D), or (2I, D) when the gate is read from the summary as well
+    gather: Tensor = torch.empty(0)  # (D, 3D)
+    gathered: Tensor = torch.empty(0)  # positions, see GATHERED
 
 
 class Layer(nn.Module):
@@ -131,15 +134,18 @@ class Layer(nn.Module):
             nn.init.zeros_(self.project.bias)
         if config.fusion == "paper" or config.use_fine:
             self.fusion_norm = nn.LayerNorm(dim)
+        self._step = Prepared(self._prepare)
 
     def forward(self, h: Tensor) -> Tensor:
         """(B, L, D) -> (B, L, D)."""
+        if torch.is_grad_enabled():
+            self._step.drop()
         u = self.norm(h)
         return self._fuse(h, self.coarse(u), self._fine(u) if self.config.use_fine else None)
 
     def advance(
         self, h: Tensor, mask: Tensor | None, conv: Tensor, ssm: Tensor, tokens: Tensor
-    ) -> tuple[Tensor, list[Tensor], list[Tensor], Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The tokens (a, R, s) from the last action on, given this layer's part of `Memory`.
 
         Args:
@@ -147,17 +153,49 @@ class Layer(nn.Module):
             conv: (N, G, W-1, I). ssm: (N, G, states, I). tokens: (N, 2, D).
         """
         u = self.norm(h) if mask is None else self.norm(h) * mask
-        coarse, conv_c, ssm_c = self.coarse.advance(u, None, mask, conv[:, 0], ssm[:, 0])
+        step, coarse = self._step.get(self), self.coarse
+        conv, ssm = conv.transpose(0, 1), ssm.transpose(0, 1)
+        n, inner = len(h), coarse.inner
+        projected = linear(u, step.of_tokens)  # (N, 3, X): x and z of the coarse branch, then z of the fine one
+        x, z = projected[..., :inner].unsqueeze(0), projected[..., inner:]
         if not self.config.use_fine:
-            return self._fuse(h, coarse, None), [conv_c], [ssm_c], tokens
-        tape = torch.cat((tokens, u), dim=1)  # (N, 5, D)
-        summary = self.config.gather == "summary"
-        gathered, gate = self.gather.advance(tape), None if summary else u
-        if mask is not None:
-            mask = mask[:, :1] if summary else mask
-            gathered = gathered * mask
-        fine, conv_f, ssm_f = self.fine.advance(gathered, gate, mask, conv[:, 1], ssm[:, 1])
-        return self._fuse(h, coarse, fine), [conv_c, conv_f], [ssm_c, ssm_f], tape[:, -2:]
+            out, conv, ssm = step.branches[0].advance(x, z.unsqueeze(0), mask, conv, ssm)
+            return self._fuse(h, out[0], None), conv.transpose(0, 1), ssm.transpose(0, 1), tokens
+        tape = torch.cat((tokens, u, torch.zeros_like(u[:, :1])), dim=1)  # (N, 6, D): R, s of before, a, R, s, nothing
+        seen = tape.index_select(1, step.gathered).view(n, -1, TOKENS_PER_STEP * u.shape[-1])
+        gathered = linear(seen, step.gather, self.gather.conv.bias)  # (N, 3, D), or (N, 1, D) for a summary
+        if len(step.branches) == 1:
+            fine = linear(gathered if mask is None else gathered * mask, step.of_gathered)
+            x = torch.stack((x[0], fine))
+            z = z.unflatten(2, (2, inner)).permute(2, 0, 1, 3)  # type: ignore[no-untyped-call]
+            out, conv, ssm = step.branches[0].advance(x, z, mask, conv, ssm)
+            return self._fuse(h, out[0], out[1]), conv.transpose(0, 1), ssm.transpose(0, 1), tape[:, 3:5]
+        mask_fine = None if mask is None else mask[:, :1]
+        both = linear(gathered if mask_fine is None else gathered * mask_fine, step.of_gathered).unsqueeze(0)
+        x_fine, z_fine = both.chunk(2, dim=-1)
+        out, conv_c, ssm_c = step.branches[0].advance(x, z.unsqueeze(0), mask, conv[:1], ssm[:1])
+        own, conv_f, ssm_f = step.branches[1].advance(x_fine, z_fine, mask_fine, conv[1:], ssm[1:])
+        conv, ssm = torch.cat((conv_c, conv_f)), torch.cat((ssm_c, ssm_f))
+        return self._fuse(h, out[0], own[0]), conv.transpose(0, 1), ssm.transpose(0, 1), tape[:, 3:5]
+
+    def _prepare(self) -> LayerStep:
+        """Weights for `advance`. Fine and coarse branch take a step together unless the fine one sees other tokens."""
+        with torch.no_grad():
+            inner, fine = self.coarse.inner, self.config.use_fine
+            of_tokens, branches = self.coarse.in_proj.weight, [self.coarse]
+            if not fine:
+                return LayerStep(of_tokens, (StepWeights.of(branches),))
+            summary = self.config.gather == "summary"
+            if not summary:
+                of_tokens = torch.cat((of_tokens, self.fine.in_proj.weight[inner:]))
+            sets = [[self.coarse], [self.fine]] if summary else [[self.coarse, self.fine]]
+            return LayerStep(
+                of_tokens=of_tokens,
+                branches=tuple(StepWeights.of(blocks) for blocks in sets),
+                of_gathered=self.fine.in_proj.weight if summary else self.fine.in_proj.weight[:inner],
+                gather=self.gather.kernel(TOKENS_PER_STEP),
+                gathered=torch.tensor(GATHERED[self.config.gather], device=of_tokens.device),
+            )
 
     def _fine(self, u: Tensor) -> Tensor:
         gathered = self.gather(u)
@@ -311,13 +349,13 @@ class DecisionMamba(SequenceModel):
         convs, ssms, newest = [], [], []
         for i, layer in enumerate(self.layers):
             h, conv, ssm, tape = layer.advance(h, mask, state.conv[:, i], state.ssm[:, i], state.tokens[:, i])  # type: ignore[operator]
-            convs += conv
-            ssms += ssm
+            convs.append(conv)
+            ssms.append(ssm)
             newest.append(tape)
         action = self._decode(self._head(self.norm_f(h[:, -1])))
         return action, Memory(
-            conv=torch.stack(convs, dim=1).view_as(state.conv),
-            ssm=torch.stack(ssms, dim=1).view_as(state.ssm),
+            conv=torch.stack(convs, dim=1),
+            ssm=torch.stack(ssms, dim=1),
             tokens=torch.stack(newest, dim=1),
             seen=state.seen + 1,
         )

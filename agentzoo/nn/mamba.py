@@ -17,7 +17,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
-from agentzoo.nn.scan import ScanInputs, continue_scan, decay_base, differentiable_backward, selective_scan
+from agentzoo.nn.mamba_step import StepWeights
+from agentzoo.nn.scan import ScanInputs, differentiable_backward, selective_scan
 
 StateCount = Annotated[int, Field(ge=1, le=1024)]
 _ROWS = 16  # windows at a time, so that what is computed from them is still in the cache for the next operation
@@ -37,7 +38,6 @@ class Mamba(nn.Module):
         self.A_log = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(inner, 1))
         self.D = nn.Parameter(torch.ones(inner))
         self.out_proj = nn.Linear(inner, dim, bias=False)
-        self._made: tuple[tuple[int, ...], tuple[Tensor, Tensor]] | None = None
         nn.init.zeros_(self.conv1d.bias)  # type: ignore[arg-type]
         nn.init.uniform_(self.dt_proj.weight, -(rank**-0.5), rank**-0.5)
         step = torch.empty(inner).uniform_(math.log(1e-3), math.log(1e-1)).exp_().clamp_(min=1e-4)
@@ -53,8 +53,6 @@ class Mamba(nn.Module):
             mask: (B, L, 1), 0 where a token must leave no trace; the caller has already zeroed `x` there. Tokens
                 after the last one that is read need no mask: nothing flows backwards.
         """
-        if torch.is_grad_enabled():
-            self._made = None
         gated = x if gate is None else gate
         # two products even from one tensor: splitting one result would copy it together again in the backward pass
         inputs, z = linear(x, self.in_proj.weight[: self.inner]), linear(gated, self.in_proj.weight[self.inner :])
@@ -77,31 +75,10 @@ class Mamba(nn.Module):
         Returns:
             (B, L, D), and both states after these tokens.
         """
-        gated = x if gate is None else gate
-        base, taps = self._constants()
-        taped = torch.cat((conv_state, linear(x, self.in_proj.weight[: self.inner])), dim=1)  # (B, W-1+L, I)
-        z = linear(gated, self.in_proj.weight[self.inner :])
-        windows = taped.unfold(1, self.conv_width, 1).transpose(2, 3)  # (B, L, W, I)
-        convolved = silu((windows * taps).sum(2).add_(self._conv_bias))
-        if mask is not None:
-            convolved = convolved * mask
-        y, ssm_state = continue_scan(ssm_state, self._scan_inputs(convolved, z, base), base)
-        return self.out_proj(y), taped[:, x.shape[1] :], ssm_state
-
-    def _constants(self) -> tuple[Tensor, Tensor]:
-        """`decay_base` (N, I) and the taps (W, I), kept while acting in eval mode.
-
-        Dropped by a forward pass with gradients: an update may follow, and a fused optimizer leaves no mark on the
-        weights that it changes. Loading and moving do (version, address).
-        """
-        weights = (self.A_log, self.conv1d.weight)
-        fixed = not self.training and not any(weight.is_inference() for weight in weights)  # these have no version
-        key = tuple(number for w in weights for number in (w.data_ptr(), w._version)) if fixed else ()
-        if self._made is None or self._made[0] != key or not fixed:
-            with torch.no_grad():
-                made = decay_base(-torch.exp(weights[0])), weights[1].squeeze(1).t().contiguous()
-            self._made = (key, made)
-        return self._made[1]
+        weight, gated = self.in_proj.weight, x if gate is None else gate
+        inputs, z = linear(x, weight[: self.inner]).unsqueeze(0), linear(gated, weight[self.inner :]).unsqueeze(0)
+        y, conv, ssm = StepWeights.of([self]).advance(inputs, z, mask, conv_state.unsqueeze(0), ssm_state.unsqueeze(0))
+        return y[0], conv[0], ssm[0]
 
     @property
     def _conv_bias(self) -> Tensor:
@@ -120,7 +97,7 @@ def causal_conv_silu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """silu(bias + Σ_k weight[:, k] x[l - W + 1 + k]) for every channel alone, zeros before the first token.
 
     x: (B, L, I). weight: (I, W), its last tap on the token itself. bias: (I,).
-    Six times as fast as `nn.Conv1d` with groups on a CPU, where that loses most of its time in the backward pass.
+    On a CPU `nn.Conv1d` with groups loses most of its time in the backward pass; this does not.
     """
     out: Tensor = _ConvSilu.apply(x, weight.to(x.dtype), bias.to(x.dtype))  # type: ignore[no-untyped-call]
     return out

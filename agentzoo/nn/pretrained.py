@@ -62,3 +62,11 @@ def as_transformers_decision_transformer(model: DecisionTransformer) -> Any:
                 transposed = type(theirs).__name__ == "Conv1D" and name == "weight"  # (in, out), not (out, in)
                 target.copy_(value.T if transposed else value)
     return peer.eval()
+
+
+def mamba_of_sizes(embed_dim: int, state_size: int, n_layers: int) -> Any:
+    """An untrained `transformers.MambaModel` without cache, to time against."""
+    from transformers import MambaConfig, MambaModel
+
+    sizes = {"hidden_size": embed_dim, "state_size": state_size, "num_hidden_layers": n_layers}
+    return MambaModel(MambaConfig(vocab_size=2, use_cache=False, **sizes))

@@ -82,15 +82,17 @@ def continue_scan(state: Tensor, inputs: ScanInputs, base: Tensor) -> tuple[Tens
 
     Args:
         base: `decay_base` of A, which does not change while acting. `inputs.A` is not read.
+
+    There may be more axes before these, (G, B, ...); then the weights are shaped to broadcast over B and L.
     """
     x, delta, _, B, C, D, z, delta_bias = inputs
     with torch.no_grad():
         step = softplus(delta + delta_bias)
-        decay = torch.exp2(step.unsqueeze(2) * base)  # (B, L, N, I)
-        states = B.unsqueeze(3) * (step * x).unsqueeze(2)
-        for decay_t, state_t in zip(torch.unbind(decay, 1), torch.unbind(states, 1), strict=True):
+        decay = torch.exp2(step.unsqueeze(-2) * base)  # (..., L, N, I)
+        states = B.unsqueeze(-1) * (step * x).unsqueeze(-2)
+        for decay_t, state_t in zip(torch.unbind(decay, -3), torch.unbind(states, -3), strict=True):
             state = state_t.addcmul_(decay_t, state)
-        read = torch.matmul(C.unsqueeze(2), states).squeeze(2)
+        read = torch.matmul(C.unsqueeze(-2), states).squeeze(-2)
         return read.addcmul_(x, D).mul_(silu(z)), state
 
 
