@@ -1,0 +1,242 @@
+"""Building datasets: the same bytes for the same seed, whole or not at all, and true to the environment."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import minari
+import numpy as np
+import pytest
+
+from agentzoo.data.build import build, replay_ends
+from agentzoo.data.catalogue import DATASETS, BuildOptions
+from agentzoo.data.collect import BLOCK, Rollout, collect, only_last
+from agentzoo.data.minari import load_episodes, read_built, write_dataset
+from agentzoo.data.runners import PolicyRunner
+from agentzoo.envs import make_env
+from agentzoo.errors import ConfigError, DataError, StorageError, UnknownNameError
+
+HOPPER = "zoo/hopper/medium-v0"
+
+
+def digest(root: Path, dataset_id: str) -> str:
+    """Of every file of the dataset, by name."""
+    found = hashlib.sha256()
+    for file in sorted((root / dataset_id).rglob("*")):
+        if file.is_file():
+            found.update(str(file.relative_to(root)).encode() + file.read_bytes())
+    return found.hexdigest()
+
+
+@pytest.mark.slow
+def test_bytes_depend_on_the_seed_and_not_on_the_number_of_workers(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = []
+    for i, (workers, seed) in enumerate(((1, 0), (2, 0), (1, 1))):
+        monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / str(i)))
+        build("hopper/medium", BuildOptions(sources, steps=2_000, seed=seed, workers=workers))
+        digests.append(digest(tmp_path / str(i), HOPPER))
+    assert digests[0] == digests[1]
+    assert digests[0] != digests[2]
+
+
+def test_a_dataset_is_the_first_whole_episodes_that_reach_the_steps(root: Path, sources: Path) -> None:
+    heard: list[int] = []
+    build("hopper/medium", BuildOptions(sources, steps=300, on_steps=heard.append))
+    dataset = minari.load_dataset(HOPPER)
+    assert dataset.total_steps == sum(heard) >= 300 > sum(heard[:-1])
+    assert dataset.total_episodes == len(heard)
+    metadata = dataset.storage.metadata
+    assert metadata["author"] == {"agentzoo"}
+    assert (metadata["ref_min_score"], metadata["ref_max_score"]) == (-20.272305, 3234.3)
+    assert metadata["build_command"] == "agentzoo data build hopper/medium --steps 300 --seed 0"
+    assert dataset.env_spec.id == "Hopper-v5"
+    returns = [float(episode.rewards.sum()) for episode in dataset.iterate_episodes()]
+    assert metadata["return_mean"] == pytest.approx(np.mean(returns))
+    assert metadata["return_max"] == pytest.approx(max(returns))
+
+
+@pytest.mark.parametrize(
+    "name", ["hopper/medium", "doorkey/train-50", "maze2d-dense/medium-heldout", "pointmaze/umaze"]
+)
+def test_first_and_last_transitions_replay_from_the_recorded_seed(name: str, root: Path, sources: Path) -> None:
+    """Read back through minari and played again here, apart from the check that `build` makes itself."""
+    recipe = DATASETS[name]
+    if name.startswith("maze2d"):  # 100 episodes of 200 steps would take long
+        rollouts = collect(recipe_runner(recipe.env_id), 400, 0, 1)
+        write_dataset(recipe.dataset_id, rollouts, env=make_env(recipe.env_id))
+    else:
+        build(name, BuildOptions(sources, steps=None if recipe.steps is None else 200))
+    dataset = minari.load_dataset(recipe.dataset_id)
+    env = dataset.recover_environment()
+    for index in (0, dataset.total_episodes - 1):
+        episode = dataset[index]
+        (record,) = dataset.storage.get_episode_metadata([index])
+        obs, _ = env.reset(seed=int(record["seed"]))
+        assert_same(obs, episode.observations, 0)
+        for step, action in enumerate(episode.actions):
+            obs, reward, terminated, truncated, _ = env.step(action)
+            assert_same(obs, episode.observations, step + 1)
+            assert reward == episode.rewards[step]
+            assert terminated == episode.terminations[step]
+            assert truncated == episode.truncations[step]
+        assert terminated or truncated
+
+
+def recipe_runner(env_id: str) -> Any:
+    from agentzoo.data.runners import ControllerRunner
+    from agentzoo.data.waypoints import WaypointController
+
+    return ControllerRunner(env_id, WaypointController)
+
+
+def assert_same(obs: Any, recorded: Any, step: int) -> None:
+    if isinstance(obs, dict):
+        for key, value in obs.items():
+            assert_same(value, recorded[key], step)
+    else:
+        np.testing.assert_array_equal(obs, recorded[step])
+
+
+def test_a_fallen_hopper_is_terminated_and_one_at_the_limit_truncated(sources: Path) -> None:
+    policy = str(sources / "sac-hopper-medium.zip")
+    fallen = PolicyRunner("Hopper-v5", policy)(0, 0, 4)
+    assert all(one.terminations[-1] and not one.truncations[-1] and len(one) < 1000 for one in fallen)
+    # an environment that never calls a hopper unhealthy runs to its limit
+    calm = PolicyRunner("Hopper-v5", policy, options=(("terminate_when_unhealthy", False),))(0, 0, 1)[0]
+    assert (len(calm), bool(calm.terminations[-1]), bool(calm.truncations[-1])) == (1000, False, True)
+    for one in (*fallen, calm):
+        assert not (one.terminations[:-1] | one.truncations[:-1]).any()
+        assert len(one.observations) == len(one) + 1
+
+
+def test_a_block_s_episodes_do_not_depend_on_its_neighbours(sources: Path) -> None:
+    runner = PolicyRunner("Hopper-v5", str(sources / "sac-hopper-medium.zip"))
+    first, second = runner(3, 0, 2), runner(3, BLOCK, 2)
+    again = runner(3, BLOCK, 2)
+    assert [one.seed for one in second] == [3 * 1_000_003 + BLOCK, 3 * 1_000_003 + BLOCK + 1]
+    for one, other in zip(second, again, strict=True):
+        np.testing.assert_array_equal(one.observations, other.observations)
+    assert not np.array_equal(first[0].observations[0], second[0].observations[0])
+
+
+BUILD = """
+import sys
+from pathlib import Path
+from agentzoo.data.build import build
+from agentzoo.data.catalogue import BuildOptions
+build("hopper/medium", BuildOptions(Path(sys.argv[1]), steps=1500, on_steps=lambda n: print(n, flush=True)))
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_build_leaves_nothing_and_the_next_one_starts_cleanly(root: Path, sources: Path) -> None:
+    command = [sys.executable, "-c", BUILD, str(sources)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    for wait in (1, 12):  # right after the first episode is written, and well into the set
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        assert process.stdout is not None
+        for _ in range(wait):
+            assert process.stdout.readline().strip().isdigit()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        assert not (root / HOPPER).exists()
+        assert minari.list_local_datasets() == {}
+        assert list(root.glob(".building-*")) != []
+    build("hopper/medium", BuildOptions(sources, steps=1500))
+    assert list(root.glob(".building-*")) == []
+    assert minari.load_dataset(HOPPER).total_steps >= 1500
+    alone = digest(root, HOPPER)
+    build("hopper/medium", BuildOptions(sources, steps=1500), overwrite=True)
+    assert digest(root, HOPPER) == alone
+
+
+def one_step(reward: float = 1.0) -> Rollout:
+    return Rollout(
+        0, np.zeros((2, 11)), np.zeros((1, 3), np.float32), np.array([reward]), only_last(1, True), only_last(1, False)
+    )
+
+
+def test_a_dataset_that_disagrees_with_the_environment_does_not_appear(root: Path) -> None:
+    with pytest.raises(DataError, match="the environment replayed"):
+        write_dataset(HOPPER, [one_step()], check=replay_ends, env=gym.make("Hopper-v5"))
+    assert not (root / HOPPER).exists()
+    assert list(root.glob(".building-*")) == []
+
+
+def test_an_existing_dataset_is_kept_unless_asked(root: Path) -> None:
+    write_dataset(HOPPER, [one_step(1.0)], env=gym.make("Hopper-v5"))
+    with pytest.raises(DataError, match="--overwrite"):
+        write_dataset(HOPPER, [one_step(2.0)], env=gym.make("Hopper-v5"))
+    assert load_episodes(HOPPER).rewards.tolist() == [1.0]
+    write_dataset(HOPPER, [one_step(2.0)], overwrite=True, env=gym.make("Hopper-v5"))
+    assert load_episodes(HOPPER).rewards.tolist() == [2.0]
+
+
+def test_no_episode_is_no_dataset(root: Path) -> None:
+    with pytest.raises(DataError, match="no episode"):
+        write_dataset(HOPPER, [], env=gym.make("Hopper-v5"))
+    assert not (root / HOPPER).exists()
+
+
+def test_medium_expert_is_both_sets_whether_or_not_they_are_built(root: Path, sources: Path) -> None:
+    mixed = "zoo/hopper/medium-expert-v0"
+    build("hopper/medium-expert", BuildOptions(sources, steps=100))
+    made = digest(root, mixed)
+    build("hopper/medium", BuildOptions(sources, steps=100))
+    build("hopper/medium-expert", BuildOptions(sources, steps=100), overwrite=True)
+    assert digest(root, mixed) == made
+    medium, both = minari.load_dataset(HOPPER), minari.load_dataset(mixed)
+    assert both.total_steps >= medium.total_steps + 100
+    for index in range(medium.total_episodes):
+        np.testing.assert_array_equal(both[index].actions, medium[index].actions)
+    assert read_built(HOPPER, 0, 100) is not None
+    assert read_built(HOPPER, 1, 100) is None  # another seed
+    assert read_built(HOPPER, 0, 100_000) is None  # another size
+
+
+def test_a_policy_that_is_nowhere_is_said_to_be(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(DataError, match="sb3/tqc-Hopper-v3"):
+        build("hopper/expert", BuildOptions(tmp_path))
+
+
+def test_options_that_make_no_sense_are_refused(root: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AGENTZOO_SOURCES", raising=False)
+    with pytest.raises(ConfigError, match="without --steps"):
+        build("doorkey/train-50", BuildOptions(steps=10))
+    with pytest.raises(ConfigError, match="start at 1"):
+        build("hopper/medium", BuildOptions(sources, workers=0))
+    with pytest.raises(UnknownNameError, match="hopper/medium"):
+        build("hoper/medium", BuildOptions(sources))
+    with pytest.raises(UnknownNameError, match="AGENTZOO_SOURCES"):
+        build("hopper/medium", BuildOptions())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_root_is_a_storage_error(root: Path) -> None:
+    root.mkdir()
+    root.chmod(0o500)
+    with pytest.raises(StorageError, match="MINARI_DATASETS_PATH"):
+        write_dataset(HOPPER, [one_step()], env=gym.make("Hopper-v5"))
+
+
+def test_doorkey_sets_are_beginnings_of_one_sequence(root: Path) -> None:
+    build("doorkey/train-50", BuildOptions())
+    dataset = minari.load_dataset("zoo/doorkey/train-50-v0")
+    assert (dataset.total_episodes, dataset.total_steps) == (50, 500)
+    first = next(iter(DATASETS["doorkey/train-500"].episodes(BuildOptions())))
+    np.testing.assert_array_equal(dataset[0].observations["agent"], first.observations["agent"])
+    heldout = next(iter(DATASETS["doorkey/heldout"].episodes(BuildOptions())))
+    assert heldout.seed == 1000
+    assert json.loads((root / "zoo/doorkey/train-50-v0/data/metadata.json").read_text())["build_seed"] == 0
