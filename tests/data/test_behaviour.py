@@ -1,0 +1,95 @@
+"""Training a behaviour policy: what it leaves, and going on after a stop."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from agentzoo.data.behaviour import BehaviourOptions, train_behaviour
+from agentzoo.data.importing import read_npz
+from agentzoo.data.recorder import Recorder, fill_replay_buffer
+from agentzoo.errors import ConfigError, SpaceError
+
+FEW = BehaviourOptions(threshold=1e9, max_steps=600, evaluate_every=300, episodes=1, learning_starts=550)
+
+
+class StopRun(Exception):
+    """Thrown out of a callback, as a user who presses Ctrl-C."""
+
+
+def test_a_run_leaves_a_policy_and_every_whole_episode(tmp_path: Path) -> None:
+    from stable_baselines3 import SAC
+
+    heard = []
+    record = train_behaviour("Pendulum-v1", tmp_path, FEW, on_score=heard.append)
+    assert [score.steps for score in record.scores] == [300, 600]
+    assert heard == record.scores
+    assert not record.reached
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "behaviour.json",
+        "pendulum-medium-replay.npz",
+        "sac-pendulum-medium.zip",
+    ]
+    episodes = list(read_npz(tmp_path / "pendulum-medium-replay.npz"))
+    # 200 steps an episode; SB3 resets the environment when `learn` is called again, so each 300 hold one
+    assert [len(one) for one in episodes] == [200] * record.replay_episodes
+    assert record.replay_episodes >= 2
+    SAC.load(tmp_path / "sac-pendulum-medium.zip")
+    assert train_behaviour("Pendulum-v1", tmp_path, FEW) == record  # over: nothing is trained again
+
+
+def test_it_stops_at_the_threshold(tmp_path: Path) -> None:
+    easy = BehaviourOptions(threshold=-1e9, max_steps=600, evaluate_every=200, episodes=1, learning_starts=600)
+    record = train_behaviour("Pendulum-v1", tmp_path, easy)
+    assert (record.reached, record.steps) == (True, 200)
+
+
+def test_a_stopped_run_goes_on_with_what_it_saw(tmp_path: Path) -> None:
+    def stop(_: object) -> None:
+        raise StopRun
+
+    with pytest.raises(StopRun):
+        train_behaviour("Pendulum-v1", tmp_path, FEW, on_score=stop)
+    assert json.loads((tmp_path / "behaviour.json").read_text())["steps"] == 300
+    before = list(read_npz(tmp_path / "checkpoint-300" / "transitions.npz"))
+    record = train_behaviour("Pendulum-v1", tmp_path, FEW)
+    after = list(read_npz(tmp_path / "pendulum-medium-replay.npz"))
+    assert record.steps == 600
+    assert len(after) > len(before) >= 1
+    for one, other in zip(before, after, strict=False):
+        np.testing.assert_array_equal(one.observations, other.observations)
+        np.testing.assert_array_equal(one.rewards, other.rewards)
+
+
+def test_the_replay_buffer_is_filled_as_sb3_fills_it(tmp_path: Path) -> None:
+    from stable_baselines3 import SAC
+    from stable_baselines3.common.monitor import Monitor
+
+    recorder = Recorder(gym.make("Pendulum-v1"), 400)
+    model = SAC("MlpPolicy", Monitor(recorder), learning_starts=400, buffer_size=400, seed=0)
+    model.learn(400)
+    recorder.save(tmp_path / "seen.npz")
+    restored = Recorder(gym.make("Pendulum-v1"), 400)
+    restored.restore(tmp_path / "seen.npz")
+    twin = SAC("MlpPolicy", Monitor(restored), buffer_size=400)
+    fill_replay_buffer(twin, restored)
+    ours, theirs = twin.replay_buffer, model.replay_buffer
+    assert ours is not None
+    assert theirs is not None
+    assert (ours.pos, ours.full) == (theirs.pos, theirs.full)
+    for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
+        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-6, err_msg=name)
+
+
+def test_a_folder_of_another_run_and_spaces_sac_cannot_use_are_refused(tmp_path: Path) -> None:
+    train_behaviour("Pendulum-v1", tmp_path, BehaviourOptions(-1e9, 200, 0, 200, 1, 200))
+    with pytest.raises(ConfigError, match="seed 0"):
+        train_behaviour("Pendulum-v1", tmp_path, BehaviourOptions(-1e9, 200, 1, 200, 1, 200))
+    with pytest.raises(SpaceError, match="actions"):
+        train_behaviour("CartPole-v1", tmp_path / "other", FEW)
+    with pytest.raises(ConfigError, match="episodes"):
+        BehaviourOptions(0.0, episodes=0)

@@ -1,0 +1,113 @@
+"""The commands of `agentzoo data`: what they print, write and refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+
+from agentzoo.cli import main
+
+ASSETS = Path(__file__).resolve().parents[1] / "assets" / "minari"
+
+
+@pytest.fixture
+def minari_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(ASSETS, tmp_path / "minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    monkeypatch.setenv("COLUMNS", "160")
+    return tmp_path / "minari"
+
+
+class Said(NamedTuple):
+    """What a command printed."""
+
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def data(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """`agentzoo data WORDS`, in this process: starting one takes seconds."""
+
+    def run(*words: str, code: int = 0) -> Said:
+        monkeypatch.setattr(sys, "argv", ["agentzoo", "data", *words])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main()
+        said = Said(*capsys.readouterr())
+        assert left.value.code == code, said.stderr
+        return said
+
+    return run
+
+
+Data = Callable[..., Said]
+
+
+def test_list_holds_what_is_built_and_what_could_be(data: Data, minari_root: Path) -> None:
+    rows = {row["dataset_id"]: row for row in json.loads(data("list", "--json").stdout)}
+    tiny = rows["zoo/hopper/tiny-v0"]
+    assert (tiny["built"], tiny["episodes"], tiny["env_id"]) == (True, 20, "Hopper-v5")
+    assert tiny["best_return"] >= tiny["mean_return"]
+    medium = rows["zoo/hopper/medium-v0"]
+    assert (medium["built"], medium["steps"], medium["recipe"]) == (False, 500_000, "hopper/medium")
+    assert "zoo/hopper/tiny-v0" in data("list").stdout
+
+
+def test_show_counts_and_draws(data: Data, minari_root: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "returns.png"
+    record = json.loads(data("show", "zoo/hopper/tiny-v0", "--json", "--plot", str(picture)).stdout)
+    assert record["episodes"] == 20
+    quantiles = list(record["returns"]["quantiles"].values())
+    assert quantiles == sorted(quantiles)
+    score = (record["returns"]["mean"] + 20.272305) / (3234.3 + 20.272305) * 100
+    assert record["normalized"]["mean"] == pytest.approx(score)
+    assert len(np.unique(np.asarray(Image.open(picture)).reshape(-1, 4), axis=0)) > 10
+    text = data("show", "zoo/hopper/tiny-v0").stdout
+    assert "per episode" in text
+    assert "█" in text
+
+
+def test_wrong_names_get_the_nearest_one(data: Data, minari_root: Path) -> None:
+    assert "zoo/hopper/tiny-v0" in data("show", "zoo/hopper/tinny-v0", code=2).stderr
+    assert "hopper/medium" in data("build", "hopper/meduim", code=2).stderr
+    assert "agentzoo data build hopper/medium" in data("show", "zoo/hopper/medium-v0", code=2).stderr.replace("\n", "")
+    assert "NAME of a dataset or --all" in data("build", code=2).stderr
+
+
+def test_build_once_then_again_with_overwrite(data: Data, minari_root: Path) -> None:
+    assert "500 steps" in data("build", "doorkey/train-50").stdout
+    assert "--overwrite" in data("build", "doorkey/train-50", code=2).stderr
+    data("build", "doorkey/train-50", "--overwrite")
+    assert json.loads(data("show", "doorkey/train-50", "--json").stdout)["episodes"] == 50
+
+
+def test_import_says_what_it_left_out(data: Data, minari_root: Path, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "h.hdf5", "w") as file:
+        file["observations"] = np.zeros((5, 11), np.float32)
+        file["actions"] = np.zeros((5, 3), np.float32)
+        file["rewards"] = np.ones(5, np.float32)
+        file["terminals"] = np.array([0, 0, 1, 0, 0], bool)
+    said = data("import", str(tmp_path / "h.hdf5"), "--id", "d4rl/hopper/mini-v2", "--env", "Hopper-v5").stdout
+    assert "1 episodes, 3 steps" in said
+    assert "last 2 steps" in said
+    assert data("import", str(tmp_path / "h.hdf5"), "--id", "d4rl/hopper/mini-v2", code=2).stderr
+
+
+@pytest.mark.slow
+def test_behaviour_then_import(data: Data, minari_root: Path, tmp_path: Path) -> None:
+    few = ["--max-steps", "400", "--every", "400", "--episodes", "1", "--learning-starts", "400"]
+    said = data("behaviour", "Pendulum-v1", "--threshold", "0", "--out", str(tmp_path / "run"), *few).stdout
+    assert "not reached" in said
+    buffer = tmp_path / "run" / "pendulum-medium-replay.npz"
+    data("import", str(buffer), "--env", "Pendulum-v1", "--id", "me/pendulum-v0")
+    assert json.loads(data("show", "me/pendulum-v0", "--json").stdout)["steps"] == 400

@@ -1,0 +1,164 @@
+"""D4RL's HDF5 layout with its traps, and replay buffers as npz: steps and episode ends worked out by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import minari
+import numpy as np
+import pytest
+
+from agentzoo.data.importing import import_file
+from agentzoo.data.minari import load_episodes
+from agentzoo.errors import ConfigError, DataError, SpaceError
+
+ID = "d4rl/hopper/tiny-v2"
+
+
+def columns(steps: int, terminals: list[int], timeouts: list[int] | None = None) -> dict[str, Any]:
+    """D4RL's names; observation and reward of step t are t, so that what arrives says where it was."""
+    found: dict[str, Any] = {
+        "observations": np.repeat(np.arange(steps, dtype=np.float32)[:, None], 11, axis=1),
+        "actions": np.full((steps, 3), 0.5, dtype=np.float32),
+        "rewards": np.arange(steps, dtype=np.float32),
+        "terminals": np.isin(np.arange(steps), terminals),
+    }
+    if timeouts is not None:
+        found["timeouts"] = np.isin(np.arange(steps), timeouts)
+    return found
+
+
+def write_h5(path: Path, arrays: dict[str, Any]) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, values in arrays.items():
+            file[name] = values
+    return path
+
+
+def ends(dataset_id: str) -> list[tuple[list[float], bool, bool]]:
+    """(rewards, terminated, truncated) of each episode, as minari reads them."""
+    return [
+        (episode.rewards.tolist(), bool(episode.terminations[-1]), bool(episode.truncations[-1]))
+        for episode in minari.load_dataset(dataset_id).iterate_episodes()
+    ]
+
+
+def test_terminals_and_timeouts_end_episodes_and_the_cut_one_is_left_out(root: Path, tmp_path: Path) -> None:
+    file = write_h5(tmp_path / "hopper.hdf5", columns(9, terminals=[2], timeouts=[5]))
+    found = import_file(file, ID, env_id="Hopper-v5")
+    assert ends(ID) == [([0, 1, 2], True, False), ([3, 4, 5], False, True)]
+    assert found.dropped_steps == 3
+    dataset = minari.load_dataset(ID)
+    assert dataset.env_spec.id == "Hopper-v5"
+    assert load_episodes(ID).observations[:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_terminal_and_timeout_on_one_step_end_it_once(root: Path, tmp_path: Path) -> None:
+    import_file(write_h5(tmp_path / "h.h5", columns(4, terminals=[1], timeouts=[1, 3])), ID, env_id="Hopper-v5")
+    assert ends(ID) == [([0, 1], True, True), ([2, 3], False, True)]
+
+
+def test_without_timeouts_episodes_end_at_the_limit(root: Path, tmp_path: Path) -> None:
+    """After the terminal at step 1, the limit of 3 steps counts afresh: 2-4, 5-7, and step 8 is cut off."""
+    file = write_h5(tmp_path / "h.hdf5", columns(9, terminals=[1]))
+    found = import_file(file, ID, env_id="Hopper-v5", max_episode_steps=3)
+    assert ends(ID) == [([0, 1], True, False), ([2, 3, 4], False, True), ([5, 6, 7], False, True)]
+    assert found.dropped_steps == 1
+    assert any("no timeouts" in note for note in found.notes)
+    with pytest.raises(DataError, match="--max-episode-steps"):
+        import_file(file, "d4rl/hopper/other-v2")  # neither timeouts nor an environment to ask
+
+
+def test_a_terminal_on_the_limit_is_both(root: Path, tmp_path: Path) -> None:
+    import_file(write_h5(tmp_path / "h.hdf5", columns(3, terminals=[2])), ID, max_episode_steps=3)
+    assert ends(ID) == [([0, 1, 2], True, True)]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_observation_after_the_last_step(known: bool, root: Path, tmp_path: Path) -> None:
+    arrays = columns(4, terminals=[1, 3], timeouts=[])
+    if known:
+        arrays["next_observations"] = arrays["observations"] + 100
+    found = import_file(write_h5(tmp_path / "h.hdf5", arrays), ID)
+    last = [episode.observations[-1, 0] for episode in minari.load_dataset(ID).iterate_episodes()]
+    assert last == ([101, 103] if known else [1, 3])
+    assert any("repeated" in note for note in found.notes) != known
+
+
+def test_a_buffer_of_whole_episodes(root: Path, tmp_path: Path) -> None:
+    arrays = columns(5, [])
+    del arrays["terminals"]
+    arrays |= {
+        "terminations": np.array([0, 1, 0, 0, 0], bool),
+        "truncations": np.array([0, 0, 0, 0, 1], bool),
+        "final_observations": np.full((2, 11), 7.0, np.float32),
+    }
+    np.savez(tmp_path / "buffer.npz", **arrays)
+    import_file(tmp_path / "buffer.npz", ID, env_id="Hopper-v5")
+    assert ends(ID) == [([0, 1], True, False), ([2, 3, 4], False, True)]
+    assert minari.load_dataset(ID)[1].observations[:, 0].tolist() == [2, 3, 4, 7]
+
+    arrays["truncations"] = np.zeros(5, bool)
+    np.savez(tmp_path / "cut.npz", **arrays)
+    with pytest.raises(DataError, match="whole episodes"):
+        import_file(tmp_path / "cut.npz", "d4rl/hopper/cut-v0")
+    del arrays["rewards"]
+    np.savez(tmp_path / "less.npz", **arrays)
+    with pytest.raises(DataError, match="lacks rewards"):
+        import_file(tmp_path / "less.npz", "d4rl/hopper/cut-v0")
+    assert list(minari.list_local_datasets()) == [ID]
+
+
+def test_whole_number_actions_are_discrete_without_an_environment(root: Path, tmp_path: Path) -> None:
+    arrays = columns(4, terminals=[3], timeouts=[])
+    arrays["actions"] = np.array([0, 2, 1, 0])
+    import_file(write_h5(tmp_path / "h.hdf5", arrays), ID)
+    episodes = load_episodes(ID)
+    assert (episodes.action.kind, episodes.action.size) == ("discrete", 3)
+    assert episodes.actions.tolist() == [0, 2, 1, 0]
+
+
+def broken(kind: str, path: Path) -> Path:
+    arrays = columns(4, terminals=[3], timeouts=[])
+    if kind == "missing":
+        del arrays["rewards"]
+    elif kind == "lengths":
+        arrays["rewards"] = arrays["rewards"][:3]
+    elif kind == "no end":
+        arrays = columns(4, terminals=[], timeouts=[])
+    elif kind == "pickle":
+        np.save(path / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
+        (path / "x.npy").rename(path / "pickle.npz")
+        return path / "pickle.npz"
+    elif kind == "garbage":
+        (path / "garbage.hdf5").write_bytes(b"no HDF5 at all")
+        return path / "garbage.hdf5"
+    elif kind == "other":
+        (path / "table.csv").write_text("a,b")
+        return path / "table.csv"
+    return write_h5(path / f"{kind}.hdf5", arrays)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "says"),
+    [
+        ("missing", DataError, "lacks rewards"),
+        ("lengths", DataError, "differ in length"),
+        ("no end", DataError, "no whole episode"),
+        ("pickle", DataError, "cannot be read"),
+        ("garbage", DataError, "cannot be read"),
+        ("other", ConfigError, "neither"),
+    ],
+)
+def test_what_cannot_be_imported(kind: str, error: type[Exception], says: str, root: Path, tmp_path: Path) -> None:
+    with pytest.raises(error, match=says):
+        import_file(broken(kind, tmp_path), ID)
+    assert minari.list_local_datasets() == {}
+
+
+def test_spaces_that_do_not_fit_the_environment_are_named(root: Path, tmp_path: Path) -> None:
+    file = write_h5(tmp_path / "h.hdf5", columns(4, terminals=[3], timeouts=[]))
+    with pytest.raises(SpaceError, match=r"\(11,\).*\(17,\)"):
+        import_file(file, ID, env_id="Walker2d-v5")
