@@ -11,7 +11,7 @@ from conftest import make_agent
 from PIL import Image
 
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.record import film, save_gif, save_video
+from agentzoo.evaluation.record import _rendering_env, film, save_gif, save_video
 from agentzoo.evaluation.rollout import rollout
 
 
@@ -36,6 +36,17 @@ def test_gif_and_video_hold_the_frames(tmp_path: Path) -> None:
         shown = list(video.iter_data())
     assert len(shown) == len(clip.frames)
     assert shown[0].shape == (48, 64, 3)
+
+
+def test_the_camera_follows_a_hopper() -> None:
+    """gymnasium 1.4 renders through a camera that stands still unless one is named."""
+    agent = make_agent("Hopper-v5")
+    env = _rendering_env(agent, None, (64, 48), False)
+    renderer = env.unwrapped.mujoco_renderer
+    camera = env.unwrapped.model.camera(renderer.camera_id)
+    assert camera.name == "track"
+    assert (renderer.width, renderer.height) == (64, 48)
+    env.close()
 
 
 def test_bad_sizes_are_explained() -> None:

@@ -63,10 +63,14 @@ def film(
 
 
 def _rendering_env(agent: Agent, env_id: str | None, size: tuple[int, int], trust: bool) -> Any:
-    try:
-        return env_of(agent, env_id, render_mode="rgb_array", trust_env_module=trust, width=size[0], height=size[1])
-    except TypeError:  # no MuJoCo environment: takes no size
-        return env_of(agent, env_id, render_mode="rgb_array", trust_env_module=trust)
+    sized = {"width": size[0], "height": size[1]}
+    # Left to itself gymnasium 1.4 looks through a free camera, and a hopper runs out of the picture.
+    for options in ({**sized, "camera_name": "track"}, sized):
+        try:
+            return env_of(agent, env_id, render_mode="rgb_array", trust_env_module=trust, **options)
+        except TypeError:  # no MuJoCo environment: takes no camera, or no size
+            continue
+    return env_of(agent, env_id, render_mode="rgb_array", trust_env_module=trust)
 
 
 def _render(env: Any) -> NDArray[np.uint8]:
