@@ -130,9 +130,7 @@ def _replay(buffer: str) -> Callable[[BuildOptions], Iterator[Rollout]]:
     def episodes(options: BuildOptions) -> Iterator[Rollout]:
         from agentzoo.data.importing import read_npz
 
-        for rollout in read_npz(options.source(buffer)):
-            options.on_steps(len(rollout))
-            yield rollout
+        return _heard(read_npz(options.source(buffer)), options)
 
     return episodes
 
@@ -140,19 +138,24 @@ def _replay(buffer: str) -> Callable[[BuildOptions], Iterator[Rollout]]:
 def _both(names: tuple[str, str]) -> Callable[[BuildOptions], Iterator[Rollout]]:
     """All episodes of two datasets, read where they are built for these options and made where they are not."""
 
-    def part(name: str, options: BuildOptions) -> Iterator[Rollout]:
+    def part(name: str, options: BuildOptions) -> Iterable[Rollout]:
         from agentzoo.data.minari import read_built
 
         recipe = DATASETS[name]
         built = read_built(recipe.dataset_id, options.seed, options.steps or recipe.steps or DEFAULT_STEPS)
-        if built is None:
-            yield from recipe.episodes(options)
-            return
-        for rollout in built:
-            options.on_steps(len(rollout))
-            yield rollout
+        return recipe.episodes(options) if built is None else _heard(built, options)
 
-    return lambda options: chain.from_iterable(part(name, options) for name in names)
+    def episodes(options: BuildOptions) -> Iterator[Rollout]:
+        parts = [part(name, options) for name in names]  # now: while a set is written, Minari looks elsewhere
+        return chain.from_iterable(parts)
+
+    return episodes
+
+
+def _heard(rollouts: Iterable[Rollout], options: BuildOptions) -> Iterator[Rollout]:
+    for rollout in rollouts:
+        options.on_steps(len(rollout))
+        yield rollout
 
 
 def _locomotion() -> Iterator[DatasetRecipe]:

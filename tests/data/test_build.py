@@ -200,6 +200,12 @@ def test_medium_expert_is_both_sets_whether_or_not_they_are_built(root: Path, so
     assert both.total_steps >= medium.total_steps + 100
     for index in range(medium.total_episodes):
         np.testing.assert_array_equal(both[index].actions, medium[index].actions)
+    build("hopper/expert", BuildOptions(sources, steps=100))
+    heard: list[int] = []
+    # both are there, so that no policy is needed any more
+    build("hopper/medium-expert", BuildOptions(root, steps=100, on_steps=heard.append), overwrite=True)
+    assert digest(root, mixed) == made
+    assert sum(heard) == both.total_steps
     assert read_built(HOPPER, 0, 100) is not None
     assert read_built(HOPPER, 1, 100) is None  # another seed
     assert read_built(HOPPER, 0, 100_000) is None  # another size
