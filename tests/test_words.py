@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentzoo.agent import Agent
+from agentzoo.data.catalogue import DATASETS
 from agentzoo.hub.card import CARD, card_text, read_records
 from agentzoo.locate import staged_agents
 from agentzoo.recipe import load_recipe
@@ -52,3 +53,11 @@ def test_staged_agents_load_and_are_small(agent_id: str, folder: Path) -> None:
 
 def test_the_zoo_is_not_empty() -> None:
     assert STAGED
+
+
+def test_readme_lists_every_dataset_that_can_be_built() -> None:
+    table = (ROOT / "README.md").read_text().split("## Datasets")[1].split("\n## ")[0]
+    listed = re.findall(r"^\| `([^`]+)` \|", table, flags=re.MULTILINE)
+    assert listed == list(DATASETS)
+    for name, recipe in DATASETS.items():
+        assert recipe.made_by.rstrip(".") in table, name
