@@ -248,9 +248,10 @@ def card(folder: Annotated[Path, typer.Argument(metavar="DIR", help="an agent's 
 
 @app.command()
 def bench(
-    family: Annotated[str, typer.Argument(help="a family with a benchmark, e.g. dt")],
+    family: Annotated[str, typer.Argument(help="a benchmark: dt, dm or context")],
     runs: Annotated[int, typer.Option("--runs", min=1, help="timings of each figure")] = 20,
     threads: Annotated[int, typer.Option("--threads", min=1)] = 2,
+    plot: Annotated[Path | None, typer.Option("--plot", help="also draw it, where the benchmark can")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Speed as ratios against a peer that does the same work in the same run."""
@@ -260,14 +261,19 @@ def bench(
     import torch
 
     from agentzoo import bench as package
-    from agentzoo.errors import UnknownNameError, did_you_mean
+    from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 
-    known = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    known = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
     if family not in known:
         raise UnknownNameError(f"no benchmark {family!r}.{did_you_mean(family, known)} Known: {', '.join(known)}.")
     torch.set_num_threads(threads)
+    module = importlib.import_module(f"agentzoo.bench.{family}")
+    if plot is not None and not hasattr(module, "plot"):
+        raise ConfigError(f"the benchmark {family!r} draws no picture; leave --plot away.")
     with console.status(f"timing {family}, {runs} runs"):
-        figures = importlib.import_module(f"agentzoo.bench.{family}").run(runs)
+        figures = module.run(runs)
+    if plot is not None:
+        module.plot(figures, plot)
     if as_json:
         print_json([figure._asdict() for figure in figures])
         return
