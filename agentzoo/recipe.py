@@ -27,6 +27,7 @@ class DataConfig(Config):
     best_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # keep the best episodes, up to this share of steps
     rewards: Literal["dense", "delayed"] = "dense"  # delayed: an episode's return arrives on its last step
     obs_keys: tuple[str, ...] | None = None  # of a Dict observation, in this order; None: all, sorted
+    drawn: Literal["first", "last"] = "first"  # which end of a window is drawn uniformly over steps
     normalization: Literal["dataset", "keep"] = "dataset"  # keep: a fine-tune goes on with its start's mean and std
 
 

@@ -56,6 +56,23 @@ def test_a_window_past_the_end_is_padded_on_the_right_with_zeros() -> None:
     assert batch.actions.tolist() == [[1, 2, 0, 0], [0, 1, 0, 0]]
 
 
+def test_windows_up_to_a_step_hold_the_history_that_acting_has_there() -> None:
+    sampler = WindowSampler(episodes_of([1, 2, 3], [4, 5, 6, 7]), context=3, rtg_scale=1.0)
+    batch = sampler.until(torch.tensor([0, 2, 3, 6]))
+    assert batch.valid.tolist() == [[True, False, False], [True] * 3, [True, False, False], [True] * 3]
+    assert batch.observations[..., 0].tolist() == [[1, 0, 0], [1, 2, 3], [4, 0, 0], [5, 6, 7]]
+    assert batch.timesteps.tolist() == [[0, 0, 0], [0, 1, 2], [0, 0, 0], [1, 2, 3]]
+    assert batch.returns_to_go.tolist() == [[6, 0, 0], [6, 5, 3], [22, 0, 0], [18, 13, 7]]
+
+
+def test_the_last_steps_of_windows_are_drawn_uniformly_too() -> None:
+    sampler = WindowSampler(episodes_of([1] * 5, [1]), context=3, rtg_scale=1.0, drawn="last")
+    batch = sampler.sample(6_000, torch.Generator().manual_seed(0))
+    newest = batch.observations[torch.arange(6_000), batch.valid.sum(1) - 1, 0]
+    counts = torch.bincount(newest.long() - 1, minlength=6) / 6_000
+    assert (counts - 1 / 6).abs().max() < 0.015  # three standard errors
+
+
 def test_windows_are_drawn_uniformly_over_steps() -> None:
     """Episodes of 1 and 3 steps: a quarter of the windows from the first, each start of the other as likely."""
     sampler = WindowSampler(episodes_of([1], [1, 1, 1]), context=2, rtg_scale=1.0)

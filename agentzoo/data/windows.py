@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -11,13 +13,22 @@ from agentzoo.types import Batch
 
 
 class WindowSampler:
-    """Draws windows uniformly over steps, which is episodes in proportion to length and a uniform start in each.
+    """Draws windows uniformly over steps: `drawn` says whether a step drawn is the window's first or its last.
 
-    A window that reaches past its episode's end is shorter than K and padded on the right with zeros.
+    First is episodes in proportion to length and a uniform start in each. Last is every step with the history that
+    acting has there: what a network needs that only learns the newest action. Windows shorter than K, at the end of an
+    episode or at its start, are padded on the right with zeros.
     """
 
-    def __init__(self, episodes: Episodes, context: int, rtg_scale: float, device: torch.device | str = "cpu") -> None:
-        self.context = context
+    def __init__(
+        self,
+        episodes: Episodes,
+        context: int,
+        rtg_scale: float,
+        device: torch.device | str = "cpu",
+        drawn: Literal["first", "last"] = "first",
+    ) -> None:
+        self.context, self.drawn = context, drawn
         rtg = np.concatenate([returns_to_go(rewards) for rewards in episodes.split(episodes.rewards)])
         timesteps = np.concatenate([np.arange(n) for n in episodes.lengths])
         left = np.repeat(episodes.lengths, episodes.lengths) - timesteps  # steps from here to the end, own included
@@ -32,14 +43,22 @@ class WindowSampler:
         return len(self.left)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """`batch_size` windows starting at steps drawn uniformly with replacement."""
-        device = self.left.device
-        starts = torch.randint(len(self), (batch_size,), generator=generator, device=generator.device)
-        return self.at(starts.to(device))
+        """`batch_size` windows at steps drawn uniformly with replacement."""
+        steps = torch.randint(len(self), (batch_size,), generator=generator, device=generator.device)
+        steps = steps.to(self.left.device)
+        return self.at(steps) if self.drawn == "first" else self.until(steps)
 
     def at(self, starts: Tensor) -> Batch:
         """The windows that start at the steps `starts` (B,)."""
-        valid = self._offsets < self.left[starts].unsqueeze(1)  # (B, K)
+        return self._windows(starts, self.left[starts])
+
+    def until(self, ends: Tensor) -> Batch:
+        """The windows whose last step is `ends` (B,)."""
+        before = self.timesteps[ends].clamp(max=self.context - 1)
+        return self._windows(ends - before, before + 1)
+
+    def _windows(self, starts: Tensor, lengths: Tensor) -> Batch:
+        valid = self._offsets < lengths.unsqueeze(1)  # (B, K)
         steps = torch.where(valid, starts.unsqueeze(1) + self._offsets, starts.unsqueeze(1))
 
         def gather(values: Tensor) -> Tensor:

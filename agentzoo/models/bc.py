@@ -1,8 +1,8 @@
 """Behaviour cloning on the last K observations: the baseline a return-conditioned agent must beat.
 
 Source: MLP-BC of arXiv:2106.01345; kzl/decision-transformer@e2d82e6, gym/decision_transformer/models/mlp_bc.py.
-Differs: the window is the K steps that end at a training step, taken from right-padded windows whose newest step
-is the one predicted; missing earlier steps are zeros after normalization. %BC is `data.pct_traj` below 1.
+Differs: the window is the K steps that end at a training step, in right-padded windows whose newest step is the one
+predicted (`data.drawn="last"`); missing earlier steps are zeros after normalization. %BC is `data.pct_traj` below 1.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class BehaviourCloning(SequenceModel):
         # shift right so that the newest step is always in the last K-th place, whatever the window's length
         source = steps[None, :] - (self.io.context - batch.valid.sum(dim=1))[:, None]  # (B, K)
         seen = source >= 0
-        rows = torch.arange(len(obs), device=obs.device)[:, None]
+        rows = torch.arange(obs.shape[0], device=obs.device)[:, None]
         out: Tensor = self.net((obs[rows, source.clamp(min=0)] * seen.unsqueeze(-1)).flatten(1))
         return out
 

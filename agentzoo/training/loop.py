@@ -115,7 +115,8 @@ def train(
     model.train()
     optimizer = make_optimizer(model, recipe.train)
     losses, prepared = accelerator.prepare(_Losses(model), optimizer)
-    sampler = WindowSampler(data, recipe.data.context, recipe.data.rtg_scale, accelerator.device)
+    choice = recipe.data
+    sampler = WindowSampler(data, choice.context, choice.rtg_scale, accelerator.device, choice.drawn)
     rank = accelerator.process_index
     generator = torch.Generator().manual_seed(recipe.train.seed * 1_000_003 + rank)
     torch.manual_seed(recipe.train.seed * 1_000_003 + 500_000 + rank)
