@@ -107,6 +107,27 @@ class Agent:
         write_atomic(folder / CONFIG, self.config.to_json())
         return folder
 
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        token: str | bool | None = None,
+        private: bool | None = None,
+        branch: str | None = None,
+        tag: str | None = None,
+        message: str | None = None,
+    ) -> str:
+        """Upload the agent with a card made from its config and recipe, in one commit; the commit's URL.
+
+        A folder that also holds measurements (`agentzoo stage`) goes up with `agentzoo push` instead.
+
+        Raises:
+            ConfigError: no recipe, or a bad repo id. HubError: says what to do; the remote's files are unchanged.
+        """
+        from agentzoo.hub.publish import push_agent  # upwards, so only here
+
+        return push_agent(self, repo_id, token=token, private=private, branch=branch, tag=tag, message=message).url
+
     # -- what stable-baselines3 code looks at --------------------------------------------------------------------------
 
     @property

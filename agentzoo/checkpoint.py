@@ -78,6 +78,8 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
         CheckpointError: as `read_tensors`.
     """
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise CheckpointError(f"{path} is no regular file.")
         size = path.stat().st_size
         with path.open("rb") as file:
             head = file.read(8)

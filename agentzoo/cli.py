@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from agentzoo import cli_data, cli_train
-from agentzoo.console import console, errors_console, print_json, progress_bar
+from agentzoo import cli_data, cli_hub, cli_train
+from agentzoo.console import console, errors_console, plain, print_json, progress_bar
 from agentzoo.errors import AgentzooError
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app = typer.Typer(
 app.add_typer(cli_data.app, name="data")
 app.command("train")(cli_train.train)
 app.command("finetune")(cli_train.finetune)
+for _command in (cli_hub.push, cli_hub.pull, cli_hub.card, cli_hub.verify, cli_hub.export):
+    app.command(_command.__name__)(_command)
 
 AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="an id like dt-hopper-medium, a folder, or a Hub repo")]
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id instead of the agent's own")]
@@ -43,10 +45,18 @@ def _load(agent: str, revision: str | None = None, trust: bool = False) -> Any:
 
 
 @app.command("list")
-def list_command(as_json: JsonOption = False) -> None:
+def list_command(
+    remote: Annotated[bool, typer.Option("--remote", help="what a Hub has instead")] = False,
+    author: Annotated[str | None, typer.Option("--author", help="with --remote: of one account")] = None,
+    token: cli_hub.TokenOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Agents of the zoo: what is staged, with its score, and what has a recipe only."""
     from agentzoo.zoo import summaries
 
+    if remote:
+        cli_hub.list_remote(author, token, as_json)
+        return
     found = summaries()
     if as_json:
         print_json([one.model_dump() for one in found])
@@ -58,7 +68,7 @@ def list_command(as_json: JsonOption = False) -> None:
         table.add_row(
             one.agent_id,
             "yes" if one.staged else "",
-            one.env or "",
+            plain(one.env or ""),
             score,
             reached,
             f"{one.target:g}",
@@ -80,10 +90,10 @@ def show(agent: AgentArg, as_json: JsonOption = False) -> None:
         if isinstance(fields, dict):
             table = Table("field", "value", title=section, title_justify="left")
             for name, value in fields.items():
-                table.add_row(name, json.dumps(value) if not isinstance(value, str) else value)
+                table.add_row(name, plain(json.dumps(value) if not isinstance(value, str) else value))
             console.print(table)
         else:
-            console.print(f"{section}: {fields}", highlight=False)
+            console.print(f"{section}: {plain(fields)}", highlight=False)
 
 
 @app.command()
@@ -97,7 +107,7 @@ def info(as_json: JsonOption = False) -> None:
         return
     table = Table("what", "value")
     for name, value in record.items():
-        table.add_row(name, str(value))
+        table.add_row(name, plain(value))
     console.print(table)
 
 
@@ -140,7 +150,7 @@ def evaluate(
     if as_json:
         print_json(result.model_dump())
         return
-    table = Table("what", "value", title=f"{result.agent_id} on {result.env}")
+    table = Table("what", "value", title=plain(f"{result.agent_id} on {result.env}"))
     low, high = result.return_interval
     table.add_row("return", f"{result.mean_return:.1f}  [{low:.1f}, {high:.1f}] (95 %)")
     if result.score is not None and result.score_interval is not None:
@@ -234,16 +244,6 @@ def stage(
             note=lambda what: status.update(f"staging: {what}"),
         )
     console.print(f"staged {folder}", highlight=False)
-
-
-@app.command()
-def card(folder: Annotated[Path, typer.Argument(metavar="DIR", help="an agent's folder with its records")]) -> None:
-    """Make README.md of a folder again from its records."""
-    from agentzoo.checkpoint import write_atomic
-    from agentzoo.hub.card import CARD, card_text
-
-    write_atomic(folder / CARD, card_text(folder))
-    console.print(f"wrote {folder / CARD}", highlight=False)
 
 
 @app.command()

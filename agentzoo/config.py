@@ -60,6 +60,8 @@ def read_text(path: Path) -> str:
         CheckpointError: missing, unreadable, not text or absurdly large.
     """
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for, a device read without end
+            raise CheckpointError(f"{path} is no regular file.")
         if path.stat().st_size > MAX_JSON:
             raise CheckpointError(f"{path} holds {path.stat().st_size} bytes; such files hold a few thousand.")
         return path.read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,6 +22,11 @@ from rich.progress import (
 
 console = Console()
 errors_console = Console(stderr=True)
+
+
+def plain(text: object) -> str:
+    """Text of others for a rich console: shown as it is, its markup and terminal codes without effect."""
+    return escape("".join(c if c.isprintable() or c in "\n\t" else "?" for c in str(text)))
 
 
 def print_json(value: Any) -> None:

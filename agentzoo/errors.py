@@ -34,6 +34,10 @@ class CheckpointError(AgentzooError):
     """A file of an agent is missing, truncated, tampered with or does not fit its config."""
 
 
+class HubError(CheckpointError):
+    """The Hub could not be reached, refused, or sent something else than it announced."""
+
+
 class TrainingError(AgentzooError):
     """Training cannot go on: a non-finite loss, or a run folder of another recipe."""
 

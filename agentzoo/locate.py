@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS
 from agentzoo.errors import CheckpointError, ConfigError, UnknownNameError, did_you_mean
+from agentzoo.remote import check_revision, fetch, is_repo_id
 
 ZOO_VARIABLE = "AGENTZOO_ZOO"
 INDEX_VARIABLE = "AGENTZOO_INDEX"
 FILES = (CONFIG, WEIGHTS, RECIPE, "results.json", "README.md")
+PUBLISHED = (*FILES, "training_log.csv", "targets.png", "replay.mp4")  # all that a Hub repo of an agent holds
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
 
 
@@ -64,10 +66,13 @@ def hub_location(agent_id: str) -> HubLocation | None:
             return None
         repo_id = entry["repo_id"] if entry else pattern.replace("{agent_id}", agent_id)
         revision = entry.get("revision") if entry else None
-        if not re.fullmatch(r"[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+", repo_id) or ".." in repo_id:
+        if not isinstance(repo_id, str) or not is_repo_id(repo_id):
             raise ValueError(f"{repo_id!r} is no repo id")
+        if revision is not None and not isinstance(revision, str):
+            raise ValueError(f"{revision!r} is no revision")
+        check_revision(revision)
         return HubLocation(repo_id, revision)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConfigError(f"the agent index {path} cannot be used: {error}") from error
 
 
@@ -91,14 +96,14 @@ def find_agent(
         UnknownNameError: found nowhere. CheckpointError: found, but could not be fetched whole.
     """
     name = str(id_or_path)
-    path = Path(id_or_path).expanduser()
+    path = Path(os.path.expanduser(name))  # noqa: PTH111  Path's own raises where there is no such user
     if name and path.is_dir():
-        return path
+        return check_links(path)
     plain = name.removeprefix("zoo/")
     if "/" not in plain and _NAME.match(plain):
         staged = staged_agents()
         if plain in staged and revision is None and not force_download:
-            return staged[plain]
+            return check_links(staged[plain])
         location = hub_location(plain)
         if location is None:
             from agentzoo.registry import recipe_table
@@ -108,37 +113,37 @@ def find_agent(
             hint = trained or did_you_mean(plain, known)
             raise UnknownNameError(f"no agent {name!r}.{hint} See `agentzoo list`.")
         repo_id, revision = location.repo_id, revision or location.revision
-    elif re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9][A-Za-z0-9_.-]*", name) and ".." not in name:
+    elif is_repo_id(name):
         repo_id = name
     else:
         raise UnknownNameError(f"{name!r} is neither a folder nor an agent id like 'zoo/dt-hopper-medium'.")
-    return _from_hub(repo_id, revision, token, cache_dir, local_files_only, force_download)
+    return fetch(
+        repo_id,
+        FILES,
+        revision=revision,
+        token=token,
+        cache_dir=cache_dir,
+        local_files_only=local_files_only,
+        force_download=force_download,
+    )
 
 
-def _from_hub(
-    repo_id: str,
-    revision: str | None,
-    token: str | bool | None,
-    cache_dir: str | Path | None,
-    local_files_only: bool,
-    force_download: bool,
-) -> Path:
-    from huggingface_hub import snapshot_download
+def check_links(folder: Path) -> Path:
+    """`folder`, if what it holds is what it seems: regular files, and no link that leads out of it.
 
-    try:
-        folder = snapshot_download(
-            repo_id,
-            revision=revision,
-            token=token,
-            cache_dir=cache_dir,
-            local_files_only=local_files_only,
-            force_download=force_download,
-            allow_patterns=list(FILES),
-        )
-    except Exception as error:  # the client raises a dozen types from three libraries
-        where = f"{repo_id}{'@' + revision if revision else ''}"
-        raise CheckpointError(
-            f"agent {where} could not be fetched from the Hub: {type(error).__name__}: {str(error)[:300]} "
-            "Nothing broken stays in the cache; check the name, the token and the network and call again."
-        ) from error
-    return Path(folder)
+    The Hub's cache links into its own blobs, which is allowed.
+
+    Raises:
+        CheckpointError: names the file.
+    """
+    root = folder.resolve()
+    homes = [root]
+    if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
+        repo = folder.parent.parent.resolve()
+        homes += [repo / "blobs", repo.parent / "blobs"]
+    for path in folder.iterdir():
+        if path.is_symlink() and not any(path.resolve().is_relative_to(home) for home in homes):
+            raise CheckpointError(f"{path} is a link that leads out of the agent's folder; put the file itself there.")
+        if not path.is_file() and not path.is_dir():
+            raise CheckpointError(f"{path} is no regular file.")
+    return folder

@@ -5,15 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
+from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, Results
-from agentzoo.hub.published import PUBLISHED
+from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
+from agentzoo.hub.published import CITATIONS, D4RL, PUBLISHED, TITLES, Published
 from agentzoo.recipe import Recipe
 
 CARD = "README.md"
 RESULTS = "results.json"
 SWEEP_PLOT = "targets.png"
 VIDEO = "replay.mp4"
-TITLES = {"dt": "Decision Transformer", "bc": "behaviour cloning", "dm": "Decision Mamba"}
+OUTSIDE_GYMNASIUM = ("agentzoo/", "PointMaze_", "AntMaze_")  # environments that a package of their own registers
 
 
 def read_records(folder: Path) -> tuple[AgentConfig, Recipe, Results]:
@@ -30,92 +32,104 @@ def read_records(folder: Path) -> tuple[AgentConfig, Recipe, Results]:
 
 
 def card_text(folder: Path) -> str:
-    """README.md of the folder: Hub metadata and the card. The same records give the same text."""
-    config, recipe, results = read_records(folder)
+    """README.md of the folder: Hub metadata and the card. The same records give the same text.
+
+    Without `results.json` the card says that nothing was measured.
+    """
+    config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
+    recipe = Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE))
+    results = read_records(folder)[2] if (folder / RESULTS).is_file() else None
     sections = [
-        _metadata(config, recipe, results),
-        _what(config, recipe, results),
+        front_matter(config, recipe, results),
+        _what(config, recipe, results, (folder / VIDEO).is_file()),
         _quickstart(config),
         _training(config, recipe, results),
-        _results(config, results),
-        _limits(recipe, results),
+        _results(config, results) if results is not None else "## Results\n\nNothing has been measured yet.",
     ]
-    if (folder / SWEEP_PLOT).is_file() and results.targets:
-        sections.insert(5, _targets(results))
+    if results is not None and results.targets and (folder / SWEEP_PLOT).is_file():
+        sections.append(_targets(results))
+    sections += [_limits(recipe, results), _citation(config, results)]
     return "\n\n".join(sections) + "\n"
 
 
-def _metadata(config: AgentConfig, recipe: Recipe, results: Results) -> str:
-    from huggingface_hub import EvalResult, ModelCardData
-
-    head = results.headline
-    name = "D4RL-normalized score" if head.score is not None else "mean return"
-    interval = head.score_interval if head.score_interval is not None else head.return_interval
-    value = head.score if head.score is not None else head.mean_return
-    found = EvalResult(
-        task_type="reinforcement-learning",
-        task_name="offline reinforcement learning",
-        dataset_type=recipe.data.dataset,
-        dataset_name=f"{head.env} (trained on {recipe.data.dataset})",
-        metric_type="mean_reward",
-        metric_name=f"{name}, {head.episodes} episodes, 95 % interval {interval[0]:.2f} to {interval[1]:.2f}",
-        metric_value=round(value, 2),
-    )
-    data = ModelCardData(
-        license="mit",
-        library_name="agentzoo",
-        pipeline_tag="reinforcement-learning",
-        tags=["reinforcement-learning", "offline-rl", "gymnasium", "minari", config.model.family, head.env],
-        model_name=config.agent_id,
-        base_model=recipe.base,
-        eval_results=[found],
-    )
-    return f"---\n{data.to_yaml().rstrip()}\n---"
+def check_card(folder: Path) -> None:
+    """Raise CheckpointError unless README.md is what the records give and has metadata the Hub accepts."""
+    found = read_text(folder / CARD)
+    if found != card_text(folder):
+        raise CheckpointError(
+            f"{folder / CARD} is not what the records beside it give; `agentzoo card {folder}` writes it."
+        )
+    check_metadata(found)
 
 
-def _what(config: AgentConfig, recipe: Recipe, results: Results) -> str:
+def _what(config: AgentConfig, recipe: Recipe, results: Results | None, video: bool) -> str:
     title = TITLES.get(config.model.family, config.model.family)
-    start = f" It was fine-tuned from `{recipe.base}`." if recipe.base else ""
+    start = f" It was fine-tuned from `{code(recipe.base)}`." if recipe.base else ""
+    size = f" with {results.training.parameters:,} parameters" if results is not None else ""
+    where = f" for `{code(config.env)}`" if config.env else ""
     return (
         f"# {config.agent_id}\n\n"
-        f"A {title} agent for `{config.env}` with {results.training.parameters:,} parameters, trained offline on "
-        f"`{recipe.data.dataset}`.{start} It reads the last {config.io.context} steps (return-to-go, observation, "
-        f"action) and answers the next action. Use it as a baseline or a starting point for fine-tuning; it controls a "
-        "simulated body and nothing else." + (f"\n\n[Video of one episode]({VIDEO})" if config.env else "")
+        f"A {title} agent{where}{size}, trained offline on `{code(recipe.data.dataset)}`.{start} It reads the last "
+        f"{config.io.context} steps (return-to-go, observation, action) and answers the next action. Use it as a "
+        "baseline or a starting point for fine-tuning; it controls a simulated body and nothing else."
+        + (f"\n\n[Video of one episode]({VIDEO})" if video else "")
     )
 
 
 def _quickstart(config: AgentConfig) -> str:
-    return f"""## Use it
+    env = config.env or "YOUR/Env-v0"
+    options = "".join(f", {name}={value!r}" for name, value in config.env_options.items() if name.isidentifier())
+    imports = ["from agentzoo import Agent"]
+    maker = f"{env!r}".replace("'", '"') if "'" not in env and '"' not in env else repr(env)
+    if options or env.startswith(OUTSIDE_GYMNASIUM):
+        imports.append("from agentzoo.envs import make_env")
+        maker = f"lambda: make_env({maker}{options})"
+    return "\n".join(
+        [
+            "## Use it",
+            "",
+            "```python",
+            "from stable_baselines3.common.env_util import make_vec_env",
+            "from stable_baselines3.common.evaluation import evaluate_policy",
+            "",
+            *imports,
+            "",
+            f"vec_env = make_vec_env({code(maker)}, n_envs=4)",
+            f'agent = Agent.from_pretrained("zoo/{config.agent_id}", env=vec_env)',
+            "mean, std = evaluate_policy(agent, vec_env, n_eval_episodes=4)",
+            "```",
+            "",
+            f"`agent.target_return` (here {config.target_return:g}) is the return it is asked for, in the "
+            "environment's reward.",
+        ]
+    )
 
-```python
-from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.evaluation import evaluate_policy
 
-from agentzoo import Agent
-
-vec_env = make_vec_env("{config.env}", n_envs=4)
-agent = Agent.from_pretrained("zoo/{config.agent_id}", env=vec_env)
-mean, std = evaluate_policy(agent, vec_env, n_eval_episodes=4)
-```
-
-`agent.target_return` (here {config.target_return:g}) is the return it is asked for, in the environment's reward."""
-
-
-def _training(config: AgentConfig, recipe: Recipe, results: Results) -> str:
-    train, data = recipe.train, results.dataset
+def _training(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:
+    train = recipe.train
     command = f"agentzoo train {config.agent_id} --seed {train.seed}"
     if recipe.base:
-        command = f"agentzoo finetune {recipe.base} --dataset {recipe.data.dataset} --steps {train.steps}"
+        command = (
+            f"agentzoo finetune {code(recipe.base)} --dataset {code(recipe.data.dataset)} --steps {train.steps} "
+            f"--name {config.agent_id}"
+        )
     kept = "kept from its start" if recipe.data.normalization == "keep" else "computed from this dataset"
-    minutes = f"{results.training.seconds / 60:.0f} minutes on {results.training.hardware}"
-    return (
+    spent = ""
+    if results is not None:
+        spent = f", {results.training.seconds / 60:.0f} minutes on {inline(results.training.hardware)}"
+    text = (
         f"## How it was trained\n\n```\n{command}\n```\n\n"
         f"{train.steps:,} updates of {train.batch_size} windows, learning rate {train.lr:g} ({train.schedule} "
-        f"after {train.warmup_steps:,} updates of warm-up), seed {train.seed}, {minutes}. The whole "
-        f"recipe is in `{RECIPE}`, the losses are in `training_log.csv`. Observation mean and std are {kept}.\n\n"
-        f"The data: {data.steps:,} steps in {data.episodes:,} episodes. {data.made_by} Mean return of its episodes "
-        f"{data.mean_return:.0f}, best {data.best_return:.0f}."
+        f"after {train.warmup_steps:,} updates of warm-up), seed {train.seed}{spent}. The whole "
+        f"recipe is in `{RECIPE}`, the losses are in `training_log.csv`. Observation mean and std are {kept}."
+    )
+    if results is None:
+        return text
+    data = results.dataset
+    return (
+        f"{text}\n\n"
+        f"The data: {data.steps:,} steps in {data.episodes:,} episodes. {inline(data.made_by)} Mean return of its "
+        f"episodes {data.mean_return:.0f}, best {data.best_return:.0f}."
     )
 
 
@@ -136,7 +150,10 @@ def _results(config: AgentConfig, results: Results) -> str:
     if results.best is not None:
         rows.append(_row("best short evaluation during training (optimistic)", results.best))
     rows += [_row(f"same recipe, seed {i + 1}", one) for i, one in enumerate(results.seeds)]
-    rows += [_row(one.agent_id, one) for one in results.baselines]
+    rows += [_row(inline(one.agent_id), one) for one in results.baselines]
+    paper = PUBLISHED.get(config.agent_id)
+    if paper is not None:
+        rows.append(_published_row(paper))
     lines = [
         "## Results",
         "",
@@ -144,25 +161,34 @@ def _results(config: AgentConfig, results: Results) -> str:
         "|---|---|---|---|---|",
         *rows,
         "",
-        f"Brackets hold 95 % bootstrap intervals of the mean over episodes. Environment `{head.env}`, target return "
-        f"{head.target_return:g}, deterministic actions, episode e reset with seed {10_000 * (head.seed + 1)} + e.",
+        f"Brackets hold 95 % bootstrap intervals of the mean over episodes. Environment `{code(head.env)}`, target "
+        f"return {head.target_return:g}, {'deterministic' if head.deterministic else 'sampled'} actions, episode e "
+        f"reset with seed {10_000 * (head.seed + 1)} + e.",
     ]
     if head.random_reference is not None and head.expert_reference is not None:
         lines.append(
             f"Score 0 is a return of {head.random_reference:g}, 100 is {head.expert_reference:g} (D4RL's references, "
             "measured on older versions of the environment)."
         )
-    paper = PUBLISHED.get(config.agent_id)
     if paper is not None:
-        spread = "" if paper.spread is None else f" ± {paper.spread:g}"
         lines += [
             "",
-            f"Published for this family on D4RL's dataset of the same name: {paper.score:g}{spread} ({paper.source}). "
-            "The numbers are not comparable one to one: our data is our own collection on a newer environment version, "
-            "and training here is shorter.",
+            f"The published row is of {paper.source}, on D4RL's dataset of the same name. The numbers are not "
+            "comparable one to one: our data is our own collection on a newer environment version, and training here "
+            "is shorter.",
         ]
-    lines += ["", f"Measured with `{head.command}`."]
+    used = ", ".join(f"{code(name)} {code(version)}" for name, version in head.versions.items())
+    lines += [
+        "",
+        f"Measured with `{code(head.command)}` ({used}). `agentzoo verify {config.agent_id}` checks the files and "
+        "measures again.",
+    ]
     return "\n".join(lines)
+
+
+def _published_row(paper: Published) -> str:
+    spread = "" if paper.spread is None else f" ± {paper.spread:g}"
+    return f"| published | {paper.score:g}{spread} | | | |"
 
 
 def _targets(results: Results) -> str:
@@ -173,10 +199,21 @@ def _targets(results: Results) -> str:
     )
 
 
-def _limits(recipe: Recipe, results: Results) -> str:
+def _limits(recipe: Recipe, results: Results | None) -> str:
+    best = f" ({results.dataset.best_return:.0f})" if results is not None else ""
     return (
         "## Limits\n\n"
-        f"It has only seen `{recipe.data.dataset}`: states that data does not visit, and targets above its best return "
-        f"({results.dataset.best_return:.0f}), are extrapolation. An interval over episodes says nothing about the "
-        "spread between training seeds."
+        f"It has only seen `{code(recipe.data.dataset)}`: states that data does not visit, and targets above its best "
+        f"return{best}, are extrapolation. An interval over episodes says nothing about the spread between training "
+        "seeds."
     )
+
+
+def _citation(config: AgentConfig, results: Results | None) -> str:
+    papers = [CITATIONS[config.model.family]] if config.model.family in CITATIONS else []
+    if results is not None and results.headline.score is not None:
+        papers.append(D4RL)
+    if not papers:
+        return "## Citation\n\nNo paper is known to the zoo for this family."
+    entries = "\n\n".join(paper.bibtex() for paper in papers)
+    return f"## Citation\n\nThe method, and the references of the score:\n\n```bibtex\n{entries}\n```"

@@ -1,4 +1,4 @@
-"""Normalized scores printed in papers, to stand beside ours on a card. D4RL `-v2` datasets, not ours."""
+"""What papers print: scores to stand beside ours on a card (normalized, D4RL `-v2` datasets), and citations."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Published(NamedTuple):
 
 _DT = "Chen et al. 2021, arXiv:2106.01345"
 _WIKIPEDIA = "Reid et al. 2022, arXiv:2201.12122"
+_DM = "Lv et al. 2024, arXiv:2406.05427"
 
 PUBLISHED = {
     "dt-hopper-medium": Published(67.6, 1.0, _DT),
@@ -25,4 +26,91 @@ PUBLISHED = {
     "dt-walker2d-medium-replay": Published(66.6, 3.0, _DT),
     "bc-hopper-medium": Published(63.9, None, _WIKIPEDIA),
     "bc-hopper-medium-replay": Published(27.6, None, _WIKIPEDIA),
+    "dm-hopper-medium": Published(98.5, 8.19, _DM),
+    "dm-hopper-medium-replay": Published(89.1, 4.32, _DM),
+}
+
+TITLES = {
+    "bc": "behaviour cloning",
+    "chibit": "ChibiT",
+    "clip-dt": "CLIP Decision Transformer",
+    "dm": "Decision Mamba",
+    "dt": "Decision Transformer",
+    "dtma": "Decision Transformer with mixed attention",
+    "gpt2-dt": "GPT-2 Decision Transformer",
+    "gpt2-dtma": "GPT-2 Decision Transformer with mixed attention",
+    "gpt2-p": "GPT-2 Decision Transformer with a Markov-head penalty",
+    "unimask": "Uni[MASK]",
+}
+
+
+class Citation(NamedTuple):
+    """A paper of a family."""
+
+    key: str
+    title: str
+    authors: str
+    year: int
+    arxiv: str
+
+    def bibtex(self) -> str:
+        """As an `@misc` entry."""
+        fields = {"title": self.title, "author": self.authors, "year": self.year, "eprint": self.arxiv}
+        lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
+        return "\n".join([f"@misc{{{self.key},", *lines, "  archivePrefix = {arXiv}", "}"])
+
+
+_CHEN = Citation(
+    "chen2021decision",
+    "Decision Transformer: Reinforcement Learning via Sequence Modeling",
+    "Chen, Lili and Lu, Kevin and Rajeswaran, Aravind and Lee, Kimin and Grover, Aditya and Laskin, Michael and "
+    "Abbeel, Pieter and Srinivas, Aravind and Mordatch, Igor",
+    2021,
+    "2106.01345",
+)
+_REID = Citation(
+    "reid2022wikipedia",
+    "Can Wikipedia Help Offline Reinforcement Learning?",
+    "Reid, Machel and Yamada, Yutaro and Gu, Shixiang Shane",
+    2022,
+    "2201.12122",
+)
+_ZHAO = Citation(
+    "zhao2024enhancing",
+    "Enhancing Cross-domain Pre-Trained Decision Transformers with Adaptive Attention",
+    "Zhao, Wenhao and Xu, Qiushui and Xu, Linjie and Song, Lei and Wang, Jinyu and Zhou, Chunlai and Bian, Jiang",
+    2024,
+    "2409.06985",
+)
+D4RL = Citation(
+    "fu2020d4rl",
+    "D4RL: Datasets for Deep Data-Driven Reinforcement Learning",
+    "Fu, Justin and Kumar, Aviral and Nachum, Ofir and Tucker, George and Levine, Sergey",
+    2020,
+    "2004.07219",
+)
+CITATIONS = {
+    "bc": _CHEN,
+    "chibit": _REID,
+    "clip-dt": _REID,
+    "dm": Citation(
+        "lv2024decision",
+        "Decision Mamba: A Multi-Grained State Space Model with Self-Evolution Regularization for Offline RL",
+        "Lv, Qi and Deng, Xiang and Chen, Gongwei and Wang, Michael Yu and Nie, Liqiang",
+        2024,
+        "2406.05427",
+    ),
+    "dt": _CHEN,
+    "dtma": _ZHAO,
+    "gpt2-dt": _REID,
+    "gpt2-dtma": _ZHAO,
+    "gpt2-p": _ZHAO,
+    "unimask": Citation(
+        "carroll2022unimask",
+        "Uni[MASK]: Unified Inference in Sequential Decision Problems",
+        "Carroll, Micah and Paradise, Orr and Lin, Jessy and Georgescu, Raluca and Sun, Mingfei and Bignell, David and "
+        "Milani, Stephanie and Hofmann, Katja and Hausknecht, Matthew and Dragan, Anca and Devlin, Sam",
+        2022,
+        "2211.10869",
+    ),
 }

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
 from agentzoo.nn.mamba_step import StepWeights
-from agentzoo.nn.scan import ScanInputs, differentiable_backward, selective_scan
+from agentzoo.nn.scan import ScanInputs, differentiable_backward, is_exporting, selective_scan
 
 StateCount = Annotated[int, Field(ge=1, le=1024)]
 _ROWS = 16  # windows at a time, so that what is computed from them is still in the cache for the next operation
@@ -99,6 +99,8 @@ def causal_conv_silu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     x: (B, L, I). weight: (I, W), its last tap on the token itself. bias: (I,).
     On a CPU `nn.Conv1d` with groups loses most of its time in the backward pass; this does not.
     """
+    if is_exporting():
+        return _conv_reference(x, weight.to(x.dtype), bias.to(x.dtype))
     out: Tensor = _ConvSilu.apply(x, weight.to(x.dtype), bias.to(x.dtype))  # type: ignore[no-untyped-call]
     return out
 

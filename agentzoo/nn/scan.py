@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
-Path = Literal["auto", "blocked", "loop", "kernel"]
+Path = Literal["auto", "blocked", "loop", "doubling", "kernel"]
 
 # Numbers in one token of a block and in a whole work array. On a CPU: steps of 256 KB, so that calling an operator
 # does not count and two threads can share it, and three arrays of 2 MB, which a shared cache holds. Measured on
@@ -31,6 +31,9 @@ Path = Literal["auto", "blocked", "loop", "kernel"]
 _TOKEN_NUMBERS = 1 << 16
 _BLOCK_NUMBERS = 1 << 19
 _DEVICE_BLOCK_NUMBERS = 1 << 26  # on an accelerator: all windows at once
+
+# True inside `torch.export`, which wants one graph for any number of windows: no blocks of a few windows there.
+is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
 class ScanInputs(NamedTuple):
@@ -62,6 +65,8 @@ def selective_scan(inputs: ScanInputs, path: Path = "auto") -> Tensor:
     with torch.autocast(cast.x.device.type, enabled=False):
         if path == "loop":
             y = loop_scan(*cast)
+        elif path == "doubling" or is_exporting():
+            y = doubling_scan(*cast)
         elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in cast):
             y = _BlockedScan.apply(*cast)  # type: ignore[no-untyped-call]
         else:
@@ -109,6 +114,21 @@ def loop_scan(
         state = decay * state + B[:, token, :, None] * (step[:, token] * x[:, token])[:, None]
         outputs.append((C[:, token, :, None] * state).sum(1))
     return (torch.stack(outputs, 1) + D * x) * silu(z)
+
+
+def doubling_scan(
+    x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, z: Tensor, delta_bias: Tensor
+) -> Tensor:
+    """The same in log2(L) steps over whole (B, L, N, I) tensors, for graphs: each joins twice as many tokens."""
+    step = softplus(delta + delta_bias)
+    decay = torch.exp(step.unsqueeze(2) * A.transpose(0, 1))  # (B, L, N, I)
+    state = B.unsqueeze(-1) * (step * x).unsqueeze(2)
+    apart = 1
+    while apart < x.shape[1]:
+        state = torch.cat((state[:, :apart], state[:, apart:] + decay[:, apart:] * state[:, :-apart]), dim=1)
+        decay = torch.cat((decay[:, :apart], decay[:, apart:] * decay[:, :-apart]), dim=1)
+        apart *= 2
+    return ((C.unsqueeze(-1) * state).sum(2) + D * x) * silu(z)
 
 
 @cache

@@ -1,0 +1,154 @@
+"""`agentzoo push`, `pull`, `card`, `verify`, `export`: publishing agents and checking what others published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from agentzoo.console import console, plain, print_json, progress_bar
+
+FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="an agent's folder with its records")]
+AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="an id like dt-hopper-medium, a folder, or a Hub repo")]
+TokenOption = Annotated[str | None, typer.Option("--token", help="instead of HF_TOKEN or `hf auth login`")]
+RevisionOption = Annotated[str | None, typer.Option("--revision", help="commit, tag or branch on the Hub")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
+
+
+def push(
+    folder: FolderArg,
+    repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="your-name/agent; created if it is not there")],
+    private: Annotated[bool, typer.Option("--private", help="if the repo is created")] = False,
+    branch: Annotated[str | None, typer.Option("--branch", help="an existing branch; main by default")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="name for the new commit, e.g. v1")] = None,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="of the commit")] = None,
+    token: TokenOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check an agent's folder and upload it to a Hub in one commit. HF_ENDPOINT names another Hub or a mirror."""
+    from agentzoo.hub.publish import push as run
+
+    with console.status(f"pushing {plain(folder)}") as status:
+        done = run(
+            folder,
+            repo_id,
+            token=token,
+            private=private or None,
+            branch=branch,
+            tag=tag,
+            message=message,
+            note=lambda what: status.update(plain(what)),
+        )
+    if as_json:
+        print_json(done._asdict())
+        return
+    console.print(f"{plain(done.url)}\n{len(done.files)} files: {plain(', '.join(done.files))}", highlight=False)
+    if done.left_out:
+        console.print(f"left out, as no part of an agent: {plain(', '.join(done.left_out))}", highlight=False)
+
+
+def pull(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="a Hub repo, or an id the index knows")],
+    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="new folder; the repo's name here")] = None,
+    revision: RevisionOption = None,
+    token: TokenOption = None,
+    local_files_only: Annotated[bool, typer.Option("--offline", help="from the cache alone")] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
+) -> None:
+    """Fetch a whole agent from a Hub, check it and write it as a folder."""
+    from agentzoo.hub.publish import pull as run
+
+    with console.status(f"pulling {plain(agent)}"):
+        found = run(agent, folder, revision=revision, token=token, local_files_only=local_files_only, force=force)
+    console.print(f"{plain(found)}: `agentzoo verify {plain(found)}` checks its claims.", highlight=False)
+
+
+def card(folder: FolderArg) -> None:
+    """Make README.md of a folder again from its records."""
+    from agentzoo.checkpoint import write_atomic
+    from agentzoo.hub.card import CARD, card_text
+
+    write_atomic(folder / CARD, card_text(folder))
+    console.print(f"wrote {plain(folder / CARD)}", highlight=False)
+
+
+def list_remote(author: str | None, token: str | None, as_json: bool) -> None:
+    """Print the agents a Hub has, for `agentzoo list --remote`."""
+    from agentzoo.hub.publish import remote_agents
+
+    with console.status("asking the Hub"):
+        found = remote_agents(author, token)
+    if as_json:
+        print_json([one.model_dump() for one in found])
+        return
+    table = Table("repo", "score", "measured (as its card says)", "downloads", title="agents on the Hub")
+    for one in found:
+        score = "" if one.score is None else f"{one.score:g}"
+        table.add_row(plain(one.repo_id), score, plain(one.metric or ""), str(one.downloads or ""))
+    console.print(table)
+    if not found:
+        console.print("none; repos are found by `library_name: agentzoo` on their card.", highlight=False)
+
+
+def verify(
+    agent: AgentArg,
+    episodes: Annotated[int | None, typer.Option("--episodes", "-n", min=2, help="as on the card by default")] = None,
+    n_envs: Annotated[int, typer.Option("--envs", min=1, help="environments stepped side by side")] = 20,
+    revision: RevisionOption = None,
+    token: TokenOption = None,
+    trust_env_module: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check an agent's files against each other and measure it again: does its card's number hold? Status 1: no."""
+    from agentzoo.hub.verify import verify as run
+
+    with progress_bar(f"verifying {plain(agent)}", episodes) as bar:
+        report = run(
+            agent,
+            episodes,
+            revision=revision,
+            token=token,
+            n_envs=n_envs,
+            trust_env_module=trust_env_module,
+            on_episode=lambda one: bar(1, f"last return {one.total_reward:.0f}"),
+        )
+    if as_json:
+        print_json({**report.model_dump(), "holds": report.holds})
+    else:
+        table = Table("check", "holds", "details", title=f"{plain(report.agent_id)}")
+        for check in report.checks:
+            table.add_row(check.name, "-" if check.holds is None else "yes" if check.holds else "NO", plain(check.said))
+        console.print(table)
+    if not report.holds:
+        raise SystemExit(1)
+
+
+def export(
+    agent: AgentArg,
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="an .onnx file")],
+    format_: Annotated[str, typer.Option("--format", help="only onnx")] = "onnx",
+    revision: RevisionOption = None,
+    trust_env_module: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the network as an ONNX file that answers as the agent does, compared before it is written."""
+    from agentzoo.agent import Agent
+    from agentzoo.errors import ConfigError
+    from agentzoo.hub.export import export_onnx
+
+    if format_ != "onnx" or output.suffix != ".onnx":
+        raise ConfigError(f"only --format onnx and files that end in .onnx are known, got {format_!r} and {output}.")
+    with console.status("exporting"):
+        loaded = Agent.from_pretrained(agent, revision=revision, device="cpu", trust_env_module=trust_env_module)
+        report = export_onnx(loaded, output)
+    if as_json:
+        print_json(report.model_dump())
+        return
+    console.print(
+        f"{plain(output)}: {report.bytes:,} bytes; over {report.compared} windows the largest difference to PyTorch "
+        f"is {report.largest_difference:.1e}",
+        highlight=False,
+    )

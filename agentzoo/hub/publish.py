@@ -1,0 +1,240 @@
+"""Putting an agent's folder on a Hub in one commit, listing what is there, and bringing one back as a folder."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentzoo.agent import Agent
+from agentzoo.checkpoint import write_atomic
+from agentzoo.config import RECIPE
+from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
+from agentzoo.hub.card import CARD, RESULTS, card_text, check_card, read_records
+from agentzoo.locate import PUBLISHED, check_links, hub_location
+from agentzoo.remote import Where, check_revision, explain, fetch, is_repo_id, patiently
+from agentzoo.types import Config
+
+LIBRARY = "agentzoo"  # the Hub's library tag
+
+
+class Pushed(NamedTuple):
+    """What a push did."""
+
+    repo_id: str
+    commit: str
+    url: str
+    files: tuple[str, ...]
+    left_out: tuple[str, ...]  # in the folder, but no part of an agent
+
+
+class RemoteAgent(Config):
+    """One line of `agentzoo list --remote`: what a repo says of itself, unverified."""
+
+    repo_id: str
+    commit: str | None
+    score: float | None
+    metric: str | None
+    downloads: int | None
+
+
+def push(
+    folder: Path,
+    repo_id: str,
+    *,
+    token: str | bool | None = None,
+    private: bool | None = None,
+    branch: str | None = None,
+    tag: str | None = None,
+    message: str | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> Pushed:
+    """Check a folder as a stranger would, then upload it in a single commit.
+
+    Weights are uploaded first and belong to no commit until all is there, so a push that is interrupted leaves the
+    files of the remote as they were; a repo it had to create stays, empty. Files of an agent that the folder no
+    longer holds are deleted in the same commit. The same folder again makes no commit.
+
+    Args:
+        private: of a repo that is created; None leaves it to the account's default.
+        branch: "main" by default; must exist.
+        tag: name to give the commit.
+
+    Raises:
+        CheckpointError, ConfigError: the folder does not load or its card is not what its records give.
+        HubError: says what to do.
+    """
+    if not is_repo_id(repo_id):
+        raise ConfigError(f"{repo_id!r} is no repo id like 'your-name/dt-hopper-medium'.")
+    check_revision(branch)
+    check_revision(tag)
+    files, left_out = check_folder(folder)
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+
+    api = HfApi(token=token, library_name=LIBRARY)
+    where = Where(repo_id, branch)
+    head: str | None = None
+    try:
+        note(f"looking at {repo_id}")
+        patiently(lambda: api.create_repo(repo_id, private=private, exist_ok=True))
+        head = patiently(lambda: api.model_info(repo_id, revision=branch)).sha
+        there = {entry.path for entry in patiently(lambda: list(api.list_repo_tree(repo_id, revision=head)))}
+        operations: list[Any] = [CommitOperationAdd(name, str(folder / name)) for name in files]
+        operations += [CommitOperationDelete(name) for name in PUBLISHED if name in there and name not in files]
+        note(f"uploading {len(files)} files")
+        info = api.create_commit(
+            repo_id,
+            operations,
+            commit_message=message or f"{folder.resolve().name}: upload with agentzoo",
+            revision=branch,
+            parent_commit=head,
+        )
+    except Exception as error:
+        fate = _fate(api, where, head)
+        raise HubError(f"{folder} was not pushed to {where}: {explain(error, where)} {fate}") from error
+    try:
+        if tag is not None:
+            patiently(lambda: api.create_tag(repo_id, tag=tag, revision=info.oid))
+    except Exception as error:
+        raise HubError(
+            f"{folder} was pushed to {where} as {info.oid}, but not tagged {tag!r}: {explain(error, where)}"
+        ) from error
+    return Pushed(repo_id, info.oid, info.commit_url, tuple(files), tuple(left_out))
+
+
+def push_agent(agent: Agent, repo_id: str, **options: Any) -> Pushed:
+    """`push` of an agent in memory, with a card that reports no measurements.
+
+    Raises:
+        ConfigError: it has no recipe. Otherwise as `push`.
+    """
+    if agent.recipe is None:
+        raise ConfigError(f"{agent.config.agent_id} has no recipe; an agent is published with what trained it.")
+    with tempfile.TemporaryDirectory(prefix="agentzoo-push-") as name:
+        folder = agent.save_pretrained(Path(name) / agent.config.agent_id)
+        write_atomic(folder / CARD, card_text(folder))
+        return push(folder, repo_id, **options)
+
+
+def _fate(api: Any, where: Where, head: str | None) -> str:
+    """What became of the remote after a push that failed, as far as it can be told."""
+    if head is None:
+        return "Nothing was uploaded."
+    try:
+        now = api.model_info(where.repo_id, revision=where.revision).sha
+    except Exception:
+        return "Its files are as they were, unless the answer to a finished push was lost; the same push again is safe."
+    return "Its files are as they were." if now == head else f"The remote is now at {now}; compare before a new push."
+
+
+def check_folder(folder: Path) -> tuple[list[str], list[str]]:
+    """Names to upload and names to leave out, of a folder that loads strictly and whose card is its records'.
+
+    Raises:
+        CheckpointError: it does not load, links lead out of it, or the card is missing or stale.
+    """
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is no folder.")
+    check_links(folder)
+    agent = Agent.from_pretrained(folder)
+    name = agent.config.agent_id
+    if agent.recipe is None:
+        raise CheckpointError(f"{folder} lacks {RECIPE}: an agent is published with the recipe that trained it.")
+    if agent.recipe.agent_id != name:
+        raise CheckpointError(f"{folder}: the config is of {name}, the recipe of {agent.recipe.agent_id}.")
+    if (folder / RESULTS).is_file():
+        _, _, results = read_records(folder)
+        digest = results.headline.weights_sha256
+        if results.headline.agent_id != name or (digest and digest != agent.config.weights_sha256):
+            raise CheckpointError(f"{folder / RESULTS} was measured on other weights; measure these and stage again.")
+    if not (folder / CARD).is_file():
+        raise CheckpointError(f"{folder} has no {CARD}; `agentzoo card {folder}` makes one from its records.")
+    check_card(folder)
+    present = sorted(path.name for path in folder.iterdir())
+    return [one for one in PUBLISHED if one in present], [one for one in present if one not in PUBLISHED]
+
+
+def pull(
+    agent: str,
+    target: Path | None = None,
+    *,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+    local_files_only: bool = False,
+    force: bool = False,
+) -> Path:
+    """Fetch every file of a remote agent and write them as a folder of their own, checked and whole.
+
+    Args:
+        agent: a Hub repo, or an id that the index maps to one.
+        target: the new folder, the repo's name by default.
+        force: replace a folder that is there.
+
+    Raises:
+        UnknownNameError, HubError, CheckpointError: nothing is written. StorageError: `target` is in the way.
+    """
+    plain = agent.removeprefix("zoo/")
+    location = hub_location(plain) if "/" not in plain else None
+    repo_id = location.repo_id if location is not None else agent
+    if not is_repo_id(repo_id):
+        raise ConfigError(f"{agent!r} is no Hub repo, and the index knows no repo for it.")
+    revision = revision or (location.revision if location is not None else None)
+    target = target or Path(repo_id.split("/")[1])
+    if target.exists() and not force:
+        raise StorageError(f"{target} is there already; name another folder, or replace it with --force.")
+    found = fetch(
+        repo_id,
+        PUBLISHED,
+        revision=revision,
+        token=token,
+        cache_dir=cache_dir,
+        local_files_only=local_files_only,
+    )
+    Agent.from_pretrained(found)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".pulling-", dir=target.parent) as name:
+            new = Path(name) / "new"
+            new.mkdir()
+            for file in PUBLISHED:
+                if (found / file).is_file():
+                    shutil.copyfile(found / file, new / file)
+            if target.exists():
+                target.replace(Path(name) / "old")
+            new.replace(target)
+    except OSError as error:
+        raise StorageError(f"{target} was not written: {error}.") from error
+    return target
+
+
+def remote_agents(
+    author: str | None = None, token: str | bool | None = None, limit: int | None = None
+) -> list[RemoteAgent]:
+    """Repos of the Hub that say they are for this library, with the score on their card.
+
+    Raises:
+        HubError: says what to do.
+    """
+    from huggingface_hub import HfApi
+
+    api = HfApi(token=token, library_name=LIBRARY)
+    try:
+        found = patiently(
+            lambda: list(api.list_models(filter=LIBRARY, author=author, cardData=True, full=True, limit=limit))
+        )
+        return sorted((_summary(info) for info in found), key=lambda one: one.repo_id)
+    except Exception as error:
+        raise HubError(f"agents of the Hub could not be listed: {explain(error, Where(author or 'any'))}") from error
+
+
+def _summary(info: Any) -> RemoteAgent:
+    score = metric = None
+    results = getattr(info.card_data, "eval_results", None) or []
+    for one in results[:1]:
+        if isinstance(one.metric_value, int | float):
+            score, metric = float(one.metric_value), str(one.metric_name or one.metric_type)[:200]
+    downloads = info.downloads if isinstance(info.downloads, int) else None
+    return RemoteAgent(repo_id=str(info.id), commit=info.sha, score=score, metric=metric, downloads=downloads)

@@ -1,0 +1,174 @@
+"""`agentzoo verify`: do an agent's files fit together, and does the number on its card hold when measured again?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from agentzoo.agent import Agent
+from agentzoo.checkpoint import sha256
+from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
+from agentzoo.errors import AgentzooError
+from agentzoo.evaluation.results import Result, Results, evaluate
+from agentzoo.evaluation.rollout import OnEpisode
+from agentzoo.evaluation.scores import mean_interval
+from agentzoo.hub.card import CARD, RESULTS, check_card
+from agentzoo.locate import find_agent
+from agentzoo.recipe import Recipe
+from agentzoo.registry import recipe_table
+from agentzoo.types import Config
+
+
+class Check(Config):
+    """One question and its answer."""
+
+    name: str
+    holds: bool | None  # None: there is nothing to compare with
+    said: str
+
+
+class Report(Config):
+    """All answers, and the new measurement if there was one."""
+
+    agent_id: str
+    checks: tuple[Check, ...]
+    measured: Result | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing contradicts the card."""
+        return all(check.holds is not False for check in self.checks)
+
+
+def verify(
+    agent: str | Path,
+    episodes: int | None = None,
+    *,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    n_envs: int = 20,
+    trust_env_module: bool = False,
+    on_episode: OnEpisode = lambda _: None,
+) -> Report:
+    """Check the files of an agent against each other and against the package, then run it again.
+
+    The score holds if the new mean return lies in the card's 95 % interval or the card's mean in the new one; the
+    episodes start from the seeds the card names, so as many as it has repeat its protocol.
+
+    Args:
+        episodes: as many as on the card by default.
+
+    Raises:
+        UnknownNameError, HubError: not found. CheckpointError, ConfigError: files nothing can be said about.
+    """
+    folder = find_agent(agent, revision=revision, token=token)
+    config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
+    checks = [_weights(folder, config), *_recipe(folder, config)]
+    results, check = _results(folder, config)
+    checks += [check, _card(folder)]
+    measured = None
+    if checks[0].holds and results is not None:
+        loaded = Agent.from_pretrained(folder, trust_env_module=trust_env_module)
+        measured, check = _score(loaded, results.headline, episodes, n_envs, trust_env_module, on_episode)
+        checks.append(check)
+    else:
+        checks.append(Check(name="score", holds=None, said="not measured: there is nothing sound to compare with"))
+    return Report(agent_id=config.agent_id, checks=tuple(checks), measured=measured)
+
+
+def _weights(folder: Path, config: AgentConfig) -> Check:
+    if config.weights_sha256 is None:
+        return Check(name="weights", holds=False, said=f"{CONFIG} names no hash of {WEIGHTS}")
+    found = sha256(folder / WEIGHTS)
+    same = found == config.weights_sha256
+    said = f"sha256 {found[:12]}... {'as' if same else 'is not what'} {CONFIG} says"
+    return Check(name="weights", holds=same, said=said)
+
+
+def _recipe(folder: Path, config: AgentConfig) -> list[Check]:
+    """The recipe against the config, and against the package's own of the same id."""
+    if not (folder / RECIPE).is_file():
+        return [Check(name="recipe", holds=False, said=f"{RECIPE} is missing")]
+    recipe = Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE))
+    expected = AgentConfig.of(recipe, config.io).model_copy(update={"weights_sha256": config.weights_sha256})
+    differs = _differences(expected, config)
+    checks = [Check(name="recipe", holds=not differs, said=differs or f"gives this {CONFIG}")]
+    packaged = recipe_table().get(config.agent_id)
+    if packaged is None:
+        return [*checks, Check(name="package", holds=None, said="this package has no recipe of that id")]
+    differs = _differences(packaged, recipe)
+    return [*checks, Check(name="package", holds=not differs, said=differs or "the recipe is the package's own")]
+
+
+def _differences(expected: Config, found: Config) -> str:
+    """`section.field` of what is not equal, or nothing."""
+    wanted, got = expected.model_dump(), found.model_dump()
+    names = []
+    for section, value in wanted.items():
+        other = got.get(section)
+        if isinstance(value, dict) and isinstance(other, dict):
+            names += [f"{section}.{key}" for key in sorted({*value, *other}) if value.get(key) != other.get(key)]
+        elif value != other:
+            names.append(section)
+    return f"differs in {', '.join(names)}" if names else ""
+
+
+def _results(folder: Path, config: AgentConfig) -> tuple[Results | None, Check]:
+    """The record of the card's numbers: of these weights, and its summary that of its own episodes."""
+    if not (folder / RESULTS).is_file():
+        return None, Check(name="results", holds=None, said=f"no {RESULTS}: nothing was claimed")
+    results = Results.from_json(read_text(folder / RESULTS), str(folder / RESULTS))
+    head, problems = results.headline, []
+    if head.agent_id != config.agent_id or head.weights_sha256 != config.weights_sha256:
+        problems.append("measured on other weights")
+    if not len(head.returns) == len(head.lengths) == head.episodes:
+        problems.append(f"{head.episodes} episodes, but {len(head.returns)} returns")
+    else:
+        low, high = mean_interval(np.array(head.returns))
+        summary = (head.mean_return, *head.return_interval)
+        again = (float(np.mean(head.returns)), low, high)
+        if not np.allclose(again, summary, rtol=1e-3, atol=1e-3):
+            problems.append(f"mean and interval are not those of its {head.episodes} returns")
+    said = "; ".join(problems) or f"{head.episodes} episodes of these weights, summed up right"
+    return (None if problems else results), Check(name="results", holds=not problems, said=said)
+
+
+def _card(folder: Path) -> Check:
+    if not (folder / CARD).is_file():
+        return Check(name="card", holds=None, said=f"no {CARD}")
+    try:
+        check_card(folder)
+    except AgentzooError as error:
+        return Check(name="card", holds=False, said=str(error))
+    return Check(name="card", holds=True, said="is what the records give")
+
+
+def _score(
+    agent: Agent, head: Result, episodes: int | None, n_envs: int, trust: bool, on_episode: OnEpisode
+) -> tuple[Result, Check]:
+    agent.acting = head.acting
+    new = evaluate(
+        agent,
+        head.env if head.env != agent.config.env else None,
+        episodes or head.episodes,
+        seed=head.seed,
+        n_envs=n_envs,
+        deterministic=head.deterministic,
+        target_return=head.target_return,
+        trust_env_module=trust,
+        on_episode=on_episode,
+    )
+    low, high = head.return_interval
+    again_low, again_high = new.return_interval
+    slack = 1e-6 * max(1.0, abs(head.mean_return))  # intervals of equal returns have no width
+    holds = (
+        low - slack <= new.mean_return <= high + slack or again_low - slack <= head.mean_return <= again_high + slack
+    )
+    said = (
+        f"return {new.mean_return:.1f} [{again_low:.1f}, {again_high:.1f}] over {new.episodes} episodes; the card says "
+        f"{head.mean_return:.1f} [{low:.1f}, {high:.1f}]"
+    )
+    if new.score is not None and head.score is not None:
+        said += f"; score {new.score:.1f} against {head.score:.1f}"
+    return new, Check(name="score", holds=holds, said=said)
