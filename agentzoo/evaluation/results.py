@@ -31,6 +31,7 @@ class Result(Config):
     agent_id: str
     weights_sha256: str | None
     checkpoint: Literal["final", "best"]
+    training_seed: int | None = None  # of the run that gave the weights
     env: str
     target_return: float
     acting: ActingMode = "window"
@@ -164,6 +165,7 @@ def summarize(
         agent_id=agent.config.agent_id,
         weights_sha256=agent.config.weights_sha256,
         checkpoint=checkpoint,
+        training_seed=None if agent.recipe is None else agent.recipe.train.seed,
         env=env_id,
         target_return=target_return,
         acting=agent.acting,

@@ -149,8 +149,8 @@ def _results(config: AgentConfig, results: Results) -> str:
     rows = [_row("**this agent, final weights**", head)]
     if results.best is not None:
         rows.append(_row("best short evaluation during training (optimistic)", results.best))
-    rows += [_row(f"same recipe, seed {i + 1}", one) for i, one in enumerate(results.seeds)]
-    rows += [_row(inline(one.agent_id), one) for one in results.baselines]
+    rows += [_row(_seeded("same recipe", one), one) for one in results.seeds]
+    rows += [_row(_seeded(inline(one.agent_id), one), one) for one in results.baselines]
     paper = PUBLISHED.get(config.agent_id)
     if paper is not None:
         rows.append(_published_row(paper))
@@ -184,6 +184,10 @@ def _results(config: AgentConfig, results: Results) -> str:
         "measures again.",
     ]
     return "\n".join(lines)
+
+
+def _seeded(label: str, result: Result) -> str:
+    return label if result.training_seed is None else f"{label}, training seed {result.training_seed}"
 
 
 def _published_row(paper: Published) -> str:
