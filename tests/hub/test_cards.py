@@ -1,0 +1,256 @@
+"""Cards: made from records, valid on the Hub, harmless whatever the records hold; and what `verify` finds out."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard
+from typer.testing import CliRunner
+
+from agentzoo.agent import Agent
+from agentzoo.cli import app
+from agentzoo.errors import CheckpointError
+from agentzoo.hub.card import card_text, read_records
+from agentzoo.hub.metadata import check_metadata, code, hub_name, inline
+from agentzoo.hub.verify import verify
+from agentzoo.locate import staged_agents
+from agentzoo.remote import is_repo_id
+from hub.conftest import REPO
+from hub.server import Hub, Repo
+
+STAGED = sorted(staged_agents().items())
+ONE_OF_EACH = {(name.split("-")[0], name.split("-")[1]): (name, folder) for name, folder in STAGED}  # family and task
+SECTIONS = ["Use it", "How it was trained", "Results", "Limits", "Citation"]
+
+
+def edit(folder: Path, name: str, **changes: Any) -> None:
+    """Set dotted fields of a JSON record."""
+    tree = json.loads((folder / name).read_text())
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        node = tree
+        for parent in parents:
+            node = node[parent]
+        node[last] = value
+    (folder / name).write_text(json.dumps(tree))
+
+
+@pytest.mark.parametrize(("agent_id", "folder"), STAGED)
+def test_staged_cards_say_all_that_a_card_must(agent_id: str, folder: Path) -> None:
+    text = (folder / "README.md").read_text()
+    data = check_metadata(text)
+    assert (data.library_name, data.license, data.pipeline_tag) == ("agentzoo", "mit", "reinforcement-learning")
+    assert {"reinforcement-learning", "offline-rl"} <= set(data.tags)
+    _, recipe, results = read_records(folder)
+    assert data.datasets == [hub_name(recipe.data.dataset)]
+    head = results.headline
+    assert data.model_name == agent_id
+    assert data.eval_results[0].metric_value == round(head.score or head.mean_return, 2)
+    low, high = head.score_interval or head.return_interval
+    assert f"95 % interval {low:.2f} to {high:.2f}" in data.eval_results[0].metric_name
+    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE)[:3] == SECTIONS[:3]
+    assert all(f"## {section}" in text for section in SECTIONS)
+    for words in (f"agentzoo train {agent_id}", results.training.hardware, f"{recipe.train.steps:,} updates", "seed"):
+        assert words in text
+    assert f"`{head.command}`" in text
+    assert "@misc{" in text
+
+
+@pytest.mark.parametrize(("agent_id", "folder"), ONE_OF_EACH.values())
+def test_quickstart_of_a_staged_card_runs(agent_id: str, folder: Path) -> None:
+    """With one episode instead of four: what is asked is whether the words are right."""
+    found = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), flags=re.DOTALL)
+    assert found
+    scope: dict[str, Any] = {}
+    exec(found[1].replace("n_envs=4", "n_envs=1").replace("n_eval_episodes=4", "n_eval_episodes=1"), scope)
+    assert scope["mean"] > 0
+
+
+def test_a_fine_tune_names_its_base(folder: Path) -> None:
+    edit(folder, "train_config.json", base="dt-hopper-medium")
+    text = card_text(folder)
+    assert check_metadata(text).base_model == "dt-hopper-medium"
+    assert "agentzoo finetune dt-hopper-medium --dataset tests/none-v0 --steps 10 --name dt-test" in text
+
+
+def test_the_published_number_stands_beside_ours(folder: Path) -> None:
+    edit(folder, "config.json", agent_id="dt-hopper-medium")
+    text = card_text(folder)
+    assert "| published | 67.6 ± 1 | | | |" in text
+    assert "The numbers are not comparable one to one" in text
+
+
+def test_an_environment_with_options_is_made_with_them(folder: Path) -> None:
+    edit(folder, "config.json", env="PointMaze_Medium-v3", env_options={"continuing_task": False})
+    text = card_text(folder)
+    assert 'make_vec_env(lambda: make_env("PointMaze_Medium-v3", continuing_task=False), n_envs=4)' in text
+
+
+HOSTILE = (
+    "fine](http://evil.example) <script>alert(1)</script>\n\n# Not a heading\n---\nlicense: stolen\n---\n"
+    "```\nrm -rf /\n``` | a | b | ![x](http://evil.example/x.png) \x1b[31m [red]rich[/red] [/oops] &lt;b&gt; `code`"
+)
+
+
+def test_markup_in_the_records_has_no_effect_on_the_card(folder: Path) -> None:
+    plain = card_text(folder)
+    edit(
+        folder,
+        "results.json",
+        dataset__made_by=HOSTILE,
+        training__hardware=HOSTILE,
+        headline__command=HOSTILE,
+        headline__env=HOSTILE,
+        headline__versions={HOSTILE: HOSTILE},
+    )
+    edit(folder, "train_config.json", data__dataset=HOSTILE, base=HOSTILE)
+    edit(folder, "config.json", env=HOSTILE, env_options={HOSTILE: 1, "x": HOSTILE})
+    text = card_text(folder)
+    body = ModelCard(text).content.split("\n---\n", 1)[1]
+    assert ModelCard(text).data.license == "mit"
+    assert re.findall(r"^#+ .*$", body, flags=re.MULTILINE) == re.findall(r"^#+ .*$", plain, flags=re.MULTILINE)
+    assert body.count("```") == plain.count("```")
+    outside = re.sub(r"```.*?```|(?<!\\)`[^`\n]*`", "", body, flags=re.DOTALL)  # where Markdown means something
+    assert not re.search(r"(?<!\\)[<>]|(?<!\\)\[fine|(?<!\\)\]\(http|\x1b", outside)
+    snippet = re.search(r"```python\n(.*?)```", body, flags=re.DOTALL)
+    assert snippet
+    compile(snippet[1], "quickstart", "exec")
+    assert "__import__" not in snippet[1]
+
+
+def test_an_env_id_cannot_end_its_string_in_the_quickstart(folder: Path) -> None:
+    edit(folder, "config.json", env='x", n_envs=__import__("os").getpid()) #')
+    snippet = re.search(r"```python\n(.*?)```", card_text(folder), flags=re.DOTALL)
+    assert snippet
+    import ast
+
+    names = {node.id for node in ast.walk(ast.parse(snippet[1])) if isinstance(node, ast.Name)}
+    assert "__import__" not in names
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "", "a" * 10_000, "\x00\x1b]0;title\x07", "ünï ✓"])
+def test_words_of_others_become_one_line(text: str) -> None:
+    for made in (inline(text), code(text)):
+        assert made.isprintable()
+        assert len(made) <= 2_000
+    assert "`" not in code(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.replace("license: mit\n", ""), "license is missing"),
+        (lambda t: t.replace("library_name: agentzoo", "library_name: other"), "library_name is 'other'"),
+        (lambda t: t.replace("type: tests-none-v0", "type: a/b/c"), "'a/b/c' is no name of a dataset"),
+        (lambda t: t.replace("---\n", "---\n: [", 1), "cannot be read"),
+        (lambda t: t.replace("model-index:", "model-index: 3 #"), "cannot be read"),
+    ],
+)
+def test_metadata_the_hub_would_refuse_is_refused_here(folder: Path, change: Any, words: str) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        check_metadata(change(card_text(folder)))
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b/c", "..", "a/..", "../a", "a/b\n", "a--b/c", "a /b", "", "/", "a/", "x" * 200 + "/y"]
+)
+def test_repo_ids_that_are_none(name: str) -> None:
+    assert not is_repo_id(name)
+
+
+# -- verify ------------------------------------------------------------------------------------------------------------
+
+
+def answers(folder: Path, **options: Any) -> dict[str, bool | None]:
+    return {check.name: check.holds for check in verify(folder, **options).checks}
+
+
+def test_verify_confirms_an_honest_agent(folder: Path) -> None:
+    report = verify(folder)
+    assert report.holds
+    assert {check.name for check in report.checks} == {"weights", "recipe", "package", "results", "card", "score"}
+    assert report.measured is not None
+    assert report.measured.returns == read_records(folder)[2].headline.returns
+    assert verify(folder, 2).holds
+
+
+def test_verify_of_an_agent_on_the_hub(hub: Hub, folder: Path) -> None:
+    Agent.from_pretrained(folder).push_to_hub(REPO)
+    report = verify(REPO)
+    assert {check.name: check.holds for check in report.checks}["results"] is None  # none were pushed
+    assert report.holds
+
+
+def test_verify_finds_each_kind_of_lie(folder: Path) -> None:
+    records = {name: (folder / name).read_text() for name in ("results.json", "train_config.json", "README.md")}
+
+    def restored() -> None:
+        for name, text in records.items():
+            (folder / name).write_text(text)
+
+    edit(folder, "results.json", headline__mean_return=1e4, headline__return_interval=[9e3, 2e4])
+    found = answers(folder)
+    assert (found["results"], found["card"], found["score"]) == (False, False, None)
+    restored()
+    returns = [9e3, 1e4, 1.1e4]  # a consistent lie: only measuring again tells
+    from agentzoo.evaluation.scores import mean_interval
+
+    edit(
+        folder,
+        "results.json",
+        headline__mean_return=1e4,
+        headline__return_interval=list(mean_interval(returns)),  # type: ignore[arg-type]
+        headline__returns=returns,
+    )
+    (folder / "README.md").write_text(card_text(folder))
+    found = answers(folder)
+    assert (found["results"], found["card"], found["score"]) == (True, True, False)
+    restored()
+    edit(folder, "train_config.json", data__rtg_scale=2.0)
+    assert answers(folder)["recipe"] is False
+    restored()
+    (folder / "README.md").write_text("# The best agent\n")
+    assert answers(folder)["card"] is False
+    restored()
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(weights)
+    assert answers(folder)["weights"] is False
+
+
+def test_commands(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """push, list --remote, pull, card and verify as a user runs them."""
+    runner = CliRunner()
+    monkeypatch.chdir(tmp_path)
+    done = json.loads(runner.invoke(app, ["push", str(folder), REPO, "--tag", "v1", "--json"]).stdout)
+    assert done["commit"] == hub.repos[REPO].tags["v1"]
+    listed = json.loads(runner.invoke(app, ["list", "--remote", "--json"]).stdout)
+    assert [one["repo_id"] for one in listed] == [REPO]
+    assert REPO in runner.invoke(app, ["list", "--remote"]).stdout
+    assert runner.invoke(app, ["pull", REPO, "--revision", "v1"]).exit_code == 0
+    before = (tmp_path / "dt-test" / "README.md").read_bytes()
+    assert runner.invoke(app, ["card", "dt-test"]).exit_code == 0
+    assert (tmp_path / "dt-test" / "README.md").read_bytes() == before
+    verified = runner.invoke(app, ["verify", "dt-test", "-n", "2", "--json"])
+    assert (verified.exit_code, json.loads(verified.stdout)["holds"]) == (0, True)
+    edit(tmp_path / "dt-test", "train_config.json", data__rtg_scale=2.0)
+    refused = runner.invoke(app, ["verify", "dt-test", "-n", "2"])
+    assert refused.exit_code == 1
+    assert "NO" in refused.stdout
+
+
+def test_names_with_markup_are_shown_as_they_are(hub: Hub, folder: Path) -> None:
+    hub.repos["x/y"] = Repo()
+    card = card_text(folder).replace("name: mean return, 3 episodes", "name: mean [/red] [bold]return, 3")
+    hub.repos["x/y"].commit({"README.md": card.encode()})
+    done = CliRunner().invoke(app, ["list", "--remote"], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    assert "mean [/red] [bold]return" in done.stdout
+    edit(folder, "train_config.json", data__dataset="[/oops][red]x")
+    shown = CliRunner().invoke(app, ["show", str(folder)], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0, shown.output
+    assert "[/oops][red]x" in shown.stdout

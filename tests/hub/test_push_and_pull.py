@@ -1,0 +1,228 @@
+"""Publishing and fetching with the real client: what goes up comes down, and nothing half-done is left anywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_agent
+from huggingface_hub import HfApi
+
+from agentzoo.agent import Agent
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubError, StorageError
+from agentzoo.hub.card import card_text
+from agentzoo.hub.publish import pull, push, remote_agents
+from hub.conftest import REPO, cached_files
+from hub.server import READ_TOKEN, TOKEN, Hub
+
+
+def same_actions(first: Agent, second: Agent) -> bool:
+    observations = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    return np.array_equal(first.predict(observations)[0], second.predict(observations)[0])
+
+
+def test_push_then_load_by_branch_tag_and_commit(hub: Hub, folder: Path) -> None:
+    first = push(folder, REPO, tag="v1")
+    assert first.files == (
+        "config.json",
+        "model.safetensors",
+        "train_config.json",
+        "results.json",
+        "README.md",
+        "training_log.csv",
+    )
+    assert hub.repos[REPO].tags == {"v1": first.commit}
+    assert len(hub.repos[REPO].commits) == 2  # the one of the creation, and one for the push
+    for revision in (None, "main", "v1", first.commit):
+        loaded = Agent.from_pretrained(REPO, revision=revision)
+        assert same_actions(loaded, Agent.from_pretrained(folder))
+    assert loaded.recipe == Agent.from_pretrained(folder).recipe
+
+
+def test_the_index_sends_an_id_to_its_repo(
+    hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = push(folder, "someone/else", tag="v1")
+    index = {"agents": {"dt-test": {"repo_id": "someone/else", "revision": done.commit}}}
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    monkeypatch.setenv("AGENTZOO_INDEX", str(tmp_path / "index.json"))
+    assert same_actions(Agent.from_pretrained("zoo/dt-test"), Agent.from_pretrained(folder))
+
+
+def test_tokens_stay_on_the_hub(hub: Hub, folder: Path) -> None:
+    """Storage is another host: the client must not take its token there."""
+    push(folder, REPO)
+    Agent.from_pretrained(REPO)
+    storage = [headers for method, path, headers in hub.seen if path.startswith("/storage/") and method == "GET"]
+    assert storage
+    assert not any("authorization" in {name.lower() for name in headers} for headers in storage)
+
+
+def test_the_same_push_again_makes_no_commit(hub: Hub, folder: Path) -> None:
+    first = push(folder, REPO)
+    assert push(folder, REPO).commit == first.commit
+    assert len(hub.repos[REPO].commits) == 2
+
+
+def test_a_second_push_is_one_commit_that_also_deletes(hub: Hub, folder: Path) -> None:
+    push(folder, REPO)
+    (folder / "training_log.csv").unlink()
+    (folder / "results.json").unlink()
+    (folder / "README.md").write_text(card_text(folder))
+    (folder / "notes.txt").write_text("mine")
+    done = push(folder, REPO)
+    assert len(hub.repos[REPO].commits) == 3
+    assert done.left_out == ("notes.txt",)
+    names = {".gitattributes", "README.md", "config.json", "model.safetensors", "train_config.json"}
+    assert set(hub.repos[REPO].head) == names
+
+
+def test_push_to_hub_of_an_agent_in_memory(hub: Hub) -> None:
+    agent = make_agent()
+    url = agent.push_to_hub(REPO, private=True, tag="v1")
+    assert url.startswith(f"{hub.url}/{REPO}/commit/")
+    assert hub.repos[REPO].private
+    assert "Nothing has been measured yet" in hub.repos[REPO].head["README.md"].decode()
+    assert same_actions(Agent.from_pretrained(REPO, token=TOKEN), agent)
+    agent.recipe = None
+    with pytest.raises(ConfigError, match="has no recipe"):
+        agent.push_to_hub(REPO)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/api/repos/create", 0),
+        ("GET", "/tree/", 0),
+        ("POST", "/preupload/", 0),
+        ("POST", "/objects/batch", 0),
+        ("PUT", "/storage/", 0),
+        ("PUT", "/storage/", 500),
+        ("POST", "/commit/", 0),
+        ("POST", "/commit/", 500),
+    ],
+)
+def test_a_push_that_breaks_off_leaves_the_remote_as_it_was(
+    hub: Hub, folder: Path, method: str, path: str, status: int
+) -> None:
+    push(folder, REPO)
+    before = dict(hub.repos[REPO].branches), dict(hub.repos[REPO].head)
+    agent = Agent.from_pretrained(folder)
+    agent.model.obs_mean.add_(1.0)
+    hub.fail(method, path, status)
+    with pytest.raises(HubError, match=r"was not pushed to tests/dt-test: .*(broke off|problem of its own)"):
+        agent.push_to_hub(REPO)
+    assert (hub.repos[REPO].branches, hub.repos[REPO].head) == before
+    hub.faults.clear()
+    agent.push_to_hub(REPO)
+    assert same_actions(Agent.from_pretrained(REPO), agent)
+
+
+def test_a_push_onto_someone_elses_change_is_refused(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    push(folder, REPO)
+    upload = HfApi.preupload_lfs_files
+
+    def meanwhile(*args: object, **kwargs: object) -> None:
+        hub.repos[REPO].commit({**hub.repos[REPO].head, "theirs.txt": b"x"})
+        upload(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(HfApi, "preupload_lfs_files", meanwhile)
+    agent = Agent.from_pretrained(folder)
+    agent.model.obs_mean.add_(1.0)
+    with pytest.raises(HubError, match="somebody else changed tests/dt-test meanwhile"):
+        agent.push_to_hub(REPO)
+    assert "theirs.txt" in hub.repos[REPO].head
+
+
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [(READ_TOKEN, "403: your token may not do this"), ("hf_wrong", "401: it does not accept your token")],
+)
+def test_a_push_without_the_right_says_so(hub: Hub, folder: Path, token: str, words: str) -> None:
+    with pytest.raises(HubError, match=words) as caught:
+        push(folder, REPO, token=token)
+    assert token not in str(caught.value)
+    assert hub.repos == {}
+
+
+def test_a_tag_that_exists_is_not_moved(hub: Hub, folder: Path) -> None:
+    first = push(folder, REPO, tag="v1")
+    agent = Agent.from_pretrained(folder)
+    agent.model.obs_mean.add_(1.0)
+    with pytest.raises(HubError, match=r"was pushed to .* but not tagged 'v1'"):
+        agent.push_to_hub(REPO, tag="v1")
+    assert hub.repos[REPO].tags == {"v1": first.commit}
+
+
+def spoil(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+
+
+def test_only_sound_folders_are_pushed(hub: Hub, folder: Path) -> None:
+    card = (folder / "README.md").read_text()
+    spoil(folder, "README.md", card.replace("84", "99") + "It is the best.\n")
+    with pytest.raises(CheckpointError, match="is not what the records beside it give; `agentzoo card"):
+        push(folder, REPO)
+    spoil(folder, "README.md", card)
+    results = (folder / "results.json").read_text()
+    spoil(folder, "results.json", results.replace(json.loads(results)["headline"]["weights_sha256"], "0" * 64))
+    with pytest.raises(CheckpointError, match="measured on other weights"):
+        push(folder, REPO)
+    spoil(folder, "results.json", results)
+    (folder / "train_config.json").unlink()
+    with pytest.raises(CheckpointError, match="lacks train_config"):
+        push(folder, REPO)
+    for repo_id in ("one", "a/b/c", "../x/y", "a--b/c", "a/.."):
+        with pytest.raises(ConfigError, match="no repo id"):
+            push(folder, repo_id)
+    assert hub.seen == []
+
+
+def test_pull_writes_a_folder_that_equals_what_was_pushed(hub: Hub, folder: Path, tmp_path: Path) -> None:
+    push(folder, REPO, tag="v1")
+    target = pull(REPO, tmp_path / "pulled", revision="v1")
+    assert {p.name: p.read_bytes() for p in target.iterdir()} == {p.name: p.read_bytes() for p in folder.iterdir()}
+    assert not any(path.is_symlink() for path in target.iterdir())
+    with pytest.raises(StorageError, match="is there already"):
+        pull(REPO, target)
+    assert pull(REPO, target, force=True) == target
+    assert sorted(path.name for path in tmp_path.iterdir() if "pulling" in path.name) == []
+
+
+def test_pull_of_a_broken_agent_writes_nothing(hub: Hub, folder: Path, tmp_path: Path) -> None:
+    push(folder, REPO)
+    tree = dict(hub.repos[REPO].head)
+    tree["config.json"] = b"{}"
+    hub.repos[REPO].commit(tree)
+    with pytest.raises(AgentzooError, match=r"config.json cannot be used"):
+        pull(REPO, tmp_path / "pulled")
+    assert not (tmp_path / "pulled").exists()
+
+
+def test_remote_list_shows_this_librarys_agents(hub: Hub, folder: Path) -> None:
+    push(folder, REPO)
+    hub.repos["other/bert"] = type(hub.repos[REPO])()
+    hub.repos["other/bert"].commit({"README.md": b"---\nlibrary_name: transformers\ntags: [nlp]\n---\n"})
+    found = remote_agents()
+    assert [one.repo_id for one in found] == [REPO]
+    assert found[0].commit == hub.repos[REPO].branches["main"]
+    assert "mean return, 3 episodes, 95 % interval" in (found[0].metric or "")
+    assert remote_agents(author="nobody") == []
+
+
+def test_only_known_files_come_whatever_the_server_lists(hub: Hub, folder: Path, tmp_path: Path) -> None:
+    push(folder, REPO)
+    evil = {"type": "file", "size": 4, "oid": "0" * 40}
+    names = ("../../../evil", "/etc/evil", "sub/config.json", "evil.pkl", "a/../../b")
+    hub.list_extra = [{**evil, "path": name} for name in names]
+    Agent.from_pretrained(REPO)
+    assert set(cached_files(tmp_path / "cache")) == {
+        "config.json",
+        "model.safetensors",
+        "train_config.json",
+        "results.json",
+        "README.md",
+    }
+    assert not list(tmp_path.rglob("*evil*"))
