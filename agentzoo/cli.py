@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from agentzoo import cli_data, cli_hub, cli_train
+from agentzoo import cli_data, cli_hub, cli_measure, cli_train
 from agentzoo.console import console, errors_console, plain, print_json, progress_bar
 from agentzoo.errors import AgentzooError
 
@@ -24,6 +24,8 @@ app = typer.Typer(
 app.add_typer(cli_data.app, name="data")
 app.command("train")(cli_train.train)
 app.command("finetune")(cli_train.finetune)
+app.command("sweep")(cli_measure.sweep)
+app.command("bench")(cli_measure.bench)
 for _command in (cli_hub.push, cli_hub.pull, cli_hub.card, cli_hub.verify, cli_hub.export):
     app.command(_command.__name__)(_command)
 
@@ -244,43 +246,6 @@ def stage(
             note=lambda what: status.update(f"staging: {what}"),
         )
     console.print(f"staged {folder}", highlight=False)
-
-
-@app.command()
-def bench(
-    family: Annotated[str, typer.Argument(help="a benchmark: dt, dm or context")],
-    runs: Annotated[int, typer.Option("--runs", min=1, help="timings of each figure")] = 20,
-    threads: Annotated[int, typer.Option("--threads", min=1)] = 2,
-    plot: Annotated[Path | None, typer.Option("--plot", help="also draw it, where the benchmark can")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Speed as ratios against a peer that does the same work in the same run."""
-    import importlib
-    import pkgutil
-
-    import torch
-
-    from agentzoo import bench as package
-    from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
-
-    known = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
-    if family not in known:
-        raise UnknownNameError(f"no benchmark {family!r}.{did_you_mean(family, known)} Known: {', '.join(known)}.")
-    torch.set_num_threads(threads)
-    module = importlib.import_module(f"agentzoo.bench.{family}")
-    if plot is not None and not hasattr(module, "plot"):
-        raise ConfigError(f"the benchmark {family!r} draws no picture; leave --plot away.")
-    with console.status(f"timing {family}, {runs} runs"):
-        figures = module.run(runs)
-    if plot is not None:
-        module.plot(figures, plot)
-    if as_json:
-        print_json([figure._asdict() for figure in figures])
-        return
-    table = Table("figure", "ours, ms", "peer, ms", "ratio", title=f"agentzoo bench {family}, {threads} threads")
-    for figure in figures:
-        table.add_row(figure.figure, f"{figure.ours:.2f}", f"{figure.peer:.2f}", f"{figure.ratio:.3f}")
-    console.print(table)
 
 
 def fail(message: str) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import cycle
 from pathlib import Path
 
 from agentzoo.agent import Agent
@@ -44,28 +45,34 @@ def rank_correlation(results: Sequence[Result]) -> float:
     return float(spearmanr([r.target_return for r in results], [r.mean_return for r in results]).statistic)
 
 
-def plot_sweep(results: Sequence[Result], path: Path, best_in_data: float | None = None) -> None:
-    """Achieved return with its interval over the asked one, the diagonal, and the best episode of the data."""
-    import matplotlib
+COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
 
-    asked = [r.target_return for r in results]
-    means = [r.mean_return for r in results]
-    low = [r.mean_return - r.return_interval[0] for r in results]
-    high = [r.return_interval[1] - r.mean_return for r in results]
-    figure, axes = pyplot.subplots(figsize=(6, 4.2), dpi=110)
-    axes.plot([0, max(asked)], [0, max(asked)], color="0.6", linestyle="--", linewidth=1, label="asked = achieved")
+def plot_sweeps(sweeps: Sequence[Sequence[Result]], path: Path, best_in_data: float | None = None) -> None:
+    """Achieved return with its interval over the asked one, a curve an agent; the diagonal, the best of the data."""
+    from matplotlib.figure import Figure
+
+    first, alone = sweeps[0][0], len(sweeps) == 1
+    highest = max(one.target_return for results in sweeps for one in results)
+    figure = Figure(figsize=(6, 4.2), dpi=110)
+    axes = figure.add_subplot()
+    axes.plot([0, highest], [0, highest], color="0.6", linestyle="--", linewidth=1, label="asked = achieved")
     if best_in_data is not None:
         axes.axhline(best_in_data, color="0.6", linestyle=":", linewidth=1, label="best episode of the data")
-    axes.errorbar(asked, means, yerr=[low, high], marker="o", capsize=3, color="#2b6cb0", label="mean, 95 % interval")
+        if best_in_data < highest:
+            axes.axvline(best_in_data, color="0.6", linestyle=":", linewidth=1)
+    for results, color in zip(sweeps, cycle(COLORS), strict=False):
+        means = [one.mean_return for one in results]
+        low = [one.mean_return - one.return_interval[0] for one in results]
+        high = [one.return_interval[1] - one.mean_return for one in results]
+        label = "mean, 95 % interval" if alone else results[0].agent_id
+        asked = [one.target_return for one in results]
+        axes.errorbar(asked, means, yerr=[low, high], marker="o", capsize=3, color=color, label=label)
     axes.set_xlabel("return asked for")
-    axes.set_ylabel(f"return achieved ({results[0].episodes} episodes)")
-    axes.set_title(f"{results[0].agent_id} on {results[0].env}")
+    axes.set_ylabel(f"return achieved ({first.episodes} episodes)")
+    axes.set_title(f"{first.agent_id} on {first.env}" if alone else first.env)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Software": None})
-    pyplot.close(figure)

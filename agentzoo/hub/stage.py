@@ -14,7 +14,7 @@ from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.record import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate
-from agentzoo.evaluation.sweep import even_targets, plot_sweep, rank_correlation, sweep
+from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
 from agentzoo.hub.card import CARD, RESULTS, SWEEP_PLOT, VIDEO, card_text
 from agentzoo.nn.base import parameter_count
 from agentzoo.training import log
@@ -69,7 +69,7 @@ def stage(
         if sweep_episodes:
             note("eight target returns")
             targets = sweep(staged, even_targets(staged.target_return), sweep_episodes)
-            plot_sweep(targets, folder / SWEEP_PLOT, facts.best_return)
+            plot_sweeps([targets], folder / SWEEP_PLOT, facts.best_return)
         rows = log.read_log(run)
         results = Results(
             headline=head,

@@ -1,0 +1,87 @@
+"""Commands that measure: `agentzoo sweep` and `agentzoo bench`. Heavy imports happen inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from agentzoo.console import console, print_json, progress_bar
+
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+
+
+def sweep(
+    agents: Annotated[list[str], typer.Argument(metavar="AGENT...", help="ids, folders or Hub repos")],
+    highest: Annotated[float, typer.Option("--up-to", min=0.0, help="the largest return to ask for")],
+    count: Annotated[int, typer.Option("--targets", min=3, help="evenly spaced up to it")] = 8,
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="for each target")] = 20,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="episode e is reset with 10000*(seed+1)+e")] = 0,
+    plot: Annotated[Path | None, typer.Option("--plot", help="draw achieved over asked return here")] = None,
+    best: Annotated[float | None, typer.Option("--best-in-data", help="draw this return as a line")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Ask agents for several returns and see what they reach; far above the data shows how they extrapolate."""
+    from agentzoo.agent import Agent
+    from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation
+    from agentzoo.evaluation.sweep import sweep as run
+
+    found = []
+    with progress_bar("targets", len(agents) * count) as bar:
+        for agent in agents:
+            loaded = Agent.from_pretrained(agent)
+            found.append(
+                run(loaded, even_targets(highest, count), episodes, seed=seed, on_target=lambda: bar(1, agent))  # noqa: B023  (called at once)
+            )
+    if plot is not None:
+        plot_sweeps(found, plot, best)
+    if as_json:
+        print_json([one.model_dump() for results in found for one in results])
+        return
+    for results in found:
+        name = f"{results[0].agent_id}: rank correlation {rank_correlation(results):.2f}"
+        table = Table("asked", "achieved (95 %)", "length", title=name, title_justify="left")
+        for one in results:
+            low, high = one.return_interval
+            table.add_row(
+                f"{one.target_return:.0f}", f"{one.mean_return:.0f}  [{low:.0f}, {high:.0f}]", f"{one.mean_length:.0f}"
+            )
+        console.print(table)
+
+
+def bench(
+    family: Annotated[str, typer.Argument(help="a benchmark: dt, dm or context")],
+    runs: Annotated[int, typer.Option("--runs", min=1, help="timings of each figure")] = 20,
+    threads: Annotated[int, typer.Option("--threads", min=1)] = 2,
+    plot: Annotated[Path | None, typer.Option("--plot", help="also draw it, where the benchmark can")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Speed as ratios against a peer that does the same work in the same run."""
+    import importlib
+    import pkgutil
+
+    import torch
+
+    from agentzoo import bench as package
+    from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+
+    known = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
+    if family not in known:
+        raise UnknownNameError(f"no benchmark {family!r}.{did_you_mean(family, known)} Known: {', '.join(known)}.")
+    torch.set_num_threads(threads)
+    module = importlib.import_module(f"agentzoo.bench.{family}")
+    if plot is not None and not hasattr(module, "plot"):
+        raise ConfigError(f"the benchmark {family!r} draws no picture; leave --plot away.")
+    with console.status(f"timing {family}, {runs} runs"):
+        figures = module.run(runs)
+    if plot is not None:
+        module.plot(figures, plot)
+    if as_json:
+        print_json([figure._asdict() for figure in figures])
+        return
+    table = Table("figure", "ours, ms", "peer, ms", "ratio", title=f"agentzoo bench {family}, {threads} threads")
+    for figure in figures:
+        table.add_row(figure.figure, f"{figure.ours:.2f}", f"{figure.peer:.2f}", f"{figure.ratio:.3f}")
+    console.print(table)

@@ -1,0 +1,66 @@
+"""Asked against achieved return."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import make_agent
+from PIL import Image
+
+from agentzoo.cli import main
+from agentzoo.errors import ConfigError
+from agentzoo.evaluation.results import evaluate
+from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
+
+
+def test_targets_are_evenly_spaced_up_to_the_highest() -> None:
+    assert even_targets(1600.0, 8) == [200, 400, 600, 800, 1000, 1200, 1400, 1600]
+
+
+def test_rank_correlation_by_hand() -> None:
+    one = evaluate(make_agent(), episodes=2)
+
+    def reached(*returns: float) -> list[object]:
+        pairs = enumerate(returns)
+        return [one.model_copy(update={"target_return": float(i), "mean_return": r}) for i, r in pairs]
+
+    assert rank_correlation(reached(1, 2, 30, 31)) == 1.0  # type: ignore[arg-type]
+    assert rank_correlation(reached(4, 3, 2, 1)) == -1.0  # type: ignore[arg-type]
+    assert rank_correlation(reached(1, 2, 4, 3)) == pytest.approx(0.8)  # type: ignore[arg-type]  # 1 - 6*2/(4*15)
+    with pytest.raises(ConfigError, match="three targets"):
+        rank_correlation(reached(1, 2))  # type: ignore[arg-type]
+
+
+def test_a_sweep_asks_for_each_target_and_leaves_the_agent_as_it_was() -> None:
+    agent = make_agent()
+    found = sweep(agent, [5.0, 20.0], episodes=2)
+    assert [one.target_return for one in found] == [5.0, 20.0]
+    assert agent.target_return == 50.0
+    assert [one.episodes for one in found] == [2, 2]
+
+
+def test_the_plot_has_a_curve_for_each_agent(tmp_path: Path) -> None:
+    found = sweep(make_agent(), [5.0, 10.0, 20.0], episodes=2)
+    lower = [one.model_copy(update={"mean_return": 9.0, "return_interval": (8.0, 10.0)}) for one in found]
+    pictures = []
+    for i, sweeps in enumerate(([found], [found, lower])):
+        plot_sweeps(sweeps, tmp_path / f"{i}.png", best_in_data=15.0)
+        pictures.append(np.asarray(Image.open(tmp_path / f"{i}.png").convert("RGB")).reshape(-1, 3))
+    second = np.array([0xC0, 0x56, 0x21])
+    assert not (pictures[0] == second).all(1).any()
+    assert (pictures[1] == second).all(1).sum() > 50
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = make_agent().save_pretrained(tmp_path / "dt-test")
+    words = ["sweep", str(folder), "--up-to", "30", "--targets", "3", "-n", "2", "--json"]
+    monkeypatch.setattr(sys, "argv", ["agentzoo", *words, "--plot", str(tmp_path / "s.png")])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 0
+    assert [one["target_return"] for one in json.loads(capsys.readouterr().out)] == [10.0, 20.0, 30.0]
+    assert (tmp_path / "s.png").exists()
