@@ -9,7 +9,7 @@ from pydantic import Field, SerializeAsAny, field_validator
 
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.base import ModelConfig
-from agentzoo.recipe import AgentId, Positive, Recipe, parse_model_config
+from agentzoo.recipe import AgentId, EnvId, Option, Positive, Recipe, parse_model_config
 from agentzoo.types import Config, IOSpec
 
 CONFIG = "config.json"
@@ -28,8 +28,8 @@ class AgentConfig(Config):
     io: IOSpec
     rtg_scale: Positive
     rewards: Literal["dense", "delayed"]
-    env: str | None  # Gymnasium id the agent was made for
-    env_options: dict[str, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
+    env: EnvId | None  # Gymnasium id the agent was made for
+    env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
     target_return: Annotated[float, Field(ge=-1e9, le=1e9)]
     weights_sha256: Digest | None = None  # of model.safetensors
 

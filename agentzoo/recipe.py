@@ -16,12 +16,15 @@ from agentzoo.types import Config, explain
 Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Positive = Annotated[float, Field(gt=0.0, le=1e9)]
 AgentId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,95}$")]
+EnvId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,199}$")]  # Gymnasium's characters
+DatasetId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}$")]
+Option = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]  # name of a keyword argument
 
 
 class DataConfig(Config):
     """What is read from which dataset."""
 
-    dataset: str  # Minari id
+    dataset: DatasetId  # Minari's
     context: Annotated[int, Field(ge=1, le=8192)] = 20  # K, env steps
     rtg_scale: Positive = 1000.0  # the network reads return-to-go divided by this
     best_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # keep the best episodes, up to this share of steps
@@ -52,8 +55,8 @@ class TrainConfig(Config):
 class EvalConfig(Config):
     """How the agent is asked to act, fixed before training."""
 
-    env: str  # Gymnasium id
-    env_options: dict[str, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
+    env: EnvId  # Gymnasium's
+    env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
     target_return: Annotated[float, Field(ge=-1e9, le=1e9)]  # raw env units
     episodes: Annotated[int, Field(ge=1, le=1_000_000)] = 100  # of the final evaluation
     every: Count = 5_000  # training steps between short evaluations; 0: none
@@ -68,7 +71,7 @@ class Recipe(Config):
     data: DataConfig
     train: TrainConfig
     eval: EvalConfig
-    base: str | None = None  # a fine-tune: the agent whose weights it starts from
+    base: AgentId | None = None  # a fine-tune: the agent whose weights it starts from
 
     @field_validator("model", mode="before")
     @classmethod

@@ -177,7 +177,7 @@ def _results(config: AgentConfig, results: Results) -> str:
             "comparable one to one: our data is our own collection on a newer environment version, and training here "
             "is shorter.",
         ]
-    used = ", ".join(f"{code(name)} {code(version)}" for name, version in head.versions.items())
+    used = ", ".join(f"{inline(name)} {inline(version)}" for name, version in head.versions.items())
     lines += [
         "",
         f"Measured with `{code(head.command)}` ({used}). `agentzoo verify {config.agent_id}` checks the files and "

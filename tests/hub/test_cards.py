@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.errors import CheckpointError
+from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.card import card_text, read_records
 from agentzoo.hub.metadata import check_metadata, code, hub_name, inline
 from agentzoo.hub.verify import verify
@@ -107,8 +107,7 @@ def test_markup_in_the_records_has_no_effect_on_the_card(folder: Path) -> None:
         headline__env=HOSTILE,
         headline__versions={HOSTILE: HOSTILE},
     )
-    edit(folder, "train_config.json", data__dataset=HOSTILE, base=HOSTILE)
-    edit(folder, "config.json", env=HOSTILE, env_options={HOSTILE: 1, "x": HOSTILE})
+    edit(folder, "config.json", env_options={"x": HOSTILE})
     text = card_text(folder)
     body = ModelCard(text).content.split("\n---\n", 1)[1]
     assert ModelCard(text).data.license == "mit"
@@ -122,14 +121,24 @@ def test_markup_in_the_records_has_no_effect_on_the_card(folder: Path) -> None:
     assert "__import__" not in snippet[1]
 
 
-def test_an_env_id_cannot_end_its_string_in_the_quickstart(folder: Path) -> None:
-    edit(folder, "config.json", env='x", n_envs=__import__("os").getpid()) #')
-    snippet = re.search(r"```python\n(.*?)```", card_text(folder), flags=re.DOTALL)
-    assert snippet
-    import ast
-
-    names = {node.id for node in ast.walk(ast.parse(snippet[1])) if isinstance(node, ast.Name)}
-    assert "__import__" not in names
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("train_config.json", "data__dataset"),
+        ("train_config.json", "eval__env"),
+        ("train_config.json", "base"),
+        ("config.json", "env"),
+        ("config.json", "agent_id"),
+    ],
+)
+@pytest.mark.parametrize("value", [HOSTILE, "x\", n_envs=__import__('os').getpid()) #", "../../etc", "a b", ""])
+def test_names_that_are_none_are_refused(folder: Path, name: str, field: str, value: str) -> None:
+    edit(folder, name, **{field: value})
+    with pytest.raises(ConfigError, match=rf"{name} cannot be used: {field.replace('__', '.')}: String should match"):
+        card_text(folder)
+    edit(folder, "config.json", env_options={value: 1})
+    with pytest.raises(ConfigError):
+        Agent.from_pretrained(folder)
 
 
 @pytest.mark.parametrize("text", [HOSTILE, "", "a" * 10_000, "\x00\x1b]0;title\x07", "ünï ✓"])
@@ -250,7 +259,7 @@ def test_names_with_markup_are_shown_as_they_are(hub: Hub, folder: Path) -> None
     done = CliRunner().invoke(app, ["list", "--remote"], env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
     assert "mean [/red] [bold]return" in done.stdout
-    edit(folder, "train_config.json", data__dataset="[/oops][red]x")
+    edit(folder, "train_config.json", eval__env_options={"x": "[/oops][red]x"})
     shown = CliRunner().invoke(app, ["show", str(folder)], env={"COLUMNS": "200"})
     assert shown.exit_code == 0, shown.output
     assert "[/oops][red]x" in shown.stdout
