@@ -117,14 +117,16 @@ def find_agent(
         repo_id = name
     else:
         raise UnknownNameError(f"{name!r} is neither a folder nor an agent id like 'zoo/dt-hopper-medium'.")
-    return fetch(
-        repo_id,
-        FILES,
-        revision=revision,
-        token=token,
-        cache_dir=cache_dir,
-        local_files_only=local_files_only,
-        force_download=force_download,
+    return check_links(
+        fetch(
+            repo_id,
+            FILES,
+            revision=revision,
+            token=token,
+            cache_dir=cache_dir,
+            local_files_only=local_files_only,
+            force_download=force_download,
+        )
     )
 
 
@@ -141,8 +143,13 @@ def check_links(folder: Path) -> Path:
     if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
         repo = folder.parent.parent.resolve()
         homes += [repo / "blobs", repo.parent / "blobs"]
-    for path in folder.iterdir():
-        if path.is_symlink() and not any(path.resolve().is_relative_to(home) for home in homes):
+    try:
+        paths = list(folder.iterdir())
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be read: {error}") from error
+    for path in paths:
+        end = Path(os.path.realpath(path))  # unlike `resolve`, it takes links that go round in circles
+        if path.is_symlink() and not any(end.is_relative_to(home) for home in homes):
             raise CheckpointError(f"{path} is a link that leads out of the agent's folder; put the file itself there.")
         if not path.is_file() and not path.is_dir():
             raise CheckpointError(f"{path} is no regular file.")

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
 from agentzoo.evaluation.results import Results, versions
-from agentzoo.locate import find_agent, local_zoo, staged_agents
+from agentzoo.locate import check_links, find_agent, local_zoo, staged_agents
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.registry import families, recipe_table
 from agentzoo.types import Config
@@ -35,6 +35,7 @@ def summaries() -> list[Summary]:
     for agent_id, recipe in recipe_table().items():
         found[agent_id] = _of_recipe(recipe)
     for agent_id, folder in staged_agents().items():
+        check_links(folder)
         config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
         recipe = (
             Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE)) if (folder / RECIPE).exists() else None

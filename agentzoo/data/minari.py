@@ -47,21 +47,47 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
     """
     import minari
 
-    if (datasets_root() / dataset_id / "data").is_dir():
+    build = ""
+    if not _is_local(dataset_id):
+        if dataset_id.startswith("zoo/"):
+            build = f" Make it with `agentzoo data build {dataset_id.removeprefix('zoo/').rsplit('-v', 1)[0]}`."
+        elif download:
+            try:
+                minari.download_dataset(dataset_id)
+            except Exception as error:  # the remotes raise whatever their client raises
+                build = f" Minari's remote did not give it either: {type(error).__name__}: {error}"
+    if _is_local(dataset_id):
+        check_metadata(datasets_root() / dataset_id / "data" / "metadata.json")
         try:
             return minari.load_dataset(dataset_id)
         except Exception as error:
             raise DataError(f"dataset {dataset_id!r} in {datasets_root()} cannot be read: {error}") from error
-    build = ""
-    if dataset_id.startswith("zoo/"):
-        build = f" Make it with `agentzoo data build {dataset_id.removeprefix('zoo/').rsplit('-v', 1)[0]}`."
-    elif download:
-        try:
-            return minari.load_dataset(dataset_id, download=True)
-        except Exception as error:  # the remotes raise whatever their client raises
-            build = f" Minari's remote did not give it either: {type(error).__name__}: {error}"
     hint = did_you_mean(dataset_id, local_datasets())
     raise UnknownNameError(f"no dataset {dataset_id!r} in {datasets_root()}.{hint}{build}")
+
+
+def _is_local(dataset_id: str) -> bool:
+    return ".." not in dataset_id.split("/") and (datasets_root() / dataset_id / "data").is_dir()
+
+
+def check_metadata(path: Path) -> None:
+    """Refuse metadata that would make Minari build an environment: one names any function, and its arguments.
+
+    Minari asks the environment for the spaces that the metadata does not give; we read data, and never need one.
+
+    Raises:
+        DataError: the file cannot be read, or a space is missing.
+    """
+    try:
+        metadata = json.loads(path.read_text(encoding="utf-8"))
+        missing = [name for name in ("observation_space", "action_space") if not isinstance(metadata.get(name), str)]
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read: {error}. Fetch or build the dataset again.") from error
+    if missing:
+        raise DataError(
+            f"{path} does not say its {' and '.join(missing)}. Minari would make the environment it names to find out, "
+            "which runs code; write the dataset again with its spaces."
+        )
 
 
 def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, download: bool = True) -> Episodes:
