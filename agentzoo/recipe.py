@@ -30,8 +30,9 @@ class DataConfig(Config):
     best_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # keep the best episodes, up to this share of steps
     rewards: Literal["dense", "delayed"] = "dense"  # delayed: an episode's return arrives on its last step
     obs_keys: tuple[str, ...] | None = None  # of a Dict observation, in this order; None: all, sorted
-    drawn: Literal["first", "last"] = "first"  # which end of a window is drawn uniformly over steps
-    normalization: Literal["dataset", "keep"] = "dataset"  # keep: a fine-tune goes on with its start's mean and std
+    drawn: Literal["first", "last", "full"] = "first"  # how windows are drawn, see `data.windows.WindowSampler`
+    # keep: a fine-tune goes on with its start's mean and std. none: observations are read as they are
+    normalization: Literal["dataset", "keep", "none"] = "dataset"
 
 
 class TrainConfig(Config):
@@ -50,6 +51,7 @@ class TrainConfig(Config):
     checkpoint_every: Annotated[int, Field(ge=1)] = 500
     log_every: Annotated[int, Field(ge=1)] = 50
     precision: Literal["fp32", "bf16"] = "fp32"
+    patience: Count = 0  # updates without a better evaluation after which training stops; 0: it never does
 
 
 class EvalConfig(Config):

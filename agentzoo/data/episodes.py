@@ -87,7 +87,23 @@ class Episodes:
             return self
         order = np.argsort(-self.returns, kind="stable")
         kept = int(np.searchsorted(np.cumsum(self.lengths[order]), fraction * len(self), side="right"))
-        chosen = np.sort(order[: max(kept, 1)])
+        return self._chosen(np.sort(order[: max(kept, 1)]))
+
+    def at_least(self, steps: int) -> Episodes:
+        """The episodes of `steps` steps or more.
+
+        Raises:
+            DataError: there is none.
+        """
+        chosen = np.flatnonzero(self.lengths >= steps)
+        if len(chosen) == 0:
+            raise DataError(
+                f"dataset {self.dataset!r} has no episode of {steps} steps, its longest has {self.lengths.max()}. "
+                "Lower data.context."
+            )
+        return self if len(chosen) == len(self.lengths) else self._chosen(chosen)
+
+    def _chosen(self, chosen: IntArray) -> Episodes:
         spans = zip(self.starts[chosen], self.lengths[chosen], strict=True)
         steps = np.concatenate([np.arange(start, start + length) for start, length in spans])
         return replace(

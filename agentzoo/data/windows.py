@@ -13,11 +13,12 @@ from agentzoo.types import Batch
 
 
 class WindowSampler:
-    """Draws windows uniformly over steps: `drawn` says whether a step drawn is the window's first or its last.
+    """Draws windows uniformly over steps: `drawn` says what a step that was drawn stands for.
 
-    First is episodes in proportion to length and a uniform start in each. Last is every step with the history that
-    acting has there: what a network needs that only learns the newest action. Windows shorter than K, at the end of an
-    episode or at its start, are padded on the right with zeros.
+    first: the window's first step: episodes in proportion to length and a uniform start in each. last: its last step,
+    with the history that acting has there: what a network needs that only learns the newest action. Windows shorter
+    than K, at the end of an episode or at its start, are padded on the right with zeros. full: only its episode; the
+    window is one of K whole steps in it, uniformly, and shorter episodes are left out.
     """
 
     def __init__(
@@ -26,8 +27,10 @@ class WindowSampler:
         context: int,
         rtg_scale: float,
         device: torch.device | str = "cpu",
-        drawn: Literal["first", "last"] = "first",
+        drawn: Literal["first", "last", "full"] = "first",
     ) -> None:
+        if drawn == "full":
+            episodes = episodes.at_least(context)
         self.context, self.drawn = context, drawn
         rtg = np.concatenate([returns_to_go(rewards) for rewards in episodes.split(episodes.rewards)])
         timesteps = np.concatenate([np.arange(n) for n in episodes.lengths])
@@ -46,7 +49,16 @@ class WindowSampler:
         """`batch_size` windows at steps drawn uniformly with replacement."""
         steps = torch.randint(len(self), (batch_size,), generator=generator, device=generator.device)
         steps = steps.to(self.left.device)
-        return self.at(steps) if self.drawn == "first" else self.until(steps)
+        if self.drawn == "full":
+            steps = self._start_in_episode_of(
+                steps, torch.rand(batch_size, generator=generator, device=generator.device)
+            )
+        return self.until(steps) if self.drawn == "last" else self.at(steps)
+
+    def _start_in_episode_of(self, steps: Tensor, share: Tensor) -> Tensor:
+        """The start of a whole window in each step's episode: the first for a `share` (B,) of 0, the last below 1."""
+        starts = self.timesteps[steps] + self.left[steps] - self.context + 1  # how many the episode has
+        return steps - self.timesteps[steps] + (share.to(steps.device) * starts).long().clamp(max=starts - 1)
 
     def at(self, starts: Tensor) -> Batch:
         """The windows that start at the steps `starts` (B,)."""

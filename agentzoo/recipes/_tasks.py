@@ -23,3 +23,12 @@ def locomotion(env: str, kind: str) -> tuple[DataConfig, EvalConfig]:
         target /= 2
     data = DataConfig(dataset=f"zoo/{env}/{kind}-v0", context=20, rtg_scale=1000.0)
     return data, EvalConfig(env=env_id, target_return=target)
+
+
+def pointmaze(maze: str) -> tuple[DataConfig, EvalConfig]:
+    """Observation and goal in, reward 1 at the goal: the target is to get there; the step limit makes it soon."""
+    keys = ("observation", "desired_goal")
+    data = DataConfig(dataset=f"zoo/pointmaze/{maze}-v0", context=20, rtg_scale=1.0, obs_keys=keys)
+    # a continuing task would not end at its goal
+    options: dict[str, bool | int | float | str] = {"continuing_task": False}
+    return data, EvalConfig(env=f"PointMaze_{maze.title()}-v3", env_options=options, target_return=1.0)

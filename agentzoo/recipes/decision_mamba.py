@@ -11,7 +11,7 @@ from typing import Any
 
 from agentzoo.models.decision_mamba import DMConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
-from agentzoo.recipes._tasks import locomotion
+from agentzoo.recipes._tasks import locomotion, pointmaze
 
 PERIODS = 40
 CPU_BUDGET = TrainConfig(
@@ -31,20 +31,11 @@ def _recipe(agent_id: str, data: DataConfig, evaluation: EvalConfig, train: Trai
     return Recipe(agent_id=agent_id, model=model, data=data, train=train, eval=evaluation)
 
 
-def _pointmaze() -> tuple[DataConfig, EvalConfig]:
-    """Observation and goal in, reward 1 at the goal: the target is to get there; the step limit makes it soon."""
-    data = DataConfig(
-        dataset="zoo/pointmaze/medium-v0", context=20, rtg_scale=1.0, obs_keys=("observation", "desired_goal")
-    )
-    # a continuing task would not end at its goal
-    return data, EvalConfig(env="PointMaze_Medium-v3", env_options={"continuing_task": False}, target_return=1.0)
-
-
 def _all() -> list[Recipe]:
     staged = {f"hopper-{kind}": locomotion("hopper", kind) for kind in ("medium", "medium-replay")}
     found = [_recipe(f"dm-{name}", *task, CPU_BUDGET, DMConfig()) for name, task in staged.items()]
     maze = DMConfig(beta_final=0.95)  # as AntMaze
-    found.append(_recipe("dm-pointmaze-medium", *_pointmaze(), CPU_BUDGET, maze))
+    found.append(_recipe("dm-pointmaze-medium", *pointmaze("medium"), CPU_BUDGET, maze))
     for name, changes in ABLATIONS.items():
         model = DMConfig().model_copy(update=changes)
         task = staged["hopper-medium-replay"]

@@ -61,7 +61,7 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes, reinit: bool = F
             f"{base.config.agent_id} does not fit {recipe.data.dataset!r}: {'; '.join(differs)}. "
             "Pass --reinit to start these layers afresh and keep the others."
         )
-    own = set(NORMALIZATION) if recipe.data.normalization == "dataset" else set()
+    own = set() if recipe.data.normalization == "keep" else set(NORMALIZATION)
     with torch.no_grad():
         for name, value in target.items():
             if name in source and source[name].shape == value.shape and name not in own:

@@ -34,7 +34,7 @@ CONFIG = "train_config.json"
 class Evaluation(NamedTuple):
     """What a short evaluation during training found."""
 
-    mean_return: float
+    mean_return: float  # or another figure of which more is better
     score: float | None  # D4RL-normalized, where there are references
 
 
@@ -48,11 +48,12 @@ class Hooks:
 
 
 def build_model(recipe: Recipe, episodes: Episodes) -> SequenceModel:
-    """A fresh network for this data: weights from `train.seed`, normalization from all its observations."""
+    """A fresh network for this data: weights from `train.seed`, normalization, if any, from all its observations."""
     io = IOSpec(observation=episodes.observation, action=episodes.action, context=recipe.data.context)
     torch.manual_seed(recipe.train.seed)
     model = get_family(recipe.model.family).model(recipe.model, io)
-    set_normalization(model, episodes)
+    if recipe.data.normalization != "none":
+        set_normalization(model, episodes)
     return model
 
 
@@ -128,6 +129,8 @@ def train(
 
     config = recipe.train
     for step in range(progress.step, config.steps):
+        if run.is_out_of_patience():
+            break
         began = time.perf_counter()
         rate = config.lr * lr_factor(step, config)
         for group in raw.param_groups:
@@ -228,12 +231,21 @@ class _Run:
             self._require_finite()
         if step % config.log_every == 0 or evaluates:
             self._row(rate, self._evaluate() if evaluates else None)
+        if evaluates:  # only the main process evaluates, all must stop together
+            self.progress.best_step = _from_main(self.accelerator, self.progress.best_step)
         if saves:
             self.progress.sums = {name: float(value) for name, value in self.sums.items()}
             states = _gather(self.accelerator, state.random_state(generator))
             if self.main:
                 state.save_state(self.folder, self.model, optimizer, states, self.progress)
         self.hooks.on_step(step)
+
+    def is_out_of_patience(self) -> bool:
+        """True once `train.patience` updates brought no better evaluation."""
+        patience, every = self.recipe.train.patience, self.recipe.eval.every
+        if not patience or not every:
+            return False
+        return self.progress.step // every * every - self.progress.best_step >= patience
 
     def _require_finite(self) -> None:
         broken = [name for name, value in self.sums.items() if not math.isfinite(float(value))]
@@ -275,6 +287,16 @@ class _Run:
             log.append_row(self.folder, self.terms, row)
             self.accelerator.log({k: v for k, v in row.items() if v is not None}, step=self.progress.step)
             self.hooks.on_row(row)
+
+
+def _from_main(accelerator: Any, value: int) -> int:
+    if accelerator.num_processes == 1:
+        return value
+    from accelerate.utils import broadcast_object_list
+
+    shared = [value]
+    broadcast_object_list(shared)
+    return shared[0]
 
 
 def _gather(accelerator: Any, value: dict[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:

@@ -1,0 +1,79 @@
+"""What a network is that can be shown any part of a window and asked for any other."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Annotated, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from pydantic import AfterValidator
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from agentzoo.nn.base import SequenceModel
+from agentzoo.nn.masking import Masking
+from agentzoo.types import Batch, Losses
+
+
+def _ordered(classes: tuple[int, int]) -> tuple[int, int]:
+    if not 0 < classes[1] - classes[0] < 10_000:
+        raise ValueError("return classes are (lowest, highest), at most 10,000 of them")
+    return classes
+
+
+ReturnClasses = Annotated[tuple[int, int], AfterValidator(_ordered)]  # lowest and highest whole return-to-go, one-hot
+
+
+def return_size(classes: tuple[int, int] | None) -> int:
+    """R, how many numbers hold a return-to-go."""
+    return 2 if classes is None else classes[1] - classes[0] + 1
+
+
+def encode_returns(batch: Batch, classes: tuple[int, int] | None, max_ep_len: int) -> Tensor:
+    """(B, K, R): one-hot over `classes` (nearest whole number, clipped), or (return-to-go, timestep / max_ep_len)."""
+    if classes is None:
+        return torch.stack([batch.returns_to_go, batch.timesteps / max_ep_len], dim=-1)
+    size = return_size(classes)
+    found = (batch.returns_to_go.round().long() - classes[0]).clamp(0, size - 1)
+    return one_hot(found, size).to(batch.returns_to_go.dtype)
+
+
+def factor_error(predicted: Tensor, target: Tensor, asked: Tensor, onehot: bool) -> Tensor:
+    """Mean over the steps where `asked` (B, K) of cross-entropy, or of the mean square over a factor's numbers.
+
+    predicted, target: (B, K, S_f). 0, not NaN, where nothing is asked.
+    """
+    each = -(predicted.log_softmax(-1) * target).sum(-1) if onehot else (predicted - target).square().mean(-1)
+    weight = asked.to(each.dtype)
+    return (each * weight).sum() / weight.sum().clamp(min=1.0)
+
+
+@runtime_checkable
+class Askable(Protocol):
+    """What can be measured on a task's masks."""
+
+    def factor_losses(self, batch: Batch, masking: Masking) -> Losses:
+        """The unweighted error of each factor over what `masking` asks for."""
+
+
+class Known(NamedTuple):
+    """Observations of steps still to come: a goal, waypoints. observations: (B, K, S) raw. shown: (B, K) bool."""
+
+    observations: Tensor
+    shown: Tensor
+
+
+class MaskedModel(SequenceModel):
+    """A sequence model that fills in what a `Masking` asks for; agents of one can be conditioned and asked."""
+
+    @abstractmethod
+    def act_knowing(self, batch: Batch, known: Known) -> Tensor:
+        """As `act`, with observations of later steps of the window in sight."""
+
+    @abstractmethod
+    def answer(self, batch: Batch, masking: Masking) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Every action (B, K, A) and every factor of the observation (B, K, S_f): probabilities, or env units."""
+
+    @abstractmethod
+    def factor_losses(self, batch: Batch, masking: Masking) -> Losses:
+        """The unweighted error of each factor over what `masking` asks for; "action" is the first."""

@@ -1,0 +1,108 @@
+"""Uni[MASK] agents, and every network of the paper's DoorKey heat-map with its published size.
+
+DoorKey networks train for 2,000 epochs, a fifth of what the published code gives the random masks and about what it
+gives the others; an epoch is as many updates as the data fills batches. The continuous agents get a CPU's budget.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentzoo.envs import DOORKEY, MAZE2D_DENSE
+from agentzoo.models.decision_gpt import DecisionGPTConfig
+from agentzoo.models.unimask import UniMaskConfig
+from agentzoo.nn.base import ModelConfig
+from agentzoo.nn.masking import STEP_TASKS
+from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
+from agentzoo.recipes._tasks import locomotion, pointmaze
+
+EPOCHS = 2_000
+HORIZON = 10  # steps of a DoorKey episode, and K
+RETURN_CLASSES = (-6, 10)
+DOORKEY_EVAL = EvalConfig(env=DOORKEY, target_return=5.0, every=0)  # 5: how far the nearest start is from the goal
+
+# task: (batch, embed_dim, ffn_dim, n_layers, n_heads, state_weight), paper, table 2
+PUBLISHED: dict[str, tuple[int, int, int, int, int, float]] = {
+    "bc": (250, 32, 128, 2, 4, 0.1),
+    "rc": (50, 32, 128, 3, 4, 1.0),
+    "goal": (250, 128, 128, 3, 8, 1.0),
+    "waypoint": (250, 128, 128, 3, 8, 1.0),
+    "past": (250, 32, 128, 4, 4, 0.5),
+    "future": (250, 128, 32, 2, 4, 0.5),
+    "forward": (250, 128, 128, 3, 8, 1.0),
+    "inverse": (50, 128, 128, 3, 8, 0.5),
+    "all": (250, 32, 128, 3, 4, 1.0),
+    "rnd": (100, 128, 128, 2, 8, 1.0),
+    "mlp-bc": (100, 32, 128, 3, 4, 0.5),
+    "mlp-rnd": (250, 32, 128, 3, 4, 0.5),
+}
+
+
+def doorkey_budget(batch: int, episodes: int = 500, epochs: int = EPOCHS, lr: float = 1e-4) -> TrainConfig:
+    """The published optimizer for `epochs` passes over `episodes` trajectories."""
+    updates = max(1, episodes * HORIZON // (batch * HORIZON))
+    return TrainConfig(
+        steps=epochs * updates, batch_size=batch, lr=lr, warmup_steps=0, weight_decay=1e-4, clip=0.5, log_every=100
+    )
+
+
+def doorkey_data(episodes: int = 500) -> DataConfig:
+    """The first `episodes` trajectories; a window is a whole one."""
+    return DataConfig(
+        dataset=f"zoo/doorkey/train-{episodes}-v0",
+        context=HORIZON,
+        rtg_scale=1.0,
+        drawn="full",
+        normalization="none",
+    )
+
+
+def _doorkey(name: str, model: ModelConfig, batch: int) -> Recipe:
+    train = doorkey_budget(batch)
+    return Recipe(agent_id=name, model=model, data=doorkey_data(), train=train, eval=DOORKEY_EVAL)
+
+
+def _specialists() -> list[Recipe]:
+    found = []
+    for name, (batch, dim, ffn, layers, heads, weight) in PUBLISHED.items():
+        body, _, task = name.rpartition("-")
+        model = UniMaskConfig(
+            body="mlp" if body else "transformer",
+            embed_dim=dim,
+            ffn_dim=ffn,
+            n_layers=layers,
+            n_heads=heads,
+            onehot_observations=True,
+            return_classes=RETURN_CLASSES,
+            tasks=STEP_TASKS if task == "all" else (task,),  # type: ignore[arg-type]
+            state_weight=weight,
+            acts_on_returns=task != "bc",
+        )
+        found.append(_doorkey("unimask-doorkey" if name == "rnd" else f"unimask-doorkey-{name}", model, batch))
+    for task in ("bc", "rc"):
+        gpt = DecisionGPTConfig(return_classes=RETURN_CLASSES, use_returns=task == "rc")
+        found.append(_doorkey(f"decision-gpt-doorkey-{task}", gpt, 250))
+    return found
+
+
+def _continuous(name: str, data: DataConfig, evaluation: EvalConfig, **model: Any) -> Recipe:
+    network = UniMaskConfig(embed_dim=128, ffn_dim=128, n_layers=4, n_heads=16, dropout=0.0, **model)
+    train = TrainConfig(
+        steps=20_000, batch_size=100, lr=3e-4, warmup_steps=500, schedule="cosine", weight_decay=1e-4, clip=0.5
+    )
+    data = data.model_copy(update={"drawn": "full", "context": 10})
+    return Recipe(agent_id=f"unimask-{name}", model=network, data=data, train=train, eval=evaluation)
+
+
+def _agents() -> list[Recipe]:
+    maze = DataConfig(dataset="zoo/maze2d-dense/medium-v0", rtg_scale=1.0, normalization="none")
+    # 3.3: a tenth above the mean of the data; `agentzoo unimask maze2d` asks each start for its own
+    maze_eval = EvalConfig(env=MAZE2D_DENSE, target_return=3.3)
+    return [
+        _continuous("maze2d-dense", maze, maze_eval),
+        _continuous("hopper-medium", *locomotion("hopper", "medium")),
+        _continuous("pointmaze-medium", *pointmaze("medium")),
+    ]
+
+
+RECIPES = {recipe.agent_id: recipe for recipe in (*_specialists(), *_agents())}
