@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from agentzoo.errors import ConfigError
+
 if TYPE_CHECKING:
     from agentzoo.models.dt import DecisionTransformer
 
@@ -70,3 +72,33 @@ def mamba_of_sizes(embed_dim: int, state_size: int, n_layers: int) -> Any:
 
     sizes = {"hidden_size": embed_dim, "state_size": state_size, "num_hidden_layers": n_layers}
     return MambaModel(MambaConfig(vocab_size=2, use_cache=False, **sizes))
+
+
+def new_language_model(
+    vocab_size: int, embed_dim: int, n_layers: int, n_heads: int, positions: int, activation: str
+) -> Any:
+    """An untrained `transformers.GPT2LMHeadModel` without dropout."""
+    transformers = _transformers()
+    config = transformers.GPT2Config(
+        vocab_size=vocab_size,
+        n_embd=embed_dim,
+        n_layer=n_layers,
+        n_head=n_heads,
+        n_positions=positions,
+        activation_function=activation,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=0,
+        eos_token_id=0,
+        use_cache=False,
+    )
+    return transformers.GPT2LMHeadModel(config)
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError:
+        raise ConfigError("transformers is not installed: pip install 'agentzoo[language]'.") from None
+    return transformers

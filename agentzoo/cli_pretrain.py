@@ -1,0 +1,102 @@
+"""`agentzoo pretrain lm` and `agentzoo pretrain clip`. Heavy imports happen inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from agentzoo.console import console, errors_console, plain, print_json
+from agentzoo.errors import UnknownNameError, did_you_mean
+
+app = typer.Typer(no_args_is_help=True, help="Pre-train what language agents start from.", rich_markup_mode=None)
+
+OutOption = Annotated[Path | None, typer.Option("--out", help="folder of the run; default runs/<name>")]
+HubOption = Annotated[Path | None, typer.Option("--to", help="the Hub folder to write; default <run>/hub")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="field=value, e.g. steps=2000")]
+ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="1 makes runs repeat to the bit")]
+HardwareOption = Annotated[str, typer.Option("--hardware", help="what it is trained on, for the card")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print the figures as JSON")]
+
+
+@app.command()
+def lm(
+    corpus: Annotated[list[Path], typer.Option("--corpus", help="a text file or a folder of .txt files; repeatable")],
+    size: Annotated[str, typer.Option("--size", help="chibi or mini")] = "chibi",
+    validation: Annotated[
+        list[Path] | None, typer.Option("--validation", help="a text file to measure on only; repeatable")
+    ] = None,
+    out: OutOption = None,
+    to: HubOption = None,
+    settings: SetOption = None,
+    threads: ThreadsOption = None,
+    hardware: HardwareOption = "a CPU",
+    as_json: JsonOption = False,
+) -> None:
+    """Train a tokenizer and a GPT-2 language model on text. A run that was stopped goes on; a finished one is written
+    again."""
+    from agentzoo.pretrain.lm import SIZES, train_language_model, write_language_model
+
+    if size not in SIZES:
+        raise UnknownNameError(f"no size {size!r}.{did_you_mean(size, SIZES)} Known: {', '.join(SIZES)}.")
+    chosen = SIZES[size].override(settings or [])
+    run = out or Path("runs") / chosen.name
+    _threads(threads)
+    with _bar(chosen.name, chosen.steps) as (on_step, on_row, note):
+        task = train_language_model(
+            chosen, run, corpus, validation or [], on_step=on_step, on_row=on_row, note=note
+        )  # fmt: skip
+        note("measuring")
+        figures = write_language_model(task, run, to or run / "hub", hardware)
+    _finish(figures, to or run / "hub", as_json)
+
+
+def _threads(threads: int | None) -> None:
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+
+
+def _finish(figures: dict[str, float], folder: Path, as_json: bool) -> None:
+    if as_json:
+        print_json(figures)
+        return
+    table = Table("figure", "value", title=plain(folder), title_justify="left")
+    for name, value in figures.items():
+        table.add_row(plain(name), f"{value:.4g}")
+    console.print(table)
+
+
+@contextmanager
+def _bar(
+    name: str, steps: int
+) -> Iterator[tuple[Callable[[int], None], Callable[[dict[str, Any]], None], Callable[[str], None]]]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=errors_console) as progress:
+        task = progress.add_task(name, total=steps, note="")
+
+        def on_row(row: dict[str, Any]) -> None:
+            figures = {k: v for k, v in row.items() if k.startswith(("loss", "steps_per_s")) or k.endswith("ity")}
+            text = "  ".join(f"{k} {v:.3f}" for k, v in figures.items())
+            progress.update(task, note=text)
+            if not progress.console.is_terminal and len(figures) > 2:  # a log file gets lines, a terminal the bar
+                errors_console.print(f"step {row['step']}: {text}", highlight=False)
+
+        yield (
+            lambda step: progress.update(task, completed=step),
+            on_row,
+            lambda text: progress.update(task, note=text),
+        )

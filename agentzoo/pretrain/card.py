@@ -1,0 +1,85 @@
+"""The cards of pre-trained models: every number from the records beside them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentzoo.checkpoint import check_header
+from agentzoo.pretrain.run import read_rows
+
+if TYPE_CHECKING:
+    from agentzoo.pretrain.lm import LMSettings
+
+
+def weight_count(path: Path) -> int:
+    """Numbers in a safetensors file."""
+    total = 0
+    for _, shape in check_header(path).values():
+        size = 1
+        for side in shape:
+            size *= side
+        total += size
+    return total
+
+
+def _front(tags: list[str]) -> list[str]:
+    lines = ["---", "license: mit", "language: en", "library_name: transformers", "tags:"]
+    return [*lines, *(f"- {tag}" for tag in tags), "---", ""]
+
+
+def language_model_card(
+    settings: LMSettings, folder: Path, figures: dict[str, float], samples: list[str], hardware: str
+) -> str:
+    """README of a language model."""
+    corpus = json.loads((folder / "corpus.json").read_text())
+    rows = read_rows(folder)
+    count = weight_count(folder / "model.safetensors")
+    blocks = count - settings.embed_dim * (settings.vocab_size + settings.context)
+    size = sum(one["bytes"] for one in corpus["training"]) / 1e6
+    lines = _front(["agentzoo", "gpt2"])
+    lines += [
+        f"# {settings.name}",
+        "",
+        f"A GPT-2-architecture language model of {count:,} numbers ({blocks:,} in its blocks): {settings.n_layers} "
+        f"layers, width {settings.embed_dim}, {settings.n_heads} head{'s' * (settings.n_heads > 1)}, "
+        f"{settings.activation}, {settings.context} positions, a byte-pair vocabulary of {settings.vocab_size} learned "
+        "on the same text. It is small on purpose: a start for agents that act in continuous control.",
+        "",
+        "```python",
+        "from transformers import AutoTokenizer, GPT2LMHeadModel",
+        "",
+        f'model = GPT2LMHeadModel.from_pretrained("{settings.name}")  # this folder',
+        f'tokenizer = AutoTokenizer.from_pretrained("{settings.name}")',
+        "```",
+        "",
+        "## How good",
+        "",
+        "| text | perplexity a token | bits a byte |",
+        "|---|---:|---:|",
+    ]
+    for name in [key.removesuffix("_perplexity") for key in figures if key.endswith("_perplexity")]:
+        what = "held-out ends of the training files" if name == "held_out" else f"`{name}`, not trained on"
+        lines.append(f"| {what} | {figures[f'{name}_perplexity']:.2f} | {figures[f'{name}_bits_per_byte']:.3f} |")
+    lines += [
+        "",
+        f"Windows of {settings.context} tokens, read one after the other. Perplexities of other vocabularies cannot be "
+        "compared with these; bits a byte can.",
+        "",
+        "## How it was trained",
+        "",
+        f"{size:.1f} MB of text in {len(corpus['training'])} files "
+        f"({', '.join(one['name'] for one in corpus['training'])}), the last {settings.held_out:.0%} of each held out. "
+        f"{settings.steps:,} updates of {settings.batch_size * settings.context:,} tokens, AdamW, learning rate "
+        f"{settings.lr:g}, seed {settings.seed}, {float(rows[-1]['seconds']) / 60:.0f} minutes on {hardware}. "
+        "`pretrain.json` holds all settings, `training_log.csv` the curve, `corpus.json` the files and their hashes.",
+        "",
+        "## Samples",
+        "",
+        "Drawn from the 40 most likely tokens, seeds 0, 1, 2.",
+        "",
+    ]
+    for text in samples:
+        lines += ["```text", text.replace("```", "'''").strip(), "```", ""]
+    return "\n".join(lines)

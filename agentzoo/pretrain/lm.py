@@ -1,0 +1,210 @@
+"""A GPT-2-architecture language model trained from nothing on text files.
+
+Source: Radford et al. 2019 for the architecture; Reid et al. 2022, arXiv:2201.12122, appendix, for ChibiT: the
+Decision Transformer's own size (3 layers, width 128, 1 head), windows of 1,024 tokens.
+Differs: a vocabulary of 4,000 instead of GPT-2's 50,257, because the text is a thousandth of GPT-2's; 4,096 tokens an
+update; no dropout, since a few epochs of so much text do not overfit so small a network.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from agentzoo.checkpoint import save_tensors, write_atomic
+from agentzoo.nn.pretrained import new_language_model
+from agentzoo.pretrain import tokenizer as bpe
+from agentzoo.pretrain.card import language_model_card
+from agentzoo.pretrain.corpus import Document, TextFile, Tokens, read_document, text_files, tokenize
+from agentzoo.pretrain.run import PretrainSettings, Row, claim, pretrain
+from agentzoo.types import Config
+
+RECORD = "corpus.json"  # which text a model was trained and measured on
+PROMPTS = ("", "The old man", "She looked at him and said")
+
+
+class LMSettings(PretrainSettings):
+    """Sizes and training of a language model. `context` is both the training window and the position table's rows."""
+
+    embed_dim: Annotated[int, Field(ge=1, le=8192)]
+    n_layers: Annotated[int, Field(ge=1, le=128)]
+    n_heads: Annotated[int, Field(ge=1, le=256)]
+    activation: Literal["relu", "gelu_new", "gelu_pytorch_tanh", "gelu"]
+    vocab_size: Annotated[int, Field(ge=257, le=65_536)] = 4_000
+    context: Annotated[int, Field(ge=2, le=65_536)] = 1024
+    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.02  # of each file of the corpus: its end
+    watch_chunks: Annotated[int, Field(ge=1)] = 16  # of each validation text while training; all of it at the end
+
+
+SIZES = {
+    "chibi": LMSettings(
+        name="lm-chibi",
+        embed_dim=128,
+        n_layers=3,
+        n_heads=1,
+        activation="relu",
+        steps=4_000,
+        batch_size=4,
+        lr=2e-3,
+        warmup_steps=200,
+    ),
+    "mini": LMSettings(
+        name="lm-mini",
+        embed_dim=256,
+        n_layers=3,
+        n_heads=4,
+        activation="gelu_pytorch_tanh",  # GPT-2's own activation, in one kernel
+        steps=2_400,
+        batch_size=4,
+        lr=1e-3,
+        warmup_steps=200,
+    ),
+}
+
+
+class CorpusRecord(Config):
+    """The text of a run: files trained on (but for their ends) and files only measured on."""
+
+    training: tuple[TextFile, ...]
+    validation: tuple[TextFile, ...]
+    held_out: float
+
+
+class LanguageTask:
+    """Next-token cross-entropy on windows drawn uniformly from the corpus."""
+
+    def __init__(self, settings: LMSettings, train: Tokens, validation: dict[str, Tokens]) -> None:
+        torch.manual_seed(settings.seed)
+        self.settings = settings
+        self.module: nn.Module = new_language_model(
+            settings.vocab_size, settings.embed_dim, settings.n_layers, settings.n_heads, settings.context,
+            settings.activation,
+        )  # fmt: skip
+        self.train = train.chunks(settings.context + 1).flatten()  # at least one window
+        self.validation = {name: (tokens, tokens.chunks(settings.context)) for name, tokens in validation.items()}
+
+    def loss(self, generator: torch.Generator) -> Tensor:
+        """Mean nats a token."""
+        length = self.settings.context + 1
+        starts = torch.randint(len(self.train) - length + 1, (self.settings.batch_size, 1), generator=generator)
+        return self._nats(self.train[starts + torch.arange(length)].long())
+
+    def _nats(self, ids: Tensor) -> Tensor:
+        logits = self.module(input_ids=ids[:, :-1], use_cache=False).logits
+        return cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+
+    @torch.inference_mode()
+    def evaluate(self, whole: bool = False) -> dict[str, float]:
+        """Perplexity a token of each validation text, in windows read from their start; `whole`: of all of it."""
+        found = {}
+        for name, (_, chunks) in self.validation.items():
+            chosen = chunks if whole else chunks[: self.settings.watch_chunks]
+            nats = [float(self._nats(part.long())) * len(part) for part in torch.split(chosen, 4)]
+            found[f"{name}_perplexity"] = math.exp(sum(nats) / len(chosen))
+        return found
+
+    def bits_per_byte(self, perplexities: dict[str, float]) -> dict[str, float]:
+        """Bits for a byte of text, which can be compared across vocabularies."""
+        return {
+            name: math.log2(perplexities[f"{name}_perplexity"]) * len(tokens.ids) / tokens.bytes
+            for name, (tokens, _) in self.validation.items()
+        }
+
+
+def train_language_model(
+    settings: LMSettings,
+    folder: Path,
+    corpus: Sequence[Path],
+    validation: Sequence[Path],
+    *,
+    on_step: Callable[[int], None] = lambda _: None,
+    on_row: Callable[[Row], None] = lambda _: None,
+    note: Callable[[str], None] = lambda _: None,
+) -> LanguageTask:
+    """Train, or go on with the run in `folder`; the tokenizer is learned once and stays.
+
+    Args:
+        corpus: text files and folders; `validation` files among them are left out, and the end of each is held out.
+        validation: text files that are only measured on.
+
+    Raises:
+        DataError: text that cannot be read or is too short. TrainingError: see `run.claim`, `run.pretrain`.
+    """
+    claim(folder, settings)
+    trained = [read_document(path, settings.held_out) for path in text_files(corpus, validation)]
+    measured = [read_document(path) for path in validation]
+    record = CorpusRecord(
+        training=tuple(one.record for one in trained),
+        validation=tuple(one.record for one in measured),
+        held_out=settings.held_out,
+    )
+    write_atomic(folder / RECORD, record.to_json())
+    if (folder / bpe.FILE).exists():
+        tokenizer = bpe.load_tokenizer(folder / bpe.FILE)
+    else:
+        note(f"learning {settings.vocab_size} tokens")
+        tokenizer = bpe.train_tokenizer((one.text for one in trained), settings.vocab_size)
+        bpe.save_tokenizer(tokenizer, folder, settings.context)
+    note("reading the text")
+    task = LanguageTask(settings, *_tokens(trained, measured, tokenizer))
+    pretrain(task, settings, folder, on_step=on_step, on_row=on_row)
+    task.module.eval()
+    return task
+
+
+def _tokens(trained: list[Document], measured: list[Document], tokenizer: Any) -> tuple[Tokens, dict[str, Tokens]]:
+    end = bpe.end_of_text(tokenizer)
+    texts = {"held_out": [one.held_out for one in trained]}
+    texts |= {Path(one.record.name).stem.replace("-", "_"): [one.text] for one in measured}
+    train = tokenize([one.text for one in trained], tokenizer, end)
+    return train, {name: tokenize(text, tokenizer, end) for name, text in texts.items()}
+
+
+def write_language_model(task: LanguageTask, run: Path, folder: Path, hardware: str) -> dict[str, float]:
+    """The Hub folder of a finished run: what `GPT2LMHeadModel.from_pretrained` and `AutoTokenizer` read, and a card.
+
+    Returns:
+        The figures on the card: perplexity and bits a byte of each whole validation text.
+    """
+    settings, tokenizer = task.settings, bpe.load_tokenizer(run / bpe.FILE)
+    folder.mkdir(parents=True, exist_ok=True)
+    bpe.save_tokenizer(tokenizer, folder, settings.context)
+    for name in (RECORD, "pretrain.json", "training_log.csv"):
+        write_atomic(folder / name, (run / name).read_text())
+    model: Any = task.module
+    tensors = {n: t for n, t in model.state_dict().items() if n != "lm_head.weight"}  # tied to the token table
+    save_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    end = bpe.end_of_text(tokenizer)
+    tree = json.loads(model.config.to_json_string(use_diff=False))
+    tree |= {"architectures": ["GPT2LMHeadModel"], "bos_token_id": end, "eos_token_id": end, "dtype": "float32"}
+    write_atomic(folder / "config.json", json.dumps(tree, indent=2) + "\n")
+    figures = task.evaluate(whole=True)
+    bits = task.bits_per_byte(figures)
+    figures |= {f"{name}_bits_per_byte": value for name, value in bits.items()}
+    write_atomic(
+        folder / "results.json", json.dumps({name: round(v, 4) for name, v in figures.items()}, indent=2) + "\n"
+    )
+    samples = [sample(task, tokenizer, prompt, seed) for seed, prompt in enumerate(PROMPTS)]
+    write_atomic(folder / "README.md", language_model_card(settings, folder, figures, samples, hardware))
+    return figures
+
+
+@torch.inference_mode()
+def sample(task: LanguageTask, tokenizer: Any, prompt: str, seed: int, length: int = 80) -> str:
+    """`prompt` gone on with, one token drawn after the other from the 40 most likely."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = [bpe.end_of_text(tokenizer), *tokenizer.encode(prompt).ids]
+    for _ in range(length):
+        seen = torch.tensor([ids[-task.settings.context :]])
+        logits = task.module(input_ids=seen, use_cache=False).logits[0, -1].float()
+        best = logits.topk(min(40, len(logits)))
+        ids.append(int(best.indices[torch.multinomial(best.values.softmax(0), 1, generator=generator)]))
+    return str(tokenizer.decode(ids[1:]))

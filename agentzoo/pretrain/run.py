@@ -1,0 +1,241 @@
+"""The loop of pre-training: AdamW, warm-up and cosine, a CSV log, and a checkpoint that goes on exactly where it was.
+
+Run on one thread of a CPU, a run that was killed and resumed equals the uninterrupted one to the bit.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Protocol, TypeVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from agentzoo.checkpoint import read_tensors, save_tensors, write_atomic
+from agentzoo.errors import CheckpointError, ConfigError, TrainingError, did_you_mean
+from agentzoo.types import Config
+
+SETTINGS = "pretrain.json"
+LOG = "training_log.csv"
+CHECKPOINT = "checkpoint.safetensors"
+COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds")
+Row = dict[str, Any]
+S = TypeVar("S", bound="PretrainSettings")
+
+
+class PretrainSettings(Config):
+    """How the optimizer runs."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
+    steps: Annotated[int, Field(ge=1, le=100_000_000)]
+    batch_size: Annotated[int, Field(ge=1, le=65_536)]
+    lr: Annotated[float, Field(gt=0.0, le=1.0)]
+    warmup_steps: Annotated[int, Field(ge=0)]
+    weight_decay: Annotated[float, Field(ge=0.0, le=10.0)] = 0.1  # of matrices; norms and biases do not decay
+    clip: Annotated[float, Field(gt=0.0)] = 1.0
+    seed: Annotated[int, Field(ge=0)] = 0
+    log_every: Annotated[int, Field(ge=1)] = 50
+    evaluate_every: Annotated[int, Field(ge=1)] = 500  # a multiple of log_every, as the next
+    checkpoint_every: Annotated[int, Field(ge=1)] = 250
+
+    def override(self: S, settings: list[str]) -> S:
+        """A copy with `field=value` settings applied, values read as JSON or else as text.
+
+        Raises:
+            ConfigError: no such field, with the nearest name, or a value out of range.
+        """
+        tree = json.loads(self.model_dump_json())
+        for setting in settings:
+            name, found, text = setting.partition("=")
+            if not found or name not in tree:
+                raise ConfigError(f"--set takes field=value, got {setting!r}.{did_you_mean(name, tree)}")
+            try:
+                tree[name] = json.loads(text)
+            except json.JSONDecodeError:
+                tree[name] = text
+        return type(self).from_json(json.dumps(tree), "the settings with --set applied")
+
+
+class Task(Protocol):
+    """What is pre-trained: a network, the loss of a batch, and how good it is on what it has not seen."""
+
+    @property
+    def module(self) -> nn.Module:
+        """All that is trained."""
+
+    def loss(self, generator: torch.Generator) -> Tensor:
+        """The scalar to lower, of a batch drawn with `generator`."""
+
+    def evaluate(self) -> dict[str, float]:
+        """Figures on held-out data; always the same names."""
+
+
+def pretrain(
+    task: Task,
+    settings: PretrainSettings,
+    folder: Path,
+    *,
+    on_step: Callable[[int], None] = lambda _: None,
+    on_row: Callable[[Row], None] = lambda _: None,
+) -> Row:
+    """Train, or go on with the run in `folder` (which `claim` made this run's); the last row of the log.
+
+    Raises:
+        TrainingError: a non-finite loss; the last good checkpoint stays.
+    """
+    generator = torch.Generator().manual_seed(settings.seed)
+    torch.manual_seed(settings.seed + 1)  # dropout
+    matrices = [p for p in task.module.parameters() if p.ndim >= 2]
+    vectors = [p for p in task.module.parameters() if p.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.95), fused=True)
+    step, seconds = 0, 0.0
+    if (folder / CHECKPOINT).exists():
+        step, seconds = _load(folder, task.module, optimizer, generator)
+    row = _start_log(folder, step) or _first_row(folder, task)
+    task.module.train()
+    summed, norms, count, began = 0.0, 0.0, 0, time.perf_counter()
+    while step < settings.steps:
+        rate = settings.lr * rate_factor(step, settings)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad()
+        loss = task.loss(generator)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = torch.nn.utils.clip_grad_norm_(task.module.parameters(), settings.clip)
+        value = loss.item()
+        if not math.isfinite(value) or not math.isfinite(float(norm)):
+            raise TrainingError(
+                f"the loss is not finite at update {step}. The last good checkpoint is {folder / CHECKPOINT}. "
+                "Lower lr or clip with --set."
+            )
+        optimizer.step()
+        step, summed, norms, count = step + 1, summed + value, norms + float(norm), count + 1
+        last = step == settings.steps
+        logs = step % settings.log_every == 0 or last
+        if logs:
+            spent = time.perf_counter() - began
+            seconds += spent
+            figures = {}
+            if step % settings.evaluate_every == 0 or last:
+                task.module.eval()
+                figures = task.evaluate()
+                task.module.train()
+            row = {"step": step, "loss": summed / count, "lr": rate, "grad_norm": norms / count}
+            row |= {"steps_per_s": count / spent, "seconds": round(seconds, 1), **figures}
+            _append(folder, row)
+            on_row(row)
+            summed, norms, count, began = 0.0, 0.0, 0, time.perf_counter()
+        if (step % settings.checkpoint_every == 0 and logs) or last:
+            _save(folder, task.module, optimizer, generator, step, seconds)
+        on_step(step)
+    return row
+
+
+def claim(folder: Path, settings: PretrainSettings) -> None:
+    """Make the folder this run's, or check that it is.
+
+    Raises:
+        TrainingError: it holds a run of other settings; names them. ConfigError: intervals that do not fit.
+    """
+    path = folder / SETTINGS
+    for name in ("checkpoint_every", "evaluate_every"):
+        if getattr(settings, name) % settings.log_every:
+            raise ConfigError(f"{name} must be a multiple of log_every, which is {settings.log_every}.")
+    if not path.exists():
+        write_atomic(path, settings.to_json())
+        return
+    for stale in folder.glob(".*.safetensors.*"):  # of a run that was killed while it wrote
+        stale.unlink(missing_ok=True)
+    found = type(settings).from_json(path.read_text(), str(path))
+    changed = [f"{k}: {getattr(found, k)!r} there, {v!r} asked" for k, v in settings if getattr(found, k) != v]
+    if changed:
+        raise TrainingError(
+            f"{folder} holds a run of other settings ({'; '.join(changed)}). Choose another --out, or delete it."
+        )
+
+
+def rate_factor(step: int, settings: PretrainSettings) -> float:
+    """What `lr` is multiplied by at update `step` (0-based): linear warm-up, then a cosine to a tenth."""
+    if step < settings.warmup_steps:
+        return (step + 1) / settings.warmup_steps
+    done = (step - settings.warmup_steps) / max(settings.steps - settings.warmup_steps, 1)
+    return 0.1 + 0.45 * (1.0 + math.cos(math.pi * done))
+
+
+def _save(
+    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator, step: int, sec: float
+) -> None:
+    names = {id(p): name for name, p in module.named_parameters()}
+    tensors: dict[str, Tensor] = {f"model/{name}": p for name, p in module.named_parameters()}
+    for parameter, moments in optimizer.state.items():
+        tensors |= {f"optimizer/{names[id(parameter)]}/{key}": value for key, value in moments.items()}
+    tensors |= {"random/torch": torch.get_rng_state(), "random/batches": generator.get_state()}
+    save_tensors(folder / CHECKPOINT, tensors, {"step": str(step), "seconds": repr(sec)})
+
+
+def _load(
+    folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator
+) -> tuple[int, float]:
+    path = folder / CHECKPOINT
+    tensors, metadata = read_tensors(path)
+    try:
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter.copy_(tensors[f"model/{name}"])
+                start = f"optimizer/{name}/"
+                optimizer.state[parameter] = {k[len(start) :]: v for k, v in tensors.items() if k.startswith(start)}
+        torch.set_rng_state(tensors["random/torch"])
+        generator.set_state(tensors["random/batches"])
+        return int(metadata["step"]), float(metadata["seconds"])
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{path} does not fit this run: {error}") from error
+
+
+def read_rows(folder: Path) -> list[dict[str, str]]:
+    """The rows of the log as text, without a last one that was cut off."""
+    path = folder / LOG
+    if not path.exists():
+        return []
+    text = path.read_text()
+    rows = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
+    return [row for row in rows if (row["step"] or "").isdigit()]
+
+
+def _start_log(folder: Path, up_to: int) -> Row:
+    """Drop the rows a killed run wrote after its last checkpoint; the last row that stays."""
+    rows = [row for row in read_rows(folder) if int(row["step"]) <= up_to]
+    if not rows:
+        (folder / LOG).unlink(missing_ok=True)
+        return {}
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomic(folder / LOG, text.getvalue())
+    return {name: float(value) if value else None for name, value in rows[-1].items()}
+
+
+def _first_row(folder: Path, task: Task) -> Row:
+    """The log begins with what an untrained network can do, which also says what the columns are."""
+    task.module.eval()
+    row = {"step": 0, **task.evaluate()}
+    write_atomic(folder / LOG, ",".join([*COLUMNS, *list(row)[1:]]) + "\n")
+    _append(folder, row)
+    return row
+
+
+def _append(folder: Path, row: Row) -> None:
+    path = folder / LOG
+    with path.open() as file:
+        columns = file.readline().strip().split(",")
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})

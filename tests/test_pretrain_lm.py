@@ -1,0 +1,255 @@
+"""Language-model pre-training: text in, a folder out that transformers itself loads."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from agentzoo.checkpoint import read_tensors
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, DataError, TrainingError
+from agentzoo.pretrain import tokenizer as bpe
+from agentzoo.pretrain.corpus import read_document, text_files, tokenize
+from agentzoo.pretrain.lm import SIZES, LMSettings, sample, train_language_model, write_language_model
+from agentzoo.pretrain.run import claim, pretrain, rate_factor, read_rows
+
+TINY = SIZES["chibi"].override(
+    [
+        "embed_dim=16",
+        "n_layers=1",
+        "vocab_size=300",
+        "context=16",
+        "steps=20",
+        "warmup_steps=4",
+        "log_every=5",
+        "evaluate_every=10",
+        "checkpoint_every=5",
+        "held_out=0.2",
+    ]
+)
+WORDS = "the cat sat on a mat and saw another cat that sat there too\n"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    folder = tmp_path / "text"
+    folder.mkdir()
+    (folder / "a.txt").write_text(WORDS * 60)
+    (folder / "b.txt").write_text("a dog ran after the cat up to the mat\n" * 60)
+    (folder / "valid.txt").write_text("the cat ran after a dog\n" * 40)
+    return folder
+
+
+def train(text: Path, run: Path, settings: LMSettings = TINY) -> dict[str, torch.Tensor]:
+    task = train_language_model(settings, run, [text], [text / "valid.txt"])
+    return {name: value.detach().clone() for name, value in task.module.named_parameters()}
+
+
+def test_published_sizes() -> None:
+    """ChibiT's blocks hold 595,072 numbers (spec, section 5: 596 thousand), without its final norm 594,816."""
+    from agentzoo.nn.pretrained import new_language_model
+
+    chibi, mini = SIZES["chibi"], SIZES["mini"]
+    with torch.device("meta"):
+        model = new_language_model(4_000, chibi.embed_dim, chibi.n_layers, chibi.n_heads, 1024, chibi.activation)
+    blocks = [p for name, p in model.named_parameters() if ".wte." not in name and ".wpe." not in name]
+    assert sum(p.numel() for p in blocks) == 595_072
+    assert mini.embed_dim / mini.n_heads == 64
+    assert mini.n_heads >= 4
+
+
+def test_validation_files_and_held_out_ends_are_not_trained_on(text: Path) -> None:
+    files = text_files([text], [text / "valid.txt"])
+    assert [path.name for path in files] == ["a.txt", "b.txt"]
+    document = read_document(files[0], 0.25)
+    assert document.text + document.held_out == (text / "a.txt").read_text()
+    assert document.held_out == WORDS * 14  # 15 lines are a quarter; the one that the cut falls into stays whole
+    assert document.text.endswith("\n")
+
+
+def test_the_tokenizer_gives_any_text_back_and_ends_documents(text: Path, tmp_path: Path) -> None:
+    tokenizer = bpe.train_tokenizer([WORDS * 20], 300)
+    for sentence in ("the cat sat", "naïve — “quoted” \U0001f408\n\n  x", ""):
+        assert tokenizer.decode(tokenizer.encode(sentence).ids) == sentence
+    assert len(tokenizer.encode(WORDS).ids) < len(WORDS) / 2  # it learned words, not bytes
+    end = bpe.end_of_text(tokenizer)
+    row = tokenize(["the", "cat"], tokenizer, end)
+    assert row.ids.tolist() == [*tokenizer.encode("the").ids, end, *tokenizer.encode("cat").ids, end]
+    assert row.bytes == 6
+    again = bpe.train_tokenizer([WORDS * 20], 300)
+    assert again.to_str() == tokenizer.to_str()
+
+
+def test_perplexity_is_what_transformers_gives(text: Path, tmp_path: Path) -> None:
+    """The figures of the last log row against transformers' own loss of the written folder, window by window."""
+    from transformers import AutoTokenizer, GPT2LMHeadModel
+
+    task = train_language_model(TINY, tmp_path / "run", [text], [text / "valid.txt"])
+    figures = write_language_model(task, tmp_path / "run", tmp_path / "hub", "a test")
+    model = GPT2LMHeadModel.from_pretrained(tmp_path / "hub").eval()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "hub")
+    words = (text / "valid.txt").read_text()
+    ids = torch.tensor([*tokenizer(words)["input_ids"], tokenizer.eos_token_id])
+    windows = ids[: len(ids) // 16 * 16].view(-1, 16)
+    with torch.no_grad():
+        loss = float(model(input_ids=windows, labels=windows).loss)
+    assert figures["valid_perplexity"] == pytest.approx(math.exp(loss), rel=1e-4)
+    assert figures["valid_bits_per_byte"] == pytest.approx(loss / math.log(2) * len(ids) / len(words), rel=1e-4)
+    for name, value in task.module.named_parameters():
+        assert torch.equal(value, model.get_parameter(name)), name
+
+
+def test_training_learns_more_than_how_often_words_come(text: Path, tmp_path: Path) -> None:
+    task = train_language_model(TINY.override(["steps=200"]), tmp_path / "run", [text], [text / "valid.txt"])
+    rows = read_rows(tmp_path / "run")
+    first, last = float(rows[0]["held_out_perplexity"]), float(rows[-1]["held_out_perplexity"])
+    counts = torch.bincount(task.validation["held_out"][0].ids)
+    share = counts[counts > 0] / counts.sum()
+    by_frequency = math.exp(-float((share * share.log()).sum()))  # the best that ignores what came before
+    assert rows[0]["step"] == "0"
+    assert first == pytest.approx(300, rel=0.3)  # knows nothing: as many as there are tokens
+    assert last < by_frequency / 2
+    assert [row["step"] for row in rows[:4]] == ["0", "5", "10", "15"]
+    assert rows[1]["held_out_perplexity"] == ""
+    assert rows[2]["held_out_perplexity"] != ""
+
+
+def test_a_written_folder_holds_a_card_with_its_figures_and_samples(text: Path, tmp_path: Path) -> None:
+    task = train_language_model(TINY, tmp_path / "run", [text], [text / "valid.txt"])
+    figures = write_language_model(task, tmp_path / "run", tmp_path / "hub", "one core")
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert f"{figures['valid_perplexity']:.2f} | {figures['valid_bits_per_byte']:.3f}" in card
+    assert "a.txt, b.txt" in card
+    assert "one core" in card
+    tokenizer = bpe.load_tokenizer(tmp_path / "hub" / "tokenizer.json")
+    assert sample(task, tokenizer, "the", 3) == sample(task, tokenizer, "the", 3) != sample(task, tokenizer, "the", 4)
+    assert sample(task, tokenizer, "the cat", 0).startswith("the cat")
+    assert "```text\n" + sample(task, tokenizer, "The old man", 1).strip() in card
+    corpus = json.loads((tmp_path / "hub" / "corpus.json").read_text())
+    assert [one["name"] for one in corpus["validation"]] == ["valid.txt"]
+
+
+def test_a_run_stopped_and_resumed_equals_the_uninterrupted_one(text: Path, tmp_path: Path) -> None:
+    whole = train(text, tmp_path / "whole")
+    for at in (3, 5, 13):
+        with pytest.raises(KeyboardInterrupt):
+            train_language_model(
+                TINY, tmp_path / "cut", [text], [text / "valid.txt"], on_step=lambda step, at=at: stop(step, at)
+            )
+    assert_same(whole, train(text, tmp_path / "cut"))
+    kept = ("step", "loss", "lr", "grad_norm", "held_out_perplexity", "valid_perplexity")
+    rows, again = read_rows(tmp_path / "whole"), read_rows(tmp_path / "cut")
+    assert [[r[k] for k in kept] for r in rows] == [[r[k] for k in kept] for r in again]
+
+
+def stop(step: int, at: int) -> None:
+    if step == at:
+        raise KeyboardInterrupt
+
+
+def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.slow
+def test_a_run_killed_with_signal_9_resumes_to_the_same_bits(text: Path, tmp_path: Path) -> None:
+    """The command itself, killed twice in the middle."""
+    fields = {k: v for k, v in TINY.model_dump().items() if getattr(SIZES["chibi"], k) != v} | {"steps": 400}
+    command = [sys.executable, "-m", "agentzoo", "pretrain", "lm", "--corpus", str(text), "--threads", "1"]
+    command += ["--validation", str(text / "valid.txt"), "--out", str(tmp_path / "cut"), "--json"]
+    command += [part for name, value in fields.items() for part in ("--set", f"{name}={value}")]
+    for enough in (20, 100):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
+            steps = [int(row["step"]) for row in read_rows(tmp_path / "cut")]
+            if steps and steps[-1] >= enough:
+                break
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert read_rows(tmp_path / "cut")
+        assert not (tmp_path / "cut" / "hub").exists()  # it was killed before its end
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    figures = json.loads(done.stdout)
+    assert figures["held_out_perplexity"] > 1
+    whole = train(text, tmp_path / "whole", TINY.override(["steps=400"]))
+    found, _ = read_tensors(tmp_path / "cut" / "hub" / "model.safetensors")
+    assert_same(whole, found)
+
+
+def test_the_log_is_plain_csv(text: Path, tmp_path: Path) -> None:
+    train(text, tmp_path / "run")
+    with (tmp_path / "run" / "training_log.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows] == ["0", "5", "10", "15", "20"]
+    assert all(float(row["loss"]) > 0 for row in rows[1:])
+
+
+@pytest.mark.parametrize(("step", "factor"), [(0, 0.25), (3, 1.0), (4, 1.0), (12, 0.55), (20, 0.1)])
+def test_rate_warms_up_and_falls_to_a_tenth(step: int, factor: float) -> None:
+    assert rate_factor(step, TINY) == pytest.approx(factor)
+
+
+def test_a_folder_of_other_settings_is_refused(text: Path, tmp_path: Path) -> None:
+    train(text, tmp_path)
+    with pytest.raises(TrainingError, match="embed_dim: 16 there, 8 asked"):
+        claim(tmp_path, TINY.override(["embed_dim=8"]))
+
+
+def test_a_non_finite_loss_stops_the_run(text: Path, tmp_path: Path) -> None:
+    class Broken:
+        module = torch.nn.Linear(1, 1)
+
+        def loss(self, generator: torch.Generator) -> torch.Tensor:
+            return self.module(torch.full((1, 1), float("inf"))).sum()
+
+        def evaluate(self) -> dict[str, float]:
+            return {"x_perplexity": 1.0}
+
+    claim(tmp_path, TINY)
+    with pytest.raises(TrainingError, match="not finite at update 0"):
+        pretrain(Broken(), TINY, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "says"),
+    [
+        ("missing", DataError, "there is no"),
+        ("empty", DataError, "no .txt file"),
+        ("binary", DataError, "no text file that can be read"),
+        ("blank", DataError, "holds no text"),
+        ("short", DataError, "do not fill one window"),
+        ("vocab", ConfigError, "vocab_size"),
+        ("field", ConfigError, "Did you mean 'n_heads'"),
+        ("interval", ConfigError, "multiple of log_every"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_said(what: str, error: type[AgentzooError], says: str, tmp_path: Path) -> None:
+    corpus = tmp_path / "text"
+    if what != "missing":
+        corpus.mkdir()
+    content = {"binary": b"\xff\xfe\x00", "blank": b" \n", "short": b"a\n", "vocab": b"a", "interval": b"a"}
+    if what in content:
+        (corpus / "x.txt").write_bytes(content[what])
+    changes = {"vocab": ["vocab_size=100"], "field": ["n_head=1"], "interval": ["checkpoint_every=7"]}.get(what, [])
+    with pytest.raises(error, match=says):
+        train_language_model(TINY.override(changes), tmp_path / "run", [corpus], [])
+
+
+def test_a_broken_tokenizer_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="is missing: a language model comes with its tokenizer"):
+        bpe.load_tokenizer(tmp_path / "tokenizer.json")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="is no tokenizer"):
+        bpe.load_tokenizer(tmp_path / "tokenizer.json")
