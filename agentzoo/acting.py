@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agentzoo import history
+from agentzoo.conditions import Conditions
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.history import AgentState
 from agentzoo.nn.base import ActingMode, SequenceModel
+from agentzoo.nn.masked import MaskedModel
 from agentzoo.nn.recurrent import RecurrentModel, RecurrentState, reset_rows
 
 
@@ -45,11 +47,16 @@ class Acting(Protocol):
         """(N,) raw units, of the newest step."""
 
     def act(
-        self, state: Any, observations: NDArray[np.float32], rtg: NDArray[np.float64], starts: NDArray[np.bool_]
+        self,
+        state: Any,
+        observations: NDArray[np.float32],
+        rtg: NDArray[np.float64],
+        starts: NDArray[np.bool_],
+        conditions: Conditions,
     ) -> tuple[Tensor, Any]:
         """The network's output (N, A) for one more step, and the state with that step; `starts` (N,) forget the past.
 
-        observations: (N, S) raw. rtg: (N,) raw units, of this step.
+        observations: (N, S) raw. rtg: (N,) raw units, of this step. conditions: what it is told of steps to come.
         """
 
     def remember(self, state: Any, actions: NDArray[Any]) -> Any:
@@ -87,10 +94,19 @@ class _WindowActing:
         return state.returns_to_go[np.arange(len(state.length)), np.maximum(state.length - 1, 0)]
 
     def act(
-        self, state: AgentState, observations: NDArray[np.float32], rtg: NDArray[np.float64], starts: NDArray[np.bool_]
+        self,
+        state: AgentState,
+        observations: NDArray[np.float32],
+        rtg: NDArray[np.float64],
+        starts: NDArray[np.bool_],
+        conditions: Conditions,
     ) -> tuple[Tensor, AgentState]:
         current = history.append(state, observations, rtg, starts)
-        return self._model.act(history.to_batch(current, self._scale, self._model.obs_mean.device)), current
+        device = self._model.obs_mean.device
+        if conditions:
+            assert isinstance(self._model, MaskedModel)  # Agent.condition sees to it
+            return self._model.act_knowing(*conditions.place(current, self._scale, device)), current
+        return self._model.act(history.to_batch(current, self._scale, device)), current
 
     def remember(self, state: AgentState, actions: NDArray[Any]) -> AgentState:
         return history.with_actions(state, actions)
@@ -133,7 +149,12 @@ class _RecurrentActing:
         return state.returns_to_go
 
     def act(
-        self, state: MemoryState, observations: NDArray[np.float32], rtg: NDArray[np.float64], starts: NDArray[np.bool_]
+        self,
+        state: MemoryState,
+        observations: NDArray[np.float32],
+        rtg: NDArray[np.float64],
+        starts: NDArray[np.bool_],
+        conditions: Conditions,
     ) -> tuple[Tensor, MemoryState]:
         device = self._model.obs_mean.device
         memory = reset_rows(state.memory, torch.from_numpy(starts).to(device)) if starts.any() else state.memory

@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,15 +15,26 @@ from numpy.typing import NDArray
 
 from agentzoo.acting import Acting, MemoryState, make_acting
 from agentzoo.checkpoint import check_header, load_strict, save_tensors, sha256, write_atomic
+from agentzoo.conditions import Conditions, checked_steps
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, check_env_id, read_text
-from agentzoo.data.spaces import REWARD_KEY, action_spec, describe_mismatch, flatten_observations, observation_spec
+from agentzoo.data.spaces import (
+    GOAL_KEY,
+    action_spec,
+    describe_mismatch,
+    observation_spec,
+)
 from agentzoo.errors import CheckpointError, ConfigError, ObservationError, ShapeError, SpaceError
 from agentzoo.history import AgentState
 from agentzoo.locate import find_agent
 from agentzoo.nn.base import ActingMode, SequenceModel
+from agentzoo.nn.masked import MaskedModel
+from agentzoo.observing import Observed, read_observation
 from agentzoo.recipe import Recipe
 from agentzoo.registry import get_family
 from agentzoo.rewards import reader_of
+
+if TYPE_CHECKING:
+    from agentzoo.asking import Answer
 
 
 class Agent:
@@ -40,6 +51,7 @@ class Agent:
         self.acting = self.model.acting
         self.rtg_source: str | None = None  # where the last predict had its rewards from
         self._rng = np.random.default_rng()
+        self._conditions = Conditions()
         self._env: Any = None
         self._read_rewards: Any = None
         self._warned: set[str] = set()
@@ -196,6 +208,57 @@ class Agent:
         """Seed the sampling of Discrete actions (`deterministic=False`)."""
         self._rng = np.random.default_rng(seed)
 
+    # -- asking a masked network (families of `nn.masked.MaskedModel`, Uni[MASK]) -------------------------------------
+
+    def condition(
+        self, *, goal: Any = None, waypoints: Mapping[int, Any] | None = None, target_return: float | None = None
+    ) -> Agent:
+        """From now on act towards these; what is left out is forgotten, but for the target return.
+
+        A `"goal"` key of a Dict observation says the same for one call of `predict`.
+
+        Args:
+            goal: one observation, or one for each environment (N, ...): to be reached at the end of the window, that
+                is, K-1 steps after the first step the agent remembers.
+            waypoints: environment step -> observation, or one for each environment.
+            target_return: as the attribute.
+
+        Returns:
+            The agent itself.
+
+        Raises:
+            ConfigError: the network cannot be told of steps to come. ShapeError: no observation of this agent.
+        """
+        if goal is not None or waypoints:
+            self.require_masked("conditioned on goals or waypoints")
+        rows = {
+            step: self._read(value).flat
+            for step, value in zip(checked_steps(waypoints or {}), (waypoints or {}).values(), strict=True)
+        }
+        self._conditions = Conditions(None if goal is None else self._read(goal).flat, rows)
+        if target_return is not None:
+            self.target_return = float(target_return)
+        return self
+
+    def infer(self, **question: Any) -> Answer:
+        """What a masked network says of the hidden part of a window; see `agentzoo.asking.infer` for the arguments.
+
+        Raises:
+            ConfigError: the network is no masked one. ShapeError: arrays of other shapes.
+        """
+        from agentzoo.asking import infer  # it needs this module
+
+        return infer(self, **question)
+
+    def require_masked(self, what: str) -> MaskedModel:
+        """The network, if it can be shown and asked any part of a window; ConfigError saying `what` it cannot."""
+        if isinstance(self.model, MaskedModel):
+            return self.model
+        raise ConfigError(f"a {self.model.config.family!r} network cannot be {what}; a unimask agent can.")
+
+    def _read(self, observation: Any) -> Observed:
+        return read_observation(observation, self.config.io.observation, self.config.agent_id)
+
     # -- acting ------------------------------------------------------------------------------------------------------
 
     def predict(
@@ -227,70 +290,29 @@ class Agent:
             ShapeError: observation, state, reward or episode_start of another shape. ObservationError: NaN or
                 infinity.
         """
-        observations, rewards_seen, single = self._read_observation(observation)
+        observation, conditions = self._split_goal(observation)
+        observations, rewards_seen, single = self._read(observation)
         n = len(observations)
         starts = self._starts(state, episode_start, n)
         previous = self._acting.empty(n) if state is None else self._acting.check(state, n)
         newest = self._acting.returns_to_go(previous)
         rtg = self._returns_to_go(newest, starts, reward if reward is not None else rewards_seen, reward is not None)
         with torch.inference_mode():
-            output, current = self._acting.act(previous, observations, rtg, starts)
+            output, current = self._acting.act(previous, observations, rtg, starts, conditions)
         actions = self._to_actions(output.float().cpu().numpy(), deterministic)
         current = self._acting.remember(current, actions)
         actions = self._to_space(actions)
         return (actions[0] if single and actions.ndim > 1 else actions.reshape(()) if single else actions), current
 
-    def _read_observation(self, observation: Any) -> tuple[NDArray[np.float32], NDArray[Any] | None, bool]:
-        """(N, S) flat observations, (N,) rewards of a Dict observation, and whether it was a single one."""
-        spec = self.config.io.observation
-        name = self.config.agent_id
-        if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
-            raise ShapeError(
-                f"{name} got a tuple as observation. If it is what env.reset() returned, unpack it: "
-                "obs, info = env.reset()."
-            )
-        if (spec.keys is not None) != isinstance(observation, Mapping):
-            want = f"a dict with {', '.join(spec.keys)}" if spec.keys is not None else f"an array {spec.shapes[0]}"
-            raise ShapeError(f"{name} expects {want}, got {type(observation).__name__}.")
-        parts = observation if spec.keys is not None else {"": observation}
-        keys = spec.keys if spec.keys is not None else ("",)
-        missing = [key for key in keys if key not in parts]
-        if missing:
-            raise ShapeError(f"{name} misses {missing} in the observation; it holds {sorted(parts)}.")
-        arrays, singles = {}, set()
-        for key, shape in zip(keys, spec.shapes, strict=True):
-            values = self._as_numbers(parts[key], f"obs{f'[{key!r}]' if key else ''}")
-            if values.shape == shape:
-                values, single = values[None], True
-            elif values.shape[1:] == shape and values.ndim == len(shape) + 1 and len(values):
-                single = False
-            else:
-                raise ShapeError(
-                    f"obs{f'[{key!r}]' if key else ''} has shape {values.shape}; {name} expects {shape} or (N, "
-                    f"{', '.join(map(str, shape))}). If this is the tuple from env.reset(), unpack it: "
-                    "obs, info = env.reset()."
-                )
-            singles.add((single, len(values)))
-            arrays[key] = values
-        if len(singles) > 1:
-            raise ShapeError(f"the parts of the observation disagree on the number of environments: {sorted(singles)}.")
-        flat = flatten_observations(arrays if spec.keys is not None else arrays[""], spec)
-        if not np.isfinite(flat).all():
-            row, column = np.argwhere(~np.isfinite(flat))[0]
-            raise ObservationError(f"obs holds {flat[row, column]} at environment {row}, number {column}.")
-        rewards = None
-        if isinstance(observation, Mapping) and REWARD_KEY in observation and REWARD_KEY not in keys:
-            rewards = np.asarray(observation[REWARD_KEY], dtype=np.float64).reshape(-1)
-        return flat, rewards, next(iter(singles))[0]
-
-    def _as_numbers(self, values: Any, what: str) -> NDArray[Any]:
-        try:
-            array = np.asarray(values)
-        except ValueError as error:
-            raise ShapeError(f"{what} is no array of numbers: {error}") from None
-        if array.dtype.kind not in "fiub":
-            raise ShapeError(f"{what} must hold numbers, it has dtype {array.dtype}.")
-        return array
+    def _split_goal(self, observation: Any) -> tuple[Any, Conditions]:
+        """The observation without its goal, and what is known of steps to come."""
+        keys = self.config.io.observation.keys
+        if not isinstance(observation, Mapping) or GOAL_KEY not in observation or GOAL_KEY in (keys or ()):
+            return observation, self._conditions
+        self.require_masked("given a goal")
+        rest = {key: value for key, value in observation.items() if key != GOAL_KEY}
+        own = rest if keys is not None else rest.get("observation", rest)
+        return own, self._conditions.with_goal(self._read(observation[GOAL_KEY]).flat)
 
     def _starts(self, state: Any, episode_start: Any, n: int) -> NDArray[np.bool_]:
         if state is None and episode_start is None:

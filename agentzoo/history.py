@@ -99,6 +99,27 @@ def append(
     return AgentState(observations_, actions, rtg, timesteps, length)
 
 
+def newest(state: AgentState, steps: int) -> AgentState:
+    """The same histories with at most their last `steps` steps."""
+    surplus = np.maximum(state.length - steps, 0)
+    if not surplus.any():
+        return state
+    source = np.arange(state.observations.shape[1]) + surplus[:, None]  # (N, K)
+    kept = source < state.length[:, None]
+    every, source = np.arange(len(surplus))[:, None], np.where(kept, source, 0)
+
+    def move(values: NDArray[Any]) -> NDArray[Any]:
+        mask = kept.reshape(kept.shape + (1,) * (values.ndim - 2))
+        return np.where(mask, values[every, source], values.dtype.type(0))
+
+    return state._replace(
+        observations=move(state.observations),
+        actions=move(state.actions),
+        returns_to_go=move(state.returns_to_go),
+        length=state.length - surplus,
+    )
+
+
 def with_actions(state: AgentState, actions: NDArray[Any]) -> AgentState:
     """The same state (its `actions` changed in place) holding what was answered at the newest step."""
     state.actions[np.arange(len(state.length)), state.length - 1] = actions

@@ -13,6 +13,7 @@ from agentzoo.errors import SpaceError
 from agentzoo.types import ActionSpec, ObservationSpec
 
 REWARD_KEY = "reward"  # of a Dict observation: the last reward, not something to observe
+GOAL_KEY = "goal"  # of a Dict observation: what a masked agent is to observe at the end of its window
 
 
 def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None) -> ObservationSpec:

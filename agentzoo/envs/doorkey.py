@@ -77,6 +77,28 @@ def cell_of(index: int) -> Cell:
     return index // SIDE + 1, index % SIDE + 1
 
 
+def states_of(observations: NDArray[np.float32]) -> list[GridState]:
+    """(N, 32) flat observations, agent's one-hot then key's -> what they show."""
+    agents, keys = (observations[:, part].argmax(axis=1) for part in (slice(CELLS), slice(CELLS, 2 * CELLS)))
+    return [GridState(cell_of(int(agent)), cell_of(int(key))) for agent, key in zip(agents, keys, strict=True)]
+
+
+def transition_rows(observations: NDArray[np.float32], actions: NDArray[np.int64]) -> NDArray[np.float32]:
+    """(N, 32), (N,) -> (N, 32): `transition` for flat observations."""
+    found = [transition(state, int(action)) for state, action in zip(states_of(observations), actions, strict=True)]
+    eye = np.eye(CELLS, dtype=np.float32)
+    return np.stack([np.concatenate([eye[cell_index(s.agent)], eye[cell_index(s.key)]]) for s in found])
+
+
+def possible_rows(
+    observations: NDArray[np.float32], actions: NDArray[np.int64], following: NDArray[np.float32]
+) -> NDArray[np.bool_]:
+    """(N,) whether each action leads from one observation, on free cells, to the next."""
+    free = np.array([not is_wall(s.agent) and not is_wall(s.key) for s in states_of(observations)])
+    reached: NDArray[np.bool_] = (transition_rows(observations, actions) == following).all(axis=1)
+    return free & reached
+
+
 class DoorKeyEnv(gym.Env[Observation, np.int64]):
     """The grid as a Gymnasium environment.
 

@@ -88,7 +88,7 @@ def _specialists() -> list[Recipe]:
 def _continuous(name: str, data: DataConfig, evaluation: EvalConfig, **model: Any) -> Recipe:
     network = UniMaskConfig(embed_dim=128, ffn_dim=128, n_layers=4, n_heads=16, dropout=0.0, **model)
     train = TrainConfig(
-        steps=20_000, batch_size=100, lr=3e-4, warmup_steps=500, schedule="cosine", weight_decay=1e-4, clip=0.5
+        steps=10_000, batch_size=100, lr=3e-4, warmup_steps=500, schedule="cosine", weight_decay=1e-4, clip=0.5
     )
     data = data.model_copy(update={"drawn": "full", "context": 10})
     return Recipe(agent_id=f"unimask-{name}", model=network, data=data, train=train, eval=evaluation)

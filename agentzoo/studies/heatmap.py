@@ -178,15 +178,15 @@ class HeatMap(NamedTuple):
         """The mean over seeds of every cell."""
         return {row: {column: sum(v) / len(v) for column, v in cells.items()} for row, cells in self.losses.items()}
 
-    def normalized(self) -> dict[str, dict[str, float]]:
-        """Every mean over the smallest of its column: 1 is the best network for that task."""
-        means = self.means()
-        best: dict[str, float] = {c: min(row[c] for row in means.values() if c in row) for c in COLUMNS}
-        return {row: {c: value / best[c] for c, value in cells.items()} for row, cells in means.items()}
-
     def to_json(self) -> str:
-        """As text, which `read_heatmap` reads."""
+        """As text."""
         return json.dumps(self._asdict(), indent=1) + "\n"
+
+
+def normalized(means: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Every cell over the smallest of its column: 1 is the best network for that task."""
+    best: dict[str, float] = {c: min((row[c] for row in means.values() if c in row), default=1.0) for c in COLUMNS}
+    return {row: {column: value / best[column] for column, value in cells.items()} for row, cells in means.items()}
 
 
 def collect(folder: Path, seeds: list[int], episodes: int, epochs: int) -> HeatMap:

@@ -1,0 +1,105 @@
+"""`agentzoo infer` and `agentzoo unimask ...`: asking masked agents, and the studies of Uni[MASK]."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from agentzoo.console import console, print_json, progress_bar
+
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+app = typer.Typer(help="Studies of Uni[MASK].", no_args_is_help=True)
+
+
+def infer(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="a masked agent: id, folder or Hub repo")],
+    task: Annotated[str, typer.Option(help="past, future, bc, rc, goal, waypoint, forward or inverse")] = "past",
+    step: Annotated[int | None, typer.Option(min=0, help="of the window, from 0; the middle by default")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the episode that is asked about")] = 0,
+    start: Annotated[int, typer.Option(min=0, help="the window's first step in the episode")] = 0,
+    out: Annotated[Path, typer.Option("--out", help="picture to write: .png, .pdf or .svg")] = Path("answer.png"),
+    as_json: JsonOption = False,
+) -> None:
+    """Run an episode, hide part of a window of it as a task does, and draw what the agent says was there."""
+    from agentzoo.agent import Agent
+    from agentzoo.asking import infer as ask_about
+    from agentzoo.evaluation.answers import draw_answer
+    from agentzoo.evaluation.windows import run_window
+    from agentzoo.nn.masking import steps_of
+
+    loaded = Agent.from_pretrained(agent)
+    loaded.require_masked("asked about a window")
+    truth = run_window(loaded, seed, start)
+    steps = steps_of(task, truth.mask.actions.shape[1])  # type: ignore[arg-type]  # it checks the name
+    at = (steps.first + steps.last + 1) // 2 if step is None else step
+    answer = ask_about(loaded, window=truth, task=task, step=at)  # type: ignore[arg-type]
+    draw_answer(answer, truth, out, f"{loaded.config.agent_id}: {task} at step {at}")
+    if as_json:
+        print_json(_as_tree(answer))
+        return
+    console.print(f"{task} at step {at} of {truth.mask.actions.shape[1]}: drawn in {out}", highlight=False)
+
+
+def _as_tree(answer: Any) -> dict[str, Any]:
+    observations = answer.observations
+    if isinstance(observations, dict):
+        tree: Any = {key: values.tolist() for key, values in observations.items()}
+    else:
+        tree = observations.tolist()
+    shown = {name: values.tolist() for name, values in answer.window.mask._asdict().items()}
+    return {"observations": tree, "actions": answer.actions.tolist(), "shown": shown}
+
+
+@app.command()
+def heatmap(
+    out: Annotated[Path, typer.Option("--out", help="folder of all trainings and the result")] = Path("runs/heatmap"),
+    seeds: Annotated[list[int] | None, typer.Option("--seed", min=0, help="repeatable; 0, 1 and 2 by default")] = None,
+    episodes: Annotated[int, typer.Option("--episodes", help="DoorKey trajectories: 50, 500 or 1000")] = 500,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="at most, for each network")] = 2_000,
+    train: Annotated[bool, typer.Option("--train/--no-train", help="only draw what is finished")] = True,
+    threads: Annotated[int, typer.Option("--threads", min=1)] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Train every network of the paper's DoorKey heat-map and ask each every task; goes on where it was stopped.
+
+    Several of these commands may share a folder if their seeds differ.
+    """
+    import torch
+
+    from agentzoo.checkpoint import write_atomic
+    from agentzoo.data.minari import load_episodes
+    from agentzoo.recipes.unimask import HORIZON
+    from agentzoo.studies import heatmap as study
+    from agentzoo.studies.heatmap_plot import draw_heatmap
+
+    torch.set_num_threads(threads)
+    chosen = seeds or [0, 1, 2]
+    if train:
+        windows = study.held_out_windows(load_episodes(study.HELD_OUT), HORIZON)
+        todo = [cell for seed in chosen for cell in study.cells(seed, episodes, epochs)]
+        with progress_bar("updates", sum(cell.recipe.train.steps for cell in todo)) as bar:
+            for cell in todo:
+                done = 0
+
+                def note(update: int, cell: Any = cell) -> None:
+                    nonlocal done
+                    bar(update - done, cell.name)
+                    done = update
+
+                study.run_cell(cell, out, windows, note)
+                bar(cell.recipe.train.steps - done, cell.name)
+    found = study.collect(out, chosen, episodes, epochs)
+    write_atomic(out / "heatmap.json", found.to_json())
+    draw_heatmap(found, out / "heatmap.png")
+    draw_heatmap(found, out / "heatmap-normalized.png", relative=True)
+    if as_json:
+        print_json(found._asdict())
+        return
+    table = Table("trained on", *study.COLUMNS, title=f"validation loss, {episodes} trajectories, mean of seeds")
+    for row, cells in found.means().items():
+        table.add_row(row, *(f"{cells[c]:.3f}" if c in cells else "" for c in study.COLUMNS))
+    console.print(table)
+    console.print(f"drawn in {out / 'heatmap.png'}", highlight=False)

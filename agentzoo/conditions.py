@@ -1,0 +1,71 @@
+"""What a masked agent is told of steps still to come: a goal, waypoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agentzoo.errors import ShapeError
+from agentzoo.history import AgentState, newest, to_batch
+from agentzoo.nn.masked import Known
+from agentzoo.types import Batch
+
+Rows = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Flat observations to come, the same for all environments (1, S) or one each (N, S).
+
+    goal: is to be reached at the end of the window. waypoints: by environment step.
+    """
+
+    goal: Rows | None = None
+    waypoints: Mapping[int, Rows] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.goal is not None or bool(self.waypoints)
+
+    def with_goal(self, goal: Rows | None) -> Conditions:
+        """The same with another goal, if there is one."""
+        return self if goal is None else replace(self, goal=goal)
+
+    def place(self, state: AgentState, rtg_scale: float, device: torch.device) -> tuple[Batch, Known]:
+        """The window to act from, and what it holds of steps to come.
+
+        The goal keeps the last place of the window free, so that one step less of the past is seen.
+        """
+        n, context = state.observations.shape[:2]
+        for rows in (*self.waypoints.values(), *([] if self.goal is None else [self.goal])):
+            if len(rows) not in (1, n):
+                raise ShapeError(f"a goal or waypoint was given for {len(rows)} environments, the observation has {n}.")
+        if self.goal is not None:
+            state = newest(state, context - 1)
+        observations = np.zeros_like(state.observations)
+        shown = np.zeros(observations.shape[:2], dtype=bool)
+        every, first = np.arange(n), state.timesteps - state.length + 1
+        for step, rows in self.waypoints.items():
+            ahead = (state.timesteps < step) & (step < first + context)
+            observations[every[ahead], step - first[ahead]] = np.broadcast_to(rows, (n, rows.shape[1]))[ahead]
+            shown[every[ahead], step - first[ahead]] = True
+        if self.goal is not None:
+            observations[:, -1], shown[:, -1] = self.goal, True
+        known = Known(torch.from_numpy(observations).to(device), torch.from_numpy(shown).to(device))
+        return to_batch(state, rtg_scale, device), known
+
+
+def checked_steps(waypoints: Mapping[Any, Any]) -> list[int]:
+    """The steps of `waypoints` as whole numbers from 0.
+
+    Raises:
+        ShapeError: another kind of key.
+    """
+    steps = list(waypoints)
+    if not all(isinstance(step, int | np.integer) and step >= 0 for step in steps):
+        raise ShapeError(f"waypoints map environment steps (0, 1, ...) to observations, got the steps {steps}.")
+    return [int(step) for step in steps]

@@ -1,0 +1,133 @@
+"""Pictures of what a masked agent answers: a strip of grids, or curves, beside what really happened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.asking import Answer
+from agentzoo.envs import DOORKEY
+from agentzoo.envs.doorkey import DOOR, GOAL, MOVES, SIDE, cell_of, is_wall
+from agentzoo.errors import ConfigError
+from agentzoo.question import Window
+
+ASKED, SHOWN, TRUTH = "#c05621", "#2b6cb0", "0.55"
+KEY = "#b7791f"
+MAX_CURVES = 12  # of a wide observation, the first so many numbers
+
+
+def draw_answer(answer: Answer, truth: Window | None, path: Path, title: str = "") -> Path:
+    """One window's answer as a picture; hidden steps are told apart from shown ones.
+
+    Args:
+        answer: of one window, or the first of several.
+        truth: what really happened, if it is known.
+        path: .png, .pdf or .svg.
+
+    Raises:
+        ConfigError: matplotlib writes no such file.
+    """
+    from matplotlib.figure import Figure
+
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise ConfigError(f"a picture ends in .png, .pdf or .svg, not {path.suffix!r}.")
+    figure = Figure(dpi=110)
+    draw = {DOORKEY: _draw_grids}.get(answer.agent.config.env or "", _draw_curves)
+    draw(figure, answer, truth)
+    figure.suptitle(title or answer.agent.config.agent_id, fontsize=11)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Software": None} if path.suffix == ".png" else None)
+    return path
+
+
+def _of_first(values: Any, window: Window) -> NDArray[Any]:
+    """(K, ...) of the first window, whether or not the answer has a leading N."""
+    array = np.asarray(values)
+    return array[0] if array.shape[:2] == window.mask.actions.shape else array
+
+
+def _draw_grids(figure: Any, answer: Answer, truth: Window | None) -> None:
+    """A grid a step: where the agent (blue) and the key (gold) are thought to be, and the next move as arrows."""
+    window = answer.window
+    seen, acted = window.mask.observations[0], window.mask.actions[0]
+    steps = len(seen)
+    figure.set_size_inches(1.5 * steps, 2.9)
+    agent, key = (_of_first(answer.observations[name], window) for name in ("agent", "key"))
+    moves = _of_first(answer.actions, window)
+    for t in range(steps):
+        axes = figure.add_axes((0.01 + t * 0.98 / steps, 0.12, 0.94 / steps, 0.66))
+        _grid(axes)
+        known = window.observations[0, t]
+        where = (known[: SIDE**2], known[SIDE**2 :]) if seen[t] else (agent[t], key[t])
+        for index in range(SIDE**2):
+            x, y = cell_of(index)
+            axes.add_patch(_square(x, y, 0.46, SHOWN, float(where[0][index])))
+            axes.plot(x, y, "o", color=KEY, markersize=6, alpha=min(1.0, float(where[1][index])), markeredgewidth=0)
+        chances = np.eye(len(MOVES))[window.actions[0, t]] if acted[t] else moves[t]
+        for (dx, dy), chance in zip(MOVES, chances, strict=True):
+            start = (2.5 + 0.3 * dx, 6.0 + 0.3 * dy)
+            axes.annotate(
+                "",
+                (start[0] + 0.9 * dx, start[1] + 0.9 * dy),
+                start,
+                arrowprops={"arrowstyle": "-|>", "alpha": float(chance), "color": SHOWN if acted[t] else ASKED},
+                annotation_clip=False,
+            )
+        if truth is not None:
+            x, y = cell_of(int(truth.observations[0, t, : SIDE**2].argmax()))
+            axes.plot(x, y, "x", color="black", markersize=7)
+        axes.set_title(f"{t}{' shown' if seen[t] else ''}", fontsize=8, color=SHOWN if seen[t] else ASKED)
+    note = "blue: agent, gold: key, arrows: move (blue shown, orange asked)" + (", x: what happened" if truth else "")
+    figure.text(0.5, 0.02, note, ha="center", fontsize=8, color="0.3")
+
+
+def _grid(axes: Any) -> None:
+    axes.set_xlim(0.5, SIDE + 0.5)
+    axes.set_ylim(SIDE + 3.2, 0.5)  # room for the arrows
+    axes.set_aspect("equal")
+    axes.axis("off")
+    for x in range(1, SIDE + 1):
+        for y in range(1, SIDE + 1):
+            color = "0.35" if is_wall((x, y)) else {DOOR: "#e8d5bd", GOAL: "#d8ecd8"}.get((x, y), "0.94")
+            axes.add_patch(_square(x, y, 0.5, color, 1.0))
+
+
+def _square(x: int, y: int, half: float, color: str, alpha: float) -> Any:
+    from matplotlib.patches import Rectangle
+
+    return Rectangle((x - half, y - half), 2 * half, 2 * half, color=color, alpha=min(1.0, alpha), linewidth=0)
+
+
+def _draw_curves(figure: Any, answer: Answer, truth: Window | None) -> None:
+    """A small plot for each number of observation and action over the window's steps."""
+    window, spec = answer.window, answer.agent.config.io.observation
+    steps = window.mask.actions.shape[1]
+    if spec.keys is not None:
+        parts = [_of_first(answer.observations[key], window).reshape(steps, -1) for key in spec.keys]
+    else:
+        parts = [_of_first(answer.observations, window).reshape(steps, -1)]
+    said = np.concatenate(parts, axis=1)[:, :MAX_CURVES]
+    acted = _of_first(answer.actions, window).reshape(steps, -1)
+    seen, done = window.mask.observations[0], window.mask.actions[0]
+    rows = [("obs", i, said[:, i], window.observations[0, :, i], seen) for i in range(said.shape[1])]
+    if window.actions.ndim == 3:
+        rows += [("action", i, acted[:, i], window.actions[0, :, i], done) for i in range(acted.shape[1])]
+    columns = 4
+    figure.set_size_inches(11, 1.7 * -(-len(rows) // columns) + 0.6)
+    for place, (kind, index, predicted, given, shown) in enumerate(rows):
+        axes = figure.add_subplot(-(-len(rows) // columns), columns, place + 1)
+        t = np.arange(steps)
+        if truth is not None:
+            real = (truth.observations if kind == "obs" else truth.actions)[0, :, index]
+            axes.plot(t, real, color=TRUTH, linewidth=1, label="what happened")
+        axes.plot(t[~shown], predicted[~shown], "o", color=ASKED, markersize=3.5, label="answered")
+        axes.plot(t[shown], given[shown], "s", color=SHOWN, markersize=3.5, label="shown")
+        axes.set_title(f"{kind} {index}", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.spines[["top", "right"]].set_visible(False)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="lower center", ncols=3, frameon=False, fontsize=8)
+    figure.tight_layout(rect=(0, 0.05, 1, 0.98))

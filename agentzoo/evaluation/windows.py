@@ -1,0 +1,49 @@
+"""A window of an episode that an agent really ran, to ask about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from agentzoo.agent import Agent
+from agentzoo.errors import ConfigError
+from agentzoo.evaluation.rollout import env_of, evaluation_seed
+from agentzoo.question import Window, read_window
+
+
+def run_window(agent: Agent, seed: int = 0, start: int = 0) -> Window:
+    """Steps `start`, `start + 1`, ... of the agent's own episode, as many as it reads, all of them known.
+
+    Discrete actions are sampled, from `seed` as the environment is.
+
+    Raises:
+        ConfigError: the episode ends before it holds two steps from `start` on.
+    """
+    env = env_of(agent, None)
+    context = agent.config.io.context
+    agent.set_random_seed(seed)
+    observation, _ = env.reset(seed=evaluation_seed(seed, 0))
+    seen: list[Any] = []
+    taken: list[Any] = []
+    rewards: list[float] = []
+    state, reward, ended = None, 0.0, False
+    while not ended and len(taken) < start + context:
+        action, state = agent.predict(observation, state, reward=reward)
+        seen.append(observation)
+        taken.append(action)
+        observation, gained, terminated, truncated, _ = env.step(action)
+        reward = float(gained)
+        rewards.append(reward)
+        ended = bool(terminated or truncated)
+    env.close()
+    if len(taken) < start + 2:
+        raise ConfigError(f"the episode of seed {seed} has {len(taken)} steps; a window from {start} on needs two.")
+    keys = agent.config.io.observation.keys
+    chosen = seen[start:]
+    observations = np.stack(chosen) if keys is None else {key: np.stack([o[key] for o in chosen]) for key in keys}
+    window, _ = read_window(agent.config, observations, np.stack(taken[start:]), None, start)
+    # the return-to-go an agent is shown: what it is still asked for, not what it will get
+    asked = agent.target_return - sum(rewards[:start])
+    return replace(window, returns=np.array([asked]), mask=window.mask._replace(returns=np.array([True])))

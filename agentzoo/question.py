@@ -1,0 +1,136 @@
+"""Windows of an agent's steps as a question is asked about them: what is known, and which of it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.config import AgentConfig
+from agentzoo.data.spaces import flatten_observations
+from agentzoo.errors import ShapeError
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float32]
+
+
+class Mask(NamedTuple):
+    """What is shown: observations and actions (N, K), and the first step's return-to-go (N,)."""
+
+    observations: Bools
+    actions: Bools
+    returns: Bools
+
+
+@dataclass(frozen=True)
+class Window:
+    """N windows of K steps as a network reads them; what `mask` hides may hold anything finite.
+
+    observations: (N, K, S). actions: (N, K, A), or (N, K) counted from 0. returns: (N,) raw units, of the first step.
+    timestep: of the first step.
+    """
+
+    observations: Floats
+    actions: NDArray[Any]
+    returns: NDArray[np.float64]
+    mask: Mask
+    timestep: int = 0
+
+
+def read_window(
+    config: AgentConfig, observations: Any = None, actions: Any = None, returns: Any = None, timestep: int = 0
+) -> tuple[Window, bool]:
+    """The arguments of `infer` as a `Window` that shows all that is known, and whether they were a single one.
+
+    Raises:
+        ShapeError: see `infer`.
+    """
+    io = config.io
+    obs = _read_observations(config, observations)
+    act = _read_actions(config, actions)
+    found = next((part for part in (obs, act) if part is not None), None)
+    if found is None:
+        raise ShapeError("a question needs observations or actions: they say how many steps the window has.")
+    (count, steps), single = found[0].shape[:2], found[2]
+    if steps > io.context:
+        raise ShapeError(f"the window has {steps} steps; {config.agent_id} reads at most {io.context}.")
+    if obs is not None and act is not None and obs[0].shape[:2] != act[0].shape[:2]:
+        raise ShapeError(f"observations are {obs[0].shape[:2]} (N, K), actions {act[0].shape[:2]}.")
+    nothing = np.zeros((count, steps), dtype=bool)
+    discrete = io.action.kind == "discrete"
+    empty = (
+        np.zeros((count, steps), dtype=np.int64) if discrete else np.zeros((count, steps, io.action.size), np.float32)
+    )
+    rtg = np.full(count, np.nan) if returns is None else np.broadcast_to(np.asarray(returns, np.float64), (count,))
+    known = np.isfinite(rtg)
+    window = Window(
+        observations=np.zeros((count, steps, io.observation.size), np.float32) if obs is None else obs[0],
+        actions=empty if act is None else act[0],
+        returns=np.where(known, rtg, 0.0),
+        mask=Mask(nothing if obs is None else obs[1], nothing if act is None else act[1], known),
+        timestep=timestep,
+    )
+    return window, single
+
+
+def _read_observations(config: AgentConfig, values: Any) -> tuple[Floats, Bools, bool] | None:
+    """(N, K, S) with zeros where unknown, (N, K) where known, and whether there was no leading N."""
+    spec, name = config.io.observation, config.agent_id
+    if values is None:
+        return None
+    if (spec.keys is not None) != isinstance(values, Mapping):
+        want = f"a dict with {', '.join(spec.keys)}" if spec.keys is not None else "an array"
+        raise ShapeError(f"{name} expects {want} of observations, got {type(values).__name__}.")
+    parts = (
+        {key: np.asarray(values[key], np.float32) for key in values}
+        if spec.keys
+        else {"": np.asarray(values, np.float32)}
+    )
+    missing = [key for key in spec.keys or ("",) if key not in parts]
+    if missing:
+        raise ShapeError(f"{name} misses {missing} in the observations; they hold {sorted(parts)}.")
+    singles = set()
+    for key, shape in zip(spec.keys or ("",), spec.shapes, strict=True):
+        leading = parts[key].ndim - len(shape)
+        if leading not in (1, 2) or parts[key].shape[leading:] != shape:
+            raise ShapeError(
+                f"observations {key!r} have shape {parts[key].shape}; {name} expects (K, *{shape}) or (N, K, *{shape})."
+            )
+        singles.add((leading, *parts[key].shape[:leading]))
+    if len(singles) > 1:
+        raise ShapeError(f"the parts of the observations disagree on their leading sizes: {sorted(singles)}.")
+    leading, *sizes = next(iter(singles))
+    count, steps = (1, *sizes) if leading == 1 else sizes
+    if steps == 0:
+        raise ShapeError("a window has at least one step.")
+    rows = {key: part.reshape(count * steps, *part.shape[leading:]) for key, part in parts.items()}
+    flat = flatten_observations(rows if spec.keys is not None else rows[""], spec).reshape(count, steps, spec.size)
+    known = np.asarray(np.isfinite(flat).all(axis=-1))
+    return np.where(known[..., None], flat, np.float32(0.0)), known, leading == 1
+
+
+def _read_actions(config: AgentConfig, values: Any) -> tuple[NDArray[Any], Bools, bool] | None:
+    spec, name = config.io.action, config.agent_id
+    if values is None:
+        return None
+    array = np.asarray(values)
+    discrete = spec.kind == "discrete"
+    inner = () if discrete else (spec.size,)
+    leading = array.ndim - len(inner)
+    if leading not in (1, 2) or array.shape[leading:] != inner or array.shape[leading - 1] == 0:
+        want = "(K,) or (N, K)" if discrete else f"(K, {spec.size}) or (N, K, {spec.size})"
+        raise ShapeError(f"actions have shape {array.shape}; {name} expects {want}.")
+    array = array[None] if leading == 1 else array
+    if discrete:
+        choices = array.astype(np.int64) - spec.start
+        known = (choices >= 0) & (choices < spec.size)
+        if (~known & (choices != -1)).any():
+            raise ShapeError(
+                f"actions are {spec.start} to {spec.start + spec.size - 1}, {spec.start - 1} where unknown."
+            )
+        return np.where(known, choices, 0), known, leading == 1
+    known = np.asarray(np.isfinite(array).all(axis=-1))
+    return np.where(known[..., None], array, 0.0).astype(np.float32), known, leading == 1
