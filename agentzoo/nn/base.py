@@ -65,6 +65,12 @@ class SequenceModel(nn.Module, ABC):
         """How an agent of this network acts unless told otherwise; "recurrent" needs `nn.recurrent.RecurrentModel`."""
         return "window"
 
+    def begin_training(self, fresh: bool) -> None:
+        """Called by the loop once, before the optimizer is made; `fresh`: the weights are random, not another agent's.
+
+        What a family reads from elsewhere (a backbone's weights, a corpus) comes in here, never in `__init__`.
+        """
+
     def begin_step(self, step: int, total: int) -> None:
         """Called by the loop before update `step` (0-based) of `total`: schedules and teachers move here."""
 
@@ -78,6 +84,10 @@ class SequenceModel(nn.Module, ABC):
     def decays(self, name: str) -> bool:
         """Whether weight decay applies to parameter `name`; by default only to matrices outside norms and tables."""
         return self.get_parameter(name).ndim >= 2
+
+    def lr_scale(self, name: str) -> float:
+        """What the learning rate is multiplied by for parameter `name`."""
+        return 1.0
 
     def normalize_obs(self, observations: Tensor, valid: Tensor) -> Tensor:
         """(B, K, S) raw -> normalized, then 0 at padding (normalize first, then pad: spec DT1)."""

@@ -1,13 +1,19 @@
-"""The only file that imports transformers: our networks as theirs, for parity and for speed comparisons."""
+"""The only file that imports transformers: backbones from its checkpoints, models to pre-train, our networks as its.
+
+Nothing here is needed to load or run a finished agent.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import nn
+from safetensors import SafetensorError
+from torch import Tensor, nn
 
-from agentzoo.errors import ConfigError
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubError
+from agentzoo.nn.language import ACTIVATIONS, Architecture, Sizes
 
 if TYPE_CHECKING:
     from agentzoo.models.dt import DecisionTransformer
@@ -102,3 +108,167 @@ def _transformers() -> Any:
     except ImportError:
         raise ConfigError("transformers is not installed: pip install 'agentzoo[language]'.") from None
     return transformers
+
+
+# -- backbones: checkpoints of four architectures, with the names of nn.language -------------------------------------
+
+_GPT2 = {"ln_1": "ln_1", "attn.qkv": "attn.c_attn", "attn.proj": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj"}
+_LAYERS: dict[str, dict[str, str | tuple[str, ...]]] = {  # ours -> theirs; several are stacked
+    "gpt2": {**_GPT2, "ln_2": "ln_2"},
+    "imagegpt": {**_GPT2, "ln_2": "ln_2"},
+    "gptj": {
+        "ln_1": "ln_1",
+        "attn.qkv": ("attn.q_proj", "attn.k_proj", "attn.v_proj"),
+        "attn.proj": "attn.out_proj",
+        "up": "mlp.fc_in",
+        "down": "mlp.fc_out",
+    },
+    "clip": {
+        "ln_1": "layer_norm1",
+        "attn.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        "attn.proj": "self_attn.out_proj",
+        "ln_2": "layer_norm2",
+        "up": "mlp.fc1",
+        "down": "mlp.fc2",
+    },
+}
+_KINDS: dict[str, Architecture] = {
+    "gpt2": "gpt2",
+    "imagegpt": "imagegpt",
+    "gptj": "gptj",
+    "clip": "clip",
+    "clip_text_model": "clip",
+}
+
+
+class Pretrained(NamedTuple):
+    """A checkpoint's transformer, without its heads."""
+
+    name: str  # as it was asked for
+    source: str  # folder or Hub id
+    sizes: Sizes
+    blocks: dict[str, Tensor]  # the state dict of a `LanguageBackbone`
+    tokens: Tensor  # (V, D): the token table
+    positions: Tensor | None  # (P, D): the position table; gptj has none
+
+    def file(self, name: str) -> Path | None:
+        """The path of another file of the checkpoint, or None where it has none."""
+        from transformers.utils import cached_file
+
+        try:
+            found = cached_file(self.source, name, _raise_exceptions_for_missing_entries=False)
+        except OSError as error:
+            raise HubError(f"{name} of backbone {self.name!r} could not be fetched: {_first_line(error)}") from error
+        return None if found is None else Path(found)
+
+
+def load_backbone(name: str) -> Pretrained:
+    """A backbone by folder, by the id of a staged one (`lm-chibi`, `zoo/lm-chibi`), or by Hub id (`gpt2`).
+
+    Raises:
+        ConfigError: an architecture, activation or option that is not known. CheckpointError: weights are missing.
+        HubError: not here, and the Hub could not be reached or has no such model.
+    """
+    transformers = _transformers()
+    source = _source(name)
+    try:
+        config = transformers.AutoConfig.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise _not_loaded(name, source, error) from error
+    kind = _KINDS.get(config.model_type)
+    if kind is None:
+        raise ConfigError(
+            f"backbone {name!r} is of architecture {config.model_type!r}; the families gpt2_dt and clip_dt know "
+            "gpt2, imagegpt, gptj and clip (its text tower)."
+        )
+    loader = transformers.CLIPTextModel if kind == "clip" else transformers.AutoModel
+    try:
+        model, report = loader.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise _not_loaded(name, source, error) from error
+    lacking = sorted(key for key in report["missing_keys"] if not key.endswith(".attn.bias"))
+    if lacking:
+        raise CheckpointError(f"backbone {name!r} lacks {len(lacking)} tensors, among them {', '.join(lacking[:3])}.")
+    sizes = _sizes(name, kind, model.config)
+    layers = model.encoder.layers if kind == "clip" else model.h
+    final = model.final_layer_norm if kind == "clip" else model.ln_f
+    blocks = {f"ln_f.{part}": value for part, value in final.named_parameters()}
+    for i, layer in enumerate(layers):
+        for ours, theirs in _LAYERS[kind].items():
+            found = [layer.get_submodule(path) for path in ([theirs] if isinstance(theirs, str) else theirs)]
+            blocks |= {f"blocks.{i}.{ours}.{part}": value for part, value in _stacked(found).items()}
+    tables = model.embeddings if kind == "clip" else model
+    tokens = tables.token_embedding if kind == "clip" else tables.wte
+    places = {"clip": "position_embedding", "gpt2": "wpe", "imagegpt": "wpe"}.get(kind)
+    return Pretrained(
+        name=name,
+        source=source,
+        sizes=sizes,
+        blocks={key: value.detach().clone() for key, value in blocks.items()},
+        tokens=tokens.weight.detach().clone(),
+        positions=None if places is None else getattr(tables, places).weight.detach().clone(),
+    )
+
+
+def _stacked(layers: list[nn.Module]) -> dict[str, Tensor]:
+    """Parameters of one layer, or of several below each other, as `nn.Linear` has them: (out, in)."""
+    found = {}
+    for part in [name for name, _ in layers[0].named_parameters()]:
+        values = [layer.get_parameter(part) for layer in layers]
+        if type(layers[0]).__name__ == "Conv1D" and part == "weight":  # transformers stores these (in, out)
+            values = [value.T for value in values]  # type: ignore[misc]
+        found[part] = torch.cat(list(values))
+    return found
+
+
+def _sizes(name: str, kind: Architecture, config: Any) -> Sizes:
+    for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
+        if getattr(config, option, False):
+            raise ConfigError(f"backbone {name!r} sets {option}, which agentzoo's blocks do not have.")
+    if not getattr(config, "scale_attn_weights", True):
+        raise ConfigError(f"backbone {name!r} does not scale its attention; agentzoo's blocks do.")
+    activation = config.hidden_act if kind == "clip" else config.activation_function
+    if activation not in ACTIVATIONS:
+        raise ConfigError(f"backbone {name!r} uses {activation!r}; known activations: {', '.join(ACTIVATIONS)}.")
+    inner = config.intermediate_size if kind == "clip" else config.n_inner or 4 * config.hidden_size
+    return Sizes(
+        architecture=kind,
+        embed_dim=config.hidden_size,
+        n_layers=config.num_hidden_layers,
+        n_heads=config.num_attention_heads,
+        inner_dim=inner,
+        activation=activation,
+        norm_eps=config.layer_norm_eps if kind == "clip" else config.layer_norm_epsilon,
+        rotary_dim=(config.rotary_dim or config.hidden_size // config.num_attention_heads) if kind == "gptj" else 0,
+    )
+
+
+def _source(name: str) -> str:
+    """The folder `name` stands for, or `name` itself, which is then the Hub's."""
+    from agentzoo.locate import local_zoo  # upwards, so only here
+
+    if Path(name).is_dir():
+        return name
+    zoo, plain = local_zoo(), name.removeprefix("zoo/")
+    if zoo is not None and "/" not in plain and (zoo / plain / "config.json").is_file():
+        return str(zoo / plain)
+    if name.startswith("zoo/") or plain.startswith(("lm-", "clip-mini")):
+        raise CheckpointError(
+            f"backbone {name!r} is not in the local zoo ({zoo}). `agentzoo pretrain` makes one; "
+            "$AGENTZOO_ZOO names another folder to look in."
+        )
+    return name
+
+
+def _not_loaded(name: str, source: str, error: Exception) -> AgentzooError:
+    if Path(source).is_dir():
+        return CheckpointError(f"backbone {name!r} in {source} cannot be loaded: {_first_line(error)}")
+    return HubError(
+        f"backbone {name!r} is no folder, is not in the local zoo, and could not be fetched from the Hub: "
+        f"{_first_line(error)} Without a network, name a folder that holds it, or train from random weights with "
+        "--set model.backbone=null."
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0][:300]

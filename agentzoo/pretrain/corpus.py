@@ -26,6 +26,24 @@ class TextFile(Config):
     sha256: str
 
 
+class CorpusRecord(Config):
+    """The text of a run: files trained on (but for their ends) and files only measured on."""
+
+    training: tuple[TextFile, ...]
+    validation: tuple[TextFile, ...]
+    held_out: Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+def trained_on(path: Path) -> tuple[float, set[str]]:
+    """From a `corpus.json`: the share of each file that was held out, and the files' names.
+
+    Raises:
+        ConfigError: the record cannot be used.
+    """
+    record = CorpusRecord.from_json(path.read_text(), str(path))
+    return record.held_out, {one.name for one in record.training}
+
+
 class Document(NamedTuple):
     """A file's text, cut in two at the start of a line."""
 

@@ -23,9 +23,8 @@ from agentzoo.checkpoint import save_tensors, write_atomic
 from agentzoo.nn.pretrained import new_language_model
 from agentzoo.pretrain import tokenizer as bpe
 from agentzoo.pretrain.card import language_model_card
-from agentzoo.pretrain.corpus import Document, TextFile, Tokens, read_document, text_files, tokenize
+from agentzoo.pretrain.corpus import CorpusRecord, Document, Tokens, read_document, text_files, tokenize
 from agentzoo.pretrain.run import PretrainSettings, Row, claim, pretrain
-from agentzoo.types import Config
 
 RECORD = "corpus.json"  # which text a model was trained and measured on
 PROMPTS = ("", "The old man", "She looked at him and said")
@@ -68,14 +67,6 @@ SIZES = {
         warmup_steps=200,
     ),
 }
-
-
-class CorpusRecord(Config):
-    """The text of a run: files trained on (but for their ends) and files only measured on."""
-
-    training: tuple[TextFile, ...]
-    validation: tuple[TextFile, ...]
-    held_out: float
 
 
 class LanguageTask:

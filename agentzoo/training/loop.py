@@ -113,6 +113,7 @@ def train(
         accelerator.init_trackers(recipe.agent_id)
     data = prepare_data(recipe, episodes)
     model = start if start is not None else build_model(recipe, data)
+    model.begin_training(fresh=start is None)
     model.train()
     optimizer = make_optimizer(model, recipe.train)
     losses, prepared = accelerator.prepare(_Losses(model), optimizer)
@@ -134,7 +135,7 @@ def train(
         began = time.perf_counter()
         rate = config.lr * lr_factor(step, config)
         for group in raw.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["scale"]
         model.begin_step(step, config.steps)
         batch = sampler.sample(config.batch_size, generator)
         prepared.zero_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -11,14 +12,16 @@ from agentzoo.recipe import TrainConfig
 
 
 def make_optimizer(model: SequenceModel, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW with decoupled weight decay on the parameters the family says decay."""
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for name, p in named if model.decays(name)], "weight_decay": config.weight_decay},
-        {"params": [p for name, p in named if not model.decays(name)], "weight_decay": 0.0},
-    ]
+    """AdamW with decoupled weight decay on the parameters the family says decay, at the rates (`scale`) it gives."""
+    groups: dict[tuple[bool, float], dict[str, Any]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            decays, scale = model.decays(name), model.lr_scale(name)
+            decay = config.weight_decay if decays else 0.0
+            empty = {"params": [], "weight_decay": decay, "scale": scale}
+            groups.setdefault((not decays, scale), empty)["params"].append(parameter)
     return torch.optim.AdamW(
-        [group for group in groups if group["params"]],
+        [groups[kind] for kind in sorted(groups)],
         lr=config.lr,
         betas=config.betas,
         eps=config.eps,

@@ -1,0 +1,30 @@
+"""CLIP-DT: a Decision Transformer whose blocks come from the text tower of CLIP.
+
+Source: Reid et al. 2022, arXiv:2201.12122, section 4; Radford et al. 2021, arXiv:2103.00020, for the tower: pre-LN
+blocks, causal mask, quick-GELU. Everything but the blocks is GPT2-DT's.
+Differs: the timestep table is always fresh, since 77 positions cannot count an episode; no co-training, since the tower
+never predicted a next token.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from agentzoo.models.gpt2_dt import LanguageDT, LanguageDTConfig
+from agentzoo.nn.language import Activation
+from agentzoo.registry import register
+
+
+class CLIPDTConfig(LanguageDTConfig):
+    """Sizes of the text tower."""
+
+    family: Literal["clip_dt"] = "clip_dt"
+    architecture: Literal["clip"] = "clip"
+    activation: Activation = "quick_gelu"
+
+
+@register("clip_dt", CLIPDTConfig)
+class CLIPDT(LanguageDT):
+    """The blocks of a CLIP text tower."""
+
+    config: CLIPDTConfig

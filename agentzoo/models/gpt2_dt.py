@@ -1,0 +1,347 @@
+"""GPT2-DT: a Decision Transformer whose blocks come from a language model.
+
+Sources: Reid et al. 2022, arXiv:2201.12122 (ChibiT, `wikipedia` below),
+machelreid/can-wikipedia-help-offline-rl@e1060f0; Shi et al. 2024, arXiv:2310.20587 (`lamo`), srzer/LaMo-2023@3e4fcc8.
+The default is `markov`, the preset of the Markov-heads papers: LaMo's maps and heads, everything trained.
+
+Unlike in plain DT the timestep embedding is added after the LayerNorm, and the three tokens of a step get the same one:
+`rtg, obs, action -> input maps -> LayerNorm (u) -> + E[t] -> blocks, final norm -> action head on observation tokens`.
+
+Differs: windows are padded on the right; language losses are means over real tokens; text chunks are drawn with
+replacement; a backbone's own learning rate is a factor of the main one (`backbone_lr`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn.functional import gelu, linear
+
+from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
+from agentzoo.nn.cosine import decay
+from agentzoo.nn.cotraining import Language, make_centroids, read_text
+from agentzoo.nn.dropout import Dropout
+from agentzoo.nn.language import (
+    Activation,
+    Architecture,
+    HeadCount,
+    LanguageBackbone,
+    LayerCount,
+    LoRASizes,
+    Sizes,
+    Width,
+)
+from agentzoo.nn.lora import load_lora_state, lora_state
+from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
+from agentzoo.registry import register
+from agentzoo.types import Batch, IOSpec, Losses, Probability
+
+BackboneName = Annotated[str, Field(min_length=1, max_length=300)]
+Weight = Annotated[float, Field(ge=0.0, le=1000.0)]
+Adaptation = Literal["full", "frozen", "part", "ln_only", "lora"]
+
+
+class LanguageDTConfig(ModelConfig):
+    """Sizes of the blocks, which must be the backbone's, and how they are used."""
+
+    architecture: Architecture
+    backbone: BackboneName | None = None  # folder, staged id or Hub id; None: random weights. Read in training only
+    embed_dim: Width = 128  # D; n_heads must divide it
+    n_layers: LayerCount = 3
+    n_heads: HeadCount = 1
+    inner_dim: Annotated[int, Field(ge=1, le=32_768)] | None = None  # of the MLPs; None: 4 D
+    activation: Activation = "relu"
+    norm_eps: Annotated[float, Field(gt=0.0, le=0.1)] = 1e-5
+    rotary_dim: Annotated[int, Field(ge=0, le=1024)] = 0  # gptj only
+
+    input_maps: Literal["linear", "mlp"] = "mlp"
+    head: Literal["linear", "mlp"] = "mlp"  # linear ends in tanh where actions are bounded
+    tie_action_head: bool = False  # the head is the action's input map, transposed; both linear
+    positions: Literal["fresh", "own"] = "fresh"  # own: the backbone's position table is the timestep table
+    adaptation: Adaptation = "full"  # what of the blocks is trained
+    lora_rank: Annotated[int, Field(ge=1, le=1024)] = 16
+    lora_alpha: Annotated[float, Field(gt=0.0, le=1e4)] = 32.0
+    lora_dropout: Probability = 0.1
+    dropout: Probability = 0.1  # of residual branches
+    attention_dropout: Probability = 0.1
+    embed_dropout: Probability = 0.1
+    backbone_lr: Annotated[float, Field(gt=0.0, le=100.0)] = 1.0  # times train.lr
+    backbone_decays: bool = True  # train.weight_decay on the blocks too
+
+    cosine_weight: Weight = 0.0
+    cosine_decay_steps: Annotated[int, Field(ge=1)] | None = 5_000  # None: it stays
+    centroids: Annotated[int, Field(ge=1, le=65_536)] = 1_000
+    lm_weight: Weight = 0.0
+    lm_decay_steps: Annotated[int, Field(ge=1)] | None = 5_000
+    lm_chunk: Annotated[int, Field(ge=2, le=65_536)] = 1024  # tokens
+    lm_chunks: Annotated[int, Field(ge=1, le=1024)] = 2  # an update
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> LanguageDTConfig:
+        if self.embed_dim % self.n_heads:
+            raise ValueError(f"n_heads {self.n_heads} must divide embed_dim {self.embed_dim}")
+        if (self.rotary_dim > 0) != (self.architecture == "gptj"):
+            raise ValueError("rotary_dim is what gptj has and no other architecture")
+        if self.rotary_dim % 2 or self.rotary_dim > self.embed_dim // self.n_heads:
+            raise ValueError(f"rotary_dim must be even and at most a head's size, {self.embed_dim // self.n_heads}")
+        if self.tie_action_head and (self.input_maps, self.head) != ("linear", "linear"):
+            raise ValueError("tie_action_head needs input_maps and head to be linear")
+        if self.backbone is None and (self.cosine_weight or self.lm_weight):
+            raise ValueError("without a backbone there is no language: cosine_weight and lm_weight must be 0")
+        if self.positions == "own" and self.architecture != "gpt2":
+            raise ValueError("only gpt2 has a position table that is long enough to count timesteps")
+        if self.lm_weight and self.architecture not in ("gpt2", "gptj"):
+            raise ValueError("co-training needs a language model: gpt2 or gptj")
+        if self.lm_weight and self.positions == "own" and self.lm_chunk - 1 > self.max_ep_len:
+            raise ValueError(
+                f"lm_chunk {self.lm_chunk} is longer than the position table, max_ep_len {self.max_ep_len}"
+            )
+        return self
+
+    def sizes(self) -> Sizes:
+        """The blocks."""
+        return Sizes(
+            architecture=self.architecture,
+            embed_dim=self.embed_dim,
+            n_layers=self.n_layers,
+            n_heads=self.n_heads,
+            inner_dim=self.inner_dim or 4 * self.embed_dim,
+            activation=self.activation,
+            norm_eps=self.norm_eps,
+            rotary_dim=self.rotary_dim,
+        )
+
+
+class GPT2DTConfig(LanguageDTConfig):
+    """A GPT-2 by default; ImageGPT and GPT-J by `architecture`."""
+
+    family: Literal["gpt2_dt"] = "gpt2_dt"
+    architecture: Literal["gpt2", "imagegpt", "gptj"] = "gpt2"
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "markov": {"input_maps": "mlp", "head": "mlp", "positions": "fresh", "adaptation": "full", "dropout": 0.1},
+    "lamo": {"input_maps": "mlp", "head": "mlp", "positions": "fresh", "adaptation": "lora", "dropout": 0.1},
+    "wikipedia": {
+        "input_maps": "linear",
+        "head": "linear",
+        "positions": "own",
+        "adaptation": "full",
+        "dropout": 0.2,
+        "max_ep_len": 1024,
+        "cosine_weight": 0.1,
+        "lm_weight": 0.2,
+    },
+}
+
+
+class ResidualMLP(nn.Module):
+    """LaMo's input map: `h = W1 x + b1`, then `W2 gelu(h) + b2 + h`."""
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(size, dim)
+        self.second = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., size) -> (..., D)."""
+        h = self.first(x)
+        out: Tensor = self.second(gelu(h)) + h
+        return out
+
+
+class LanguageDT(SequenceModel):
+    """Three tokens a step through the blocks of a language model, read at the observation tokens."""
+
+    config: LanguageDTConfig
+    language: Language | None
+
+    def __init__(self, config: LanguageDTConfig, io: IOSpec) -> None:
+        super().__init__(config, io)
+        dim, size = config.embed_dim, io.action.size
+        make = ResidualMLP if config.input_maps == "mlp" else nn.Linear
+        self.embed_return, self.embed_obs, self.embed_action = (make(n, dim) for n in (1, io.observation.size, size))
+        self.embed_ln = nn.LayerNorm(dim)
+        self.embed_timestep = nn.Embedding(config.max_ep_len, dim)
+        nn.init.normal_(self.embed_timestep.weight, std=0.02 if config.positions == "own" else 1.0)
+        self.embed_dropout = Dropout(config.embed_dropout)
+        lora = LoRASizes(config.lora_rank, config.lora_alpha, config.lora_dropout)
+        self.backbone = LanguageBackbone(
+            config.sizes(), config.dropout, config.attention_dropout, lora if config.adaptation == "lora" else None
+        )
+        if not config.tie_action_head:
+            plain = nn.Linear(dim, size)
+            self.predict_action: nn.Module = (
+                nn.Sequential(nn.Linear(dim, dim), nn.GELU(), plain) if config.head == "mlp" else plain
+            )
+        self.language = None
+        self._step = 0
+        for name, parameter in self.backbone.named_parameters():
+            parameter.requires_grad_(_is_trained(name, config.adaptation))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Predicted action of every step, (B, K, A): encoded in [-1, 1] for a bounded Box, logits if discrete."""
+        return self._read(self._inputs(batch), batch, STATE_TOKENS)
+
+    def loss(self, batch: Batch) -> Losses:
+        """Action error over all valid steps; in a training with language, its weighted terms too."""
+        inputs = self._inputs(batch)
+        target = self.encode_actions(batch.actions)
+        predicted = self._read(inputs, batch, STATE_TOKENS)
+        terms = action_loss(predicted, target, batch.valid, self.io.action.kind == "discrete")
+        return terms if self.language is None else {**terms, **self._language_terms(self.language, inputs, batch)}
+
+    def act(self, batch: Batch) -> Tensor:
+        """(B, A) for the newest valid step, in env units, or logits."""
+        lengths = batch.valid.sum(dim=1)
+        newest = int(lengths.max())
+        batch = Batch(*(getattr(batch, name)[:, :newest] for name in batch.__dataclass_fields__))
+        inputs = self._inputs(batch)
+        if bool((lengths == newest).all()):  # histories all as long: only one token has to be read
+            token = TOKENS_PER_STEP * newest - 2
+            encoded = self._read(inputs, batch, slice(token, token + 1))[:, 0]
+        else:
+            encoded = last_valid(self._read(inputs, batch, STATE_TOKENS), batch.valid)
+        return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
+
+    # -- training ----------------------------------------------------------------------------------------------------
+
+    def begin_training(self, fresh: bool) -> None:
+        """Take the backbone's weights, and what the language losses need; a fine-tune goes on without language."""
+        config = self.config
+        if not fresh or config.backbone is None:
+            return
+        from agentzoo.nn.pretrained import load_backbone
+
+        found = load_backbone(config.backbone)
+        _require_sizes(found.sizes, config.sizes(), config.backbone)
+        self.backbone.load_state_dict(found.blocks)
+        if config.positions == "own":
+            if found.positions is None:
+                raise CheckpointError(f"backbone {config.backbone!r} has no position table.")
+            with torch.no_grad():
+                self.embed_timestep.weight.copy_(stretch(found.positions, config.max_ep_len))
+        if config.cosine_weight or config.lm_weight:
+            centroids = make_centroids(found, config.centroids) if config.cosine_weight else None
+            if config.lm_weight:
+                own = config.positions == "own"
+                text = read_text(found, config.lm_chunk)
+                if not own and found.positions is not None and config.lm_chunk - 1 > len(found.positions):
+                    raise ConfigError(
+                        f"lm_chunk {config.lm_chunk} is longer than the {len(found.positions)} positions of backbone "
+                        f"{config.backbone!r}: --set model.lm_chunk={len(found.positions)}."
+                    )
+                self.language = Language(centroids, found.tokens, None if own else found.positions, text)
+            else:
+                self.language = Language(centroids)
+
+    def begin_step(self, step: int, total: int) -> None:
+        """The language losses fall with the updates."""
+        self._step = step
+
+    def training_state(self) -> dict[str, Tensor]:
+        """Token table, centroids, and low-rank updates before they are merged."""
+        found = {f"lora/{name}": value for name, value in lora_state(self.backbone).items()}
+        return found if self.language is None else {**found, **self.language.tensors()}
+
+    def load_training_state(self, tensors: dict[str, Tensor]) -> None:
+        """Inverse of `training_state`."""
+        load_lora_state(self.backbone, {k[5:]: v for k, v in tensors.items() if k.startswith("lora/")})
+        if self.language is not None:
+            self.language.load_tensors(tensors)
+
+    def decays(self, name: str) -> bool:
+        """Every parameter, as the reference does, but for the blocks where `backbone_decays` says no."""
+        return self.config.backbone_decays or not name.startswith(("backbone.", "language."))
+
+    def lr_scale(self, name: str) -> float:
+        """The blocks, the token table and the backbone's own positions learn at `backbone_lr` times the rate."""
+        own = self.config.positions == "own" and name.startswith("embed_timestep.")
+        return self.config.backbone_lr if own or name.startswith(("backbone.", "language.")) else 1.0
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def _inputs(self, batch: Batch) -> Tensor:
+        """(B, 3K, D): the LayerNormed tokens, timestep not yet added."""
+        rtg = self.embed_return(batch.returns_to_go.unsqueeze(-1))
+        obs = self.embed_obs(self.normalize_obs(batch.observations, batch.valid))
+        tokens: Tensor = self.embed_ln(interleave(rtg, obs, self.embed_action(self.encode_actions(batch.actions))))
+        return tokens
+
+    def _read(self, inputs: Tensor, batch: Batch, read: slice) -> Tensor:
+        """(B, Lq, A): what the head makes of the tokens at `read`."""
+        time = self.embed_timestep(batch.timesteps.clamp(max=self.config.max_ep_len - 1))  # (B, K, D)
+        hidden = self.backbone(self.embed_dropout(inputs + time.repeat_interleave(TOKENS_PER_STEP, dim=1)), read)
+        tied = self.config.tie_action_head
+        weight = self.embed_action.get_parameter("weight").T if tied else None
+        out: Tensor = self.predict_action(hidden) if weight is None else linear(hidden, weight)
+        return torch.tanh(out) if self.bounded and self.config.head == "linear" else out
+
+    def _language_terms(self, language: Language, inputs: Tensor, batch: Batch) -> Losses:
+        config, terms = self.config, {}
+        nothing = inputs.new_zeros(())
+        if config.cosine_weight:
+            weight = config.cosine_weight * decay(self._step, config.cosine_decay_steps)
+            valid = batch.valid.repeat_interleave(TOKENS_PER_STEP, dim=1)
+            terms["cosine"] = weight * language.cosine(inputs, valid) if weight else nothing
+        if config.lm_weight:
+            weight = config.lm_weight * decay(self._step, config.lm_decay_steps)
+            table = self.embed_timestep.weight if config.positions == "own" else None
+            if weight:
+                nats = language.next_token(self.backbone, table, self.embed_dropout, config.lm_chunks)
+            terms["language"] = weight * nats if weight else nothing
+        return terms
+
+
+@register("gpt2_dt", GPT2DTConfig)
+class GPT2DT(LanguageDT):
+    """The blocks of a GPT-2, ImageGPT or GPT-J."""
+
+    config: GPT2DTConfig
+
+
+def _is_trained(name: str, adaptation: Adaptation) -> bool:
+    """Whether parameter `name` of the blocks is, spec section 6."""
+    if adaptation == "lora":
+        return ".lora_" in name or name.endswith("qkv.bias")
+    if adaptation == "part":
+        return ".up." in name or ".down." in name
+    if adaptation == "ln_only":
+        return "ln_" in name
+    return adaptation == "full"
+
+
+def _require_sizes(found: Sizes, asked: Sizes, name: str) -> None:
+    if (found.architecture == "clip") != (asked.architecture == "clip"):
+        fits = "clip_dt" if found.architecture == "clip" else "gpt2_dt"
+        raise ConfigError(f"backbone {name!r} is of architecture {found.architecture!r}; family {fits} is for it.")
+    wrong = [
+        f"{field} {there!r} (the recipe says {here!r})"
+        for field, there, here in zip(Sizes._fields, found, asked, strict=True)
+        if there != here
+    ]
+    if wrong:
+        settings = " ".join(
+            f"--set model.{field}={there}"
+            for field, there, here in zip(Sizes._fields, found, asked, strict=True)
+            if there != here
+        )
+        raise ConfigError(f"backbone {name!r} has {', '.join(wrong)}. Fit the recipe to it: {settings}")
+
+
+def stretch(table: Tensor, rows: int) -> Tensor:
+    """(P, D) -> (rows, D): the first rows, or, where there are too few, rows 2 to P-1 again and again.
+
+    Source: machelreid/can-wikipedia-help-offline-rl@e1060f0; the first two rows of such tables are unlike the others.
+    """
+    count = len(table)
+    index = torch.arange(rows)
+    if rows > count:
+        if count < 3:
+            raise ConfigError(f"a position table of {count} rows cannot count {rows} timesteps.")
+        index = torch.where(index < count, index, 2 + (index - count) % (count - 2))
+    return table[index]

@@ -1,0 +1,131 @@
+"""What language training needs beside the agent: token table, centroids, text. Never part of a finished agent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, embedding, linear
+
+from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.nn.cosine import cosine_loss, spherical_kmeans
+from agentzoo.nn.language import LanguageBackbone
+
+if TYPE_CHECKING:
+    from agentzoo.nn.pretrained import Pretrained
+
+TEXT_VARIABLE = "AGENTZOO_TEXT"  # a text file or a folder of .txt files
+
+
+class Language(nn.Module):
+    """Token table and centroids of a backbone, and text to go on reading.
+
+    Its state dict is empty: a run keeps it in its checkpoint (`tensors`, `load_tensors`), an agent does without.
+    """
+
+    tokens: nn.Parameter | None
+    positions: nn.Parameter | None
+    centroids: Tensor | None
+
+    def __init__(
+        self,
+        centroids: Tensor | None,
+        tokens: Tensor | None = None,
+        positions: Tensor | None = None,
+        text: Tensor | None = None,
+    ) -> None:
+        """`text` (n, T): chunks of token ids. `positions` is for an agent that has no position table of its own."""
+        super().__init__()
+        self.register_parameter("tokens", None if tokens is None else nn.Parameter(tokens.clone()))
+        self.register_parameter("positions", None if positions is None else nn.Parameter(positions.clone()))
+        self.register_buffer("centroids", centroids)
+        self.text = text
+
+    def cosine(self, inputs: Tensor, valid: Tensor) -> Tensor:
+        """See `cosine_loss`."""
+        assert self.centroids is not None
+        return cosine_loss(inputs, self.centroids, valid)
+
+    def next_token(self, backbone: LanguageBackbone, table: Tensor | None, drop: nn.Module, chunks: int) -> Tensor:
+        """Mean next-token cross-entropy of `chunks` chunks of text, read through `backbone`.
+
+        Args:
+            table: (P, D), the position table, where the agent has it; else this module's own.
+        """
+        assert self.tokens is not None
+        assert self.text is not None
+        places = table if table is not None else self.positions
+        ids = self.text[torch.randint(len(self.text), (chunks,))].long().to(self.tokens.device)  # (chunks, T)
+        x = embedding(ids[:, :-1], self.tokens)
+        if places is not None:
+            x = x + places[: x.shape[1]]
+        logits = linear(backbone(drop(x)), self.tokens)
+        return cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a run must keep to go on exactly."""
+        parts = {"tokens": self.tokens, "positions": self.positions, "centroids": self.centroids}
+        return {name: value.detach() for name, value in parts.items() if value is not None}
+
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Inverse of `tensors`."""
+        with torch.no_grad():
+            for name, value in self.tensors().items():
+                value.copy_(tensors[name])
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Nothing: a finished agent does not speak."""
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        """Nothing."""
+
+
+def make_centroids(found: Pretrained, count: int) -> Tensor:
+    """`count` K-means centroids of a backbone's token table; the same for the same table."""
+    return spherical_kmeans(found.tokens, count, torch.Generator().manual_seed(0))
+
+
+def read_text(found: Pretrained, chunk: int) -> Tensor:
+    """(n, chunk) token ids of the text `$AGENTZOO_TEXT` names, in the backbone's own words.
+
+    Where the backbone says which files it was trained on (`corpus.json`), only those of them that are there are read,
+    without their held-out ends; else all.
+
+    Raises:
+        ConfigError: no text is named. CheckpointError: the backbone has no tokenizer. DataError: unreadable text.
+    """
+    from agentzoo.pretrain import corpus
+    from agentzoo.pretrain.tokenizer import FILE, end_of_text, load_tokenizer
+
+    where = os.environ.get(TEXT_VARIABLE)
+    if not where:
+        raise ConfigError(
+            f"co-training with language reads text: set ${TEXT_VARIABLE} to a text file or a folder of .txt files, "
+            "or leave it out with --set model.lm_weight=0."
+        )
+    path = found.file(FILE)
+    if path is None:
+        raise CheckpointError(
+            f"backbone {found.name!r} has no {FILE}, so text cannot be put into its words. Leave co-training out with "
+            "--set model.lm_weight=0, or put the tokenizer beside the weights."
+        )
+    tokenizer = load_tokenizer(path)
+    files = corpus.text_files([Path(where)])
+    held_out = 0.0
+    record = found.file("corpus.json")
+    if record is not None:
+        held_out, trained = corpus.trained_on(record)
+        known = [file for file in files if file.name in trained]
+        files, held_out = (known, held_out) if known else (files, 0.0)
+    texts = [corpus.read_document(file, held_out).text for file in files]
+    tokens = corpus.tokenize(texts, tokenizer, end_of_text(tokenizer))
+    if int(tokens.ids.max()) >= len(found.tokens):
+        raise CheckpointError(
+            f"the tokenizer of backbone {found.name!r} knows token {int(tokens.ids.max())}, its table holds "
+            f"{len(found.tokens)}: they do not belong together."
+        )
+    return tokens.chunks(chunk)

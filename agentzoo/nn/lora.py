@@ -1,0 +1,86 @@
+"""A fused query-key-value projection, plain or with low-rank updates of its three parts.
+
+Source: Hu et al. 2021, arXiv:2106.09685; on a fused projection each of q, k and v has its own update of rank r
+(spec language-pretrained, section 6). The state dict holds the merged weight and no A or B, so what is saved is a
+plain network; a run that goes on keeps the three apart in its checkpoint (`lora_state`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from agentzoo.nn.dropout import Dropout
+
+
+class FusedLinear(nn.Linear):
+    """D -> 3D, of which any neighbouring thirds can be had alone."""
+
+    def __init__(self, dim: int, bias: bool = True) -> None:
+        super().__init__(dim, 3 * dim, bias)
+
+    def thirds(self, x: Tensor, first: int, last: int) -> Tensor:
+        """(..., D) -> (..., (last - first) D): q, k, v are the thirds 0, 1, 2."""
+        rows = slice(first * self.in_features, last * self.in_features)
+        return linear(x, self.weight[rows], None if self.bias is None else self.bias[rows])
+
+
+class LoRALinear(FusedLinear):
+    """`W x + b + (alpha / r) B A dropout(x)` with W fixed; A starts Kaiming-uniform, B at zero. b is trained."""
+
+    def __init__(self, dim: int, rank: int, alpha: float, dropout: float, bias: bool = True) -> None:
+        super().__init__(dim, bias)
+        self.scale = alpha / rank
+        self.lora_a = nn.Parameter(torch.empty(3, rank, dim))
+        self.lora_b = nn.Parameter(torch.zeros(3, dim, rank))
+        for part in self.lora_a:
+            nn.init.kaiming_uniform_(part, a=math.sqrt(5))
+        self.lora_dropout = Dropout(dropout)
+        self.weight.requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., 3D)."""
+        return self.thirds(x, 0, 3)
+
+    def thirds(self, x: Tensor, first: int, last: int) -> Tensor:
+        """As `FusedLinear.thirds`, with the updates."""
+        dropped = self.lora_dropout(x)
+        updates = [linear(linear(dropped, self.lora_a[i]), self.lora_b[i]) for i in range(first, last)]
+        return super().thirds(x, first, last) + self.scale * torch.cat(updates, dim=-1)
+
+    def merged(self) -> Tensor:
+        """(3D, D): the weight of the plain layer that computes the same."""
+        return self.weight + self.scale * (self.lora_b @ self.lora_a).flatten(0, 1)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        with torch.no_grad():
+            destination[prefix + "weight"] = self.merged().detach()
+        del destination[prefix + "lora_a"], destination[prefix + "lora_b"]
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        """What was merged stays in the weight: updates begin again at zero."""
+        whole = {**state_dict, prefix + "lora_a": self.lora_a, prefix + "lora_b": torch.zeros_like(self.lora_b)}
+        super()._load_from_state_dict(whole, prefix, *rest)
+
+
+def lora_state(module: nn.Module) -> dict[str, Tensor]:
+    """Base weight, A and B of every low-rank layer inside `module`, which its state dict holds merged."""
+    found: dict[str, Tensor] = {}
+    for name, layer in module.named_modules():
+        if isinstance(layer, LoRALinear):
+            parts = {"weight": layer.weight, "lora_a": layer.lora_a, "lora_b": layer.lora_b}
+            found |= {f"{name}.{part}": value.detach() for part, value in parts.items()}
+    return found
+
+
+def load_lora_state(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Inverse of `lora_state`; to be called after the state dict was loaded."""
+    with torch.no_grad():
+        for name in lora_state(module):
+            module.get_parameter(name).copy_(tensors[name])

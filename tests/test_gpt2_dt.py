@@ -1,0 +1,487 @@
+"""GPT2-DT and CLIP-DT: what is trained, what language adds to the loss, and what a finished agent holds."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_agent, random_batch
+from pydantic import ValidationError
+from test_learning import coin_episodes
+from torch.nn.functional import cross_entropy
+
+from agentzoo.agent import Agent
+from agentzoo.checkpoint import read_tensors
+from agentzoo.config import AgentConfig
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
+from agentzoo.models.clip_dt import CLIPDTConfig
+from agentzoo.models.gpt2_dt import PRESETS, GPT2DTConfig, LanguageDT, stretch
+from agentzoo.nn.base import parameter_count
+from agentzoo.nn.cosine import cosine_loss, decay, spherical_kmeans
+from agentzoo.nn.cotraining import TEXT_VARIABLE
+from agentzoo.nn.language import LanguageBackbone
+from agentzoo.nn.lora import LoRALinear
+from agentzoo.nn.pretrained import load_backbone
+from agentzoo.pretrain.lm import SIZES, train_language_model, write_language_model
+from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
+from agentzoo.training.finetune import finetune_recipe, start_from
+from agentzoo.training.log import read_log
+from agentzoo.training.loop import Hooks, train
+from agentzoo.training.optim import make_optimizer
+
+WIDTH = {"embed_dim": 16, "n_layers": 2, "n_heads": 2}
+
+
+@pytest.fixture(scope="module")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A language model of 20 updates in a zoo, beside the text it was trained on."""
+    root = tmp_path_factory.mktemp("language")
+    (root / "text").mkdir()
+    (root / "text" / "a.txt").write_text("the cat sat on a mat and saw another cat that sat there too\n" * 300)
+    (root / "text" / "valid.txt").write_text("a dog saw the cat\n" * 80)
+    changes = [f"{k}={v}" for k, v in WIDTH.items()] + ["vocab_size=280", "context=32", "steps=20", "held_out=0.1"]
+    settings = SIZES["chibi"].override(
+        [*changes, "warmup_steps=2", "log_every=10", "evaluate_every=10", "checkpoint_every=10"]
+    )
+    task = train_language_model(settings, root / "run", [root / "text"], [root / "text" / "valid.txt"])
+    write_language_model(task, root / "run", root / "zoo" / "lm-tiny", "a test")
+    return root
+
+
+@pytest.fixture
+def zoo(lm: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AGENTZOO_ZOO", str(lm / "zoo"))
+    monkeypatch.setenv(TEXT_VARIABLE, str(lm / "text"))
+    return lm
+
+
+def config(**fields: Any) -> GPT2DTConfig:
+    return GPT2DTConfig(**{**WIDTH, "backbone": "lm-tiny", **fields})
+
+
+def chibit(**fields: Any) -> GPT2DTConfig:
+    small = {"max_ep_len": 32, "centroids": 12, "lm_chunk": 16, "cosine_decay_steps": 8, "lm_decay_steps": 8}
+    return config(**{**PRESETS["wikipedia"], **small, **fields})
+
+
+def recipe(model: Any, steps: int = 12) -> Recipe:
+    return Recipe(
+        agent_id="gpt2-dt-test",
+        model=model,
+        data=DataConfig(dataset="coins", context=2, rtg_scale=1.0),
+        train=TrainConfig(steps=steps, batch_size=8, warmup_steps=2, checkpoint_every=4, log_every=2, lr=1e-2),
+        eval=EvalConfig(env="tests/Counting-v0", target_return=1.0, every=0),
+    )
+
+
+def started(model: Any) -> LanguageDT:
+    found = make_agent(model=model).model
+    assert isinstance(found, LanguageDT)
+    found.begin_training(fresh=True)
+    return found
+
+
+# -- what comes from the backbone ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["lm-tiny", "zoo/lm-tiny", "folder"])
+def test_blocks_and_positions_are_the_backbones(name: str, zoo: Path) -> None:
+    found = load_backbone(str(zoo / "zoo" / "lm-tiny"))
+    name = str(zoo / "zoo" / "lm-tiny") if name == "folder" else name
+    model = started(config(backbone=name, positions="own", max_ep_len=32))
+    state = model.backbone.state_dict()
+    assert state.keys() == found.blocks.keys()
+    assert all(torch.equal(state[key], found.blocks[key]) for key in state)
+    assert found.positions is not None
+    assert torch.equal(model.embed_timestep.weight, found.positions)
+
+
+def test_a_twin_from_scratch_has_the_same_size_and_other_weights(zoo: Path) -> None:
+    pretrained, scratch = started(config()), started(config(backbone=None))
+    assert parameter_count(pretrained) == parameter_count(scratch)
+    key = "backbone.blocks.1.up.weight"
+    assert not torch.allclose(pretrained.state_dict()[key], scratch.state_dict()[key], atol=1e-3)
+    for name in ("embed_obs.first.weight", "embed_timestep.weight", "predict_action.2.weight"):  # same seed, same start
+        assert torch.equal(pretrained.state_dict()[name], scratch.state_dict()[name])
+
+
+def test_blocks_of_chibit_have_the_published_size() -> None:
+    """596 thousand numbers (arXiv:2201.12122); GPT-2 small 85.06 million."""
+    with torch.device("meta"):
+        assert parameter_count(LanguageBackbone(GPT2DTConfig().sizes())) == 595_072
+        gpt2 = GPT2DTConfig(embed_dim=768, n_layers=12, n_heads=12, activation="gelu_new")
+        assert parameter_count(LanguageBackbone(gpt2.sizes())) == 85_056_000
+        clip = CLIPDTConfig(embed_dim=512, n_layers=12, n_heads=8)
+        assert parameter_count(LanguageBackbone(clip.sizes())) == 37_829_632
+
+
+def test_short_position_tables_are_repeated_without_their_first_rows() -> None:
+    table = torch.arange(5.0)[:, None]
+    assert stretch(table, 3).flatten().tolist() == [0, 1, 2]
+    assert stretch(table, 12).flatten().tolist() == [0, 1, 2, 3, 4, 2, 3, 4, 2, 3, 4, 2]
+
+
+@pytest.mark.parametrize(("maps", "head"), [("linear", "mlp"), ("mlp", "linear")])
+def test_input_maps_and_heads(maps: Any, head: Any) -> None:
+    agent = make_agent(model=config(input_maps=maps, head=head))
+    model: Any = agent.model
+    batch = random_batch(agent.config.io, [4, 2])
+    with torch.no_grad():
+        x = batch.returns_to_go[..., None]
+        if maps == "mlp":
+            h = x @ model.embed_return.first.weight.T + model.embed_return.first.bias
+            expected = torch.nn.functional.gelu(h) @ model.embed_return.second.weight.T
+            expected = expected + model.embed_return.second.bias + h
+            torch.testing.assert_close(model.embed_return(x), expected)
+        model.predict_action[-1].bias.fill_(3.0) if head == "mlp" else model.predict_action.bias.fill_(3.0)
+        out = model(batch)
+    assert bool((out.abs() <= 1).all()) == (head == "linear")  # tanh or none
+
+
+def test_a_tied_head_is_the_action_map_transposed() -> None:
+    fields = {"input_maps": "linear", "head": "linear", "tie_action_head": True}
+    agent = make_agent(model=config(**fields))
+    model: Any = agent.model
+    assert not any(name.startswith("predict_action") for name, _ in model.named_parameters())
+    batch = random_batch(agent.config.io, [4])
+    with torch.no_grad():
+        time = model.embed_timestep(batch.timesteps).repeat_interleave(3, dim=1)
+        hidden = model.backbone(model._inputs(batch) + time)[:, 1::3]
+        torch.testing.assert_close(model(batch), torch.tanh(hidden @ model.embed_action.weight))
+
+
+# -- what is trained -------------------------------------------------------------------------------------------------
+
+MAPS = {"embed_return", "embed_obs", "embed_action", "embed_ln", "embed_timestep", "predict_action"}
+MOVED: dict[str, Callable[[str], bool]] = {
+    "full": lambda name: True,
+    "frozen": lambda name: False,
+    "part": lambda name: ".up." in name or ".down." in name,
+    "ln_only": lambda name: "ln_" in name,
+    "lora": lambda name: "attn.qkv" in name,  # the bias, and the weight as it is saved: merged
+}
+
+
+@pytest.mark.parametrize("adaptation", sorted(MOVED))
+def test_adaptation_says_which_tensors_change(adaptation: Any, zoo: Path, tmp_path: Path) -> None:
+    model = config(adaptation=adaptation)
+    before = started(model).backbone.state_dict()
+    trained = train(recipe(model, steps=10), tmp_path, coin_episodes(), device="cpu")
+    state = trained.state_dict()
+    for name, value in before.items():
+        same = torch.equal(value, state[f"backbone.{name}"])
+        assert same is not MOVED[adaptation](name), name
+    assert {n.split(".")[0] for n in state if n.split(".")[0] in MAPS} == MAPS
+    assert "lora" not in "".join(state)
+
+
+def test_low_rank_updates_merge_into_a_plain_layer() -> None:
+    torch.manual_seed(0)
+    layer = LoRALinear(6, rank=2, alpha=4.0, dropout=0.0)
+    x = torch.randn(5, 6)
+    plain = torch.nn.Linear(6, 18)
+    plain.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(layer(x), plain(x))  # B starts at zero
+    torch.nn.init.normal_(layer.lora_b)
+    update = torch.cat([layer.lora_b[i] @ layer.lora_a[i] for i in range(3)])
+    torch.testing.assert_close(layer(x), plain(x) + 2.0 * x @ update.T)
+    plain.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(layer(x), plain(x), atol=1e-5, rtol=0)
+    torch.testing.assert_close(layer.thirds(x, 1, 2), plain(x)[:, 6:12], atol=1e-5, rtol=0)
+    again = LoRALinear(6, rank=2, alpha=4.0, dropout=0.0)
+    again.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(again(x), layer(x), atol=1e-5, rtol=0)
+
+
+def test_low_rank_sizes_are_those_of_lamo() -> None:
+    """884,736 numbers in A and B and 27,648 biases for GPT-2 small at rank 16 (spec, section 6)."""
+    big = GPT2DTConfig(embed_dim=768, n_layers=12, n_heads=12, adaptation="lora")
+    with torch.device("meta"):
+        from agentzoo.registry import get_family
+
+        model = get_family("gpt2_dt").model(big, make_agent(model=config()).config.io)
+    trained = [(n, p.numel()) for n, p in model.named_parameters() if p.requires_grad and n.startswith("backbone.")]
+    assert sum(size for name, size in trained if "lora_" in name) == 884_736
+    assert sum(size for name, size in trained if "lora_" not in name) == 27_648
+
+
+def test_the_backbone_has_its_own_rate_and_decay(zoo: Path, tmp_path: Path) -> None:
+    model = started(config(backbone_lr=0.1, backbone_decays=False))
+    groups = make_optimizer(model, TrainConfig(weight_decay=0.3)).param_groups
+    found = {(g["weight_decay"], g["scale"]): sum(p.numel() for p in g["params"]) for g in groups}
+    assert found == {
+        (0.3, 1.0): parameter_count(model) - parameter_count(model.backbone),
+        (0.0, 0.1): parameter_count(model.backbone),
+    }
+    # Adam's first step moves every weight by about its rate, whatever the gradient
+    made = recipe(config(backbone_lr=0.1, backbone_decays=False), steps=1)
+    made = made.replace(train=made.train.model_copy(update={"warmup_steps": 0, "weight_decay": 0.0}))
+    state = train(made, tmp_path, coin_episodes(), device="cpu").state_dict()
+    fresh = started(config()).state_dict()
+    moved = (state["backbone.blocks.0.up.weight"] - fresh["backbone.blocks.0.up.weight"]).abs()
+    assert moved.max() == pytest.approx(1e-3, rel=1e-3)
+
+
+# -- language losses -------------------------------------------------------------------------------------------------
+
+
+def test_cosine_loss_by_hand() -> None:
+    tokens = torch.tensor([[[3.0, 0.0], [0.0, 2.0], [-1.0, -1.0]]])
+    centroids = torch.tensor([[5.0, 0.0], [1.0, 1.0]])
+    valid = torch.tensor([[True, True, False]])
+    # nearest: (3,0) is the first's direction: 1; (0,2) against (1,1): cos 45°
+    assert float(cosine_loss(tokens, centroids, valid)) == pytest.approx(-(1 + math.sqrt(0.5)) / 2)
+    assert float(cosine_loss(7 * tokens, 0.1 * centroids, valid)) == pytest.approx(-(1 + math.sqrt(0.5)) / 2)
+    assert float(cosine_loss(centroids[None] * 2, centroids, torch.ones(1, 2, dtype=torch.bool))) == pytest.approx(-1)
+
+
+@pytest.mark.parametrize(("step", "weight"), [(0, 0.99331), (2500, 0.5), (4999, 0.00671), (5000, 0.0), (10**6, 0.0)])
+def test_language_weights_fall_as_published(step: int, weight: float) -> None:
+    assert decay(step, 5000) == pytest.approx(weight, abs=5e-6)
+    assert decay(step, None) == 1.0
+
+
+def test_kmeans_finds_separate_directions() -> None:
+    torch.manual_seed(0)
+    directions = torch.eye(4, 6)
+    points = (directions.repeat_interleave(25, 0) + 0.05 * torch.randn(100, 6)) * (torch.rand(100, 1) * 9 + 0.1)
+    found = spherical_kmeans(points, 4, torch.Generator().manual_seed(0))
+    nearest = (found @ directions.T).max(dim=1)
+    assert sorted(nearest.indices.tolist()) == [0, 1, 2, 3]
+    assert nearest.values.min() > 0.99
+    torch.testing.assert_close(found.norm(dim=1), torch.ones(4))
+    assert torch.equal(found, spherical_kmeans(points, 4, torch.Generator().manual_seed(0)))
+    alone = torch.nn.functional.normalize(points.reshape(4, 25, 6)[0], dim=-1).mean(0)  # of the first cluster's rows
+    torch.testing.assert_close(found[nearest.indices.tolist().index(0)], alone / alone.norm(), atol=1e-5, rtol=0)
+
+
+def test_the_loss_is_the_weighted_sum_of_its_parts(zoo: Path) -> None:
+    """At update 4 of 8 both language weights are half; the text part is transformers' own loss of the same chunk."""
+    from transformers import GPT2LMHeadModel
+
+    model = started(chibit(dropout=0.0, attention_dropout=0.0, embed_dropout=0.0, cosine_weight=0.1, lm_weight=0.2))
+    assert model.language is not None
+    batch = random_batch(model.io, [4, 2, 3])
+    model.begin_step(4, 12)
+    torch.manual_seed(5)
+    terms = model.loss(batch)
+    assert list(terms) == ["action_mse", "cosine", "language"]
+    torch.manual_seed(5)
+    text = model.language.text
+    assert text is not None
+    ids = text[torch.randint(len(text), (2,))].long()
+    peer = GPT2LMHeadModel.from_pretrained(zoo / "zoo" / "lm-tiny").eval()
+    with torch.no_grad():
+        logits = peer(input_ids=ids[:, :-1]).logits
+        nats = float(cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()))
+        unit = torch.nn.functional.normalize(model._inputs(batch), dim=-1)
+        near = (unit @ model.language.centroids.T).amax(-1)  # type: ignore[union-attr, operator]
+        cosine = -float(near[batch.valid.repeat_interleave(3, dim=1)].mean())
+    assert terms["language"].item() == pytest.approx(0.2 * 0.5 * nats, rel=1e-5)
+    assert terms["cosine"].item() == pytest.approx(0.1 * 0.5 * cosine, rel=1e-5)
+    assert cosine < -0.2
+    model.begin_step(8, 12)
+    assert [v.item() for v in model.loss(batch).values()][1:] == [0.0, 0.0]
+
+
+def test_centroids_are_of_the_token_table(zoo: Path) -> None:
+    model = started(chibit(lm_weight=0.0))
+    assert model.language is not None
+    assert model.language.tokens is None
+    found = load_backbone("lm-tiny")
+    rows = torch.nn.functional.normalize(found.tokens, dim=-1)
+    centroids = model.language.centroids
+    assert centroids is not None
+    assert centroids.shape == (12, 16)
+    assert (rows @ centroids.T).amax(1).mean() > (rows @ torch.nn.functional.normalize(torch.randn(12, 16)).T).amax(
+        1
+    ).mean()
+
+
+def test_text_is_what_the_language_model_was_trained_on(zoo: Path) -> None:
+    model = started(chibit())
+    assert model.language is not None
+    assert model.language.text is not None
+    from agentzoo.pretrain.tokenizer import load_tokenizer
+
+    said = load_tokenizer(zoo / "zoo" / "lm-tiny" / "tokenizer.json").decode(model.language.text.flatten().tolist())
+    whole = (zoo / "text" / "a.txt").read_text()
+    assert "dog" not in said  # the validation file
+    assert 0.85 * len(whole) < len(said) < 0.9 * len(whole) + 100  # without its held-out end
+
+
+def test_cotraining_goes_on_learning_the_text(zoo: Path, tmp_path: Path) -> None:
+    made = recipe(chibit(lm_decay_steps=None, cosine_decay_steps=None, lm_weight=1.0, dropout=0.0), steps=40)
+    train(made, tmp_path, coin_episodes(), device="cpu")
+    rows = read_log(tmp_path)
+    assert float(rows[-1]["language"]) < 0.7 * float(rows[0]["language"])
+    assert float(rows[-1]["cosine"]) < float(rows[0]["cosine"])
+
+
+@pytest.mark.parametrize("positions", ["own", "fresh"])
+def test_a_run_with_language_stopped_and_resumed_equals_the_uninterrupted_one(
+    positions: Any, zoo: Path, tmp_path: Path
+) -> None:
+    made = recipe(chibit(positions=positions))
+    assert_resumes_exactly(made, tmp_path)
+
+
+def test_a_low_rank_run_stopped_and_resumed_equals_the_uninterrupted_one(zoo: Path, tmp_path: Path) -> None:
+    assert_resumes_exactly(recipe(config(adaptation="lora")), tmp_path)
+
+
+def assert_resumes_exactly(made: Recipe, folder: Path) -> None:
+    def stop(step: int) -> None:
+        if step == 6:
+            raise KeyboardInterrupt
+
+    train(made, folder / "whole", coin_episodes(), device="cpu")
+    with pytest.raises(KeyboardInterrupt):
+        train(made, folder / "cut", coin_episodes(), hooks=Hooks(on_step=stop), device="cpu")
+    train(made, folder / "cut", coin_episodes(), device="cpu")
+    whole, _ = read_tensors(folder / "whole" / "model.safetensors")
+    again, _ = read_tensors(folder / "cut" / "model.safetensors")
+    assert whole.keys() == again.keys()
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+
+
+# -- finished agents -------------------------------------------------------------------------------------------------
+
+ALONE = """
+import sys, socket, json
+class Refused(Exception): pass
+class NoLibraries:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("transformers", "tokenizers", "peft"):
+            raise Refused(name)
+sys.meta_path.insert(0, NoLibraries())
+def no_network(*a, **k): raise Refused("network")
+socket.socket.connect = socket.getaddrinfo = no_network
+for library in ("transformers", "tokenizers"):
+    try: __import__(library)
+    except Refused: continue
+    raise SystemExit(library + " could be imported")
+import numpy as np
+from agentzoo import Agent
+agent = Agent.from_pretrained(sys.argv[1])
+actions, state = [], None
+for step in range(5):
+    action, state = agent.predict(np.full(3, step / 10, np.float32), state, deterministic=True, reward=1.0)
+    actions.append(action.tolist())
+print(json.dumps(actions))
+"""
+
+
+@pytest.mark.parametrize("fields", [{}, {"adaptation": "lora"}, None])
+def test_a_finished_agent_needs_neither_transformers_nor_network_nor_backbone(
+    fields: dict[str, Any] | None, zoo: Path, tmp_path: Path
+) -> None:
+    model = chibit() if fields is None else config(**fields)
+    agent = make_agent(model=model)
+    agent.model.begin_training(fresh=True)
+    for layer in agent.model.modules():
+        if isinstance(layer, LoRALinear):
+            torch.nn.init.normal_(layer.lora_b, std=0.1)
+    folder = agent.save_pretrained(tmp_path / "agent")
+    found, _ = read_tensors(folder / "model.safetensors")
+    assert not any("language" in name or "lora" in name for name in found)
+    environment = {"PATH": "/usr/bin", "AGENTZOO_ZOO": str(tmp_path / "nothing"), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE, str(folder)], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    actions, state = [], None
+    for step in range(5):
+        obs = np.full(3, step / 10, np.float32)
+        action, state = agent.predict(obs, state, deterministic=True, reward=1.0)
+        actions.append(action)
+    np.testing.assert_allclose(json.loads(done.stdout), actions, atol=1e-5)
+
+
+def test_a_fine_tune_needs_no_backbone(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = recipe(chibit())
+    trained = train(made, tmp_path / "run", coin_episodes(), device="cpu")
+    agent = Agent(trained, AgentConfig.of(made, trained.io), made)
+    agent = Agent.from_pretrained(agent.save_pretrained(tmp_path / "agent"))
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path / "nothing"))
+    monkeypatch.delenv(TEXT_VARIABLE)
+    again = finetune_recipe(agent, "coins", None, 4, "keep")
+    start = start_from(agent, again, coin_episodes())
+    assert torch.equal(start.state_dict()["embed_ln.weight"], trained.state_dict()["embed_ln.weight"])
+    train(again, tmp_path / "tuned", coin_episodes(), start=start, device="cpu")
+    assert "language" not in read_log(tmp_path / "tuned")[0]
+
+
+# -- errors ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"n_heads": 3}, "must divide"),
+        ({"tie_action_head": True}, "needs input_maps and head to be linear"),
+        ({"backbone": None, "cosine_weight": 0.1}, "without a backbone there is no language"),
+        ({"rotary_dim": 4}, "rotary_dim is what gptj has"),
+        ({"architecture": "gptj"}, "rotary_dim is what gptj has"),
+        ({"architecture": "imagegpt", "lm_weight": 0.1}, "co-training needs a language model"),
+        ({"architecture": "imagegpt", "positions": "own"}, "only gpt2 has a position table"),
+        ({"lm_weight": 0.1, "positions": "own", "max_ep_len": 100}, "longer than the position table"),
+    ],
+)
+def test_settings_that_do_not_fit_together_are_refused(fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        config(**fields)
+
+
+def test_positions_of_clip_are_refused() -> None:
+    with pytest.raises(ValidationError, match="only gpt2 has a position table"):
+        CLIPDTConfig(**WIDTH, positions="own")
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "says"),
+    [
+        ("not staged", CheckpointError, "is not in the local zoo .*agentzoo pretrain"),
+        ("no tokenizer", CheckpointError, "has no tokenizer.json.*--set model.lm_weight=0"),
+        ("other tokenizer", CheckpointError, "its table holds 280: they do not belong together"),
+        ("no text", ConfigError, r"set \$AGENTZOO_TEXT"),
+        ("long chunk", ConfigError, "longer than the 32 positions .*--set model.lm_chunk=32"),
+    ],
+)
+def test_what_keeps_language_out_is_said(
+    what: str, error: type[AgentzooError], says: str, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    from agentzoo.pretrain.tokenizer import save_tokenizer, train_tokenizer
+
+    shutil.copytree(zoo / "zoo", tmp_path / "zoo")
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path / "zoo"))
+    if what == "not staged":
+        shutil.rmtree(tmp_path / "zoo" / "lm-tiny")
+    if what == "no tokenizer":
+        (tmp_path / "zoo" / "lm-tiny" / "tokenizer.json").unlink()
+    if what == "other tokenizer":
+        other = train_tokenizer([(zoo / "text" / "a.txt").read_text()], 290)
+        save_tokenizer(other, tmp_path / "zoo" / "lm-tiny", 32)
+    if what == "no text":
+        monkeypatch.delenv(TEXT_VARIABLE)
+    changes = {"lm_chunk": 40, "positions": "fresh"} if what == "long chunk" else {}
+    with pytest.raises(error, match=says):
+        started(chibit(**changes))
+
+
+def test_a_backbone_that_is_nowhere_is_said_without_a_network(tmp_path: Path) -> None:
+    code = "from agentzoo.nn.pretrained import load_backbone; load_backbone('someone/no-such-model')"
+    environment = {"PATH": "/usr/bin", "HF_HUB_OFFLINE": "1", "HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert "HubError: backbone 'someone/no-such-model' is no folder" in done.stderr
+    assert "--set model.backbone=null" in done.stderr
