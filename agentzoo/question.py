@@ -61,9 +61,8 @@ def read_window(
         raise ShapeError(f"observations are {obs[0].shape[:2]} (N, K), actions {act[0].shape[:2]}.")
     nothing = np.zeros((count, steps), dtype=bool)
     discrete = io.action.kind == "discrete"
-    empty = (
-        np.zeros((count, steps), dtype=np.int64) if discrete else np.zeros((count, steps, io.action.size), np.float32)
-    )
+    inner = () if discrete else (io.action.size,)
+    empty = np.zeros((count, steps, *inner), np.int64 if discrete else np.float32)
     rtg = np.full(count, np.nan) if returns is None else np.broadcast_to(np.asarray(returns, np.float64), (count,))
     known = np.isfinite(rtg)
     window = Window(
@@ -84,20 +83,18 @@ def _read_observations(config: AgentConfig, values: Any) -> tuple[Floats, Bools,
     if (spec.keys is not None) != isinstance(values, Mapping):
         want = f"a dict with {', '.join(spec.keys)}" if spec.keys is not None else "an array"
         raise ShapeError(f"{name} expects {want} of observations, got {type(values).__name__}.")
-    parts = (
-        {key: np.asarray(values[key], np.float32) for key in values}
-        if spec.keys
-        else {"": np.asarray(values, np.float32)}
-    )
-    missing = [key for key in spec.keys or ("",) if key not in parts]
+    given = values if spec.keys is not None else {"": values}
+    missing = [key for key in spec.keys or () if key not in given]
     if missing:
-        raise ShapeError(f"{name} misses {missing} in the observations; they hold {sorted(parts)}.")
+        raise ShapeError(f"{name} misses {missing} in the observations; they hold {sorted(given)}.")
+    parts = {key: np.asarray(given[key], np.float32) for key in spec.keys or ("",)}
     singles = set()
     for key, shape in zip(spec.keys or ("",), spec.shapes, strict=True):
         leading = parts[key].ndim - len(shape)
         if leading not in (1, 2) or parts[key].shape[leading:] != shape:
+            inner, named = ", ".join(map(str, shape)), f" {key!r}" if key else ""
             raise ShapeError(
-                f"observations {key!r} have shape {parts[key].shape}; {name} expects (K, *{shape}) or (N, K, *{shape})."
+                f"observations{named} have shape {parts[key].shape}; {name} expects (K, {inner}) or (N, K, {inner})."
             )
         singles.add((leading, *parts[key].shape[:leading]))
     if len(singles) > 1:
@@ -128,9 +125,8 @@ def _read_actions(config: AgentConfig, values: Any) -> tuple[NDArray[Any], Bools
         choices = array.astype(np.int64) - spec.start
         known = (choices >= 0) & (choices < spec.size)
         if (~known & (choices != -1)).any():
-            raise ShapeError(
-                f"actions are {spec.start} to {spec.start + spec.size - 1}, {spec.start - 1} where unknown."
-            )
+            last = spec.start + spec.size - 1
+            raise ShapeError(f"actions are {spec.start} to {last}, or {spec.start - 1} where unknown.")
         return np.where(known, choices, 0), known, leading == 1
     known = np.asarray(np.isfinite(array).all(axis=-1))
     return np.where(known[..., None], array, 0.0).astype(np.float32), known, leading == 1

@@ -1,0 +1,128 @@
+"""The heat-map study on a few trajectories and epochs: every cell trained, resumed, measured, drawn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from agentzoo import cli
+from agentzoo.data.build import build
+from agentzoo.data.catalogue import BuildOptions
+from agentzoo.models.decision_gpt import DecisionGPTConfig
+from agentzoo.nn.masking import STEP_TASKS
+from agentzoo.recipe import load_recipe
+from agentzoo.recipes.unimask import PUBLISHED, doorkey_budget
+from agentzoo.studies.heatmap import COLUMNS, ROWS, HeatMap, cells, collect, normalized, rank_agreement, task_loss
+from agentzoo.studies.heatmap_published import published_losses
+from unimask.cases import any_batch, network
+
+
+def test_budgets_are_epochs_of_the_data() -> None:
+    assert doorkey_budget(250).steps == 2_000 * 2  # 500 trajectories fill two batches of 250
+    assert doorkey_budget(50).steps == 2_000 * 10
+    assert doorkey_budget(100, episodes=1000, epochs=30).steps == 30 * 10
+    assert doorkey_budget(250, episodes=50).steps == 2_000  # never less than one update
+
+
+def test_recipes_hold_the_published_sizes() -> None:
+    for name, (batch, dim, ffn, layers, heads, weight) in PUBLISHED.items():
+        recipe = load_recipe("unimask-doorkey" if name == "rnd" else f"unimask-doorkey-{name}")
+        model = recipe.model.model_dump()
+        got = (recipe.train.batch_size, *(model[k] for k in ("embed_dim", "ffn_dim", "n_layers", "n_heads")))
+        assert got == (batch, dim, ffn, layers, heads)
+        assert model["state_weight"] == weight
+    assert load_recipe("unimask-doorkey-all").model.model_dump()["tasks"] == STEP_TASKS
+    assert isinstance(load_recipe("decision-gpt-doorkey-rc").model, DecisionGPTConfig)
+
+
+def test_cells_of_a_seed() -> None:
+    found = list(cells(3))
+    names = [cell.name for cell in found]
+    assert len(found) == 8 + 2 + 2 + 2 + 8
+    assert len(set(names)) == len(names)
+    assert all(cell.recipe.train.seed == 3 and cell.recipe.train.patience > 0 for cell in found)
+    for place, cell in enumerate(found):
+        assert cell.start is None or cell.start in names[:place]
+    tuned = {cell.columns[0]: cell for cell in found if cell.start}
+    assert tuned["inverse"].recipe.train.batch_size == 50
+    assert tuned["goal"].recipe.train.lr == 1e-5
+    assert tuned["rc"].recipe.train.steps == 500 * 10
+    assert tuned["bc"].recipe.train.steps == 2_000 * 2  # the published 10,000 epochs are cut like all others
+    assert tuned["past"].recipe.base == "unimask-doorkey"
+
+
+def test_task_loss_counts_every_factor_once_and_repeats() -> None:
+    model = network()
+    batch = any_batch(model.io, 30)
+    first = task_loss(model, batch, "past", 100, seed=1)
+    assert first == task_loss(model, batch, "past", 100, seed=1)
+    assert first != task_loss(model, batch, "past", 100, seed=2)
+    terms = task_loss(model, batch, "bc", 30, seed=1)
+    assert terms > 0
+
+
+LOSSES = {
+    "bc": {"bc": [1.0, 3.0], "rc": [4.0, 4.0]},
+    "rc": {"bc": [4.0, 4.0], "rc": [1.0, 3.0]},
+    "dt-bc": {"bc": [1.0]},
+}
+MAP = HeatMap(500, 10, LOSSES)
+
+
+def test_means_and_multiples_by_hand() -> None:
+    assert MAP.means() == {"bc": {"bc": 2.0, "rc": 4.0}, "rc": {"bc": 4.0, "rc": 2.0}, "dt-bc": {"bc": 1.0}}
+    assert normalized(MAP.means()) == {"bc": {"bc": 2.0, "rc": 2.0}, "rc": {"bc": 4.0, "rc": 1.0}, "dt-bc": {"bc": 1.0}}
+
+
+def test_the_published_map_is_the_papers() -> None:
+    found = published_losses(500)
+    assert set(found) == set(ROWS)
+    assert found["rnd-ft"]["forward"] == 0.000304
+    assert found["bc"] == dict(zip(COLUMNS, (1.08, 1.08, 1.1, 1.12, 7.25, 6.9, 5.64, 5.66), strict=True))
+    assert found["dt-rc"] == {"bc": 1.12, "rc": 1.08}
+    # its own normalized map: every column's best is 1, and the printed multiples come out
+    multiples = normalized(found)
+    assert multiples["rnd"]["inverse"] == pytest.approx(1.151, abs=0.01)
+    assert multiples["waypoint"]["waypoint"] == pytest.approx(1.249, abs=0.01)
+    assert published_losses(77) == {}
+
+
+def test_agreement_with_a_map_is_one_for_itself_and_minus_one_for_its_mirror() -> None:
+    published = published_losses(500)
+    assert rank_agreement(published, published)["all"] == pytest.approx(1.0)
+    mirrored = {row: {c: -v for c, v in values.items()} for row, values in published.items()}
+    assert rank_agreement(mirrored, published)["past"] == pytest.approx(-1.0)
+
+
+@pytest.mark.slow
+def test_a_small_map_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    for name in ("doorkey/train-50", "doorkey/heldout"):
+        build(name, BuildOptions(workers=1))
+    out = tmp_path / "map"
+    command = ["unimask", "heatmap", "--out", str(out), "--seed", "0", "--episodes", "50", "--epochs", "10", "--json"]
+    done = CliRunner().invoke(cli.app, command)
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert set(found["losses"]) == set(ROWS)
+    assert all(set(found["losses"][row]) == set(COLUMNS) for row in ROWS if not row.startswith("dt-"))
+    assert set(found["losses"]["dt-bc"]) == {"bc", "rc"}
+    assert all(np.isfinite(value) for row in found["losses"].values() for v in row.values() for value in v)
+    for name in ("heatmap.png", "heatmap-normalized.png"):
+        assert (out / name).stat().st_size > 20_000
+    # a fine-tune starts from the network of random masks, not from noise
+    rows = (out / "rnd-ft-past-s0" / "training_log.csv").read_text().splitlines()
+    assert float(dict(zip(rows[0].split(","), rows[1].split(","), strict=True))["eval_return"]) < 0
+    # a cell that was lost is made again, to the bit; the others stay
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*/losses.json")}
+    lost = out / "bc-s0" / "losses.json"
+    kept = lost.read_text()
+    lost.unlink()
+    assert set(collect(out, [0], 50, 10).losses) == set(ROWS) - {"bc"}
+    assert CliRunner().invoke(cli.app, command).exit_code == 0
+    assert lost.read_text() == kept
+    assert all(path.stat().st_mtime_ns == at for path, at in before.items() if path != lost)
