@@ -56,6 +56,28 @@ def lm(
     _finish(figures, to or run / "hub", as_json)
 
 
+@app.command()
+def clip(
+    out: OutOption = None,
+    to: HubOption = None,
+    settings: SetOption = None,
+    threads: ThreadsOption = None,
+    hardware: HardwareOption = "a CPU",
+    as_json: JsonOption = False,
+) -> None:
+    """Train a small CLIP on rendered worlds and their missions. A run that was stopped goes on."""
+    from agentzoo.pretrain.clip import MINI, train_clip, write_clip
+
+    chosen = MINI.override(settings or [])
+    run = out or Path("runs") / chosen.name
+    _threads(threads)
+    with _bar(chosen.name, chosen.steps) as (on_step, on_row, note):
+        task = train_clip(chosen, run, on_step=on_step, on_row=on_row, note=note)
+        note("measuring")
+        figures = write_clip(task, run, to or run / "hub", hardware)
+    _finish(figures, to or run / "hub", as_json)
+
+
 def _threads(threads: int | None) -> None:
     if threads is not None:
         import torch
@@ -89,7 +111,11 @@ def _bar(
         task = progress.add_task(name, total=steps, note="")
 
         def on_row(row: dict[str, Any]) -> None:
-            figures = {k: v for k, v in row.items() if k.startswith(("loss", "steps_per_s")) or k.endswith("ity")}
+            figures = {
+                k: v
+                for k, v in row.items()
+                if k.startswith(("loss", "steps_per_s")) or k.endswith(("ity", "top1_accuracy"))
+            }
             text = "  ".join(f"{k} {v:.3f}" for k, v in figures.items())
             progress.update(task, note=text)
             if not progress.console.is_terminal and len(figures) > 2:  # a log file gets lines, a terminal the bar

@@ -485,3 +485,52 @@ def test_a_backbone_that_is_nowhere_is_said_without_a_network(tmp_path: Path) ->
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert "HubError: backbone 'someone/no-such-model' is no folder" in done.stderr
     assert "--set model.backbone=null" in done.stderr
+
+
+# -- recipes ---------------------------------------------------------------------------------------------------------
+
+
+def test_recipes_fit_the_backbones_they_name() -> None:
+    """Sizes of a recipe and of what `agentzoo pretrain` makes are written in two places."""
+    from agentzoo.pretrain.clip import MINI
+    from agentzoo.recipe import load_recipe
+
+    for agent_id, size in (("chibit-hopper-medium", SIZES["chibi"]), ("gpt2-dt-hopper-medium-replay", SIZES["mini"])):
+        model = load_recipe(agent_id).model
+        assert isinstance(model, GPT2DTConfig)
+        assert model.backbone == size.name
+        for name in ("embed_dim", "n_layers", "n_heads", "activation"):
+            assert getattr(model, name) == getattr(size, name)
+        assert model.lm_chunk <= size.context
+    clip = load_recipe("clip-dt-hopper-medium").model
+    assert isinstance(clip, CLIPDTConfig)
+    assert clip.backbone == MINI.name
+    assert (clip.embed_dim, clip.n_layers, clip.n_heads) == (MINI.embed_dim, MINI.n_layers, MINI.n_heads)
+
+
+@pytest.mark.parametrize("kind", ["medium", "medium-replay"])
+@pytest.mark.parametrize("name", ["chibit", "gpt2-dt"])
+def test_twins_differ_in_language_only(name: str, kind: str) -> None:
+    from agentzoo.recipe import load_recipe
+
+    one, twin = load_recipe(f"{name}-hopper-{kind}"), load_recipe(f"{name}-hopper-{kind}-scratch")
+    changed = {field for field, value in one.model if getattr(twin.model, field) != value}
+    assert changed == ({"backbone", "cosine_weight", "lm_weight"} if name == "chibit" else {"backbone"})
+    assert (one.data, one.train, one.eval) == (twin.data, twin.train, twin.eval)
+
+
+@pytest.mark.parametrize(
+    ("change", "fields"),
+    [
+        ("no-cosine", {"cosine_weight"}),
+        ("no-lm", {"lm_weight"}),
+        ("random-positions", {"positions"}),
+        ("frozen", {"adaptation"}),
+        ("no-language", {"cosine_weight", "lm_weight"}),
+    ],
+)
+def test_ablations_change_what_they_say(change: str, fields: set[str]) -> None:
+    from agentzoo.recipe import load_recipe
+
+    whole, cut = load_recipe("chibit-hopper-medium"), load_recipe(f"chibit-hopper-medium-{change}")
+    assert {field for field, value in whole.model if getattr(cut.model, field) != value} == fields

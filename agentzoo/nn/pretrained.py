@@ -272,3 +272,29 @@ def _not_loaded(name: str, source: str, error: Exception) -> AgentzooError:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0][:300]
+
+
+def new_clip_model(
+    *,
+    vocab_size: int,
+    end_of_text: int,
+    width: int,
+    layers: int,
+    heads: int,
+    positions: int,
+    vision_layers: int,
+    projection: int,
+    pixels: int,
+    patch: int,
+) -> Any:
+    """An untrained `transformers.CLIPModel` whose towers are as wide; sentences are read at `end_of_text`."""
+    transformers = _transformers()
+    common = {"hidden_size": width, "intermediate_size": 4 * width, "num_attention_heads": heads}
+    common |= {"projection_dim": projection}
+    text = {"vocab_size": vocab_size, "num_hidden_layers": layers, "max_position_embeddings": positions}
+    text |= {"bos_token_id": end_of_text, "eos_token_id": end_of_text, "pad_token_id": end_of_text}
+    vision = {"num_hidden_layers": vision_layers, "image_size": pixels, "patch_size": patch}
+    config = transformers.CLIPConfig(
+        text_config={**common, **text}, vision_config={**common, **vision}, projection_dim=projection
+    )
+    return transformers.CLIPModel(config)

@@ -10,6 +10,7 @@ from agentzoo.checkpoint import check_header
 from agentzoo.pretrain.run import read_rows
 
 if TYPE_CHECKING:
+    from agentzoo.pretrain.clip import CLIPSettings
     from agentzoo.pretrain.lm import LMSettings
 
 
@@ -82,4 +83,59 @@ def language_model_card(
     ]
     for text in samples:
         lines += ["```text", text.replace("```", "'''").strip(), "```", ""]
+    return "\n".join(lines)
+
+
+def clip_card(
+    settings: CLIPSettings, folder: Path, figures: dict[str, float], examples: list[str], hardware: str
+) -> str:
+    """README of a small CLIP."""
+    rows = read_rows(folder)
+    lines = _front(["agentzoo", "clip", "minigrid"])
+    lines += [
+        f"# {settings.name}",
+        "",
+        f"A small CLIP of {weight_count(folder / 'model.safetensors'):,} numbers, trained from nothing on rendered "
+        f"Minigrid and BabyAI worlds and their missions. Its text tower has {settings.n_layers} layers, width "
+        f"{settings.embed_dim}, {settings.n_heads} head{'s' * (settings.n_heads > 1)}, a causal mask and quick-GELU; "
+        "agents start from that.",
+        "",
+        "```python",
+        "from transformers import AutoTokenizer, CLIPTextModel",
+        "",
+        f'tower = CLIPTextModel.from_pretrained("{settings.name}")  # this folder; CLIPModel has the pictures too',
+        f'tokenizer = AutoTokenizer.from_pretrained("{settings.name}")',
+        "```",
+        "",
+        "A sentence ends with the end-of-text token, which the tower is read at.",
+        "",
+        "## How good",
+        "",
+        f"{settings.held_out} held-out pairs, their sentences all different and none of them trained on. Given one, "
+        "which of all the others belongs to it?",
+        "",
+        "| given | looked for | first | among the first five |",
+        "|---|---|---:|---:|",
+    ]
+    for looked, given in (("picture", "sentence"), ("sentence", "picture")):
+        first, five = figures[f"{looked}_top1_accuracy"], figures[f"{looked}_top5_accuracy"]
+        lines.append(f"| a {given} | its {looked} | {first:.1%} | {five:.1%} |")
+    chance = figures["chance_top1_accuracy"]
+    lines += [
+        f"| | by chance | {chance:.1%} | {min(5 * chance, 1.0):.1%} |",
+        "",
+        "Several pictures can fit one sentence, and several sentences one picture, so 100 % cannot be reached.",
+        "",
+        "## How it was trained",
+        "",
+        f"{figures['train_pairs']:,.0f} pairs with {figures['train_sentences']:,.0f} distinct sentences; "
+        f"{settings.steps:,} updates of {settings.batch_size} pairs, AdamW, learning rate {settings.lr:g}, seed "
+        f"{settings.seed}, {float(rows[-1]['seconds']) / 60:.0f} minutes on {hardware}. `pretrain.json` holds all "
+        "settings, `training_log.csv` the curve.",
+        "",
+        "Sentences held out:",
+        "",
+        *(f"- {text}" for text in examples),
+        "",
+    ]
     return "\n".join(lines)

@@ -1,0 +1,100 @@
+"""Pictures with sentences: Minigrid and BabyAI worlds as they are rendered, each with its own mission."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.errors import ConfigError
+
+TILE = 8  # pixels
+SIDE = 9  # tiles; every world below fits
+PIXELS = TILE * SIDE
+WORLDS = (  # small enough to be seen whole, with missions that name what is in them
+    "BabyAI-PutNextLocal-v0",
+    "BabyAI-PutNextLocalS6N4-v0",
+    "BabyAI-PutNextS5N2-v0",
+    "BabyAI-MoveTwoAcrossS5N2-v0",
+    "BabyAI-GoToSeqS5R2-v0",
+    "BabyAI-MiniBossLevel-v0",
+    "BabyAI-PickupDist-v0",
+    "BabyAI-GoToLocalS8N5-v0",
+    "MiniGrid-PutNear-8x8-N3-v0",
+    "MiniGrid-Fetch-8x8-N3-v0",
+)
+
+
+class Scenes(NamedTuple):
+    """Pictures (n, 72, 72, 3) uint8 and the sentence of each."""
+
+    pictures: NDArray[np.uint8]
+    sentences: list[str]
+
+
+def draw_scenes(count: int, first_seed: int, on_scene: Callable[[int], None] = lambda _: None) -> Scenes:
+    """`count` scenes of the worlds in turn; scene i is world i modulo their number, reset with seed `first_seed` + i.
+
+    Raises:
+        ConfigError: minigrid is not installed.
+    """
+    pictures = np.zeros((count, PIXELS, PIXELS, 3), dtype=np.uint8)
+    sentences = []
+    with _worlds() as worlds:
+        for i in range(count):
+            world = worlds[i % len(worlds)]
+            world.reset(seed=first_seed + i)
+            frame = world.get_frame(highlight=False, tile_size=TILE)
+            pictures[i, : frame.shape[0], : frame.shape[1]] = frame
+            sentences.append(str(world.mission))
+            on_scene(i + 1)
+    return Scenes(pictures, sentences)
+
+
+@contextlib.contextmanager
+def _worlds() -> Iterator[list[Any]]:
+    try:
+        import minigrid  # noqa: F401  (registers the worlds)
+    except ImportError:
+        raise ConfigError("minigrid is not installed: pip install 'agentzoo[language]'.") from None
+    import gymnasium as gym
+
+    worlds = [gym.make(name).unwrapped for name in WORLDS]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # they print every layout they reject
+            yield worlds
+    finally:
+        for world in worlds:
+            world.close()
+
+
+class Pairs(NamedTuple):
+    """What is trained on, and what is held out: pairs whose sentences are all different and were never trained on."""
+
+    train: Scenes
+    held_out: Scenes
+
+
+def make_pairs(train: int, held_out: int, seed: int, on_scene: Callable[[int], None] = lambda _: None) -> Pairs:
+    """Draw `train` + `held_out` scenes, then set apart up to `held_out` sentences with one of their pictures.
+
+    All other scenes with a sentence that is set apart are left out of training.
+    """
+    drawn = draw_scenes(train + held_out, 1_000_003 * seed, on_scene)
+    distinct: dict[str, int] = {}
+    for i, sentence in enumerate(drawn.sentences):
+        distinct.setdefault(sentence, i)
+    names = sorted(distinct)
+    chosen = np.random.default_rng(seed).permutation(len(names))[:held_out]
+    apart = {names[i] for i in chosen}
+    kept = [i for i, sentence in enumerate(drawn.sentences) if sentence not in apart]
+    held = [distinct[names[i]] for i in sorted(chosen)]
+
+    def part(index: list[int]) -> Scenes:
+        return Scenes(drawn.pictures[index], [drawn.sentences[i] for i in index])
+
+    return Pairs(part(kept), part(held))

@@ -1,0 +1,63 @@
+"""GPT2-DT and ChibiT agents, their twins from scratch, and the ablations of the paper.
+
+ChibiT (`chibit-*`) is the `wikipedia` preset on `lm-chibi`, a language model of the Decision Transformer's own size;
+GPT2-DT (`gpt2-dt-*`) the `markov` preset on `lm-mini`. A twin (`*-scratch`) has the same size and training, random
+blocks and nothing of language. All share one budget, sized for a CPU: 8,000 updates instead of 100,000, so the learning
+rate is three times as high and falls to zero along a cosine, and the language losses of ChibiT fade within 2,000
+updates instead of 5,000.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentzoo.models.gpt2_dt import PRESETS, GPT2DTConfig
+from agentzoo.recipe import Recipe, TrainConfig
+from agentzoo.recipes._tasks import locomotion
+
+CPU_BUDGET = TrainConfig(steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", eps=1e-6)
+NO_LANGUAGE: dict[str, Any] = {"cosine_weight": 0.0, "lm_weight": 0.0}
+SCRATCH: dict[str, Any] = {"backbone": None, **NO_LANGUAGE}
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "no-cosine": {"cosine_weight": 0.0},
+    "no-lm": {"lm_weight": 0.0},
+    "random-positions": {"positions": "fresh"},
+    "frozen": {"adaptation": "frozen"},
+    "no-language": NO_LANGUAGE,  # what is left of language are the weights: differs from the twin in nothing else
+}
+CHIBIT: dict[str, Any] = {
+    **PRESETS["wikipedia"],
+    "backbone": "lm-chibi",
+    "embed_dim": 128,
+    "n_layers": 3,
+    "n_heads": 1,
+    "activation": "relu",
+    "cosine_decay_steps": 2_000,
+    "lm_decay_steps": 2_000,
+}
+MINI: dict[str, Any] = {
+    **PRESETS["markov"],
+    "backbone": "lm-mini",
+    "embed_dim": 256,
+    "n_layers": 3,
+    "n_heads": 4,
+    "activation": "gelu_pytorch_tanh",
+}
+
+
+def _recipe(name: str, kind: str, fields: dict[str, Any], change: str = "", **changes: Any) -> Recipe:
+    data, evaluation = locomotion("hopper", kind)
+    agent_id = f"{name}-hopper-{kind}" + (f"-{change}" if change else "")
+    model = GPT2DTConfig(**{**fields, **changes})
+    return Recipe(agent_id=agent_id, model=model, data=data, train=CPU_BUDGET, eval=evaluation)
+
+
+def _all() -> list[Recipe]:
+    found = []
+    for kind in ("medium", "medium-replay"):
+        for name, fields in (("chibit", CHIBIT), ("gpt2-dt", MINI)):
+            found += [_recipe(name, kind, fields), _recipe(name, kind, fields, "scratch", **SCRATCH)]
+    return found + [_recipe("chibit", "medium", CHIBIT, name, **changes) for name, changes in ABLATIONS.items()]
+
+
+RECIPES = {recipe.agent_id: recipe for recipe in _all()}
