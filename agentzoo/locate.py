@@ -13,6 +13,7 @@ from agentzoo.config import CONFIG, RECIPE, WEIGHTS
 from agentzoo.errors import CheckpointError, ConfigError, UnknownNameError, did_you_mean
 from agentzoo.remote import check_revision, fetch, is_repo_id
 
+PRETRAIN = "pretrain.json"  # in the folder of a language model (`agentzoo pretrain`), which is no agent
 ZOO_VARIABLE = "AGENTZOO_ZOO"
 INDEX_VARIABLE = "AGENTZOO_INDEX"
 FILES = (CONFIG, WEIGHTS, RECIPE, "results.json", "README.md")
@@ -40,14 +41,14 @@ def local_zoo() -> Path | None:
 
 
 def staged_agents() -> dict[str, Path]:
-    """Agent id -> folder of every agent of the local zoo that has a config and weights."""
+    """Agent id -> folder of every agent of the local zoo that has a config and weights; not what agents start from."""
     zoo = local_zoo()
     if zoo is None or not zoo.is_dir():
         return {}
     return {
         folder.name: folder
         for folder in sorted(zoo.iterdir())
-        if (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
+        if (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file() and not (folder / PRETRAIN).is_file()
     }
 
 
