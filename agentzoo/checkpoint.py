@@ -19,6 +19,8 @@ from agentzoo.errors import CheckpointError, StorageError
 
 MAX_HEADER = 10 * 1024 * 1024  # bytes; safetensors itself allows 100 MB
 MAX_FILE = 4 * 1024**3
+MAX_NAME, MAX_DIMENSIONS = 200, 8  # of one tensor
+DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
@@ -86,7 +88,7 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
             length = int.from_bytes(head, "little")
             if len(head) < 8 or not 2 <= length <= min(MAX_HEADER, size - 8):
                 raise CheckpointError(f"{path} is no safetensors file, or truncated: {size} bytes, header of {length}.")
-            header = json.loads(file.read(length))
+            header = json.loads(file.read(length).decode())  # bytes would be read as UTF-16 where they look like it
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing.") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -103,13 +105,17 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
         try:
             shape = tuple(entry["shape"])
             begin, end = entry["data_offsets"]
+            plain = len(shape) <= MAX_DIMENSIONS and len(name) <= MAX_NAME and name.isprintable()
             whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
-            if not whole or not begin <= end <= size - 8 - length:
-                raise ValueError(f"shape {shape}, bytes {begin} to {end} of {size - 8 - length}")
-            found[name] = (str(entry["dtype"]), shape)
+            if not plain or not whole or not begin <= end <= size - 8 - length:
+                raise ValueError(f"shape {shape}, bytes {begin!r} to {end!r} of {size - 8 - length}")
+            if entry["dtype"] not in DTYPES:
+                raise ValueError(f"dtype {entry['dtype']!r}")
+            found[name] = (entry["dtype"], shape)
             spans.append((begin, end))
         except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{path}: entry {name[:80]!r} of the header cannot be used: {error}.") from None
+            said = str(error)[:200]
+            raise CheckpointError(f"{path}: entry {name[:80]!r} of the header cannot be used: {said}.") from None
     spans.sort()
     for (_, before), (after, _) in itertools.pairwise(spans):
         if after < before:

@@ -68,9 +68,9 @@ def hub_location(agent_id: str) -> HubLocation | None:
         repo_id = entry["repo_id"] if entry else pattern.replace("{agent_id}", agent_id)
         revision = entry.get("revision") if entry else None
         if not isinstance(repo_id, str) or not is_repo_id(repo_id):
-            raise ValueError(f"{repo_id!r} is no repo id")
+            raise ValueError(f"{str(repo_id)[:80]!r} is no repo id")
         if revision is not None and not isinstance(revision, str):
-            raise ValueError(f"{revision!r} is no revision")
+            raise ValueError(f"{str(revision)[:80]!r} is no revision")
         check_revision(revision)
         return HubLocation(repo_id, revision)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -116,7 +116,7 @@ def parse_model_config(tree: dict[str, Any]) -> ModelConfig:
     """
     name = tree.get("family")
     if not isinstance(name, str):
-        raise ConfigError(f"a model config names its `family`; this one holds {sorted(tree)[:8]}.")
+        raise ConfigError(f"a model config names its `family`; this one holds {str(sorted(tree))[:200]}.")
     try:
         return get_family(name).config.model_validate_json(json.dumps(tree))
     except ValidationError as error:

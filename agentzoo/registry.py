@@ -61,7 +61,8 @@ def get_family(name: str) -> Family:
         UnknownNameError: no file of `agentzoo/models/` registers it.
     """
     if name not in _families and name not in families():
-        raise UnknownNameError(f"no family {name!r}.{did_you_mean(name, families())} Known: {', '.join(families())}.")
+        near = did_you_mean(name[:80], families())
+        raise UnknownNameError(f"no family {name[:80]!r}.{near} Known: {', '.join(families())}.")
     return _families[name]
 
 

@@ -53,10 +53,10 @@ def explain(error: ValidationError) -> str:
     """The first three complaints of pydantic as `field: what is wrong (got value)`."""
     lines = []
     for item in error.errors(include_url=False)[:3]:
-        where = ".".join(str(part) for part in item["loc"]) or "the file"
+        where = ".".join(str(part) for part in item["loc"])[:100] or "the file"
         got = repr(item.get("input"))
         got = got if len(got) <= 60 else got[:57] + "..."
-        lines.append(f"{where}: {item['msg']} (got {got})")
+        lines.append(f"{where}: {item['msg'][:300]} (got {got})")
     return "; ".join(lines)
 
 
@@ -70,7 +70,7 @@ class ActionSpec(Config):
     size: SizeInt
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
-    start: int = 0  # of a Discrete space: its first action
+    start: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0  # of a Discrete space: its first action
     dtype: Literal["float32", "float64", "int64"] = "float32"  # of what `predict` returns
 
     @model_validator(mode="after")

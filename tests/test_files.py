@@ -204,6 +204,7 @@ CONFIG = json.loads(AgentConfig.of(make_agent().recipe, make_agent().config.io).
         ("model.family", 7, "names its `family`"),
         ("io.context", 10**9, "context"),
         ("io.action.size", 10**9, "size"),
+        ("io.action.start", 10**30, "start"),
         ("io.action.low", [0.0], "low and high need 2 numbers each"),
         ("io.action.low", [5.0, 5.0], "each low must be below its high"),
         ("io.observation.shapes", [[10**9]], "out of range"),

@@ -13,6 +13,7 @@ from conftest import make_agent
 from agentzoo.checkpoint import write_atomic
 from agentzoo.evaluation.results import DatasetFacts, Results, TrainingFacts, evaluate
 from agentzoo.hub.card import CARD, RESULTS, card_text
+from agentzoo.nn.base import ModelConfig
 from hub.server import TOKEN, Hub, start
 
 REPO = "tests/dt-test"
@@ -71,8 +72,8 @@ def folder(made_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made_folder, tmp_path / "made" / "dt-test"))
 
 
-def make_folder(path: Path) -> Path:
-    agent = make_agent()
+def make_folder(path: Path, model: ModelConfig | None = None) -> Path:
+    agent = make_agent(model=model)
     agent.save_pretrained(path)
     results = Results(
         headline=evaluate(agent, episodes=3, n_envs=3),

@@ -7,10 +7,12 @@ import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import ASSETS
 from typer.testing import CliRunner
@@ -21,7 +23,7 @@ from agentzoo.config import check_env_id
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import AgentzooError, ConfigError, DataError, UnknownNameError
 from agentzoo.hub.publish import check_folder
-from agentzoo.hub.verify import verify
+from agentzoo.hub.verify import check_files, verify
 from agentzoo.locate import hub_location
 from agentzoo.zoo import describe, summaries
 
@@ -158,6 +160,27 @@ def test_hostile_results_are_refused_wherever_they_are_read(
 def test_results_that_are_none(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "results.json").write_text(text)
     refused_everywhere(folder, AgentzooError, r"results.json (cannot be used|holds 5242880 bytes)", monkeypatch)
+
+
+@pytest.mark.parametrize(("shift", "holds"), [(0.0, True), (0.5, False)])
+def test_so_many_returns_that_a_bootstrap_would_take_all_memory(folder: Path, shift: float, holds: bool) -> None:
+    returns = np.random.default_rng(0).normal(10.0, 1.0, 100_000).round(3)
+    mean, half = float(returns.mean()), 1.96 * float(returns.std()) / len(returns) ** 0.5
+    edit_results(
+        folder,
+        lambda head: head.update(
+            episodes=len(returns),
+            returns=returns.tolist(),
+            lengths=[1] * len(returns),
+            mean_return=mean,
+            return_interval=[mean - half + shift, mean + half],
+        ),
+    )
+    began = time.perf_counter()
+    _, results, checks = check_files(folder)
+    assert time.perf_counter() - began < 2.0
+    assert (results is not None) == holds
+    assert [one.holds for one in checks if one.name == "results"] == [holds]
 
 
 def refused_everywhere(folder: Path, kind: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
