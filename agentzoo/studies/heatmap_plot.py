@@ -44,8 +44,8 @@ def draw_heatmap(found: HeatMap, path: Path, relative: bool = False) -> Path:
 def _draw(axes: Any, cells: Cells, rows: list[str], title: str, relative: bool) -> Any:
     multiples = normalized(cells)
     table = np.array([[multiples.get(row, {}).get(c, np.nan) for c in COLUMNS] for row in rows])
+    axes.set_facecolor("0.92")  # seen where there is no number
     image = axes.imshow(np.log(table), cmap="YlOrRd", vmin=0.0, vmax=np.log(WORST), aspect="auto")
-    image.cmap.set_bad("0.92")
     for y, row in enumerate(rows):
         for x, column in enumerate(COLUMNS):
             value = (multiples if relative else cells).get(row, {}).get(column)
