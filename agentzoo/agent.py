@@ -52,6 +52,7 @@ class Agent:
         self.rtg_source: str | None = None  # where the last predict had its rewards from
         self._rng = np.random.default_rng()
         self._conditions = Conditions()
+        self._targets: NDArray[np.float64] | None = None  # one for each environment, in place of `target_return`
         self._env: Any = None
         self._read_rewards: Any = None
         self._warned: set[str] = set()
@@ -211,9 +212,9 @@ class Agent:
     # -- asking a masked network (families of `nn.masked.MaskedModel`, Uni[MASK]) -------------------------------------
 
     def condition(
-        self, *, goal: Any = None, waypoints: Mapping[int, Any] | None = None, target_return: float | None = None
+        self, *, goal: Any = None, waypoints: Mapping[int, Any] | None = None, target_return: Any = None
     ) -> Agent:
-        """From now on act towards these; what is left out is forgotten, but for the target return.
+        """From now on act towards these; what is left out is forgotten, but for the agent's own target return.
 
         A `"goal"` key of a Dict observation says the same for one call of `predict`.
 
@@ -221,7 +222,7 @@ class Agent:
             goal: one observation, or one for each environment (N, ...): to be reached at the end of the window, that
                 is, K-1 steps after the first step the agent remembers.
             waypoints: environment step -> observation, or one for each environment.
-            target_return: as the attribute.
+            target_return: one number, which becomes the attribute, or one for each environment (N,).
 
         Returns:
             The agent itself.
@@ -236,7 +237,10 @@ class Agent:
             for step, value in zip(checked_steps(waypoints or {}), (waypoints or {}).values(), strict=True)
         }
         self._conditions = Conditions(None if goal is None else self._read(goal).flat, rows)
-        if target_return is not None:
+        self._targets = None
+        if np.ndim(target_return) == 1:
+            self._targets = np.array(target_return, dtype=np.float64)
+        elif target_return is not None:
             self.target_return = float(target_return)
         return self
 
@@ -337,7 +341,10 @@ class Agent:
     ) -> NDArray[np.float64]:
         """(N,) of this step: target minus all rewards before it; `newest` is that of the step before."""
         n = len(starts)
-        rtg = np.where(starts, self.target_return, newest)
+        targets = self.target_return if self._targets is None else self._targets
+        if np.shape(targets) not in ((), (n,)):
+            raise ShapeError(f"{np.size(targets)} target returns were given, the observation has {n} rows.")
+        rtg = np.where(starts, targets, newest)
         if self.config.rewards == "delayed":
             return rtg
         rewards = None
@@ -351,7 +358,7 @@ class Agent:
             values, cumulative = self._read_rewards()
             if len(values) == n:
                 self.rtg_source = "env"
-                rewards = newest - (self.target_return - values) if cumulative else values
+                rewards = newest - (targets - values) if cumulative else values
         if rewards is None:
             if not starts.all():
                 self.rtg_source = "constant"

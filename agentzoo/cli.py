@@ -234,6 +234,7 @@ def stage(
     seeds: Annotated[list[Path] | None, typer.Option("--seed-run", help="the same recipe, another seed")] = None,
     baselines: Annotated[list[Path] | None, typer.Option("--baseline", help="a run to show beside it")] = None,
     sweep_episodes: Annotated[int, typer.Option(min=0, help="for each of eight targets; 0: no sweep")] = 20,
+    studies: Annotated[list[Path] | None, typer.Option("--study", help="a study.json to show on the card")] = None,
 ) -> None:
     """Measure a finished run and write its Hub folder: weights, records, plot, video, card."""
     from agentzoo.hub.stage import stage as run_stage
@@ -246,6 +247,7 @@ def stage(
             seeds=seeds or [],
             baselines=baselines or [],
             sweep_episodes=sweep_episodes,
+            studies=studies or [],
             note=lambda what: status.update(f"staging: {what}"),
         )
     console.print(f"staged {folder}", highlight=False)

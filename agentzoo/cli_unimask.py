@@ -71,6 +71,7 @@ def heatmap(
 
     from agentzoo.checkpoint import write_atomic
     from agentzoo.data.minari import load_episodes
+    from agentzoo.evaluation.study import write_study
     from agentzoo.recipes.unimask import HORIZON
     from agentzoo.studies import heatmap as study
     from agentzoo.studies.heatmap_plot import draw_heatmap
@@ -93,8 +94,9 @@ def heatmap(
                 bar(cell.recipe.train.steps - done, cell.name)
     found = study.collect(out, chosen, episodes, epochs)
     write_atomic(out / "heatmap.json", found.to_json())
-    draw_heatmap(found, out / "heatmap.png")
+    draw_heatmap(found, out / study.PICTURE)
     draw_heatmap(found, out / "heatmap-normalized.png", relative=True)
+    write_study(study.as_study(found), out)
     if as_json:
         print_json(found._asdict())
         return
@@ -103,3 +105,30 @@ def heatmap(
         table.add_row(row, *(f"{cells[c]:.3f}" if c in cells else "" for c in study.COLUMNS))
     console.print(table)
     console.print(f"drawn in {out / 'heatmap.png'}", highlight=False)
+
+
+@app.command()
+def maze2d(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="a masked agent of the dense maze")],
+    out: Annotated[Path, typer.Option("--out", help="folder for the result")] = Path("runs/maze2d"),
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2)] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="episode e is reset with 10000*(seed+1)+e")] = 0,
+) -> None:
+    """Let one network act in three ways: cloned, asked for a return, shown its goal."""
+    from agentzoo.agent import Agent
+    from agentzoo.data.minari import load_episodes
+    from agentzoo.errors import ConfigError
+    from agentzoo.evaluation.study import write_study
+    from agentzoo.studies.maze2d import as_study, three_ways
+
+    loaded = Agent.from_pretrained(agent)
+    if loaded.recipe is None:
+        raise ConfigError(f"{agent} comes without its recipe, which names the data to take targets from.")
+    data = load_episodes(loaded.recipe.data.dataset, loaded.recipe.data.obs_keys)
+    with console.status(f"{episodes} episodes in three ways"):
+        found = as_study(three_ways(loaded, data, episodes, seed), data)
+    write_study(found, out)
+    table = Table(*found.columns, title=found.title)
+    for row in found.rows:
+        table.add_row(*row)
+    console.print(table)

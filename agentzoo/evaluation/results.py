@@ -14,6 +14,8 @@ from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
 from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
+from agentzoo.evaluation.study import Study
+from agentzoo.locate import STUDY_PICTURES
 from agentzoo.nn.base import ActingMode
 from agentzoo.types import Config
 
@@ -84,7 +86,9 @@ class Results(Config):
     targets: tuple[Result, ...] = ()  # the same agent asked for other returns
     seeds: tuple[Result, ...] = ()  # the same recipe trained with other seeds
     baselines: tuple[Result, ...] = ()  # other families trained on the same data with the same budget
+    acting: tuple[Result, ...] = ()  # the same weights acting in another way
     spearman: float | None = None  # rank correlation of asked and reached return over `targets`
+    studies: Annotated[tuple[Study, ...], Field(max_length=len(STUDY_PICTURES))] = ()
 
 
 def evaluate(

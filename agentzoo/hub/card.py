@@ -7,8 +7,10 @@ from pathlib import Path
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, Results
+from agentzoo.evaluation.study import Study
 from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
 from agentzoo.hub.published import CITATIONS, D4RL, PUBLISHED, TITLES, Published
+from agentzoo.locate import STUDY_PICTURES
 from agentzoo.recipe import Recipe
 
 CARD = "README.md"
@@ -48,6 +50,7 @@ def card_text(folder: Path) -> str:
     ]
     if results is not None and results.targets and (folder / SWEEP_PLOT).is_file():
         sections.append(_targets(results))
+    sections += [_study(study, folder) for study in (results.studies if results is not None else ())]
     sections += [_limits(recipe, results), _citation(config, results)]
     return "\n\n".join(sections) + "\n"
 
@@ -149,6 +152,7 @@ def _results(config: AgentConfig, results: Results) -> str:
     rows = [_row("**this agent, final weights**", head)]
     if results.best is not None:
         rows.append(_row("best short evaluation during training (optimistic)", results.best))
+    rows += [_row(f"same weights, {one.acting} acting", one) for one in results.acting]
     rows += [_row(_seeded("same recipe", one), one) for one in results.seeds]
     rows += [_row(_seeded(inline(one.agent_id), one), one) for one in results.baselines]
     paper = PUBLISHED.get(config.agent_id)
@@ -201,6 +205,19 @@ def _targets(results: Results) -> str:
         f"## Asked and achieved return\n\n![achieved over asked return]({SWEEP_PLOT})\n\n"
         f"{len(results.targets)} targets, {results.targets[0].episodes} episodes each.{said}"
     )
+
+
+def _study(study: Study, folder: Path) -> str:
+    lines = [f"## {inline(study.title)}"]
+    if study.picture is not None and study.picture in STUDY_PICTURES and (folder / study.picture).is_file():
+        lines.append(f"![{inline(study.title)}]({study.picture})")
+    if study.rows:
+        rows = [f"| {' | '.join(inline(cell) for cell in row)} |" for row in study.rows]
+        head = f"| {' | '.join(inline(column) for column in study.columns)} |"
+        lines.append("\n".join([head, "|" + "---|" * len(study.columns), *rows]))
+    if study.note:
+        lines.append(inline(study.note))
+    return "\n\n".join(lines)
 
 
 def _limits(recipe: Recipe, results: Results | None) -> str:

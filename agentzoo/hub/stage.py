@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from agentzoo.agent import Agent
 from agentzoo.checkpoint import load_strict, write_atomic
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, read_text
 from agentzoo.data.minari import dataset_metadata, load_episodes
-from agentzoo.errors import CheckpointError
+from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.record import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate
+from agentzoo.evaluation.study import Study, read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
 from agentzoo.hub.card import CARD, RESULTS, SWEEP_PLOT, VIDEO, card_text
-from agentzoo.nn.base import parameter_count
+from agentzoo.locate import STUDY_PICTURES
+from agentzoo.nn.base import ActingMode, parameter_count
+from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.training import log
 from agentzoo.training.loop import BEST
 
@@ -32,6 +35,7 @@ def stage(
     seeds: Sequence[Path] = (),
     baselines: Sequence[Path] = (),
     sweep_episodes: int = 20,
+    studies: Sequence[Path] = (),
     note: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Evaluate a finished run and write its folder, whole or not at all.
@@ -42,10 +46,11 @@ def stage(
         seeds, baselines: other finished runs to show beside it; a `result.json` in them is used if it was measured
             on their weights.
         sweep_episodes: episodes for each of eight target returns; 0 leaves the sweep out.
+        studies: records of experiments to show on the card, with their pictures beside them.
         note: hears what is being done.
 
     Raises:
-        CheckpointError: the run is not finished, or its weights are larger than 5 MB.
+        CheckpointError: the run is not finished, its weights are larger than 5 MB, or a study is not there.
     """
     agent = _finished(run)
     recipe = agent.recipe
@@ -61,6 +66,7 @@ def stage(
         staged = Agent.from_pretrained(folder)
         note(f"{recipe.eval.episodes} episodes of {recipe.agent_id}")
         head = evaluate(staged, episodes=recipe.eval.episodes)
+        acting = tuple(_other_ways(staged, recipe.eval.episodes, note))
         others = [measured(path, recipe.eval.episodes, note) for path in seeds]
         compared = [measured(path, recipe.eval.episodes, note) for path in baselines]
         best = _best(run, staged, recipe.eval.episodes, note)
@@ -81,6 +87,8 @@ def stage(
             targets=targets,
             seeds=tuple(others),
             baselines=tuple(compared),
+            acting=acting,
+            studies=tuple(_with_picture(path, folder, i) for i, path in enumerate(studies)),
             spearman=rank_correlation(targets) if targets else None,
         )
         write_atomic(folder / RESULTS, results.to_json())
@@ -92,6 +100,32 @@ def stage(
             final.replace(Path(name) / "replaced")
         folder.replace(final)
     return final
+
+
+def _other_ways(staged: Agent, episodes: int, note: Callable[[str], None]) -> Iterator[Result]:
+    """The same weights acting in every way that is not the agent's own."""
+    own = staged.acting
+    ways: tuple[ActingMode, ...] = ("window", "recurrent") if isinstance(staged.model, RecurrentModel) else ("window",)
+    for way in ways:
+        if way != own:
+            note(f"{episodes} episodes, {way} acting")
+            staged.acting = way
+            yield evaluate(staged, episodes=episodes)
+    staged.acting = own
+
+
+def _with_picture(path: Path, folder: Path, place: int) -> Study:
+    """The study at `path`, its picture copied into the agent's folder under a name that belongs there."""
+    study = read_study(path)
+    if study.picture is None:
+        return study
+    if place >= len(STUDY_PICTURES):
+        raise ConfigError(f"a card shows at most {len(STUDY_PICTURES)} studies.")
+    beside = (path if path.is_dir() else path.parent) / study.picture
+    if not beside.is_file():
+        raise CheckpointError(f"{path} names the picture {study.picture}, which is not beside it.")
+    shutil.copyfile(beside, folder / STUDY_PICTURES[place])
+    return study.model_copy(update={"picture": STUDY_PICTURES[place]})
 
 
 def measured(run: Path, episodes: int, note: Callable[[str], None] = lambda _: None) -> Result:

@@ -138,6 +138,7 @@ class UniMask(MaskedModel):
         size = io.action.size + self.return_size + io.observation.size
         body = {"transformer": _Transformer, "mlp": _MLP}[config.body]
         self.body = body(config, io.context, size + 3 * config.mask_indicator, size)
+        self.acts_on_returns = config.acts_on_returns  # may be set: the same weights act either way
         self._turn = 0
 
     @property
@@ -213,7 +214,7 @@ class UniMask(MaskedModel):
         seen = batch.valid | ahead
         observations = torch.where(ahead.unsqueeze(-1), known.observations, batch.observations)
         nothing = torch.zeros_like(seen)
-        first = (steps == 0) & batch.valid if self.config.acts_on_returns else nothing
+        first = (steps == 0) & batch.valid if self.acts_on_returns else nothing
         masking = Masking(seen, steps < lengths - 1, first, nothing, nothing)
         encoded = last_valid(self(replace(batch, observations=observations, valid=seen), masking).action, batch.valid)
         return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)

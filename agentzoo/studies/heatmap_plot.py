@@ -34,7 +34,7 @@ def draw_heatmap(found: HeatMap, path: Path, relative: bool = False) -> Path:
             axes.set_yticklabels([])
     bar = figure.colorbar(image, ax=figure.axes, fraction=0.02, pad=0.01)
     ticks = (1.0, 1.25, 1.5, 2.0, WORST)
-    bar.set_ticks(np.log(ticks), labels=[f"{tick:g}" for tick in ticks], fontsize=8)
+    bar.set_ticks([float(np.log(tick)) for tick in ticks], labels=[f"{tick:g}" for tick in ticks], fontsize=8)
     bar.set_label("loss over the best of its column", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, bbox_inches="tight", metadata={"Software": None} if path.suffix == ".png" else None)

@@ -1,0 +1,51 @@
+"""An experiment beside an agent's headline, as a record that its card shows: a table, a picture, a few words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from agentzoo.checkpoint import write_atomic
+from agentzoo.config import read_text
+from agentzoo.errors import CheckpointError
+from agentzoo.types import Config
+
+STUDY = "study.json"
+Text = Annotated[str, Field(max_length=200)]
+
+
+class Study(Config):
+    """What was found, ready to print. `picture` is a file beside the record, or in the agent's folder once staged."""
+
+    title: Text
+    columns: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
+    rows: Annotated[tuple[tuple[Text, ...], ...], Field(max_length=100)] = ()
+    picture: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,60}\.png$")] | None = None
+    note: Annotated[str, Field(max_length=1_000)] = ""
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Study:
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise ValueError(f"every row needs {len(self.columns)} cells, one a column")
+        return self
+
+
+def write_study(study: Study, folder: Path) -> Path:
+    """Keep the record in `folder`, beside its picture."""
+    path = folder / STUDY
+    write_atomic(path, study.to_json())
+    return path
+
+
+def read_study(path: Path) -> Study:
+    """The record at `path`, a file or the folder it lies in.
+
+    Raises:
+        CheckpointError: it is not there. ConfigError: it cannot be used.
+    """
+    path = path / STUDY if path.is_dir() else path
+    if not path.is_file():
+        raise CheckpointError(f"no study at {path}: it is a {STUDY} or the folder of one.")
+    return Study.from_json(read_text(path), str(path))
