@@ -10,8 +10,8 @@ demo: $(VENV)/.demo
 	$(BIN)/python demos/quickstart.py
 
 test: $(VENV)/.dev
-	$(BIN)/ruff check agentzoo tests demos
-	$(BIN)/ruff format --check agentzoo tests demos
+	$(BIN)/ruff check agentzoo tests demos setup.py
+	$(BIN)/ruff format --check agentzoo tests demos setup.py
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 

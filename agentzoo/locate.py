@@ -33,25 +33,26 @@ class HubLocation(NamedTuple):
 def local_zoo() -> Path | None:
     """The folder of staged agents: `$AGENTZOO_ZOO`, else `hub_cards/` of a source checkout, else the wheel's own."""
     named = os.environ.get(ZOO_VARIABLE)
-    if named:
-        return Path(named)
+    return Path(named) if named else next(iter(_local_zoos()), None)
+
+
+def _local_zoos() -> list[Path]:
+    """The folder one stages into and, after it, what the wheel brought along."""
+    named = os.environ.get(ZOO_VARIABLE)
     package = Path(str(resources.files("agentzoo")))
-    for candidate in (package.parent / "hub_cards", package / "bundled"):
-        if candidate.is_dir():
-            return candidate
-    return None
+    own = Path(named) if named else package.parent / "hub_cards"
+    return [folder for folder in (own, package / "bundled") if folder.is_dir()]
 
 
 def staged_agents() -> dict[str, Path]:
-    """Agent id -> folder of every agent of the local zoo that has a config and weights; not what agents start from."""
-    zoo = local_zoo()
-    if zoo is None or not zoo.is_dir():
-        return {}
-    return {
-        folder.name: folder
-        for folder in sorted(zoo.iterdir())
-        if (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file() and not (folder / PRETRAIN).is_file()
-    }
+    """Agent id -> folder of every agent on this machine that has a config and weights; not what agents start from."""
+    found: dict[str, Path] = {}
+    for zoo in _local_zoos():
+        for folder in zoo.iterdir():
+            whole = (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file() and not (folder / PRETRAIN).is_file()
+            if whole and folder.name not in found:
+                found[folder.name] = folder
+    return dict(sorted(found.items()))
 
 
 def hub_location(agent_id: str) -> HubLocation | None:

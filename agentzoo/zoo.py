@@ -40,7 +40,12 @@ def summaries() -> list[Summary]:
         recipe = (
             Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE)) if (folder / RECIPE).exists() else None
         )
-        fields: dict[str, Any] = {"staged": True, "env": config.env, "target": config.target_return}
+        fields: dict[str, Any] = {
+            "agent_id": agent_id,
+            "staged": True,
+            "env": config.env,
+            "target": config.target_return,
+        }
         if (folder / RESULTS).is_file():
             head = Results.from_json(read_text(folder / RESULTS), str(folder / RESULTS)).headline
             fields |= {"mean_return": head.mean_return, "score": head.score}
