@@ -534,3 +534,15 @@ def test_ablations_change_what_they_say(change: str, fields: set[str]) -> None:
 
     whole, cut = load_recipe("chibit-hopper-medium"), load_recipe(f"chibit-hopper-medium-{change}")
     assert {field for field, value in whole.model if getattr(cut.model, field) != value} == fields
+
+
+def test_language_models_in_the_zoo_are_no_agents(zoo: Path) -> None:
+    from agentzoo.errors import UnknownNameError
+    from agentzoo.locate import staged_agents
+    from agentzoo.zoo import list_agents
+
+    assert (zoo / "zoo" / "lm-tiny" / "config.json").is_file()
+    assert staged_agents() == {}
+    assert list_agents() == []
+    with pytest.raises(UnknownNameError, match="no agent 'zoo/lm-tiny'"):
+        Agent.from_pretrained("zoo/lm-tiny")
