@@ -546,3 +546,41 @@ def test_language_models_in_the_zoo_are_no_agents(zoo: Path) -> None:
     assert list_agents() == []
     with pytest.raises(UnknownNameError, match="no agent 'zoo/lm-tiny'"):
         Agent.from_pretrained("zoo/lm-tiny")
+
+
+# -- on the shelf ----------------------------------------------------------------------------------------------------
+
+
+def test_large_agents_are_stored_as_float16_and_act_nearly_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentzoo.hub import stage
+
+    agent = make_agent(model=config(backbone=None))
+    agent.model.obs_mean.fill_(1234.567)  # float16 would make it 1235
+    folder = agent.save_pretrained(tmp_path)
+    size = (folder / "model.safetensors").stat().st_size
+    stage.as_float16(folder)
+    assert (folder / "model.safetensors").stat().st_size < 0.6 * size
+    loaded = Agent.from_pretrained(folder)
+    assert torch.equal(loaded.model.obs_mean, agent.model.obs_mean)
+    batch = random_batch(agent.config.io, [4, 2])
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.model.act(batch), agent.model.act(batch), atol=0.02, rtol=0)
+        assert not torch.equal(loaded.model.act(batch), agent.model.act(batch))
+    monkeypatch.setattr(stage, "MAX_BYTES", 1000)
+    with pytest.raises(CheckpointError, match=r"as float16; a staged agent may take 1,000"):
+        stage.as_float16(folder)
+
+
+@pytest.mark.parametrize(
+    ("backbone", "says"), [("lm-tiny", "started as those of `lm-tiny`"), (None, "nothing of language is in it")]
+)
+def test_a_card_says_where_the_blocks_come_from(backbone: str | None, says: str, tmp_path: Path) -> None:
+    from agentzoo.hub.card import card_text
+
+    agent = make_agent(model=config(backbone=backbone))
+    card = card_text(agent.save_pretrained(tmp_path))
+    assert says in card
+    assert "A GPT-2 Decision Transformer agent" in card
+    assert "Can Wikipedia Help Offline Reinforcement Learning?" in card

@@ -67,7 +67,7 @@ def check_card(folder: Path) -> None:
 
 def _what(config: AgentConfig, recipe: Recipe, results: Results | None, video: bool) -> str:
     title = TITLES.get(config.model.family, config.model.family)
-    start = f" It was fine-tuned from `{code(recipe.base)}`." if recipe.base else ""
+    start = f" It was fine-tuned from `{code(recipe.base)}`." if recipe.base else config.model.origin()
     size = f" with {results.training.parameters:,} parameters" if results is not None else ""
     where = f" for `{code(config.env)}`" if config.env else ""
     return (

@@ -26,18 +26,23 @@ PUBLISHED = {
     "dt-walker2d-medium-replay": Published(66.6, 3.0, _DT),
     "bc-hopper-medium": Published(63.9, None, _WIKIPEDIA),
     "bc-hopper-medium-replay": Published(27.6, None, _WIKIPEDIA),
+    "chibit-hopper-medium": Published(82.1, 4.6, _WIKIPEDIA),
+    "chibit-hopper-medium-replay": Published(81.3, 5.0, _WIKIPEDIA),
+    "clip-dt-hopper-medium": Published(66.9, 0.9, f"{_WIKIPEDIA}, on a text tower 60 times as large"),
+    "clip-dt-hopper-medium-replay": Published(85.8, 0.3, f"{_WIKIPEDIA}, on a text tower 60 times as large"),
+    "gpt2-dt-hopper-medium": Published(79.1, 1.1, f"{_WIKIPEDIA}, on GPT-2 of 36 times the size"),
+    "gpt2-dt-hopper-medium-replay": Published(94.4, 2.5, f"{_WIKIPEDIA}, on GPT-2 of 36 times the size"),
     "dm-hopper-medium": Published(98.5, 8.19, _DM),
     "dm-hopper-medium-replay": Published(89.1, 4.32, _DM),
 }
 
 TITLES = {
     "bc": "behaviour cloning",
-    "chibit": "ChibiT",
-    "clip-dt": "CLIP Decision Transformer",
+    "clip_dt": "CLIP Decision Transformer",
     "dm": "Decision Mamba",
     "dt": "Decision Transformer",
     "dtma": "Decision Transformer with mixed attention",
-    "gpt2-dt": "GPT-2 Decision Transformer",
+    "gpt2_dt": "GPT-2 Decision Transformer",
     "gpt2-dtma": "GPT-2 Decision Transformer with mixed attention",
     "gpt2-p": "GPT-2 Decision Transformer with a Markov-head penalty",
     "unimask": "Uni[MASK]",
@@ -91,8 +96,7 @@ D4RL = Citation(
 )
 CITATIONS = {
     "bc": _CHEN,
-    "chibit": _REID,
-    "clip-dt": _REID,
+    "clip_dt": _REID,
     "dm": Citation(
         "lv2024decision",
         "Decision Mamba: A Multi-Grained State Space Model with Self-Evolution Regularization for Offline RL",
@@ -102,7 +106,7 @@ CITATIONS = {
     ),
     "dt": _CHEN,
     "dtma": _ZHAO,
-    "gpt2-dt": _REID,
+    "gpt2_dt": _REID,
     "gpt2-dtma": _ZHAO,
     "gpt2-p": _ZHAO,
     "unimask": Citation(

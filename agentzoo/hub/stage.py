@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import load_strict, write_atomic
-from agentzoo.config import CONFIG, RECIPE, WEIGHTS, read_text
+from agentzoo.checkpoint import load_strict, read_tensors, save_tensors, sha256, write_atomic
+from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
 from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.record import film, save_video
@@ -21,6 +21,7 @@ from agentzoo.locate import STUDY_PICTURES
 from agentzoo.nn.base import ActingMode, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.training import log
+from agentzoo.training.finetune import NORMALIZATION
 from agentzoo.training.loop import BEST
 
 MAX_BYTES = 5_000_000  # of one staged agent's weights
@@ -50,19 +51,21 @@ def stage(
         note: hears what is being done.
 
     Raises:
-        CheckpointError: the run is not finished, its weights are larger than 5 MB, or a study is not there.
+        CheckpointError: the run is not finished, its weights are larger than 5 MB even as float16 (which they are
+            stored as when they have to be), or a study is not there.
     """
     agent = _finished(run)
     recipe = agent.recipe
     assert recipe is not None
-    if (run / WEIGHTS).stat().st_size > MAX_BYTES:
-        raise CheckpointError(f"{run / WEIGHTS} is larger than {MAX_BYTES:,} bytes: store it as float16.")
     zoo.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".staging-", dir=zoo) as name:
         folder = Path(name) / recipe.agent_id
         folder.mkdir()
         for file in (CONFIG, WEIGHTS, RECIPE, log.FILE):
             shutil.copyfile(run / file, folder / file)
+        if (folder / WEIGHTS).stat().st_size > MAX_BYTES:
+            note("storing weights as float16")
+            as_float16(folder)
         staged = Agent.from_pretrained(folder)
         note(f"{recipe.eval.episodes} episodes of {recipe.agent_id}")
         head = evaluate(staged, episodes=recipe.eval.episodes)
@@ -126,6 +129,26 @@ def _with_picture(path: Path, folder: Path, place: int) -> Study:
         raise CheckpointError(f"{path} names the picture {study.picture}, which is not beside it.")
     shutil.copyfile(beside, folder / STUDY_PICTURES[place])
     return study.model_copy(update={"picture": STUDY_PICTURES[place]})
+
+
+def as_float16(folder: Path) -> None:
+    """Halve an agent's weights where they lie; observation mean and std keep their precision.
+
+    Raises:
+        CheckpointError: they are larger than 5 MB all the same, or a number does not fit.
+    """
+    tensors, _ = read_tensors(folder / WEIGHTS)
+    halved = {name: value if name in NORMALIZATION else value.half() for name, value in tensors.items()}
+    broken = [name for name, value in halved.items() if not value.isfinite().all()]
+    if broken:
+        raise CheckpointError(f"{folder / WEIGHTS} holds numbers too large for float16, in {broken[0]}.")
+    save_tensors(folder / WEIGHTS, halved)
+    size = (folder / WEIGHTS).stat().st_size
+    if size > MAX_BYTES:
+        raise CheckpointError(f"the weights take {size:,} bytes as float16; a staged agent may take {MAX_BYTES:,}.")
+    config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
+    config = config.model_copy(update={"weights_sha256": sha256(folder / WEIGHTS)})
+    write_atomic(folder / CONFIG, config.to_json())
 
 
 def measured(run: Path, episodes: int, note: Callable[[str], None] = lambda _: None) -> Result:

@@ -102,6 +102,13 @@ class LanguageDTConfig(ModelConfig):
             )
         return self
 
+    def origin(self) -> str:
+        """Whether language is in it."""
+        if self.backbone is None:
+            return " Its blocks started from random weights: nothing of language is in it."
+        name = "".join(c for c in self.backbone if c.isprintable() and c != "`")
+        return f" Its blocks started as those of `{name}`, which had learned language ({self.adaptation} adaptation)."
+
     def sizes(self) -> Sizes:
         """The blocks."""
         return Sizes(

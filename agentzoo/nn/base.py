@@ -20,6 +20,10 @@ class ModelConfig(Config):
     family: str
     max_ep_len: Annotated[int, Field(ge=1, le=100_000)] = 1000  # rows of a timestep table; later steps use the last
 
+    def origin(self) -> str:
+        """For a card, with a space before it: where the weights came from, if not from this training alone."""
+        return ""
+
 
 class SequenceModel(nn.Module, ABC):
     """A network over windows of (return-to-go, observation, action).

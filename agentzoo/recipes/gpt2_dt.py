@@ -16,6 +16,7 @@ from agentzoo.recipe import Recipe, TrainConfig
 from agentzoo.recipes._tasks import locomotion
 
 CPU_BUDGET = TrainConfig(steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", eps=1e-6)
+CURVE_EVERY = 800  # ten points of a learning curve
 NO_LANGUAGE: dict[str, Any] = {"cosine_weight": 0.0, "lm_weight": 0.0}
 SCRATCH: dict[str, Any] = {"backbone": None, **NO_LANGUAGE}
 ABLATIONS: dict[str, dict[str, Any]] = {
@@ -47,6 +48,7 @@ MINI: dict[str, Any] = {
 
 def _recipe(name: str, kind: str, fields: dict[str, Any], change: str = "", **changes: Any) -> Recipe:
     data, evaluation = locomotion("hopper", kind)
+    evaluation = evaluation.model_copy(update={"every": CURVE_EVERY})
     agent_id = f"{name}-hopper-{kind}" + (f"-{change}" if change else "")
     model = GPT2DTConfig(**{**fields, **changes})
     return Recipe(agent_id=agent_id, model=model, data=data, train=CPU_BUDGET, eval=evaluation)
