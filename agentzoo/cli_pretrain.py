@@ -1,4 +1,4 @@
-"""`agentzoo pretrain lm` and `agentzoo pretrain clip`. Heavy imports happen inside."""
+"""`agentzoo pretrain lm | clip | pairs`. Heavy imports happen inside."""
 
 from __future__ import annotations
 
@@ -76,6 +76,29 @@ def clip(
         note("measuring")
         figures = write_clip(task, run, to or run / "hub", hardware)
     _finish(figures, to or run / "hub", as_json)
+
+
+@app.command()
+def pairs(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of trainings; seeds go together")],
+    out: Annotated[Path, typer.Option("--out", help="folder for study.json and curves.png")] = Path("runs/pairs"),
+    as_json: JsonOption = False,
+) -> None:
+    """Learning curves of agents beside their twins from scratch: final scores, and how soon each is nearly there."""
+    from agentzoo.evaluation.study import write_study
+    from agentzoo.studies.pairs import draw_curves, read_curves, study_of
+
+    curves = read_curves(runs)
+    draw_curves(curves, out / "curves.png")
+    study = study_of(curves, "curves.png")
+    write_study(study, out)
+    if as_json:
+        print_json(study.model_dump())
+        return
+    table = Table(*study.columns, title=f"{study.title}, drawn in {plain(out)}", title_justify="left")
+    for row in study.rows:
+        table.add_row(*(plain(cell) for cell in row))
+    console.print(table)
 
 
 def _threads(threads: int | None) -> None:
