@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,24 +44,30 @@ def histories(
     """
     rng = np.random.default_rng(seed)
     count, steps = window.mask.actions.shape
+    window = window.take(np.arange(count))  # ours to write in
     consistent = np.ones(count, dtype=bool)
     for t in range(steps - 1, -1, -1):
-        hidden_action, hidden_obs = ~window.mask.actions[:, t], ~window.mask.observations[:, t]
-        due = hidden_action | hidden_obs
+        hidden = ~window.mask.actions[:, t], ~window.mask.observations[:, t]
+        due = np.flatnonzero(hidden[0] | hidden[1])
+        # nothing comes after the last step that could contradict it
+        last = t == steps - 1
+        still = due
+        acting = ask(agent, window.take(due)) if len(due) else None  # does not depend on what is drawn at t
         for _ in range(tries):
-            if not due.any():
+            if acting is None or not len(still):
                 break
-            window = _draw_step(agent, window, t, due & hidden_action, due & hidden_obs, rng)
-            if t == steps - 1:  # nothing comes after it that could contradict
-                due = np.zeros(count, dtype=bool)
+            drawn = acting.sample(rng).actions[np.isin(due, still), t]
+            window.actions[still, t] = np.where(_like(hidden[0][still], drawn), drawn, window.actions[still, t])
+            window.mask.actions[still, t] = True
+            seen = ask(agent, window.take(still)).sample(rng).observations[:, t]  # what is shown stays as it is
+            window.observations[still, t] = seen
+            if last:
                 break
-            ok = possible(window.observations[:, t], window.actions[:, t], window.observations[:, t + 1])
-            due &= ~ok
-        consistent &= ~due
-        shown = window.mask
-        window = replace(
-            window, mask=shown._replace(observations=_with(shown.observations, t), actions=_with(shown.actions, t))
-        )
+            ok = possible(window.observations[still, t], window.actions[still, t], window.observations[still, t + 1])
+            still = still[~ok]
+        else:
+            consistent[still] = False
+        window.mask.observations[:, t] = window.mask.actions[:, t] = True
     return Histories(window, consistent)
 
 
@@ -77,38 +82,18 @@ def futures(agent: Agent, window: Window, transition: Transition, seed: int | np
     if not window.mask.observations[:, 0].all():
         raise ConfigError("a future starts from a first observation, which this window hides.")
     count, steps = window.mask.actions.shape
-    nothing = np.zeros(count, dtype=bool)
+    window = window.take(np.arange(count))
     for t in range(steps):
-        window = _draw_step(agent, window, t, ~window.mask.actions[:, t], nothing, rng)
-        observations, shown = window.observations.copy(), window.mask
+        window.actions[:, t] = ask(agent, window).sample(rng).actions[:, t]  # what is shown stays as it is
+        window.mask.actions[:, t] = True
         if t + 1 < steps:
-            hidden = ~shown.observations[:, t + 1]
+            hidden = ~window.mask.observations[:, t + 1]
             reached = transition(window.observations[:, t], window.actions[:, t])
-            observations[hidden, t + 1] = reached[hidden]
-            shown = shown._replace(observations=_with(shown.observations, t + 1))
-        window = replace(window, observations=observations, mask=shown._replace(actions=_with(shown.actions, t)))
+            window.observations[hidden, t + 1] = reached[hidden]
+            window.mask.observations[:, t + 1] = True
     return window
 
 
-def _with(mask: Bools, t: int) -> Bools:
-    shown: Bools = mask.copy()
-    shown[:, t] = True
-    return shown
-
-
-def _draw_step(
-    agent: Agent, window: Window, t: int, actions: Bools, observations: Bools, rng: np.random.Generator
-) -> Window:
-    """Step `t` of the rows named drawn afresh: the action, and given it the observation."""
-    if actions.any():
-        drawn = ask(agent, window).sample(rng).actions
-        chosen = window.actions.copy()
-        chosen[actions, t] = drawn[actions, t]
-        window = replace(window, actions=chosen)
-    if observations.any():
-        asked = replace(window, mask=window.mask._replace(actions=_with(window.mask.actions, t)))
-        found = ask(agent, asked).sample(rng).observations
-        seen = window.observations.copy()
-        seen[observations, t] = found[observations, t]
-        window = replace(window, observations=seen)
-    return window
+def _like(rows: Bools, values: NDArray[Any]) -> Bools:
+    """(N,) as a mask over `values` (N, ...)."""
+    return rows.reshape(rows.shape + (1,) * (values.ndim - 1))

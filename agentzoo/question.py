@@ -39,6 +39,16 @@ class Window:
     mask: Mask
     timestep: int = 0
 
+    def take(self, rows: NDArray[Any]) -> Window:
+        """The windows at `rows`, a mask or indices, as copies; an index may repeat."""
+        return Window(
+            observations=self.observations[rows],
+            actions=self.actions[rows],
+            returns=self.returns[rows],
+            mask=Mask(*(values[rows] for values in self.mask)),
+            timestep=self.timestep,
+        )
+
 
 def read_window(
     config: AgentConfig, observations: Any = None, actions: Any = None, returns: Any = None, timestep: int = 0
