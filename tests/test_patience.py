@@ -1,0 +1,56 @@
+"""Training stops once evaluations get no better, and stops there again when it is resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_training import recipe, run
+
+from agentzoo.recipe import Recipe
+from agentzoo.training.log import read_log
+from agentzoo.training.loop import Evaluation, Hooks
+
+
+def patient(patience: int, every: int = 5) -> Recipe:
+    made = recipe(steps=60, patience=patience)
+    return made.replace(eval=made.eval.model_copy(update={"every": every}))
+
+
+def best_at(update: int, seen: list[int]) -> Hooks:
+    """Evaluations that rise until `update` and fall behind it."""
+    count = 0
+
+    def note(step: int) -> None:
+        nonlocal count
+        count = step
+        seen.append(step)
+
+    # the loop evaluates before it reports the step
+    return Hooks(evaluate=lambda _: Evaluation(-abs(count + 1 - update), None), on_step=note)
+
+
+@pytest.mark.parametrize(("patience", "last"), [(0, 60), (5, 20), (10, 25), (12, 30), (100, 60)])
+def test_it_stops_that_many_updates_after_the_best(patience: int, last: int, tmp_path: Path) -> None:
+    seen: list[int] = []
+    run(tmp_path, patient(patience), best_at(15, seen))
+    assert seen[-1] == last
+    assert (tmp_path / "model.safetensors").is_file()
+    rows = [row for row in read_log(tmp_path) if row["eval_return"]]
+    assert int(rows[-1]["step"]) == last
+
+
+def test_a_run_that_stopped_stays_stopped(tmp_path: Path) -> None:
+    first: list[int] = []
+    weights = run(tmp_path, patient(10), best_at(15, first))
+    again: list[int] = []
+    resumed = run(tmp_path, patient(10), best_at(15, again))
+    assert first[-1] == 25
+    assert again == list(range(21, 26))  # from the last checkpoint to the same update
+    assert all((weights[name] == resumed[name]).all() for name in weights)
+
+
+def test_without_evaluations_there_is_nothing_to_be_patient_about(tmp_path: Path) -> None:
+    seen: list[int] = []
+    run(tmp_path, patient(5, every=0), Hooks(on_step=seen.append))
+    assert seen[-1] == 60
