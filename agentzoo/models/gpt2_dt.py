@@ -132,7 +132,14 @@ class GPT2DTConfig(LanguageDTConfig):
 
 PRESETS: dict[str, dict[str, Any]] = {
     "markov": {"input_maps": "mlp", "head": "mlp", "positions": "fresh", "adaptation": "full", "dropout": 0.1},
-    "lamo": {"input_maps": "mlp", "head": "mlp", "positions": "fresh", "adaptation": "lora", "dropout": 0.1},
+    "lamo": {
+        "input_maps": "mlp",
+        "head": "mlp",
+        "positions": "fresh",
+        "adaptation": "lora",
+        "dropout": 0.1,
+        "backbone_lr": 0.1,
+    },
     "wikipedia": {
         "input_maps": "linear",
         "head": "linear",
