@@ -68,3 +68,12 @@ def test_a_recipe_of_an_unknown_family_is_refused() -> None:
     tree["model"]["family"] = "nope"
     with pytest.raises((ConfigError, UnknownNameError), match="nope"):
         Recipe.from_json(json.dumps(tree), "test")
+
+
+def test_agents_of_the_maze_comparison_differ_in_their_network_alone() -> None:
+    one, *others = (load_recipe(f"{name}-pointmaze-medium") for name in ("gpt2-dtma", "gpt2-dt", "dtma", "dt"))
+    for other in others:
+        assert (other.data, other.train, other.eval) == (one.data, one.train, one.eval)
+        for field in ("embed_dim", "n_layers", "n_heads"):
+            assert getattr(other.model, field) == getattr(one.model, field)
+    assert one.eval.env_options == {"continuing_task": False}

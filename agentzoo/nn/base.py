@@ -78,6 +78,10 @@ class SequenceModel(nn.Module, ABC):
     def begin_step(self, step: int, total: int) -> None:
         """Called by the loop before update `step` (0-based) of `total`: schedules and teachers move here."""
 
+    def figures(self) -> Losses:
+        """Scalars of the last `loss` that the log shows beside its terms; the optimizer never sees them."""
+        return {}
+
     def training_state(self) -> dict[str, Tensor]:
         """Tensors beside the weights that training needs to go on exactly (a teacher's weights, say)."""
         return {}

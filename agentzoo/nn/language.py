@@ -26,6 +26,7 @@ from torch.nn.functional import gelu, relu
 
 from agentzoo.nn.attention import CausalAttention, HeadCount, LayerCount
 from agentzoo.nn.dropout import Dropout
+from agentzoo.nn.gate import Gate
 from agentzoo.nn.lora import FusedLinear, LoRALinear
 
 Architecture = Literal["gpt2", "imagegpt", "gptj", "clip"]
@@ -82,6 +83,7 @@ class LanguageAttention(CausalAttention):
     """Causal self-attention with a projection that may have low-rank updates, and GPT-J's rotation."""
 
     qkv: FusedLinear
+    gate: Gate | None  # of a Mixture of Attention, set by its families
 
     def __init__(self, sizes: Sizes, dropout: float, lora: LoRASizes | None) -> None:
         super().__init__(sizes.embed_dim, sizes.n_heads, dropout)
@@ -89,6 +91,7 @@ class LanguageAttention(CausalAttention):
         self.qkv = FusedLinear(sizes.embed_dim, bias) if lora is None else LoRALinear(sizes.embed_dim, *lora, bias)
         self.proj = nn.Linear(sizes.embed_dim, sizes.embed_dim, bias)
         self.rotary_dim = sizes.rotary_dim if sizes.architecture == "gptj" else 0
+        self.gate = None
 
     def forward(self, x: Tensor, read: slice | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D), the tokens at `read` (all by default)."""
@@ -103,7 +106,10 @@ class LanguageAttention(CausalAttention):
             turned = rotation(length, self.rotary_dim, x.device)
             q = rotate(q, turned if read is None else turned[:, read], self.rotary_dim)
             k = rotate(k, turned, self.rotary_dim)
-        out: Tensor = self.proj(self._mix(q, k, v, length, read).transpose(1, 2).reshape(batch, -1, dim))
+        heads = self._mix(q, k, v, length, read)
+        if self.gate is not None:
+            heads = self.gate(heads, x if read is None else x[:, read])
+        out: Tensor = self.proj(heads.transpose(1, 2).reshape(batch, -1, dim))
         return out
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agentzoo.recipe import DataConfig, EvalConfig
+from agentzoo.nn.base import ModelConfig
+from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 
 # Environment and the larger of the two published target returns; the other one is half of it.
 LOCOMOTION = {
@@ -32,3 +33,19 @@ def pointmaze(maze: str) -> tuple[DataConfig, EvalConfig]:
     # a continuing task would not end at its goal
     options: dict[str, bool | int | float | str] = {"continuing_task": False}
     return data, EvalConfig(env=f"PointMaze_{maze.title()}-v3", env_options=options, target_return=1.0)
+
+
+MAZE_CONTEXT = 50  # of the published table
+MAZE_BUDGET = TrainConfig(steps=6_000, batch_size=32, lr=3e-4, warmup_steps=300, schedule="cosine")
+
+
+def maze_recipe(name: str, maze: str, model: ModelConfig) -> Recipe:
+    """An agent of the maze comparison: one context and one budget for all, sized for a CPU.
+
+    Published are 100,000 updates of 64 windows. Here 6,000 of 32, so the learning rate is three times as high and falls
+    to zero along a cosine, as everywhere in this zoo.
+    """
+    data, evaluation = pointmaze(maze)
+    data = data.model_copy(update={"context": MAZE_CONTEXT})
+    evaluation = evaluation.model_copy(update={"every": 1_000})
+    return Recipe(agent_id=f"{name}-pointmaze-{maze}", model=model, data=data, train=MAZE_BUDGET, eval=evaluation)

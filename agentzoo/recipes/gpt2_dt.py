@@ -13,7 +13,7 @@ from typing import Any
 
 from agentzoo.models.gpt2_dt import PRESETS, GPT2DTConfig
 from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import locomotion
+from agentzoo.recipes._tasks import locomotion, maze_recipe
 
 CPU_BUDGET = TrainConfig(steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", eps=1e-6)
 CURVE_EVERY = 800  # ten points of a learning curve
@@ -55,7 +55,7 @@ def _recipe(name: str, kind: str, fields: dict[str, Any], change: str = "", **ch
 
 
 def _all() -> list[Recipe]:
-    found = []
+    found = [maze_recipe("gpt2-dt", "medium", GPT2DTConfig(**MINI))]
     for kind in ("medium", "medium-replay"):
         for name, fields in (("chibit", CHIBIT), ("gpt2-dt", MINI)):
             found += [_recipe(name, kind, fields), _recipe(name, kind, fields, "scratch", **SCRATCH)]

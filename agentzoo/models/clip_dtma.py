@@ -1,0 +1,24 @@
+"""CLIP-DTMA: CLIP-DT with the gates of GPT2-DTMA. Ours; the papers have no such agent."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from agentzoo.models.gpt2_dtma import GatedConfig, GatedDT
+from agentzoo.nn.language import Activation
+from agentzoo.registry import register
+
+
+class CLIPDTMAConfig(GatedConfig):
+    """CLIP-DT's, with gates."""
+
+    family: Literal["clip_dtma"] = "clip_dtma"
+    architecture: Literal["clip"] = "clip"
+    activation: Activation = "quick_gelu"
+
+
+@register("clip_dtma", CLIPDTMAConfig)
+class CLIPDTMA(GatedDT):
+    """From the text tower of a CLIP."""
+
+    config: CLIPDTMAConfig

@@ -1,0 +1,43 @@
+"""Mixture of Attention: a dense softmax gate over the heads of one attention layer, for every token.
+
+Source: Zhao et al., ICML 2025 (arXiv:2409.06985 is its first version): `g = softmax(e W + b)`, head i counts
+`s · g_i`, where e is the LayerNormed token that queries, keys and values are made of. All heads always contribute.
+Differs: the text has s = 1, which damps every head N times at the start; our default s = N begins exactly as the
+network without gates. The text says nothing of a bias or of first values; here there is one, and all are zero.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+
+class Gate(nn.Module):
+    """Weights of N heads, computed in float32 whatever precision the network runs in."""
+
+    def __init__(self, dim: int, n_heads: int, scale: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(n_heads, dim))
+        self.bias = nn.Parameter(torch.zeros(n_heads))
+        self.scale = scale  # s
+        self.keeps = False  # whether `kept` gathers what the gate said, one entry a forward pass
+        self.kept: list[Tensor] = []
+
+    def weights(self, tokens: Tensor) -> Tensor:
+        """(..., D) -> (..., N): positive, sum 1."""
+        kind = tokens.device.type
+        if torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                return self._softmax(tokens)
+        return self._softmax(tokens)
+
+    def forward(self, heads: Tensor, tokens: Tensor) -> Tensor:
+        """Outputs of the heads (B, N, Lq, D/N) and the tokens that ask (B, Lq, D) -> (B, N, Lq, D/N)."""
+        weights = self.weights(tokens)
+        if self.keeps:
+            self.kept.append(weights)
+        return heads * (self.scale * weights).to(heads.dtype).transpose(1, 2).unsqueeze(-1)
+
+    def _softmax(self, tokens: Tensor) -> Tensor:
+        return linear(tokens.float(), self.weight, self.bias).softmax(dim=-1)

@@ -1,0 +1,62 @@
+"""Markov matrices and Markov heads: does a head look, by its weights alone, at tokens like the asking one?
+
+Source: Zhao et al., ICML 2025, definitions 4.1 and 4.2. Head i of a layer is Markov if `A = W_q W_kᵀ` (d, d) has a
+positive diagonal and `ratio(A) = mean |A_ii| / mean_{i≠j} |A_ij|` above r. The mean beside the diagonal is over d² - d
+entries: with the d printed in the ICML text no head could reach any r above 1. Biases and LayerNorm gains are left out.
+
+Scale of the ratio: independent Gaussian W_q and W_k give 1, W_q = W_k gives sqrt(π h / 2) for heads of h numbers, which
+is 10.03 for h = 64; the paper's rule for r is ln(d - 1) + 1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+THRESHOLD = 8.0  # any r in (7.63, 23.44) gives the published heads 1, 5 and 10 of GPT-2
+
+
+class MarkovStatistics(NamedTuple):
+    """Of one square matrix."""
+
+    positive_share: float  # of the diagonal
+    ratio: float  # of the mean absolute diagonal to the mean absolute rest
+
+    @property
+    def positive(self) -> bool:
+        """Condition (i)."""
+        return self.positive_share == 1.0
+
+    def is_markov(self, threshold: float = THRESHOLD) -> bool:
+        """Both conditions."""
+        return self.positive and self.ratio > threshold
+
+
+def head_matrix(qkv: Tensor, n_heads: int, head: int) -> Tensor:
+    """(3D, D) fused weight as `nn.Linear` has it -> (D, D) float64 `W_q W_kᵀ` of one head."""
+    queries, keys, _ = qkv.detach().double().chunk(3)
+    rows = slice(head * len(queries) // n_heads, (head + 1) * len(queries) // n_heads)
+    return queries[rows].T @ keys[rows]
+
+
+def markov_statistics(matrix: Tensor) -> MarkovStatistics:
+    """Of a (d, d) matrix, d at least 2."""
+    d = len(matrix)
+    diagonal = matrix.diagonal()
+    beside = matrix.abs().sum() - diagonal.abs().sum()
+    ratio = float(diagonal.abs().mean() / (beside / (d * d - d)))
+    return MarkovStatistics(float((diagonal > 0).double().mean()), ratio if math.isfinite(ratio) else math.inf)
+
+
+def layer_statistics(qkv: Tensor, n_heads: int) -> list[MarkovStatistics]:
+    """Of every head of a layer."""
+    with torch.no_grad():
+        return [markov_statistics(head_matrix(qkv, n_heads, head)) for head in range(n_heads)]
+
+
+def rule_threshold(dim: int) -> float:
+    """The smallest r the paper derives for matrices of this size."""
+    return math.log(dim - 1) + 1
