@@ -146,7 +146,8 @@ def train(
         limit = config.clip if config.clip is not None else math.inf
         norm = accelerator.clip_grad_norm_(model.parameters(), limit)
         prepared.step()
-        run.count({"loss": loss.detach(), "grad_norm": norm, **{k: v.detach() for k, v in terms.items()}})
+        shown = {**terms, **model.figures()}
+        run.count({"loss": loss.detach(), "grad_norm": norm, **{k: v.detach() for k, v in shown.items()}})
         progress.step = step + 1
         progress.seconds += time.perf_counter() - began
         run.after_step(rate, raw, generator)
