@@ -584,3 +584,11 @@ def test_a_card_says_where_the_blocks_come_from(backbone: str | None, says: str,
     assert says in card
     assert "A GPT-2 Decision Transformer agent" in card
     assert "Can Wikipedia Help Offline Reinforcement Learning?" in card
+
+
+def test_a_recipe_whose_backbone_does_not_fit_claims_no_folder(zoo: Path, tmp_path: Path) -> None:
+    """So that the same command, corrected as the error says, runs."""
+    with pytest.raises(ConfigError, match=r"--set model\.embed_dim=16"):
+        train(recipe(config(embed_dim=32)), tmp_path / "run", coin_episodes(), device="cpu")
+    train(recipe(config(), steps=2), tmp_path / "run", coin_episodes(), device="cpu")
+    assert (tmp_path / "run" / "model.safetensors").exists()

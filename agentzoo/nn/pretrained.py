@@ -182,10 +182,15 @@ def load_backbone(name: str) -> Pretrained:
             "gpt2, imagegpt, gptj and clip (its text tower)."
         )
     loader = transformers.CLIPTextModel if kind == "clip" else transformers.AutoModel
+    shown = transformers.logging.is_progress_bar_enabled()
+    transformers.logging.disable_progress_bar()
     try:
         model, report = loader.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _not_loaded(name, source, error) from error
+    finally:
+        if shown:
+            transformers.logging.enable_progress_bar()
     lacking = sorted(key for key in report["missing_keys"] if not key.endswith(".attn.bias"))
     if lacking:
         raise CheckpointError(f"backbone {name!r} lacks {len(lacking)} tensors, among them {', '.join(lacking[:3])}.")

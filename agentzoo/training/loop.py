@@ -108,12 +108,13 @@ def train(
         log_with=trackers or None,
         project_dir=str(folder),
     )
-    _claim(folder, recipe, accelerator.is_main_process)
+    _claim(folder, recipe, writes=False)
     if trackers:
         accelerator.init_trackers(recipe.agent_id)
     data = prepare_data(recipe, episodes)
     model = start if start is not None else build_model(recipe, data)
     model.begin_training(fresh=start is None)
+    _claim(folder, recipe, accelerator.is_main_process)  # not before all that the recipe names was found
     model.train()
     optimizer = make_optimizer(model, recipe.train)
     losses, prepared = accelerator.prepare(_Losses(model), optimizer)
