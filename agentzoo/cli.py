@@ -54,13 +54,25 @@ def list_command(
     remote: Annotated[bool, typer.Option("--remote", help="what a Hub has instead")] = False,
     author: Annotated[str | None, typer.Option("--author", help="with --remote: of one account")] = None,
     token: cli_hub.TokenOption = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="print what is staged as a Markdown table")] = False,
+    into: Annotated[
+        Path | None, typer.Option("--into", help="write that table into a file that marks its place")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Agents of the zoo: what is staged, with its score, and what has a recipe only."""
-    from agentzoo.zoo import summaries
+    from agentzoo.checkpoint import write_atomic
+    from agentzoo.config import read_text
+    from agentzoo.zoo import markdown_table, summaries, with_table
 
     if remote:
         cli_hub.list_remote(author, token, as_json)
+        return
+    if into is not None:
+        write_atomic(into, with_table(read_text(into)))
+        return
+    if markdown:
+        sys.stdout.write(markdown_table() + "\n")
         return
     found = summaries()
     if as_json:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
+from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Results, versions
 from agentzoo.locate import check_links, find_agent, local_zoo, staged_agents
 from agentzoo.recipe import Recipe, load_recipe
@@ -23,6 +24,7 @@ class Summary(Config):
     env: str | None
     target: float
     steps: int
+    dataset: str | None = None
     mean_return: float | None = None
     score: float | None = None
     low: float | None = None
@@ -53,15 +55,62 @@ def summaries() -> list[Summary]:
                 fields |= {"low": head.score_interval[0], "high": head.score_interval[1]}
         start = found.get(agent_id) or (_of_recipe(recipe) if recipe else None)
         base = start or Summary(agent_id=agent_id, staged=True, env=config.env, target=config.target_return, steps=0)
-        found[agent_id] = base.model_copy(update=fields | ({"steps": recipe.train.steps} if recipe else {}))
+        found[agent_id] = base.model_copy(
+            update=fields | ({"steps": recipe.train.steps, "dataset": recipe.data.dataset} if recipe else {})
+        )
     return [found[name] for name in sorted(found)]
 
 
 def _of_recipe(recipe: Recipe) -> Summary:
     evaluation, steps = recipe.eval, recipe.train.steps
     return Summary(
-        agent_id=recipe.agent_id, staged=False, env=evaluation.env, target=evaluation.target_return, steps=steps
+        agent_id=recipe.agent_id,
+        staged=False,
+        env=evaluation.env,
+        target=evaluation.target_return,
+        steps=steps,
+        dataset=recipe.data.dataset,
     )
+
+
+MARKS = ("<!-- zoo: `agentzoo list --into README.md` writes this table -->", "<!-- /zoo -->")
+
+
+def markdown_table() -> str:
+    """What is staged, as a Markdown table whose agents link to their cards."""
+    lines = [
+        "| agent | environment | score (95 %) | return | asked for | trained on | updates |",
+        "|---|---|---:|---:|---:|---|---:|",
+    ]
+    for one in summaries():
+        if not one.staged:
+            continue
+        score = "" if one.score is None or one.low is None else f"{one.score:.1f} [{one.low:.1f}, {one.high:.1f}]"
+        reached = "" if one.mean_return is None else f"{one.mean_return:,.{0 if abs(one.mean_return) >= 100 else 2}f}"
+        cells = (
+            f"[`{one.agent_id}`](hub_cards/{one.agent_id}/README.md)",
+            f"`{one.env or ''}`",
+            score,
+            reached,
+            f"{one.target:,g}",
+            f"`{one.dataset or ''}`",
+            f"{one.steps:,}",
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def with_table(text: str) -> str:
+    """`text` with the table between its two marks made again.
+
+    Raises:
+        ConfigError: the marks are not there, once and in order.
+    """
+    before, found, rest = text.partition(MARKS[0])
+    _, closed, after = rest.partition(MARKS[1])
+    if not found or not closed:
+        raise ConfigError(f"the file needs the two lines {MARKS[0]} and {MARKS[1]}; the table goes between them.")
+    return f"{before}{MARKS[0]}\n{markdown_table()}\n{MARKS[1]}{after}"
 
 
 def list_agents(staged_only: bool = True) -> list[str]:

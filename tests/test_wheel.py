@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from agentzoo.agent import Agent
 from agentzoo.locate import FILES
 
 ROOT = Path(__file__).resolve().parents[1]
-BUNDLED = ("dt-hopper-medium",)
+BUNDLED = ast.literal_eval(re.search(r"^BUNDLED = (\(.*?\))$", (ROOT / "setup.py").read_text(), re.M | re.S)[1])  # type: ignore[index]
 MEGABYTE = 1024 * 1024
 NO_NETWORK = """
 import sys

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from agentzoo.agent import Agent
+from agentzoo.cli import app
 from agentzoo.data.catalogue import DATASETS
+from agentzoo.errors import ConfigError
 from agentzoo.hub.card import CARD, card_text, read_records
-from agentzoo.locate import staged_agents
+from agentzoo.locate import hub_location, staged_agents
 from agentzoo.recipe import load_recipe
+from agentzoo.zoo import with_table
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGED = sorted(staged_agents().items())
@@ -22,13 +25,43 @@ def python_blocks(text: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_readme_code_runs() -> None:
+def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = python_blocks((ROOT / "README.md").read_text())
-    assert blocks
+    assert len(blocks) == 2
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, object] = {}
     for block in blocks:
-        scope: dict[str, object] = {}
         exec(block, scope)
-        assert float(scope["mean"]) > 0  # type: ignore[arg-type]
+    assert float(scope["mean"]) > 0  # type: ignore[arg-type]
+    assert (tmp_path / "hopper.mp4").stat().st_size > 1_000
+
+
+def test_readme_shows_what_the_zoo_holds() -> None:
+    """`agentzoo list --into README.md` makes it so."""
+    text = (ROOT / "README.md").read_text()
+    assert with_table(text) == text
+    assert all(f"[`{agent_id}`](hub_cards/{agent_id}/README.md)" in text for agent_id, _ in STAGED)
+
+
+def test_readme_index_sends_an_id_to_a_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = re.findall(r"```json\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    (tmp_path / "index.json").write_text(block)
+    monkeypatch.setenv("AGENTZOO_INDEX", str(tmp_path / "index.json"))
+    assert hub_location("dt-hopper-medium") == ("org/dt-hopper", "v1")
+    assert hub_location("dt-mine") == ("org/az-dt-mine", None)
+
+
+def test_every_command_the_readme_shows_exists() -> None:
+    known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    known |= {group.name for group in app.registered_groups}
+    shown = set(re.findall(r"^agentzoo ([a-z]+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE))
+    assert shown <= known
+    assert {"list", "train", "finetune", "stage", "push", "verify", "pull"} <= shown
+
+
+def test_a_file_without_marks_for_the_table_is_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the file needs the two lines"):
+        with_table("# nothing\n")
 
 
 @pytest.mark.parametrize(("agent_id", "folder"), STAGED)
