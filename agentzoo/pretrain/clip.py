@@ -41,7 +41,7 @@ class CLIPSettings(PretrainSettings):
     held_out: Annotated[int, Field(ge=2, le=100_000)] = 500  # pairs, and so many answers to choose from
 
 
-MINI = CLIPSettings(name="clip-mini", steps=3_000, batch_size=128, lr=1e-3, warmup_steps=200)
+MINI = CLIPSettings(name="clip-mini", steps=3_000, batch_size=128, lr=5e-4, warmup_steps=200)
 
 
 class ContrastiveTask:
