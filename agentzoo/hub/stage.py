@@ -57,6 +57,9 @@ def stage(
     agent = _finished(run)
     recipe = agent.recipe
     assert recipe is not None
+    rows = log.read_log(run)
+    if not rows:
+        raise CheckpointError(f"{run / log.FILE} has no row; train for at least `train.log_every` updates.")
     zoo.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".staging-", dir=zoo) as name:
         folder = Path(name) / recipe.agent_id
@@ -79,7 +82,6 @@ def stage(
             note("eight target returns")
             targets = sweep(staged, even_targets(staged.target_return), sweep_episodes)
             plot_sweeps([targets], folder / SWEEP_PLOT, facts.best_return)
-        rows = log.read_log(run)
         results = Results(
             headline=head,
             dataset=facts,

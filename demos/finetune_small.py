@@ -1,0 +1,94 @@
+"""Collect a small Minari dataset, fine-tune an agent on the better half of it, compare.
+
+Fifty updates on four episodes show how it is done and change little; demos/finetune.py does it in earnest.
+Everything goes to demos/out/finetune-small/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here needs a network
+
+import gymnasium as gym
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from agentzoo import Agent, evaluate
+from agentzoo.config import AgentConfig
+from agentzoo.data.collect import Rollout
+from agentzoo.data.minari import load_episodes, write_dataset
+from agentzoo.training.finetune import finetune_recipe, start_from
+from agentzoo.training.loop import Hooks, train
+
+BASE = "zoo/dt-hopper-medium"
+DATASET = "mine/hopper/own-v0"
+NAME = "dt-hopper-own"
+OUT = Path(__file__).resolve().parent / "out" / "finetune-small"
+console = Console()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--collect", type=int, default=4, help="episodes to collect")
+    options.add_argument("--steps", type=int, default=50, help="updates")
+    options.add_argument("--episodes", type=int, default=4, help="of each evaluation")
+    options.add_argument("--out", type=Path, default=OUT)
+    args = options.parse_args(arguments)
+
+    os.environ["MINARI_DATASETS_PATH"] = str(args.out / "datasets")
+    shutil.rmtree(args.out, ignore_errors=True)
+    (args.out / "datasets").mkdir(parents=True)
+    base = Agent.from_pretrained(BASE)
+    collect(base, args.collect)
+
+    episodes = load_episodes(DATASET)
+    recipe = finetune_recipe(base, DATASET, NAME, args.steps, "keep").override(
+        ["data.best_fraction=0.5", "eval.every=0", f"eval.episodes={args.episodes}", "train.log_every=5"]
+    )
+    model = train(recipe, args.out / "run", episodes, start=start_from(base, recipe, episodes), hooks=Hooks())
+    tuned = Agent(model, AgentConfig.of(recipe, model.io), recipe)
+    tuned.save_pretrained(args.out / "run")
+
+    table = Table("agent", "return (95 %)", "length", title=f"{args.steps} updates on {len(episodes):,} steps")
+    for agent in (base, tuned):
+        with console.status(f"{args.episodes} episodes of {agent.config.agent_id}"):
+            found = evaluate(agent, episodes=args.episodes)
+        low, high = found.return_interval
+        table.add_row(
+            agent.config.agent_id, f"{found.mean_return:.0f} [{low:.0f}, {high:.0f}]", f"{found.mean_length:.0f}"
+        )
+    console.print(table)
+    console.print(f"wrote {args.out / 'run'}; demos/publish.py makes a published folder of it")
+
+
+def collect(agent: Agent, episodes: int) -> None:
+    """Let the agent act, and keep what happened as a dataset that anybody's Minari reads."""
+    env = gym.make("Hopper-v5")
+    seen = (record(agent, env, seed) for seed in track(range(episodes), "collecting", console=console))
+    names = {"algorithm_name": agent.config.agent_id, "description": "Episodes of the agent itself.", "author": "me"}
+    write_dataset(DATASET, seen, env=env, **names)
+    env.close()
+
+
+def record(agent: Agent, env: gym.Env, seed: int) -> Rollout:
+    """One episode, step by step."""
+    observation, _ = env.reset(seed=seed)
+    observations, steps = [observation], []
+    state, reward, ended = None, 0.0, False
+    while not ended:
+        action, state = agent.predict(observation, state, reward=reward)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        observations.append(observation)
+        steps.append((action, reward, terminated, truncated))
+        ended = terminated or truncated
+    return Rollout(seed, np.array(observations), *(np.array(column) for column in zip(*steps, strict=True)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Each demo runs as a visitor runs it, only shorter, and leaves what it says it does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentzoo.agent import Agent
+from agentzoo.hub.publish import check_folder
+
+DEMOS = Path(__file__).resolve().parents[1] / "demos"
+pytestmark = pytest.mark.slow
+
+
+def run(name: str, *arguments: object, **environ: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(DEMOS / name), *map(str, arguments)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **environ},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_evaluate_with_sb3() -> None:
+    said = run("evaluate_with_sb3.py", "--episodes", 1, "--envs", 1, "--steps", 20)
+    assert "evaluate_policy: return" in said
+    assert "20 steps by hand" in said
+
+
+def test_record(tmp_path: Path) -> None:
+    said = run("record.py", "--out", tmp_path, "--frames", 8, "--every", 16, "--targets", 1000)
+    assert "asked for 1000: return" in said
+    assert {path.suffix for path in tmp_path.glob("asked-1000.*")} == {".mp4", ".gif"}
+
+
+def test_finetune_small_then_publish(tmp_path: Path) -> None:
+    said = run("finetune_small.py", "--collect", 2, "--steps", 5, "--episodes", 1, "--out", tmp_path / "tuned")
+    assert "dt-hopper-own" in said
+    said = run("publish.py", "--from", tmp_path / "tuned", "--out", tmp_path / "zoo")
+    assert "NO" not in said
+    files, left_out = check_folder(tmp_path / "zoo" / "dt-hopper-own")
+    assert {"README.md", "model.safetensors", "results.json", "replay.mp4"} <= set(files)
+    assert left_out == []
+    recipe = Agent.from_pretrained(tmp_path / "zoo" / "dt-hopper-own").recipe
+    assert recipe is not None
+    assert recipe.base == "dt-hopper-medium"
