@@ -1,0 +1,117 @@
+"""Which heads of a network are Markov heads: agents, language models, and what either was before it learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from agentzoo.agent import Agent
+from agentzoo.analysis.layers import require_attention
+from agentzoo.locate import PRETRAIN, local_zoo
+from agentzoo.nn.language import LanguageBackbone, Sizes
+from agentzoo.nn.markov import THRESHOLD, head_matrix, markov_statistics, rule_threshold
+
+TIED_GAUSSIAN = (
+    "For scale: independent random queries and keys give 1, queries equal to keys give sqrt(pi h / 2) = {0:.1f} for "
+    "heads of {1} numbers."
+)
+
+
+class MarkovHead(NamedTuple):
+    """One head. It is Markov if its diagonal is `positive` and its `ratio` is above the report's threshold."""
+
+    layer: int
+    head: int
+    positive: bool  # condition (i): every entry of the diagonal
+    positive_share: float
+    ratio: float
+    markov: bool
+
+
+class MarkovReport(NamedTuple):
+    """Every head of a network."""
+
+    name: str
+    threshold: float  # r of condition (ii)
+    rule: float  # the smallest r the paper derives for matrices of this size
+    dim: int
+    head_size: int
+    heads: list[MarkovHead]
+
+    def markov_heads(self, layer: int = 0) -> list[int]:
+        """Those of one layer."""
+        return [one.head for one in self.heads if one.layer == layer and one.markov]
+
+    def as_tree(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**self._asdict(), "heads": [one._asdict() for one in self.heads], "markov": self.markov_heads()}
+
+    def scale(self) -> str:
+        """What chance gives, in a sentence."""
+        return TIED_GAUSSIAN.format((torch.pi * self.head_size / 2) ** 0.5, self.head_size)
+
+
+def markov_report(
+    source: Agent | nn.Module | str | Path, threshold: float = THRESHOLD, *, fold_ln_gain: bool = False
+) -> MarkovReport:
+    """Condition (i), ratio and verdict of every head.
+
+    Args:
+        source: an agent, any network with attention, or the name of a language model: a folder, the id of a staged
+            one (`lm-mini`), a Hub id (`gpt2`).
+        threshold: r of condition (ii).
+        fold_ln_gain: judge diag(γ) A diag(γ), γ the gain of the norm before the layer.
+
+    Raises:
+        ConfigError: no attention layers. CheckpointError, HubError: no such language model.
+    """
+    network: nn.Module
+    if isinstance(source, str | Path):
+        name, network = str(source), language_network(str(source))
+    else:
+        name = source.config.agent_id if isinstance(source, Agent) else type(source).__name__
+        network = source.model if isinstance(source, Agent) else source
+    layers = require_attention(network, "Markov report")
+    heads = []
+    for layer in layers:
+        for head in range(layer.n_heads):
+            matrix = head_matrix(layer.qkv, layer.n_heads, head)
+            found = markov_statistics(_folded(matrix, layer.gain) if fold_ln_gain else matrix)
+            verdict = found.is_markov(threshold)
+            heads.append(MarkovHead(layer.number, head, found.positive, found.positive_share, found.ratio, verdict))
+    dim = layers[0].qkv.shape[1]
+    return MarkovReport(name, threshold, rule_threshold(dim), dim, dim // layers[0].n_heads, heads)
+
+
+def _folded(matrix: Tensor, gain: Tensor | None) -> Tensor:
+    if gain is None:
+        return matrix
+    scale = gain.detach().double()
+    return scale[:, None] * matrix * scale
+
+
+def language_network(name: str) -> LanguageBackbone:
+    """The blocks of a language model, by folder, staged id or Hub id."""
+    from agentzoo.nn.pretrained import load_backbone
+
+    found = load_backbone(name)
+    network = LanguageBackbone(found.sizes)
+    network.load_state_dict(found.blocks)
+    return network.eval()
+
+
+def is_language_model(name: str) -> bool:
+    """Whether `name` is a folder of `agentzoo pretrain`, or the id of a staged one."""
+    zoo, plain = local_zoo(), name.removeprefix("zoo/")
+    folders = [Path(name)] + ([zoo / plain] if zoo is not None and "/" not in plain else [])
+    return any((folder / PRETRAIN).is_file() for folder in folders)
+
+
+def random_network(sizes: Sizes, seed: int = 0) -> LanguageBackbone:
+    """Blocks of the same sizes that have learned nothing."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return LanguageBackbone(sizes).eval()

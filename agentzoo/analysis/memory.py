@@ -1,0 +1,85 @@
+"""How long a Mamba agent remembers: effective step sizes, and the tokens until a state fades.
+
+A channel's state n is multiplied by exp(Δ A_n) at every token (`nn/scan.py`), so with A_n < 0 it falls to 1/e within
+1 / (Δ |A_n|) tokens. Δ depends on the token; here it is the mean over the tokens of the windows given. The memory
+length of a channel is that of its slowest state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear, softplus
+
+from agentzoo.agent import Agent
+from agentzoo.analysis.windows import in_pieces
+from agentzoo.errors import ConfigError
+from agentzoo.nn.mamba import Mamba
+from agentzoo.types import Batch
+
+QUANTILES = (0.1, 0.5, 0.9)
+
+
+class MambaMemory(NamedTuple):
+    """One Mamba block: quantiles 10, 50 and 90 % over its channels."""
+
+    block: str  # its name in the network
+    step_size: list[float]  # Δ
+    tokens: list[float]  # memory length
+    spread: float  # standard deviation of log Δ over tokens, median of channels: 0 where input does not matter
+
+
+class MemoryReport(NamedTuple):
+    """Every block of a network."""
+
+    blocks: list[MambaMemory]
+    context_tokens: int  # of the window the agent was trained on
+
+    def as_tree(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"context_tokens": self.context_tokens, "blocks": [one._asdict() for one in self.blocks]}
+
+
+def memory_report(agent: Agent, windows: Batch) -> MemoryReport:
+    """Effective step sizes and memory lengths over these windows.
+
+    Raises:
+        ConfigError: the network has no Mamba blocks.
+    """
+    blocks = {name: block for name, block in agent.model.named_modules() if isinstance(block, Mamba)}
+    if not blocks:
+        family = agent.model.config.family
+        raise ConfigError(f"a {family!r} network has no Mamba blocks, so no step sizes; a dm agent has.")
+    steps: dict[str, list[Tensor]] = {name: [] for name in blocks}
+
+    def keep(name: str, block: Mamba) -> Any:
+        def hook(_: nn.Module, __: Any, selected: Tensor) -> None:
+            delta = linear(selected[..., : block.rank], block.dt_proj.weight, block.dt_proj.bias)
+            steps[name].append(softplus(delta.detach().float()))  # (B, L, I)
+
+        return block.x_proj.register_forward_hook(hook)
+
+    handles = [keep(name, block) for name, block in blocks.items()]
+    full = windows.valid.all(1)
+    chosen = Batch(*(getattr(windows, name)[full] for name in windows.__dataclass_fields__)) if full.any() else windows
+    try:
+        with torch.no_grad():
+            for piece in in_pieces(chosen, 64):
+                agent.model(piece.to(agent.device))
+    finally:
+        for handle in handles:
+            handle.remove()
+    found = [_memory(name, block, torch.cat(steps[name]).flatten(0, 1)) for name, block in blocks.items()]
+    return MemoryReport(found, 3 * agent.config.io.context)
+
+
+def _memory(name: str, block: Mamba, delta: Tensor) -> MambaMemory:
+    """`delta` (tokens, I)."""
+    mean = delta.mean(0)
+    slowest = block.A_log.detach().float().exp().min(dim=1).values  # (I,)
+    lengths = 1.0 / (mean * slowest)
+    quantiles = torch.tensor(QUANTILES, device=delta.device)
+    spread = delta.log().std(0).median()
+    return MambaMemory(name, mean.quantile(quantiles).tolist(), lengths.quantile(quantiles).tolist(), float(spread))

@@ -1,0 +1,219 @@
+"""An inspection as pictures: one figure a part, or all parts below each other."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentzoo.analysis.inspection import Inspection
+from agentzoo.checkpoint import write_atomic
+from agentzoo.errors import ConfigError
+
+MARKOV, OTHER, KINDS = "#c05621", "#2b6cb0", ("#2b6cb0", "#2f855a", "#b7791f")
+MOST_LAYERS, MOST_HEADS = 4, 12  # of attention maps
+WIDTH = 9.0
+Draw = Callable[[Any, Inspection], None]
+
+
+def _grid(figure: Any, values: Any, texts: list[list[str]], title: str, label: str) -> Any:
+    """Layers down, heads across, every cell with its text."""
+    axes = figure.add_subplot()
+    array = np.asarray(values, dtype=float)
+    image = axes.imshow(array, cmap="Blues", aspect="auto", vmin=0.0, vmax=max(float(np.nanmax(array)), 1e-9))
+    bright = image.norm(array) > 0.55
+    for row in range(array.shape[0]):
+        for column in range(array.shape[1]):
+            ink = "white" if bright[row, column] else "0.15"
+            axes.text(column, row, texts[row][column], ha="center", va="center", fontsize=7.5, color=ink)
+    axes.set_xticks(range(array.shape[1]))
+    axes.set_yticks(range(array.shape[0]))
+    axes.set_xlabel("head")
+    axes.set_ylabel("layer")
+    axes.set_title(title, fontsize=10, loc="left")
+    figure.colorbar(image, ax=axes, label=label, pad=0.02)
+    return axes
+
+
+def draw_markov(figure: Any, found: Inspection) -> None:
+    """Ratio of each head, + where the diagonal is positive, framed where both conditions hold."""
+    from matplotlib.patches import Rectangle
+
+    report = found.markov
+    assert report is not None
+    layers, heads = 1 + max(one.layer for one in report.heads), 1 + max(one.head for one in report.heads)
+    ratios, texts = np.zeros((layers, heads)), [[""] * heads for _ in range(layers)]
+    for one in report.heads:
+        ratios[one.layer, one.head] = one.ratio
+        texts[one.layer][one.head] = f"{one.ratio:.2f}{' +' if one.positive else ''}"
+    title = f"Markov ratio; + condition (i) holds, framed: Markov head (r = {report.threshold:g})"
+    axes = _grid(figure, ratios, texts, title, "ratio")
+    for one in report.heads:
+        if one.markov:
+            axes.add_patch(Rectangle((one.head - 0.47, one.layer - 0.47), 0.94, 0.94, fill=False, lw=2, ec=MARKOV))
+
+
+def draw_importance(figure: Any, found: Inspection) -> None:
+    """How far the action moves without each head."""
+    assert found.importance is not None
+    mean, error = found.importance.mean, found.importance.standard_error
+    pairs = [zip(row, errors, strict=True) for row, errors in zip(mean, error, strict=True)]
+    texts = [[f"{value:.3g}\n±{off:.1g}" for value, off in row] for row in pairs]
+    title = f"Head importance: ‖action - action without the head‖, mean of {found.importance.decisions} decisions"
+    _grid(figure, mean, texts, title, "distance")
+
+
+def draw_gates(figure: Any, found: Inspection) -> None:
+    """Mean gate of each head of the first layer, by kind of token."""
+    report = found.gates
+    assert report is not None
+    axes = figure.add_subplot()
+    heads = len(report.mean[0])
+    for k, (kind, means) in enumerate(report.by_kind.items()):
+        axes.bar(np.arange(heads) + 0.26 * (k - 1), means[0], width=0.24, color=KINDS[k], label=f"{kind} tokens")
+    axes.axhline(1 / heads, color="0.5", linestyle="--", linewidth=1, label="all heads the same")
+    axes.set_xticks(range(heads), [f"{h}{' M' if h in report.markov_heads else ''}" for h in range(heads)])
+    axes.set_xlabel("head (M: Markov)")
+    axes.set_ylabel("mean gate")
+    named = ", ".join(map(str, report.markov_heads)) or "none"
+    axes.set_title(f"Gates of layer 0; Markov heads {named}: G = {report.g_markov:.3f}", fontsize=10, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def draw_curve(figure: Any, found: Inspection) -> None:
+    """Mean gate of a Markov head and of another one over training."""
+    curve = found.curve
+    assert curve is not None
+    axes = figure.add_subplot()
+    axes.plot(curve.steps, curve.markov, color=MARKOV, label="a Markov head")
+    axes.plot(curve.steps, curve.others, color=OTHER, label="another head")
+    axes.set_xlabel("update")
+    axes.set_ylabel("mean gate, layer 0")
+    axes.set_title("Gates over training", fontsize=10, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+
+
+def draw_maps(figure: Any, found: Inspection) -> None:
+    """Where each head looks; darker is more. Each row of a map sums to 1, so rows are drawn relative to their peak."""
+    assert found.maps is not None
+    shown = found.maps[:MOST_LAYERS]
+    heads = min(len(shown[0]), MOST_HEADS)
+    grid = figure.subplots(len(shown), heads, squeeze=False)
+    for layer, weights in enumerate(shown):
+        for head in range(heads):
+            axes, one = grid[layer, head], weights[head]
+            axes.imshow(one / np.maximum(one.max(axis=1, keepdims=True), 1e-9), cmap="Blues", vmin=0.0, vmax=1.0)
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.set_title(f"layer {layer}, head {head}", fontsize=7)
+    unit = "three tokens a step" if found.causal else "one token a step"
+    figure.suptitle(f"Attention, asking token down, {unit}; rows relative to their peak", fontsize=10)
+
+
+def draw_memory(figure: Any, found: Inspection) -> None:
+    """Memory length of each block: median and the middle 80 % of its channels."""
+    report = found.memory
+    assert report is not None
+    axes = figure.add_subplot()
+    names = [one.block for one in report.blocks]
+    middle = np.array([one.tokens for one in report.blocks])  # (blocks, 3)
+    where = np.arange(len(names))
+    axes.errorbar(
+        middle[:, 1],
+        where,
+        xerr=[middle[:, 1] - middle[:, 0], middle[:, 2] - middle[:, 1]],
+        fmt="o",
+        capsize=4,
+        color=OTHER,
+        label="median, middle 80 % of channels",
+    )
+    axes.axvline(report.context_tokens, color="0.5", linestyle="--", linewidth=1, label="window of the training")
+    axes.set_yticks(where, names)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlabel("tokens until a channel's slowest state falls to 1/e")
+    axes.set_title("Memory length", fontsize=10, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8)
+
+
+PARTS: dict[str, Draw] = {
+    "markov": draw_markov,
+    "importance": draw_importance,
+    "gates": draw_gates,
+    "curve": draw_curve,
+    "memory": draw_memory,
+    "maps": draw_maps,
+}
+
+
+def parts_of(found: Inspection) -> dict[str, Draw]:
+    """What there is to draw."""
+    return {name: draw for name, draw in PARTS.items() if getattr(found, name) is not None}
+
+
+def _height(name: str, found: Inspection) -> float:
+    if name == "maps":
+        assert found.maps is not None
+        rows, columns = min(len(found.maps), MOST_LAYERS), min(len(found.maps[0]), MOST_HEADS)
+        return 0.6 + rows * min(WIDTH / columns + 0.25, 4.0)
+    if name == "memory":
+        assert found.memory is not None
+        return 1.4 + 0.35 * len(found.memory.blocks)
+    if name in ("markov", "importance"):
+        layers = (
+            len(found.importance.mean)
+            if found.importance is not None
+            else 1
+            + max(
+                one.layer
+                for one in found.markov.heads  # type: ignore[union-attr]
+            )
+        )
+        return 1.3 + 0.5 * layers
+    return 3.2
+
+
+def picture_of(name: str, found: Inspection) -> bytes:
+    """One part as a PNG."""
+    figure = _new_figure(_height(name, found))
+    PARTS[name](figure, found)
+    return _png(figure)
+
+
+def draw_all(found: Inspection, path: Path) -> Path:
+    """All parts in one picture.
+
+    Raises:
+        ConfigError: matplotlib writes no such file. StorageError: no space or permission.
+    """
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise ConfigError(f"a picture ends in .png, .pdf or .svg, not {path.suffix!r}.")
+    parts = parts_of(found)
+    heights = [_height(name, found) for name in parts]
+    figure = _new_figure(sum(heights) + 0.4)
+    figure.suptitle(f"{found.name} ({found.kind})", fontsize=11)
+    rows = figure.subfigures(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0]
+    for row, draw in zip(rows, parts.values(), strict=True):
+        draw(row, found)
+    write_atomic(path, _png(figure, path.suffix[1:]))
+    return path
+
+
+def _new_figure(height: float) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError("pictures need matplotlib: pip install 'agentzoo[plots]'.") from None
+    return Figure(figsize=(WIDTH, height), dpi=110, layout="constrained")
+
+
+def _png(figure: Any, kind: str = "png") -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else None)
+    return buffer.getvalue()

@@ -1,0 +1,79 @@
+"""The windows an agent decides on in its own episodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from agentzoo.acting import make_acting
+from agentzoo.agent import Agent
+from agentzoo.errors import ConfigError
+from agentzoo.evaluation.rollout import env_of, evaluation_seed
+from agentzoo.history import AgentState, rows, to_batch
+from agentzoo.types import Batch
+
+
+def decision_windows(
+    agent: Agent, episodes: int = 5, seed: int = 0, most: int | None = None, *, trust_env_module: bool = False
+) -> Batch:
+    """Every window of `episodes` episodes, in the order of their steps; of more than `most`, evenly spaced ones.
+
+    The action of the newest step is what the agent answered, which no network reads.
+
+    Raises:
+        ConfigError: fewer than one episode, or an agent without an environment.
+    """
+    if episodes < 1:
+        raise ConfigError(f"windows come from at least one episode, got {episodes}.")
+    envs = [env_of(agent, None, trust_env_module=trust_env_module) for _ in range(episodes)]
+    kept, mode = [], agent.acting
+    agent._acting = make_acting("window", agent.model, agent.config.rtg_scale)  # memory holds no window
+    try:
+        live = list(envs)
+        seen = [env.reset(seed=evaluation_seed(seed, e))[0] for e, env in enumerate(envs)]
+        state, starts, rewards = None, np.ones(len(live), dtype=bool), np.zeros(len(live))
+        while live:
+            together = {k: np.stack([o[k] for o in seen]) for k in seen[0]} if isinstance(seen[0], dict) else seen
+            shown = together if isinstance(together, dict) else np.stack(together)
+            actions, found = agent.predict(shown, state, starts, deterministic=True, reward=rewards)
+            assert isinstance(found, AgentState)
+            kept.append(to_batch(found, agent.config.rtg_scale, torch.device("cpu")))
+            going = np.ones(len(live), dtype=bool)
+            for i, env in enumerate(live):
+                seen[i], reward, terminated, truncated, _ = env.step(actions[i])
+                rewards[i], going[i] = float(reward), not (terminated or truncated)
+            chosen = np.flatnonzero(going)
+            live, seen = [live[i] for i in chosen], [seen[i] for i in chosen]
+            state, rewards, starts = rows(found, chosen), rewards[chosen], np.zeros(len(chosen), dtype=bool)
+    finally:
+        agent.acting = mode
+        for env in envs:
+            env.close()
+    whole = Batch(*(torch.cat([getattr(one, name) for one in kept]) for name in kept[0].__dataclass_fields__))
+    return whole if most is None else thinned(whole, most)
+
+
+def thinned(batch: Batch, most: int) -> Batch:
+    """At most so many of the windows, evenly spaced, the last one among them."""
+    count = batch.shape[0]
+    if count <= most:
+        return batch
+    chosen = torch.linspace(0, count - 1, most).round().long()
+    return replace(batch, **{name: getattr(batch, name)[chosen] for name in batch.__dataclass_fields__})
+
+
+def fullest(batch: Batch) -> Batch:
+    """The one window in the middle of those that hold the most steps."""
+    lengths = batch.valid.sum(1)
+    longest = torch.nonzero(lengths == lengths.max()).flatten()
+    at = int(longest[len(longest) // 2])
+    steps = int(lengths[at])
+    return Batch(*(getattr(batch, name)[at : at + 1, :steps] for name in batch.__dataclass_fields__))
+
+
+def in_pieces(batch: Batch, size: int = 256) -> list[Batch]:
+    """The same windows, so many at a time."""
+    names = list(batch.__dataclass_fields__)
+    return [Batch(*(getattr(batch, name)[i : i + size] for name in names)) for i in range(0, batch.shape[0], size)]

@@ -1,0 +1,135 @@
+"""`agentzoo inspect`: tables, JSON, a picture and a page of what the instruments see. Heavy imports happen inside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from agentzoo.console import console, errors_console, plain, print_json
+
+if TYPE_CHECKING:
+    from agentzoo.analysis.inspection import Inspection
+
+
+def inspect(
+    name: Annotated[str, typer.Argument(metavar="ID", help="an agent (id, folder, Hub repo) or a language model")],
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="that windows are taken from")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="of these episodes; with --random of the weights too")] = 0,
+    windows: Annotated[int, typer.Option(min=1, help="at most so many, evenly spaced")] = 2_000,
+    threshold: Annotated[float, typer.Option(min=0.0, help="r: a Markov head has a ratio above it")] = 8.0,
+    fold_ln_gain: Annotated[bool, typer.Option("--fold-ln-gain", help="count the gain of the norm before")] = False,
+    markov_heads: Annotated[
+        list[int] | None, typer.Option("--markov-head", min=0, help="of layer 0, for gates; repeatable")
+    ] = None,
+    temperature: Annotated[float, typer.Option(min=0.01, help="of attention maps; the paper draws at 0.1")] = 1.0,
+    random: Annotated[bool, typer.Option("--random", help="the same network with random weights")] = False,
+    picture: Annotated[Path | None, typer.Option("--picture", help="draw all of it here: .png, .pdf or .svg")] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="folder for a page with pictures inside")] = None,
+    trust_env_module: Annotated[bool, typer.Option("--trust-env-module", help="import what an env id names")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of tables")] = False,
+) -> None:
+    """Look inside: Markov heads, head importance, gates, attention maps; memory length of a Mamba agent."""
+    from agentzoo.analysis.inspection import Options
+    from agentzoo.analysis.inspection import inspect as look
+    from agentzoo.analysis.page import write_page
+    from agentzoo.analysis.pictures import draw_all
+
+    heads = None if markov_heads is None else tuple(markov_heads)
+    options = Options(episodes, seed, windows, threshold, fold_ln_gain, heads, temperature, random)
+    with errors_console.status("looking"):
+        found = look(name, options, trust_env_module=trust_env_module)
+        written = [draw_all(found, picture)] if picture is not None else []
+        written += [write_page(found, report)] if report is not None else []
+    if as_json:
+        print_json(found.as_tree())
+        return
+    for table in tables(found):
+        console.print(table)
+    if found.markov is not None:
+        console.print(plain(found.markov.scale()), highlight=False)
+    for path in written:
+        console.print(f"wrote {plain(path)}", highlight=False)
+
+
+def tables(found: Inspection) -> Iterator[Table]:
+    """One for each part that is there."""
+    name = plain(f"{found.name} ({found.kind})")
+    if found.markov is not None:
+        yield _markov_table(found, name)
+    if found.importance is not None:
+        yield _importance_table(found)
+    if found.gates is not None:
+        yield _gates_table(found)
+    if found.memory is not None:
+        yield _memory_table(found, name)
+    if found.maps is not None:
+        yield _maps_table(found)
+
+
+def _markov_table(found: Inspection, name: str) -> Table:
+    report = found.markov
+    assert report is not None
+    title = f"Markov heads of {name}, r = {report.threshold:g} (the paper's rule: {report.rule:.2f})"
+    table = Table("layer", "head", "diagonal > 0", "ratio", "Markov", title=title, title_justify="left")
+    for one in report.heads:
+        share = "all" if one.positive else f"{100 * one.positive_share:.0f} %"
+        table.add_row(str(one.layer), str(one.head), share, f"{one.ratio:.2f}", "yes" if one.markov else "")
+    return table
+
+
+def _importance_table(found: Inspection) -> Table:
+    importance = found.importance
+    assert importance is not None
+    title = f"Distance of the action without a head, mean of {importance.decisions} decisions"
+    table = Table("layer", "head", "moves by", "standard error", title=title, title_justify="left")
+    for layer, row in enumerate(importance.mean):
+        for head, value in enumerate(row):
+            table.add_row(str(layer), str(head), f"{value:.4g}", f"{importance.standard_error[layer][head]:.2g}")
+    return table
+
+
+def _gates_table(found: Inspection) -> Table:
+    report = found.gates
+    assert report is not None
+    named = ", ".join(map(str, report.markov_heads)) or "none"
+    title = f"Mean gates; G_Markov (layer 0, heads {named}) {report.g_markov:.3f}, uniform {report.uniform:.3f}"
+    table = Table("layer", "head", "all tokens", *report.by_kind, title=title, title_justify="left")
+    for layer, row in enumerate(report.mean):
+        for head, value in enumerate(row):
+            kinds = [f"{means[layer][head]:.3f}" for means in report.by_kind.values()]
+            table.add_row(str(layer), str(head), f"{value:.3f}", *kinds)
+    return table
+
+
+def _memory_table(found: Inspection, name: str) -> Table:
+    report = found.memory
+    assert report is not None
+    title = f"Memory of {name}: 10, 50, 90 % of channels; trained on {report.context_tokens} tokens"
+    table = Table("block", "step size", "memory, tokens", "spread over tokens", title=title, title_justify="left")
+    for one in report.blocks:
+        steps, tokens = (", ".join(f"{v:.3g}" for v in values) for values in (one.step_size, one.tokens))
+        table.add_row(plain(one.block), steps, tokens, f"{one.spread:.3f}")
+    return table
+
+
+def _maps_table(found: Inspection) -> Table:
+    """Where the newest token of a window looks, in words; the maps themselves are pictures."""
+    assert found.maps is not None
+    title = f"Attention of the last {'observation' if found.causal else 'step'} of one window"
+    table = Table(
+        "layer", "head", "on itself", "on its own step", "steps back, mean", title=title, title_justify="left"
+    )
+    for layer, weights in enumerate(found.maps):
+        per_step = 3 if found.causal else 1
+        asking = weights.shape[1] - (2 if found.causal else 1)
+        for head, one in enumerate(weights):
+            row = one[asking]
+            step = asking // per_step
+            own = float(row[step * per_step : (step + 1) * per_step].sum())
+            back = sum(float(value) * abs(step - column // per_step) for column, value in enumerate(row))
+            table.add_row(str(layer), str(head), f"{row[asking]:.3f}", f"{own:.3f}", f"{back:.1f}")
+    return table
