@@ -52,7 +52,7 @@ def sweep(
 
 
 def bench(
-    family: Annotated[str, typer.Argument(help="a benchmark: dt, dm or context")],
+    family: Annotated[str, typer.Argument(help="a benchmark: dt, dm, dtma or context")],
     runs: Annotated[int, typer.Option("--runs", min=1, help="timings of each figure")] = 20,
     threads: Annotated[int, typer.Option("--threads", min=1)] = 2,
     plot: Annotated[Path | None, typer.Option("--plot", help="also draw it, where the benchmark can")] = None,

@@ -17,7 +17,6 @@ from agentzoo.nn.encoder import EncoderLayer
 from agentzoo.nn.gate import Gate
 from agentzoo.nn.language import LanguageAttention, rotate, rotation
 from agentzoo.nn.lora import LoRALinear
-from agentzoo.nn.masked import MaskedModel
 from agentzoo.types import Batch
 
 
@@ -103,7 +102,7 @@ def require_attention(network: nn.Module, what: str) -> list[AttentionLayer]:
 
 
 def layer_inputs(model: SequenceModel, batch: Batch, layers: list[AttentionLayer]) -> list[Tensor]:
-    """What each layer reads when the network looks at these windows: (B, L, D) each, of all L tokens."""
+    """What each layer reads when the network looks at these windows: (B, L, D) each, L up to the longest of them."""
     found: dict[int, Tensor] = {}
 
     def keep(index: int) -> object:
@@ -115,8 +114,9 @@ def layer_inputs(model: SequenceModel, batch: Batch, layers: list[AttentionLayer
     handles = [keep(i) for i in range(len(layers))]
     try:
         with torch.no_grad():
-            # acting may take a path of its own through a causal network; a masked one needs to be told what is asked
-            _ = model.act(batch) if isinstance(model, MaskedModel) else model(batch)
+            model.act(batch)
+            if len(found) < len(layers):  # acting took a path of its own, past the modules
+                model(batch)
     finally:
         for handle in handles:
             handle.remove()  # type: ignore[attr-defined]

@@ -1,0 +1,262 @@
+"""`agentzoo inspect`: what it prints, draws and writes; the page is opened in a real browser."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_agent
+from PIL import Image
+from typer.testing import CliRunner
+
+from agentzoo.agent import Agent
+from agentzoo.analysis.inspection import Inspection, Options, inspect, inspect_agent
+from agentzoo.analysis.page import explanation, write_page
+from agentzoo.analysis.pictures import parts_of
+from agentzoo.cli import app
+from agentzoo.errors import ConfigError
+from agentzoo.models.bc import BCConfig
+from agentzoo.models.decision_mamba import DMConfig
+from agentzoo.models.dt import DTConfig
+from agentzoo.models.gpt2_dtma import DTMAConfig
+from agentzoo.models.unimask import UniMaskConfig
+from agentzoo.pretrain.lm import SIZES, train_language_model, write_language_model
+from agentzoo.training.log import FILE as LOG
+
+FEW = Options(episodes=1)
+NETWORKS: dict[str, tuple[Any, set[str]]] = {
+    "dt": (DTConfig(embed_dim=16, n_layers=2, n_heads=2), {"markov", "importance", "maps"}),
+    "gated": (DTMAConfig(embed_dim=16, n_layers=2), {"markov", "importance", "gates", "maps"}),
+    "mamba": (DMConfig(embed_dim=16, n_layers=2, state_size=4), {"memory"}),
+    "masked": (UniMaskConfig(embed_dim=16, n_heads=4, ffn_dim=16), {"importance", "maps"}),
+}
+
+
+def agent_in(folder: Path, name: str = "gated") -> Path:
+    agent = make_agent(model=NETWORKS[name][0])
+    return agent.save_pretrained(folder / name)
+
+
+def run(*arguments: object) -> str:
+    result = CliRunner().invoke(app, ["inspect", *map(str, arguments)])
+    assert result.exit_code == 0, result.output + str(result.exception)
+    return result.stdout
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_kind_of_network_shows_what_makes_sense_for_it(name: str, tmp_path: Path) -> None:
+    found = inspect(str(agent_in(tmp_path, name)), FEW)
+    assert set(parts_of(found)) == NETWORKS[name][1]
+    tree = json.loads(run(agent_in(tmp_path, name), "-n", 1, "--json"))
+    assert set(tree) - {"name", "kind", "attention_maps"} == NETWORKS[name][1] - {"maps"}
+    first, second = explanation(found)
+    assert len(first) > 200
+    assert "dt-test" in second or name == "masked"
+
+
+def test_tables_and_json_say_the_same(tmp_path: Path) -> None:
+    folder = agent_in(tmp_path)
+    tree = json.loads(run(folder, "-n", 1, "--json"))
+    text = run(folder, "-n", 1)
+    assert tree["markov"]["threshold"] == 8.0
+    assert len(tree["markov"]["heads"]) == 8
+    for one in tree["markov"]["heads"]:
+        assert f"{one['ratio']:.2f}" in text
+    for value in tree["importance"]["mean"][0]:
+        assert f"{value:.4g}" in text
+    assert tree["gates"]["g_markov"] == pytest.approx(0.25 * len(tree["gates"]["markov_heads"]), abs=1e-6)
+    assert tree["attention_maps"] == [[4, 12, 12]] * 2
+
+
+def test_options_reach_the_instruments(tmp_path: Path) -> None:
+    folder = agent_in(tmp_path)
+    low = json.loads(run(folder, "-n", 1, "--threshold", 0.0, "--markov-head", 1, "--markov-head", 2, "--json"))
+    assert [one["markov"] for one in low["markov"]["heads"]] == [one["positive"] for one in low["markov"]["heads"]]
+    assert low["gates"]["markov_heads"] == [1, 2]
+    ratios = [one["ratio"] for one in low["markov"]["heads"]]
+    random = json.loads(run(folder, "-n", 1, "--random", "--seed", 5, "--json"))
+    assert random["kind"] == "dtma, random weights"
+    assert [one["ratio"] for one in random["markov"]["heads"]] != ratios
+    few = json.loads(run(folder, "-n", 2, "--windows", 3, "--json"))
+    assert few["importance"]["decisions"] == 3
+
+
+def test_the_same_command_gives_the_same_answer(tmp_path: Path) -> None:
+    folder = agent_in(tmp_path)
+    assert run(folder, "-n", 1, "--json") == run(folder, "-n", 1, "--json")
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_a_picture_holds_every_part(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"new{suffix}"
+    assert str(path.name) in run(agent_in(tmp_path), "-n", 1, "--picture", path).replace("\n", "")
+    if suffix == ".svg":
+        text = path.read_text()
+        for title in ("Markov ratio", "Head importance", "Gates of layer 0", "layer 1, head 3"):
+            assert f"<!-- {title}" in text
+    elif suffix == ".png":
+        assert is_drawn(Image.open(path))
+
+
+def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["inspect", str(agent_in(tmp_path)), "-n", "1", "--picture", "a.bmp"])
+    assert isinstance(result.exception, ConfigError)
+    assert ".png, .pdf or .svg" in str(result.exception)
+
+
+def test_a_network_of_nothing_to_see_says_so() -> None:
+    with pytest.raises(ConfigError, match="'bc' network has neither attention nor a memory"):
+        inspect_agent(make_agent(model=BCConfig(embed_dim=16)), FEW)
+
+
+def test_gates_over_training_are_shown_where_there_is_a_log(tmp_path: Path) -> None:
+    folder = agent_in(tmp_path)
+    (folder / LOG).write_text("step,loss,gate_0,gate_1,gate_2,gate_3\n10,1,.2,.5,.2,.1\n20,1,.1,.8,.05,.05\n")
+    found = inspect(str(folder), FEW._replace(markov_heads=(1,)))
+    assert found.curve is not None
+    assert found.curve.markov == [0.5, 0.8]
+    assert "curve" in parts_of(found)
+
+
+# -- language models ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def language_zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("language")
+    (root / "a.txt").write_text("the cat sat on a mat and saw another cat that sat there too\n" * 300)
+    changes = ["embed_dim=16", "n_layers=2", "n_heads=2", "vocab_size=280", "context=32", "steps=4", "held_out=0.1"]
+    settings = SIZES["chibi"].override([*changes, "warmup_steps=2", "log_every=2", "evaluate_every=2"])
+    settings = settings.override(["checkpoint_every=2"])
+    task = train_language_model(settings, root / "run", [root / "a.txt"], [])
+    write_language_model(task, root / "run", root / "zoo" / "lm-tiny", "a test")
+    return root / "zoo"
+
+
+def test_language_models_are_read_by_id_and_folder(language_zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTZOO_ZOO", str(language_zoo))
+    by_id = json.loads(run("lm-tiny", "--json"))
+    by_folder = json.loads(run(language_zoo / "lm-tiny", "--json"))
+    assert by_id["kind"] == "language model"
+    assert by_id["markov"]["heads"] == by_folder["markov"]["heads"]
+    assert len(by_id["markov"]["heads"]) == 4
+    random = json.loads(run("lm-tiny", "--random", "--json"))
+    assert random["kind"] == "language model, random weights"
+    assert random["markov"]["heads"] != by_id["markov"]["heads"]
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def is_drawn(image: Image.Image) -> bool:
+    """Not blank: many shades, and neither nearly all white nor nearly all of one colour."""
+    pixels = np.asarray(image.convert("L"), dtype=float)
+    return len(np.unique(pixels)) > 20 and float(pixels.std()) > 10 and 0.01 < float((pixels < 200).mean()) < 0.95
+
+
+def test_a_blank_picture_is_told_apart() -> None:
+    assert not is_drawn(Image.new("RGB", (300, 200), "white"))
+    assert not is_drawn(Image.new("RGB", (300, 200), "navy"))
+
+
+def page(folder: Path) -> Path:
+    agent = Agent.from_pretrained(agent_in(folder))
+    with torch.no_grad():
+        for name, parameter in agent.model.named_parameters():
+            if ".gate." in name:
+                parameter.normal_(std=0.3)
+    return write_page(inspect_agent(agent, FEW), folder / "report")
+
+
+def test_a_page_needs_nothing_but_itself(tmp_path: Path) -> None:
+    path = page(tmp_path)
+    text = path.read_text()
+    assert sorted(path.parent.iterdir()) == [path]
+    assert not re.search(r"https?://|<script|<link|src=\"(?!data:image/png;base64,)", text)
+    found = re.findall(r'<img id="(\w+)"[^>]*src="data:image/png;base64,([^"]+)"', text)
+    assert [name for name, _ in found] == ["markov", "importance", "gates", "maps"]
+    for _, data in found:
+        assert is_drawn(Image.open(BytesIO(base64.b64decode(data))))
+    assert len(re.findall(r"<p>.{150,}?</p>", text)) == 2
+
+
+def test_a_name_cannot_write_into_the_page(tmp_path: Path) -> None:
+    agent = make_agent(model=NETWORKS["dt"][0])
+    found = inspect_agent(agent, FEW)._replace(name="<script>alert(1)</script>")
+    text = write_page(found, tmp_path).read_text()
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+
+
+def browser() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    return found
+
+
+def chromium(folder: Path, *arguments: str) -> str:
+    command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    command += [f"--user-data-dir={folder / 'profile'}", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+PROBE = """<script>
+addEventListener("load", () => {
+  const seen = [...document.images].map(image => {
+    const canvas = document.createElement("canvas");
+    canvas.width = image.naturalWidth; canvas.height = image.naturalHeight;
+    const drawing = canvas.getContext("2d");
+    drawing.drawImage(image, 0, 0);
+    const data = drawing.getImageData(0, 0, canvas.width, canvas.height).data;
+    const shades = new Set(); let dark = 0;
+    for (let i = 0; i < data.length; i += 4) { shades.add(data[i]); if (data[i] < 200) dark += 1; }
+    const box = image.getBoundingClientRect();
+    return [image.id, image.complete && image.naturalWidth, box.width, shades.size, dark / (data.length / 4)];
+  });
+  document.title = JSON.stringify(seen);
+});
+</script>"""
+
+
+@pytest.mark.slow
+def test_a_browser_shows_every_picture(tmp_path: Path) -> None:
+    """In a copy of the page with a probe that draws each picture to a canvas and counts what is on it."""
+    browser()
+    path = page(tmp_path)
+    probed = tmp_path / "probed.html"
+    probed.write_text(path.read_text().replace("</body>", PROBE + "</body>"))
+    title = re.search(r"<title>(\[.*?\])</title>", chromium(tmp_path, "--dump-dom", probed.as_uri()))
+    assert title is not None
+    seen = json.loads(title.group(1).replace("&quot;", '"'))
+    assert [one[0] for one in seen] == ["markov", "importance", "gates", "maps"]
+    for _, natural, width, shades, dark in seen:
+        assert natural > 500
+        assert 300 < width <= 960
+        assert shades > 20
+        assert 0.01 < dark < 0.95
+
+
+@pytest.mark.slow
+def test_a_screenshot_of_the_page_is_not_blank(tmp_path: Path) -> None:
+    browser()
+    shot = tmp_path / "shot.png"
+    chromium(tmp_path, f"--screenshot={shot}", "--window-size=1000,1400", page(tmp_path).as_uri())
+    assert is_drawn(Image.open(shot))
+
+
+def test_what_is_found_survives_json() -> None:
+    found = inspect_agent(make_agent(model=NETWORKS["gated"][0]), FEW)
+    assert isinstance(found, Inspection)
+    assert json.loads(json.dumps(found.as_tree()))["kind"] == "dtma"
