@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
+from agentzoo.analysis import markov_report
 from agentzoo.analysis.inspection import Inspection, Options, inspect, inspect_agent
 from agentzoo.analysis.page import explanation, write_page
 from agentzoo.analysis.pictures import parts_of
@@ -260,3 +263,17 @@ def test_what_is_found_survives_json() -> None:
     found = inspect_agent(make_agent(model=NETWORKS["gated"][0]), FEW)
     assert isinstance(found, Inspection)
     assert json.loads(json.dumps(found.as_tree()))["kind"] == "dtma"
+
+
+@pytest.mark.slow
+def test_the_demo_looks_into_a_bundled_agent(tmp_path: Path) -> None:
+    demo = Path(__file__).resolve().parents[1] / "demos" / "inspect_heads.py"
+    command = [sys.executable, str(demo), "--episodes", "1", "--out", str(tmp_path)]
+    environ = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, env=environ)
+    report = markov_report(Agent.from_pretrained("zoo/dt-hopper-medium"))
+    for one in report.heads:
+        assert f"{one.ratio:.2f}" in done.stdout
+    assert f"{sum(one.markov for one in report.heads)} Markov heads" in done.stdout
+    assert is_drawn(Image.open(tmp_path / "heads.png"))
+    assert (tmp_path / "heads" / "index.html").stat().st_size > 50_000
