@@ -24,7 +24,9 @@ from torch.nn.functional import conv1d, linear, pad, smooth_l1_loss
 from agentzoo.nn.attention import LayerCount
 from agentzoo.nn.base import ActingMode, ModelConfig, SequenceModel, action_loss, mean_over_valid
 from agentzoo.nn.mamba import Mamba, RMSNorm, StateCount
+from agentzoo.nn.mamba_numpy import MOST_ENVS, LayerArrays, StepArrays
 from agentzoo.nn.mamba_step import Prepared, StepWeights
+from agentzoo.nn.scan import is_exporting
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses
@@ -252,6 +254,10 @@ class DecisionMamba(SequenceModel):
             self.predict_next_obs = nn.Linear(dim, obs)
         self.beta = 0.0  # of the current update; set by begin_step
         self._teacher: dict[str, Tensor] = {}
+        usual = (config.use_fine, config.fusion, config.input_map, config.action_head)
+        self._numpy_knows = usual == (True, "paper", "residual_mlp", "mlp") and config.gather != "summary"
+        self._arrays = Prepared(self._as_arrays)
+        self.register_load_state_dict_post_hook(_forget_prepared)  # type: ignore[no-untyped-call]
 
     def forward(self, batch: Batch) -> Tensor:
         """Predicted action of every step, (B, K, A): encoded for a Box, logits if discrete."""
@@ -333,6 +339,8 @@ class DecisionMamba(SequenceModel):
         self, state: Memory, rtg: Tensor, obs: Tensor, previous_action: Tensor, timestep: Tensor
     ) -> tuple[Tensor, Memory]:
         """`nn.recurrent.RecurrentModel.step`: equal to `act` on a window that holds the whole episode."""
+        if self._steps_in_numpy(state, len(obs)):
+            return self._step_in_numpy(state, rtg, obs, previous_action, timestep)
         mask = None
         if bool((state.seen == 0).any()):  # there, the action token must leave no trace
             mask = torch.ones(len(obs), TOKENS_PER_STEP, 1, dtype=obs.dtype, device=obs.device)
@@ -360,6 +368,33 @@ class DecisionMamba(SequenceModel):
             seen=state.seen + 1,
         )
 
+    def _steps_in_numpy(self, state: Memory, n: int) -> bool:
+        """For a few envs on a CPU, unless a graph is wanted or the config is one that `LayerArrays` does not know."""
+        like, memory = self.obs_mean, state.ssm
+        return (
+            n <= MOST_ENVS
+            and self._numpy_knows
+            and not self.training
+            and like.is_cpu
+            and memory.is_cpu
+            and like.dtype == memory.dtype
+            and like.dtype in (torch.float32, torch.float64)
+            and not is_exporting()
+        )
+
+    def _step_in_numpy(
+        self, state: Memory, rtg: Tensor, obs: Tensor, previous_action: Tensor, timestep: Tensor
+    ) -> tuple[Tensor, Memory]:
+        action = self.encode_actions(previous_action) if self.io.action.kind == "discrete" else previous_action
+        inputs = [values.detach().numpy() for values in (action, rtg, obs)]
+        memory = [values.numpy() for values in state]
+        actions, after = self._arrays.get(self).act(inputs, timestep.numpy(), memory)
+        return torch.from_numpy(actions), Memory(*map(torch.from_numpy, after))
+
+    def _as_arrays(self) -> StepArrays:
+        layers = [LayerArrays.of(layer, layer._prepare()) for layer in self.layers if isinstance(layer, Layer)]
+        return StepArrays.of(self, layers)
+
     def _blended_target(self, batch: Batch, predicted: Tensor) -> Tensor:
         """(1 - β) a + β â_old, without gradient."""
         target = self.encode_actions(batch.actions)
@@ -376,6 +411,8 @@ class DecisionMamba(SequenceModel):
 
     def _hidden(self, batch: Batch) -> Tensor:
         """(B, 3K, D) after the last norm."""
+        if torch.is_grad_enabled():
+            self._arrays.drop()
         hole = ~batch.valid.unsqueeze(-1)  # whatever padding holds, even NaN, is zero from here on
         rtg = batch.returns_to_go.unsqueeze(-1).masked_fill(hole, 0.0)
         obs = self.normalize_obs(batch.observations.masked_fill(hole, 0.0), batch.valid)
@@ -398,6 +435,14 @@ class DecisionMamba(SequenceModel):
 
     def _decode(self, encoded: Tensor) -> Tensor:
         return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
+
+
+def _forget_prepared(model: nn.Module, _: object) -> None:
+    """After loading with `assign=True` the parameters are other objects."""
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, Prepared):
+                value.drop()
 
 
 def blend_weight(period: int, periods: int, final: float, minimum: float) -> float:

@@ -7,6 +7,7 @@ their weights are brought into shape once, and every step is one operator for al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
@@ -16,6 +17,7 @@ from torch.nn.functional import silu
 from agentzoo.nn.scan import ScanInputs, continue_scan, decay_base
 
 T = TypeVar("T")
+_version = attrgetter("_version")
 
 
 class StepWeights(NamedTuple):
@@ -81,26 +83,33 @@ class StepWeights(NamedTuple):
 
 
 class Prepared(Generic[T]):
-    """Something made from a module's weights, kept for as long as they stay as they are.
+    """Something made from a module's weights and buffers, kept for as long as they stay as they are.
 
     Loading and moving change a weight's version or address. A fused optimizer leaves no mark on what it changes, so
-    nothing is kept while the module trains, and a forward pass with gradients must call `drop`.
+    nothing is kept while the module trains, and a forward pass with gradients must call `drop`. So must whoever puts
+    another parameter in the place of one: looking for that at every call takes longer than the rest.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
+        self._weights: list[Tensor] = []
         self._made: tuple[list[int], T] | None = None
 
     def get(self, module: nn.Module) -> T:
         """As `make` gives it for the weights of now."""
-        weights = list(module.parameters())
-        if module.training or any(weight.is_inference() for weight in weights):  # the latter have no version
+        if self._made is not None and not module.training and self._made[0] == self._marks():
+            return self._made[1]
+        self._weights = [*module.parameters(), *module.buffers()]
+        if module.training or any(weight.is_inference() for weight in self._weights):  # the latter have no version
+            self._made = None
             return self._make()
-        key = [number for weight in weights for number in (weight.data_ptr(), weight._version)]
-        if self._made is None or self._made[0] != key:
-            with torch.inference_mode(False):  # it may be made in inference and used outside
-                self._made = (key, self._make())
-        return self._made[1]
+        with torch.inference_mode(False):  # it may be made in inference and used outside
+            made = self._make()
+        self._made = (self._marks(), made)
+        return made
+
+    def _marks(self) -> list[int]:
+        return [*map(Tensor.data_ptr, self._weights), *map(_version, self._weights)]
 
     def drop(self) -> None:
         """An update may follow."""
