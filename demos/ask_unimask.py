@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here needs a network
@@ -23,24 +24,29 @@ from agentzoo.question import Mask
 
 AGENT = "zoo/unimask-doorkey"
 OUT = Path(__file__).resolve().parent / "out" / "unimask"
-SAMPLES = 200
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=OUT, help="folder of the pictures")
+    parser.add_argument("--samples", type=int, default=200, help="histories to draw")
+    asked_for = parser.parse_args()
     console = Console()
     agent = Agent.from_pretrained(AGENT)
     truth = run_window(agent, seed=3)
     for task, step in (("past", 6), ("future", 3), ("waypoint", 4)):
         answer = infer(agent, window=truth, task=task, step=step)  # type: ignore[arg-type]
-        draw_answer(answer, truth, OUT / f"{task}.png", f"{AGENT}: {task} at step {step}")
-    console.print(f"what was before, what comes next, how to pass the waypoints: drawn in {OUT}")
+        draw_answer(answer, truth, asked_for.out / f"{task}.png", f"{AGENT}: {task} at step {step}")
+    console.print(f"what was before, what comes next, how to pass the waypoints: drawn in {asked_for.out}")
 
-    # where did an episode begin whose last three steps are known? Two hundred histories that could have been
+    # where did an episode begin whose last three steps are known? histories that could have been
     shown = Mask(np.arange(10)[None] >= 7, np.arange(10)[None] >= 7, np.array([False]))
-    asked = replace(truth, mask=shown).take(np.zeros(SAMPLES, dtype=int))
+    asked = replace(truth, mask=shown).take(np.zeros(asked_for.samples, dtype=int))
     found = histories(agent, asked, possible_rows, seed=0)
     begun = [states_of(row[None])[0] for row in found.window.observations[found.consistent, 0]]
-    table = Table("start", "share", "distance to the goal", title=f"{len(begun)} of {SAMPLES} histories are possible")
+    table = Table(
+        "start", "share", "distance to the goal", title=f"{len(begun)} of {asked_for.samples} histories are possible"
+    )
     cells, counts = np.unique([state.agent for state in begun], axis=0, return_counts=True)
     for place in np.argsort(-counts)[:5]:
         cell = (int(cells[place][0]), int(cells[place][1]))

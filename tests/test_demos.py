@@ -34,6 +34,13 @@ def test_evaluate_with_sb3() -> None:
     assert "20 steps by hand" in said
 
 
+def test_ask_unimask(tmp_path: Path) -> None:
+    said = run("ask_unimask.py", "--out", tmp_path, "--samples", 20)
+    assert {path.name for path in tmp_path.iterdir()} == {"past.png", "future.png", "waypoint.png"}
+    assert "of 20 histories are possible" in said
+    assert "it really began at (" in said
+
+
 def test_record(tmp_path: Path) -> None:
     said = run("record.py", "--out", tmp_path, "--frames", 8, "--every", 16, "--targets", 1000)
     assert "asked for 1000: return" in said

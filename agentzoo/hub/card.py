@@ -116,15 +116,20 @@ def _training(config: AgentConfig, recipe: Recipe, results: Results | None) -> s
             f"agentzoo finetune {code(recipe.base)} --dataset {code(recipe.data.dataset)} --steps {train.steps} "
             f"--name {config.agent_id}"
         )
-    kept = "kept from its start" if recipe.data.normalization == "keep" else "computed from this dataset"
+    normalization = {
+        "keep": "Observation mean and std are kept from its start.",
+        "dataset": "Observation mean and std are computed from this dataset.",
+        "none": "Observations are read as they are.",
+    }[recipe.data.normalization]
+    warm_up = f" after {train.warmup_steps:,} updates of warm-up" if train.warmup_steps else ""
     spent = ""
     if results is not None:
         spent = f", {results.training.seconds / 60:.0f} minutes on {inline(results.training.hardware)}"
     text = (
         f"## How it was trained\n\n```\n{command}\n```\n\n"
-        f"{train.steps:,} updates of {train.batch_size} windows, learning rate {train.lr:g} ({train.schedule} "
-        f"after {train.warmup_steps:,} updates of warm-up), seed {train.seed}{spent}. The whole "
-        f"recipe is in `{RECIPE}`, the losses are in `training_log.csv`. Observation mean and std are {kept}."
+        f"{train.steps:,} updates of {train.batch_size} windows, learning rate {train.lr:g} "
+        f"({train.schedule}{warm_up}), seed {train.seed}{spent}. The whole "
+        f"recipe is in `{RECIPE}`, the losses are in `training_log.csv`. {normalization}"
     )
     if results is None:
         return text
@@ -132,8 +137,13 @@ def _training(config: AgentConfig, recipe: Recipe, results: Results | None) -> s
     return (
         f"{text}\n\n"
         f"The data: {data.steps:,} steps in {data.episodes:,} episodes. {inline(data.made_by)} Mean return of its "
-        f"episodes {data.mean_return:.0f}, best {data.best_return:.0f}."
+        f"episodes {_amount(data.mean_return)}, best {_amount(data.best_return)}."
     )
+
+
+def _amount(value: float) -> str:
+    """A return with as many digits as its size is worth."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}"
 
 
 def _row(label: str, result: Result) -> str:
@@ -142,7 +152,8 @@ def _row(label: str, result: Result) -> str:
     if result.score_interval is not None:
         score += f" [{result.score_interval[0]:.1f}, {result.score_interval[1]:.1f}]"
     return (
-        f"| {label} | {score} | {result.mean_return:.0f} [{low:.0f}, {high:.0f}] | {result.mean_length:.0f} | "
+        f"| {label} | {score} | {_amount(result.mean_return)} [{_amount(low)}, {_amount(high)}] | "
+        f"{result.mean_length:.0f} | "
         f"{result.episodes} |"
     )
 
@@ -221,7 +232,7 @@ def _study(study: Study, folder: Path) -> str:
 
 
 def _limits(recipe: Recipe, results: Results | None) -> str:
-    best = f" ({results.dataset.best_return:.0f})" if results is not None else ""
+    best = f" ({_amount(results.dataset.best_return)})" if results is not None else ""
     return (
         "## Limits\n\n"
         f"It has only seen `{code(recipe.data.dataset)}`: states that data does not visit, and targets above its best "
