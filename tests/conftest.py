@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,18 @@ from agentzoo.types import Batch, IOSpec
 torch.set_num_threads(1)
 
 SMALL = {"dt": DTConfig(embed_dim=16, n_layers=2, n_heads=2), "bc": BCConfig(embed_dim=16)}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need the Hub run on request alone, those that need a GPU where there is one."""
+    absent = {
+        "network": None if os.environ.get("AGENTZOO_TEST_NETWORK") else "set AGENTZOO_TEST_NETWORK=1 to use the Hub",
+        "gpu": None if torch.cuda.is_available() else "no CUDA device",
+    }
+    for item in items:
+        for marker, reason in absent.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 class CountingEnv(gym.Env[Any, Any]):
