@@ -16,6 +16,7 @@ from torch import nn
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
+from agentzoo.hub.published import CITATIONS, TITLES
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.models.clip_dtma import CLIPDTMAConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig, LanguageDT
@@ -32,6 +33,7 @@ from agentzoo.nn.gate import Gate
 from agentzoo.nn.markov import head_matrix, layer_statistics, markov_statistics, rule_threshold
 from agentzoo.nn.pretrained import load_backbone, new_language_model
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
+from agentzoo.registry import families
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import train
 from agentzoo.training.optim import make_optimizer
@@ -398,3 +400,10 @@ def test_gpt2_has_the_published_markov_heads() -> None:
 def test_clip_has_no_markov_head_in_its_first_layer() -> None:
     found = layer_statistics(load_backbone("openai/clip-vit-base-patch32").blocks["blocks.0.attn.qkv.weight"], 8)
     assert not any(one.is_markov() for one in found)
+
+
+@pytest.mark.parametrize("family", ["clip_dtma", "dtma", "gpt2_dtma", "gpt2_p"])
+def test_cards_know_the_family_and_its_paper(family: str) -> None:
+    assert family in families()
+    assert "Decision Transformer" in TITLES[family]
+    assert CITATIONS[family].arxiv == "2409.06985"

@@ -15,6 +15,7 @@ class Published(NamedTuple):
 
 _DT = "Chen et al. 2021, arXiv:2106.01345"
 _WIKIPEDIA = "Reid et al. 2022, arXiv:2201.12122"
+_MARKOV = "Zhao et al., ICML 2025 (arXiv:2409.06985), at the size of GPT-2, 36 times ours"
 _DM = "Lv et al. 2024, arXiv:2406.05427"
 
 PUBLISHED = {
@@ -32,6 +33,12 @@ PUBLISHED = {
     "clip-dt-hopper-medium-replay": Published(85.8, 0.3, f"{_WIKIPEDIA}, on a text tower 60 times as large"),
     "gpt2-dt-hopper-medium": Published(79.1, 1.1, f"{_WIKIPEDIA}, on GPT-2 of 36 times the size"),
     "gpt2-dt-hopper-medium-replay": Published(94.4, 2.5, f"{_WIKIPEDIA}, on GPT-2 of 36 times the size"),
+    "gpt2-dtma-hopper-medium": Published(77.4, 0.8, _MARKOV),
+    "gpt2-dtma-hopper-medium-replay": Published(80.4, 1.8, _MARKOV),
+    "gpt2-p-hopper-medium": Published(70.8, 1.4, _MARKOV),
+    "gpt2-p-hopper-medium-replay": Published(75.3, 2.9, _MARKOV),
+    "dtma-hopper-medium": Published(65.2, 2.3, _MARKOV),
+    "dtma-hopper-medium-replay": Published(74.7, 3.7, _MARKOV),
     "dm-hopper-medium": Published(98.5, 8.19, _DM),
     "dm-hopper-medium-replay": Published(89.1, 4.32, _DM),
 }
@@ -39,12 +46,13 @@ PUBLISHED = {
 TITLES = {
     "bc": "behaviour cloning",
     "clip_dt": "CLIP Decision Transformer",
+    "clip_dtma": "CLIP Decision Transformer with mixed attention",
     "dm": "Decision Mamba",
     "dt": "Decision Transformer",
     "dtma": "Decision Transformer with mixed attention",
     "gpt2_dt": "GPT-2 Decision Transformer",
-    "gpt2-dtma": "GPT-2 Decision Transformer with mixed attention",
-    "gpt2-p": "GPT-2 Decision Transformer with a Markov-head penalty",
+    "gpt2_dtma": "GPT-2 Decision Transformer with mixed attention",
+    "gpt2_p": "GPT-2 Decision Transformer with a Markov-head penalty",
     "unimask": "Uni[MASK]",
 }
 
@@ -97,6 +105,7 @@ D4RL = Citation(
 CITATIONS = {
     "bc": _CHEN,
     "clip_dt": _REID,
+    "clip_dtma": _ZHAO,
     "dm": Citation(
         "lv2024decision",
         "Decision Mamba: A Multi-Grained State Space Model with Self-Evolution Regularization for Offline RL",
@@ -107,8 +116,8 @@ CITATIONS = {
     "dt": _CHEN,
     "dtma": _ZHAO,
     "gpt2_dt": _REID,
-    "gpt2-dtma": _ZHAO,
-    "gpt2-p": _ZHAO,
+    "gpt2_dtma": _ZHAO,
+    "gpt2_p": _ZHAO,
     "unimask": Citation(
         "carroll2022unimask",
         "Uni[MASK]: Unified Inference in Sequential Decision Problems",
