@@ -81,7 +81,8 @@ def draw_gates(figure: Any, found: Inspection) -> None:
     named = ", ".join(map(str, report.markov_heads)) or "none"
     axes.set_title(f"Gates of layer 0; Markov heads {named}: G = {report.g_markov:.3f}", fontsize=10, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+    axes.set_ylim(0.0, 1.2 * axes.get_ylim()[1])  # room for the legend
+    axes.legend(frameon=False, fontsize=8, loc="upper center", ncols=4)
 
 
 def draw_curve(figure: Any, found: Inspection) -> None:
