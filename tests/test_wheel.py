@@ -30,10 +30,12 @@ def refuse(event, arguments):
 sys.addaudithook(refuse)
 """
 LOAD = """
-import json, sys, numpy, agentzoo
+import json, sys, agentzoo
 from agentzoo import Agent, list_agents
 agent = Agent.from_pretrained("zoo/" + sys.argv[1])
-action, _ = agent.predict(numpy.linspace(-1, 1, int(sys.argv[2]), dtype=numpy.float32))
+space = agent.observation_space
+space.seed(0)
+action, _ = agent.predict(space.sample(), deterministic=True)
 print(json.dumps({"file": agentzoo.__file__, "action": action.tolist(), "agents": list_agents()}))
 """
 
@@ -89,12 +91,13 @@ def test_an_installed_wheel_acts_without_a_network(
     installed: Path, agent_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Agent.from_pretrained(ROOT / "hub_cards" / agent_id)
-    size = here.config.io.observation.size
-    output = run(installed / "python", "-c", NO_NETWORK + LOAD, agent_id, str(size), cwd=tmp_path, HOME=str(tmp_path))
+    output = run(installed / "python", "-c", NO_NETWORK + LOAD, agent_id, cwd=tmp_path, HOME=str(tmp_path))
     found = json.loads(output)
     assert Path(found["file"]).is_relative_to(installed.parent)
     assert found["agents"] == sorted(BUNDLED)
-    action, _ = here.predict(np.linspace(-1, 1, size, dtype=np.float32))
+    space = here.observation_space
+    space.seed(0)
+    action, _ = here.predict(space.sample(), deterministic=True)
     np.testing.assert_allclose(found["action"], action, atol=1e-5)
 
 
