@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agentzoo.nn import scan
+from agentzoo.nn import scan, scan_compiled
 from agentzoo.nn.mamba import Mamba, RMSNorm, _conv_reference, causal_conv_silu
 from agentzoo.nn.scan import ScanInputs, active_path, continue_scan, decay_base, kernel, selective_scan
 
@@ -27,6 +28,9 @@ def random_inputs(
     A = -torch.exp(draw(width, states))
     values = (draw(*long), draw(*long), A, draw(*narrow), draw(*narrow), draw(width), draw(*long), draw(width))
     return ScanInputs(*(value.requires_grad_(grad) for value in values))
+
+
+compiled_only = pytest.mark.skipif(scan_compiled.library() is None, reason="there is no C compiler here")
 
 
 @pytest.fixture
@@ -77,8 +81,9 @@ def test_blocked_scan_equals_loop_in_float32_at_full_block_size() -> None:
         assert float((found - exact).norm() / exact.norm()) < 1e-5, name
 
 
-def test_without_gradients_the_scan_is_the_same() -> None:
-    inputs = random_inputs(3, 9, 4, 3, grad=True)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_without_gradients_the_scan_is_the_same(dtype: torch.dtype) -> None:
+    inputs = random_inputs(3, 9, 4, 3, dtype, grad=True)
     with torch.no_grad():
         plain = selective_scan(inputs)
     assert torch.equal(plain, selective_scan(inputs).detach())
@@ -128,6 +133,81 @@ def test_recurrence_equals_scan_over_1000_steps() -> None:
     assert float((torch.cat(outputs, 1) - selective_scan(inputs)).abs().max()) < 1e-5
 
 
+@compiled_only
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (3, 7, 8, 5), (2, 60, 21, 16), (20, 60, 256, 16)])
+def test_compiled_scan_and_its_gradients_equal_the_loop_in_float64(shape: tuple[int, int, int, int]) -> None:
+    """Widths that fill the compiled code's vectors, are shorter, and leave a rest; the last is shared by threads."""
+    inputs = random_inputs(*shape, torch.float32, grad=True)
+    exact_inputs = ScanInputs(*(t.detach().double().requires_grad_() for t in inputs))
+    grad = torch.randn(shape[:3], generator=torch.Generator().manual_seed(1))
+    exact, y = selective_scan(exact_inputs, "loop"), selective_scan(inputs, "compiled")
+    pairs = [(y, exact)]
+    pairs += zip(torch.autograd.grad(y, inputs, grad), torch.autograd.grad(exact, exact_inputs, grad), strict=True)
+    for name, (found, wanted) in zip(("y", *inputs._fields), pairs, strict=True):
+        assert found.shape == wanted.shape
+        assert float((found - wanted).detach().norm()) <= 1e-5 * float(wanted.detach().norm()), name
+
+
+@compiled_only
+def test_compiled_scan_at_extreme_steps() -> None:
+    """A step of 100 forgets all (e^-400 is 0, not a small number of the wrong sign); one of e^-40 changes nothing."""
+    inputs = random_inputs(1, 5, 8, 2, torch.float32)
+    delta = torch.full_like(inputs.delta, -40.0)
+    delta[:, 2] = 100.0
+    inputs = inputs._replace(delta=delta, delta_bias=torch.zeros(8), A=torch.full((8, 2), -4.0))
+    y = selective_scan(inputs, "compiled")
+    assert torch.allclose(y, selective_scan(inputs, "loop"), rtol=1e-5, atol=1e-6)
+    broken = inputs._replace(x=inputs.x.index_fill(2, torch.tensor([3]), math.nan))
+    assert selective_scan(broken, "compiled").isnan().flatten(0, 1).all(0).tolist() == [i == 3 for i in range(8)]
+
+
+@compiled_only
+def test_compiled_scan_gives_the_same_bits_every_time_and_second_derivatives() -> None:
+    inputs = random_inputs(64, 20, 64, 16, torch.float32, grad=True)
+    once, again = (torch.autograd.grad(selective_scan(inputs, "compiled").square().sum(), inputs) for _ in range(2))
+    assert all(map(torch.equal, once, again))
+    few = ScanInputs(*(t.detach().requires_grad_() for t in random_inputs(2, 4, 8, 3, torch.float32)))
+    seconds = []
+    for path in ("compiled", "loop"):
+        (first,) = torch.autograd.grad(selective_scan(few, path).square().sum(), few.delta, create_graph=True)
+        seconds.append(torch.autograd.grad(first.square().sum(), few.x)[0])
+    assert float((seconds[0] - seconds[1]).norm() / seconds[1].norm()) < 1e-4
+
+
+def test_without_a_compiler_the_blocked_scan_takes_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    inputs = random_inputs(2, 5, 8, 3, torch.float32)
+    blocked = selective_scan(inputs, "blocked")
+    scan_compiled.library.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    try:
+        assert scan_compiled.library() is None
+        assert torch.equal(selective_scan(inputs), blocked)
+        assert active_path("cpu") == "PyTorch blocked scan (cpu; a C compiler makes it faster)"
+        with pytest.raises(RuntimeError, match="a C compiler"):
+            selective_scan(inputs, "compiled")
+    finally:
+        scan_compiled.library.cache_clear()
+
+
+@compiled_only
+def test_the_library_is_compiled_once_and_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    times = []
+    for _ in range(2):
+        scan_compiled.library.cache_clear()
+        assert scan_compiled.library() is not None
+        (made,) = (tmp_path / "agentzoo").iterdir()
+        times.append(made.stat().st_mtime_ns)
+    assert times[0] == times[1]
+    scan_compiled.library.cache_clear()
+    monkeypatch.setenv(scan_compiled.SWITCH, "0")
+    try:
+        assert scan_compiled.library() is None
+    finally:
+        scan_compiled.library.cache_clear()
+
+
 def test_no_tensor_of_every_token_channel_and_state_is_made() -> None:
     inputs = random_inputs(32, 60, 64, 16, torch.float32, grad=True)
     largest = 0
@@ -142,7 +222,7 @@ def test_no_tensor_of_every_token_channel_and_state_is_made() -> None:
             return out
 
     with Watch():
-        selective_scan(inputs).sum().backward()
+        selective_scan(inputs, "blocked").sum().backward()
     assert 32 * 60 * 64 <= largest <= 3 * scan._BLOCK_NUMBERS < 32 * 60 * 64 * 16
 
 
@@ -171,7 +251,7 @@ def test_kernel_equals_blocked_scan() -> None:
 
 
 def test_active_path_says_what_runs() -> None:
-    assert active_path("cpu") == "PyTorch blocked scan (cpu)"
+    assert (active_path("cpu") == "compiled scan (cpu)") == (scan_compiled.library() is not None)
     if kernel() is None:
         assert "agentzoo[mamba]" in active_path("cuda")
         with pytest.raises(ImportError, match=r"agentzoo\[mamba\]"):

@@ -1,4 +1,4 @@
-"""Mamba's selective scan: a plain loop, a blocked scan with its own backward and `mamba_ssm`'s kernel, which agree.
+"""Mamba's selective scan: a plain loop, a blocked and a compiled scan with their own backward, `mamba_ssm`'s kernel.
 
 Source: Gu and Dao, arXiv:2312.00752, section 3 and algorithm 2. For every channel i and state n
 
@@ -8,8 +8,10 @@ Source: Gu and Dao, arXiv:2312.00752, section 3 and algorithm 2. For every chann
 Shapes: x, delta, z, y (B, L, I); A (I, N), negative; B, C (B, L, N); D, delta_bias (I,). Here L counts tokens, I is the
 inner width, N the state size, and a state is stored (B, N, I) so that the innermost numbers are consecutive channels.
 
-The blocked scan never holds a (B, L, N, I) tensor. It visits blocks of a few windows by a few tokens that stay in
-the cache, keeps the state at the start of each block, and computes the states of a block again in the backward pass.
+All of them agree. The compiled scan (`nn/scan_compiled.py`) is for float32 on a CPU and there twice as fast as the
+blocked one, which is for everything else and never holds a (B, L, N, I) tensor: it visits blocks of a few windows by a
+few tokens that stay in the cache, keeps the state at the start of each block, and computes the states of a block again
+in the backward pass.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
-Path = Literal["auto", "blocked", "loop", "doubling", "kernel"]
+from agentzoo.nn import scan_compiled
+
+Path = Literal["auto", "compiled", "blocked", "loop", "doubling", "kernel"]
 
 # Numbers in one token of a block and in a whole work array. On a CPU: steps of 256 KB, so that calling an operator
 # does not count and two threads can share it, and three arrays of 2 MB, which a shared cache holds. Measured on
@@ -53,10 +57,11 @@ def selective_scan(inputs: ScanInputs, path: Path = "auto") -> Tensor:
     """y (B, L, I) of the formulas above, zero before the first token; differentiable any number of times.
 
     Half-precision inputs are computed in float32. `path` forces one way; `auto` takes the kernel for CUDA tensors
-    where it can be imported and the blocked scan everywhere else.
+    where it can be imported, the compiled scan for float32 on a CPU where there is a C compiler, and the blocked scan
+    everywhere else.
 
     Raises:
-        ImportError: `path="kernel"` without `mamba_ssm`.
+        ImportError: `path="kernel"` without `mamba_ssm`. RuntimeError: `path="compiled"` where it cannot be had.
     """
     if path == "kernel" or (path == "auto" and inputs.x.is_cuda and kernel() is not None):
         return _kernel_scan(inputs)
@@ -67,11 +72,17 @@ def selective_scan(inputs: ScanInputs, path: Path = "auto") -> Tensor:
             y = loop_scan(*cast)
         elif path == "doubling" or is_exporting():
             y = doubling_scan(*cast)
-        elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in cast):
+        elif path == "compiled" or (path == "auto" and _compiles(cast)):
+            y = _compiled_scan(cast)
+        elif _is_differentiated(cast):
             y = _BlockedScan.apply(*cast)  # type: ignore[no-untyped-call]
         else:
             y = _forward(cast)
     return y.to(inputs.x.dtype)
+
+
+def _is_differentiated(inputs: ScanInputs) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
 
 
 def decay_base(A: Tensor) -> Tensor:
@@ -146,8 +157,10 @@ def active_path(device: torch.device | str | None = None) -> str:
     kind = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")).type
     if kind == "cuda" and kernel() is not None:
         return "mamba_ssm kernel (cuda)"
-    why = "" if kind != "cuda" else "; `pip install agentzoo[mamba]` adds the CUDA kernel"
-    return f"PyTorch blocked scan ({kind}{why})"
+    if kind == "cpu" and scan_compiled.library() is not None:
+        return "compiled scan (cpu)"
+    better = {"cuda": "; `pip install agentzoo[mamba]` adds the CUDA kernel", "cpu": "; a C compiler makes it faster"}
+    return f"PyTorch blocked scan ({kind}{better.get(kind, '')})"
 
 
 def _kernel_scan(inputs: ScanInputs) -> Tensor:
@@ -158,6 +171,40 @@ def _kernel_scan(inputs: ScanInputs) -> Tensor:
     u, step, gate, b, c = (tensor.transpose(1, 2).contiguous() for tensor in (x, delta, z, B, C))
     out: Tensor = scan(u, step, A.float(), b, c, D.float(), gate, bias.float(), delta_softplus=True)
     return out.transpose(1, 2)
+
+
+def _compiles(inputs: ScanInputs) -> bool:
+    x = inputs.x
+    return x.is_cpu and x.dtype == torch.float32 and scan_compiled.library() is not None
+
+
+def _compiled_scan(inputs: ScanInputs) -> Tensor:
+    if not _compiles(inputs):
+        raise RuntimeError(
+            f"the compiled scan wants float32 on a CPU and a C compiler; it got {inputs.x.dtype} on {inputs.x.device}."
+        )
+    if _is_differentiated(inputs):
+        y: Tensor = _CompiledScan.apply(*inputs)  # type: ignore[no-untyped-call]
+        return y
+    x, delta, A, *others = inputs
+    return scan_compiled.forward(x, delta, decay_base(A), *others)
+
+
+class _CompiledScan(torch.autograd.Function):
+    """The compiled scan; derivatives above the first go through `loop_scan`."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Tensor) -> Tensor:
+        ctx.save_for_backward(*inputs)
+        x, delta, A, *others = inputs
+        return scan_compiled.forward(x, delta, decay_base(A), *others)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            return differentiable_backward(loop_scan, ctx, grads[0])
+        x, delta, A, *others = ctx.saved_tensors
+        return scan_compiled.backward(grads[0], A, x, delta, decay_base(A), *others)
 
 
 def differentiable_backward(reference: Callable[..., Tensor], ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
