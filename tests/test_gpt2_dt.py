@@ -158,6 +158,17 @@ def test_a_tied_head_is_the_action_map_transposed() -> None:
         torch.testing.assert_close(model(batch), torch.tanh(hidden @ model.embed_action.weight))
 
 
+def test_a_timestep_table_of_low_rank() -> None:
+    agent = make_agent(model=config(backbone=None, timestep_rank=3))
+    model: Any = agent.model
+    with torch.no_grad():
+        table = model.embed_timestep(torch.arange(agent.config.model.max_ep_len))
+    rows, spread = (parameter.detach() for parameter in model.embed_timestep.parameters())
+    torch.testing.assert_close(table, rows @ spread.T)
+    assert int(torch.linalg.matrix_rank(table)) == 3
+    assert 0.5 < float(table.std()) < 2.0  # a full table is drawn with a deviation of 1
+
+
 # -- what is trained -------------------------------------------------------------------------------------------------
 
 MAPS = {"embed_return", "embed_obs", "embed_action", "embed_ln", "embed_timestep", "predict_action"}
@@ -434,6 +445,7 @@ def test_a_fine_tune_needs_no_backbone(zoo: Path, tmp_path: Path, monkeypatch: p
         ({"architecture": "imagegpt", "lm_weight": 0.1}, "co-training needs a language model"),
         ({"architecture": "imagegpt", "positions": "own"}, "only gpt2 has a position table"),
         ({"lm_weight": 0.1, "positions": "own", "max_ep_len": 100}, "longer than the position table"),
+        ({"positions": "own", "timestep_rank": 8}, "timestep_rank is for fresh positions"),
     ],
 )
 def test_settings_that_do_not_fit_together_are_refused(fields: dict[str, Any], says: str) -> None:
@@ -506,6 +518,15 @@ def test_recipes_fit_the_backbones_they_name() -> None:
     assert isinstance(clip, CLIPDTConfig)
     assert clip.backbone == MINI.name
     assert (clip.embed_dim, clip.n_layers, clip.n_heads) == (MINI.embed_dim, MINI.n_layers, MINI.n_heads)
+
+
+@pytest.mark.parametrize("name", ["gpt2-dt-hopper-medium", "gpt2-dtma-hopper-medium", "gpt2-dtma-pointmaze-medium"])
+def test_agents_on_lm_mini_can_be_staged(name: str) -> None:
+    from agentzoo.hub.stage import MAX_BYTES
+    from agentzoo.recipe import load_recipe
+
+    agent = make_agent("Hopper-v5", load_recipe(name).model)
+    assert 2 * parameter_count(agent.model) < MAX_BYTES - 20_000  # as float16, beside the file's header
 
 
 @pytest.mark.parametrize("kind", ["medium", "medium-replay"])

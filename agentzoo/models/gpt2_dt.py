@@ -62,6 +62,7 @@ class LanguageDTConfig(ModelConfig):
     head: Literal["linear", "mlp"] = "mlp"  # linear ends in tanh where actions are bounded
     tie_action_head: bool = False  # the head is the action's input map, transposed; both linear
     positions: Literal["fresh", "own"] = "fresh"  # own: the backbone's position table is the timestep table
+    timestep_rank: Annotated[int, Field(ge=1, le=8192)] | None = None  # r: a fresh table is (max_ep_len, r) · (r, D)
     adaptation: Adaptation = "full"  # what of the blocks is trained
     lora_rank: Annotated[int, Field(ge=1, le=1024)] = 16
     lora_alpha: Annotated[float, Field(gt=0.0, le=1e4)] = 32.0
@@ -94,6 +95,8 @@ class LanguageDTConfig(ModelConfig):
             raise ValueError("without a backbone there is no language: cosine_weight and lm_weight must be 0")
         if self.positions == "own" and self.architecture != "gpt2":
             raise ValueError("only gpt2 has a position table that is long enough to count timesteps")
+        if self.positions == "own" and self.timestep_rank is not None:
+            raise ValueError("timestep_rank is for fresh positions: the backbone's own table has full rank")
         if self.lm_weight and self.architecture not in ("gpt2", "gptj"):
             raise ValueError("co-training needs a language model: gpt2 or gptj")
         if self.lm_weight and self.positions == "own" and self.lm_chunk - 1 > self.max_ep_len:
@@ -180,8 +183,7 @@ class LanguageDT(SequenceModel):
         make = ResidualMLP if config.input_maps == "mlp" else nn.Linear
         self.embed_return, self.embed_obs, self.embed_action = (make(n, dim) for n in (1, io.observation.size, size))
         self.embed_ln = nn.LayerNorm(dim)
-        self.embed_timestep = nn.Embedding(config.max_ep_len, dim)
-        nn.init.normal_(self.embed_timestep.weight, std=0.02 if config.positions == "own" else 1.0)
+        self.embed_timestep = _timestep_table(config)
         self.embed_dropout = Dropout(config.embed_dropout)
         lora = LoRASizes(config.lora_rank, config.lora_alpha, config.lora_dropout)
         self.backbone = LanguageBackbone(
@@ -238,7 +240,7 @@ class LanguageDT(SequenceModel):
             if found.positions is None:
                 raise CheckpointError(f"backbone {config.backbone!r} has no position table.")
             with torch.no_grad():
-                self.embed_timestep.weight.copy_(stretch(found.positions, config.max_ep_len))
+                self.embed_timestep.get_parameter("weight").copy_(stretch(found.positions, config.max_ep_len))
         if config.cosine_weight or config.lm_weight:
             centroids = make_centroids(found, config.centroids) if config.cosine_weight else None
             if config.lm_weight:
@@ -304,7 +306,7 @@ class LanguageDT(SequenceModel):
             terms["cosine"] = weight * language.cosine(inputs, valid) if weight else nothing
         if config.lm_weight:
             weight = config.lm_weight * decay(self._step, config.lm_decay_steps)
-            table = self.embed_timestep.weight if config.positions == "own" else None
+            table = self.embed_timestep.get_parameter("weight") if config.positions == "own" else None
             if weight:
                 nats = language.next_token(self.backbone, table, self.embed_dropout, config.lm_chunks)
             terms["language"] = weight * nats if weight else nothing
@@ -316,6 +318,18 @@ class GPT2DT(LanguageDT):
     """The blocks of a GPT-2, ImageGPT or GPT-J."""
 
     config: GPT2DTConfig
+
+
+def _timestep_table(config: LanguageDTConfig) -> nn.Module:
+    """(...) whole numbers -> (..., D), elements of variance 1 (0.02² where the backbone's own will replace them)."""
+    rows, dim, rank = config.max_ep_len, config.embed_dim, config.timestep_rank
+    table = nn.Embedding(rows, rank or dim)
+    nn.init.normal_(table.weight, std=0.02 if config.positions == "own" else 1.0)
+    if rank is None:
+        return table
+    spread = nn.Linear(rank, dim, bias=False)
+    nn.init.normal_(spread.weight, std=rank**-0.5)
+    return nn.Sequential(table, spread)
 
 
 def _is_trained(name: str, adaptation: Adaptation) -> bool:
