@@ -79,7 +79,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_is_small_and_holds_what_it_should(wheel: Path) -> None:
     assert wheel.stat().st_size < 30 * MEGABYTE
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"agentzoo/hub_index.json", "agentzoo/py.typed"} <= names
+    assert {"agentzoo/hub_index.json", "agentzoo/py.typed", "agentzoo/nn/scan.c"} <= names
     bundled = {name for name in names if name.startswith("agentzoo/bundled/")}
     assert bundled == {f"agentzoo/bundled/{agent}/{file}" for agent in BUNDLED for file in FILES}
     assert not [name for name in names if name.startswith(("tests", "demos", "hub_cards", "setup"))]
