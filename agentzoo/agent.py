@@ -22,6 +22,7 @@ from agentzoo.data.spaces import (
     action_spec,
     describe_mismatch,
     observation_spec,
+    without_goal,
 )
 from agentzoo.errors import CheckpointError, ConfigError, ObservationError, ShapeError, SpaceError
 from agentzoo.history import AgentState
@@ -195,8 +196,13 @@ class Agent:
         self._read_rewards = reader_of(env)
 
     def check_spaces(self, observation: gym.Space[Any], action: gym.Space[Any]) -> None:
-        """Raise SpaceError, naming both sides, unless these are the agent's spaces."""
+        """Raise SpaceError, naming both sides, unless these are the agent's spaces.
+
+        A masked agent also takes a Dict of its "observation" and a "goal", as `predict` does.
+        """
         io = self.config.io
+        if isinstance(self.model, MaskedModel):
+            observation = without_goal(observation, io.observation.keys)
         found = action_spec(action).model_copy(update={"dtype": io.action.dtype})
         problems = [
             describe_mismatch("observations", io.observation, observation_spec(observation, io.observation.keys)),

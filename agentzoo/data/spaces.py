@@ -16,6 +16,13 @@ REWARD_KEY = "reward"  # of a Dict observation: the last reward, not something t
 GOAL_KEY = "goal"  # of a Dict observation: what a masked agent is to observe at the end of its window
 
 
+def without_goal(space: gym.Space[Any], keys: tuple[str, ...] | None) -> gym.Space[Any]:
+    """What is observed where a Dict also holds a goal: its part "observation", unless an agent reads it by `keys`."""
+    if keys is None and isinstance(space, gym.spaces.Dict) and {GOAL_KEY, "observation"} <= space.spaces.keys():
+        return space.spaces["observation"]
+    return space
+
+
 def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None) -> ObservationSpec:
     """How to flatten `space`: a Box, or a Dict of Boxes by `keys` (default: all but "reward", sorted).
 

@@ -1,7 +1,8 @@
 """Reward and goals in the dense maze: one masked network asked to act in three ways.
 
 Cloned: it sees the past alone. With a return: it is asked for a tenth more than the training episode with the most
-similar start and goal brought. With a goal: it is shown itself at the goal, at the end of its window.
+similar start and goal brought. With a goal: it is shown itself nearer the goal at the end of its window, as far along
+the straight line as the data usually gets in that time, which may be behind a wall.
 
 Source: Carroll et al. 2022, arXiv:2211.10869, section 5 and appendix.
 Differs: the reference also compares start velocities, which our observations leave out.
@@ -9,13 +10,17 @@ Differs: the reference also compares start velocities, which our observations le
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.agent import Agent
 from agentzoo.data.episodes import Episodes
+from agentzoo.data.spaces import GOAL_KEY
+from agentzoo.envs.maze2d import REACHED
+from agentzoo.errors import ConfigError
 from agentzoo.evaluation.rollout import env_of, evaluation_seed, run_seeded
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import Study
@@ -23,6 +28,43 @@ from agentzoo.models.unimask import UniMask
 
 FACTOR = 1.1  # of the nearest episode's return; the published code has 1.2
 PUBLISHED = {"cloned": "2.293 ± 0.071", "with a return": "2.306 ± 0.061"}  # K = 10, 5 seeds, mean ± standard error
+
+
+Array = NDArray[np.float64]
+
+
+class GoalAhead(gym.ObservationWrapper[Any, NDArray[np.float32], Array]):
+    """Adds where to be at the end of the window: `reach` metres straight towards the goal, or there if it is nearer."""
+
+    def __init__(self, env: gym.Env[Array, NDArray[np.float32]], reach: float) -> None:
+        super().__init__(env)
+        self.reach = reach
+        own = env.observation_space
+        self.observation_space = gym.spaces.Dict({"observation": own, GOAL_KEY: own})
+
+    def observation(self, observation: Array) -> dict[str, Array]:
+        """(4,) -> the same and (4,)."""
+        point, goal = observation[:2], observation[2:]
+        way = goal - point
+        share = min(1.0, self.reach / max(float(np.linalg.norm(way)), 1e-9))
+        return {"observation": observation, GOAL_KEY: np.concatenate((point + share * way, goal))}
+
+
+def usual_reach(data: Episodes, steps: int) -> float:
+    """Metres from where a point is to where it is `steps` later: the median over the data, once the goal is not near.
+
+    Raises:
+        ConfigError: no episode is as long.
+    """
+    starts = data.starts
+    froms = [np.arange(start, start + length - steps) for start, length in zip(starts, data.lengths, strict=True)]
+    first = np.concatenate(froms)
+    last = data.observations[first + steps]
+    under_way = np.linalg.norm(last[:, 2:] - last[:, :2], axis=1) > REACHED
+    if not under_way.any():
+        raise ConfigError(f"{data.dataset} has no {steps} steps that end away from the goal; is it a maze dataset?")
+    moved = np.linalg.norm(last[:, :2] - data.observations[first][:, :2], axis=1)
+    return float(np.median(moved[under_way]))
 
 
 class Way(NamedTuple):
@@ -55,15 +97,14 @@ def three_ways(agent: Agent, data: Episodes, episodes: int, seed: int = 0) -> li
     conditioned = model.acts_on_returns
     envs = [env_of(agent, None) for _ in range(episodes)]
     starts = np.stack([env.reset(seed=evaluation_seed(seed, e))[0] for e, env in enumerate(envs)]).astype(np.float32)
-    at_goal = np.concatenate([starts[:, 2:], starts[:, 2:]], axis=1)
+    reach = usual_reach(data, agent.config.io.context - 1)
     ways = []
     try:
         for name in ("cloned", "with a return", "with a goal"):
             model.acts_on_returns = name == "with a return"
-            agent.condition(
-                goal=at_goal if name == "with a goal" else None, target_return=nearest_targets(starts, data)
-            )
-            found = run_seeded(agent, envs, episodes, seed)
+            agent.condition(target_return=nearest_targets(starts, data))
+            seen: list[gym.Env[Any, Any]] = [GoalAhead(env, reach) for env in envs] if name == "with a goal" else envs
+            found = run_seeded(agent, seen, episodes, seed)
             totals = np.array([one.total_reward for one in found])
             ways.append(Way(name, totals, np.array([bool(one.success) for one in found])))
     finally:

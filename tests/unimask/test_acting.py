@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from conftest import make_agent
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
 
 from agentzoo.agent import Agent
 from agentzoo.conditions import Conditions
 from agentzoo.envs import DOORKEY
-from agentzoo.errors import ConfigError, ShapeError
+from agentzoo.errors import ConfigError, ShapeError, SpaceError
 from agentzoo.history import AgentState, append, empty_state, newest, with_actions
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.nn.masked import Known
@@ -132,6 +134,24 @@ def test_a_goal_in_the_observation_is_the_same_as_a_condition() -> None:
     a, _ = door.predict({**seen, "goal": there}, None, deterministic=True)
     b, _ = door.condition(goal=there).predict(seen, None, deterministic=True)
     assert a == b
+
+
+def test_an_environment_that_names_its_goals_can_be_bound() -> None:
+    class Goals(gym.ObservationWrapper[Any, Any, Any]):
+        def __init__(self, env: gym.Env[Any, Any]) -> None:
+            super().__init__(env)
+            own = env.observation_space
+            self.observation_space = gym.spaces.Dict({"observation": own, "goal": own})
+
+        def observation(self, observation: Any) -> Any:
+            return {"observation": observation, "goal": observation + 1}
+
+    agent, env = counting_agent(), Monitor(Goals(gym.make("tests/Counting-v0")))
+    agent.set_env(env)
+    mean, _ = evaluate_policy(agent, env, n_eval_episodes=1)
+    assert np.isfinite(mean)
+    with pytest.raises(SpaceError, match="observations"):
+        make_agent().set_env(env)  # no masked agent: it has no use for a goal
 
 
 def test_wrong_conditions_are_explained() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from agentzoo.evaluation.study import Study, read_study, write_study
 from agentzoo.hub.card import card_text
 from agentzoo.models.unimask import UniMask, UniMaskConfig
 from agentzoo.recipe import load_recipe
-from agentzoo.studies.maze2d import as_study, nearest_targets, three_ways
+from agentzoo.studies.maze2d import GoalAhead, as_study, nearest_targets, three_ways, usual_reach
 from agentzoo.types import ActionSpec, ObservationSpec
 from unimask.cases import SIZES
 
@@ -75,6 +76,44 @@ def test_targets_are_those_of_the_nearest_training_episode() -> None:
     np.testing.assert_allclose(nearest_targets(starts, data(), factor=2.0), [4.0, 6.0, 2.0])
 
 
+def walks() -> Episodes:
+    """Two episodes of five steps, 1 m a step along x: one to a goal it reaches at its fourth step, one far from its."""
+    x = np.arange(5, dtype=np.float32)
+    nothing = np.zeros_like(x)
+    reached = np.stack([np.minimum(x, 3), nothing, nothing + 3, nothing], axis=1)
+    far = np.stack([2 * x, nothing, nothing + 20, nothing], axis=1)
+    return replace(
+        data(),
+        observations=np.concatenate([reached, far]),
+        actions=np.zeros((10, 2), np.float32),
+        rewards=np.ones(10),
+        lengths=np.array([5, 5]),
+        terminated=np.zeros(2, dtype=bool),
+    )
+
+
+def test_usual_reach_by_hand() -> None:
+    """Two steps that end away from the goal move 2 m once in the first episode, 4 m three times in the second."""
+    assert usual_reach(walks(), 2) == 4.0
+    assert usual_reach(walks(), 1) == 2.0  # 1, 1 and 2, 2, 2, 2
+    with pytest.raises(ConfigError, match="no 7 steps that end away from the goal"):
+        usual_reach(walks(), 7)
+
+
+def test_the_goal_ahead_lies_on_the_way() -> None:
+    env = GoalAhead(make_env(MAZE2D_DENSE), reach=0.5)
+    seen, _ = env.reset(seed=0)
+    point, goal = seen["observation"][:2], seen["observation"][2:]
+    ahead = seen["goal"]
+    assert np.linalg.norm(ahead[:2] - point) == pytest.approx(0.5)
+    assert np.linalg.norm(goal - ahead[:2]) == pytest.approx(np.linalg.norm(goal - point) - 0.5)
+    assert env.observation_space.contains(seen)
+    near = env.observation(np.array([1.0, 1.0, 1.2, 1.0]))
+    assert near["goal"].tolist() == [1.2, 1.0, 1.2, 1.0]
+    assert env.observation(np.ones(4))["goal"].tolist() == [1.0] * 4
+    env.close()
+
+
 @pytest.mark.slow
 def test_three_ways_to_act_in_the_maze() -> None:
     env = make_env(MAZE2D_DENSE)
@@ -83,13 +122,13 @@ def test_three_ways_to_act_in_the_maze() -> None:
     recipe = load_recipe("unimask-maze2d-dense").replace(model=UniMaskConfig(**SIZES))
     torch.manual_seed(0)
     agent = Agent(UniMask(UniMaskConfig(**SIZES), io), AgentConfig.of(recipe, io), recipe)
-    ways = three_ways(agent, data(), 2)
+    ways = three_ways(agent, walks(), 2)
     assert [way.name for way in ways] == ["cloned", "with a return", "with a goal"]
     assert all(way.returns.shape == (2,) for way in ways)
     assert len({way.returns.tobytes() for way in ways}) == 3
     assert agent.target_return == 3.3
-    assert three_ways(agent, data(), 2)[1].returns.tolist() == ways[1].returns.tolist()
-    study = as_study(ways, data())
+    assert three_ways(agent, walks(), 2)[1].returns.tolist() == ways[1].returns.tolist()
+    study = as_study(ways, walks())
     assert study.rows[0][1].startswith(f"{ways[0].returns.mean():.3f} [")
     assert study.rows[1][3] == "2.306 ± 0.061"
 
