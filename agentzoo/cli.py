@@ -29,6 +29,7 @@ app.command("inspect")(cli_inspect.inspect)
 app.command("train")(cli_train.train)
 app.command("finetune")(cli_train.finetune)
 app.command("sweep")(cli_measure.sweep)
+app.command("compare")(cli_measure.compare)
 app.command("bench")(cli_measure.bench)
 for _command in (cli_hub.push, cli_hub.pull, cli_hub.card, cli_hub.verify, cli_hub.export):
     app.command(_command.__name__)(_command)

@@ -1,4 +1,4 @@
-"""Commands that measure: `agentzoo sweep` and `agentzoo bench`. Heavy imports happen inside."""
+"""Commands that measure: `agentzoo sweep`, `agentzoo compare` and `agentzoo bench`. Heavy imports happen inside."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.console import console, print_json, progress_bar
+from agentzoo.console import console, plain, print_json, progress_bar
 
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 
@@ -49,6 +49,35 @@ def sweep(
                 f"{one.target_return:.0f}", f"{one.mean_return:.0f}  [{low:.0f}, {high:.0f}]", f"{one.mean_length:.0f}"
             )
         console.print(table)
+
+
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="finished runs or staged agents; seeds go together")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="folder for study.json and its picture")] = Path("runs/comparison"),
+    title: Annotated[str, typer.Option("--title", help="of the table")] = "Side by side",
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="for a run not measured yet")] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """Trainings side by side in one table and one picture; the others are compared with the first. `agentzoo stage
+    --study` puts it on a card."""
+    from agentzoo.evaluation.study import write_study
+    from agentzoo.studies.comparison import PICTURE, as_study, draw_comparison
+    from agentzoo.studies.comparison import compare as run
+
+    with console.status("reading") as status:
+        compared = run(runs, episodes, note=status.update)
+    draw_comparison(compared, out / PICTURE)
+    study = as_study(compared, title)
+    write_study(study, out)
+    if as_json:
+        print_json(study.model_dump())
+        return
+    table = Table(*study.columns, title=f"{plain(title)}, drawn in {plain(out)}", title_justify="left")
+    for row in study.rows:
+        table.add_row(*(plain(cell) for cell in row))
+    console.print(table)
 
 
 def bench(

@@ -206,8 +206,9 @@ def _seeded(label: str, result: Result) -> str:
 
 
 def _published_row(paper: Published) -> str:
-    spread = "" if paper.spread is None else f" ± {paper.spread:g}"
-    return f"| published | {paper.score:g}{spread} | | | |"
+    if paper.unit == "steps":
+        return f"| published | | | {paper.text()} | |"
+    return f"| published | {paper.text()} | | | |"
 
 
 def _targets(results: Results) -> str:

@@ -1,21 +1,28 @@
-"""What papers print: scores to stand beside ours on a card (normalized, D4RL `-v2` datasets), and citations."""
+"""What papers print, to stand beside ours: normalized scores (D4RL `-v2`) or steps to a goal, and citations."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class Published(NamedTuple):
-    """A score, its spread as printed, and where."""
+    """A score, its spread as printed, and where; `unit` "steps" is the length of an episode, less is better."""
 
     score: float
     spread: float | None
     source: str
+    unit: Literal["score", "steps"] = "score"
+
+    def text(self) -> str:
+        """The number and its spread, with a unit where it is no score."""
+        spread = "" if self.spread is None else f" ± {self.spread:g}"
+        return f"{self.score:g}{spread}" + (" steps" if self.unit == "steps" else "")
 
 
 _DT = "Chen et al. 2021, arXiv:2106.01345"
 _WIKIPEDIA = "Reid et al. 2022, arXiv:2201.12122"
 _MARKOV = "Zhao et al., ICML 2025 (arXiv:2409.06985), at the size of GPT-2, 36 times ours"
+_MAZE = "Zhao et al., ICML 2025 (arXiv:2409.06985), table 4"
 _DM = "Lv et al. 2024, arXiv:2406.05427"
 
 PUBLISHED = {
@@ -41,6 +48,14 @@ PUBLISHED = {
     "dtma-hopper-medium-replay": Published(74.7, 3.7, _MARKOV),
     "dm-hopper-medium": Published(98.5, 8.19, _DM),
     "dm-hopper-medium-replay": Published(89.1, 4.32, _DM),
+    "dm-hopper-medium-replay-ablation": Published(89.1, 4.32, _DM),
+    "dm-hopper-medium-replay-no-mg": Published(77.5, None, _DM),
+    "dm-hopper-medium-replay-no-pser": Published(76.4, None, _DM),
+    "dm-hopper-medium-replay-no-ilo": Published(85.3, None, _DM),
+    "dt-pointmaze-medium": Published(158.7, 7.3, _MAZE, "steps"),
+    "dtma-pointmaze-medium": Published(155.0, 8.0, _MAZE, "steps"),
+    "gpt2-dt-pointmaze-medium": Published(188.0, 13.0, f"{_MAZE}, on GPT-2 of 36 times the size", "steps"),
+    "gpt2-dtma-pointmaze-medium": Published(146.3, 9.3, f"{_MAZE}, on GPT-2 of 36 times the size", "steps"),
 }
 
 TITLES = {

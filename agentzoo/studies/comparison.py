@@ -1,0 +1,155 @@
+"""Trainings side by side: what each changes, what it scores on its final weights, and what papers print.
+
+The first one is what the others are compared with: an ablation's whole network, a family's plain form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agentzoo.agent import Agent
+from agentzoo.config import read_text
+from agentzoo.errors import DataError
+from agentzoo.evaluation.results import Result, Results
+from agentzoo.evaluation.scores import mean_interval
+from agentzoo.evaluation.study import Study
+from agentzoo.hub.card import RESULTS
+from agentzoo.hub.published import PUBLISHED, TITLES
+from agentzoo.hub.stage import measured
+from agentzoo.recipe import Recipe
+
+PICTURE = "comparison.png"
+MOST = 190  # characters of a cell
+
+
+class Compared(NamedTuple):
+    """All seeds of one agent."""
+
+    recipe: Recipe
+    results: tuple[Result, ...]
+
+    @property
+    def agent_id(self) -> str:
+        """Of every seed."""
+        return self.recipe.agent_id
+
+    def scores(self) -> list[tuple[float, float, float]]:
+        """(mean, low, high) of each seed: normalized where there is a reference, else returns."""
+        found = []
+        for one in self.results:
+            middle = one.mean_return if one.score is None else one.score
+            found.append((middle, *(one.score_interval or one.return_interval)))
+        return found
+
+
+def compare(runs: Sequence[Path], episodes: int, note: Callable[[str], None] = lambda _: None) -> list[Compared]:
+    """Measure finished runs, or take what was measured; runs of one agent id are seeds.
+
+    Args:
+        runs: folders of finished runs, or of staged agents, whose headline is taken.
+        note: hears what is being measured.
+
+    Raises:
+        CheckpointError: a folder holds no finished run. DataError: they act in different environments.
+    """
+    found: dict[str, tuple[Recipe, list[Result]]] = {}
+    for run in runs:
+        result = _staged(run) or measured(run, episodes, note)
+        recipe = Agent.from_pretrained(run).recipe
+        assert recipe is not None  # both of the above want one
+        found.setdefault(recipe.agent_id, (recipe, []))[1].append(result)
+    envs = {result.env for _, results in found.values() for result in results}
+    if len(envs) > 1:
+        raise DataError(f"agents are compared in one environment, these act in {', '.join(sorted(envs))}.")
+    return [Compared(recipe, tuple(results)) for recipe, results in found.values()]
+
+
+def _staged(folder: Path) -> Result | None:
+    path = folder / RESULTS
+    return Results.from_json(read_text(path), str(path)).headline if path.is_file() else None
+
+
+def differences(first: Recipe, other: Recipe) -> str:
+    """What `other` changes, as it would be set on a command line; another family is named instead of listed."""
+    parts = []
+    sections = ["model", "data", "train", "eval"]
+    if other.model.family != first.model.family:
+        parts.append(TITLES.get(other.model.family, other.model.family))
+        sections.remove("model")
+    for section in sections:
+        ours, theirs = getattr(first, section).model_dump(), getattr(other, section).model_dump()
+        parts += [
+            f"{section}.{name}={_short(value)}"
+            for name, value in theirs.items()
+            if value != ours.get(name) and (section, name) != ("train", "seed")
+        ]
+    said = ", ".join(parts)
+    return said if len(said) <= MOST else said[: MOST - 1] + "…"
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def as_study(compared: Sequence[Compared], title: str, picture: str | None = PICTURE) -> Study:
+    """The table for a card."""
+    first = compared[0].recipe
+    normalized = all(one.score is not None for each in compared for one in each.results)
+    succeeds = any(one.success_rate is not None for each in compared for one in each.results)
+    rows, sources = [], []
+    for each in compared:
+        cells = [each.agent_id, differences(first, each.recipe) or "—", _several(each.scores())]
+        lengths = [(float(np.mean(one.lengths)), *mean_interval(np.array(one.lengths))) for one in each.results]
+        cells.append(_several(lengths))
+        if succeeds:
+            cells.append(
+                ", ".join("" if r.success_rate is None else f"{100 * r.success_rate:.0f} %" for r in each.results)
+            )
+        paper = PUBLISHED.get(each.agent_id)
+        cells.append("" if paper is None else paper.text())
+        if paper is not None and paper.source not in sources:
+            sources.append(paper.source)
+        rows.append(tuple(cells))
+    scored = "normalized score" if normalized else "return"
+    columns = ["agent", "differs in", scored, "length", *(["success"] if succeeds else []), "published"]
+    episodes = sorted({one.episodes for each in compared for one in each.results})
+    note = (
+        f"{' or '.join(map(str, episodes))} episodes of each with its final weights; brackets hold 95 % bootstrap "
+        "intervals over episodes, of each training seed on its own."
+    )
+    if sources:
+        note += f" Published: {'; '.join(sources)}; means and spreads over seeds of 100,000 updates on other data."
+    return Study(title=title, columns=tuple(columns), rows=tuple(rows), picture=picture, note=note[:1_000])
+
+
+def _several(figures: Sequence[tuple[float, float, float]]) -> str:
+    digits = 1 if max(abs(middle) for middle, _, _ in figures) < 1_000 else 0
+    return "; ".join(f"{m:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" for m, low, high in figures)
+
+
+def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
+    """Scores with their intervals, a dot for each seed, and a cross where a paper prints one in the same unit."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 0.9 + 0.45 * len(compared)), dpi=120, layout="constrained")
+    axes: Any = figure.add_subplot()
+    for place, each in enumerate(compared):
+        scores = each.scores()
+        for i, (middle, low, high) in enumerate(scores):
+            height = place + 0.18 * (i - (len(scores) - 1) / 2)
+            axes.errorbar(middle, height, xerr=[[middle - low], [high - middle]], fmt="o", color="C0", capsize=3)
+        paper = PUBLISHED.get(each.agent_id)
+        if paper is not None and paper.unit == "score" and each.results[0].score is not None:
+            axes.plot(paper.score, place, "x", color="C3")
+    axes.set_yticks(range(len(compared)), [each.agent_id for each in compared], fontsize=8)
+    axes.invert_yaxis()
+    axes.grid(axis="x", alpha=0.3)
+    unit = "normalized score" if compared[0].results[0].score is not None else "return"
+    axes.set_xlabel(f"{unit}, 95 % interval (cross: published)", fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Software": None} if path.suffix == ".png" else None)
+    return path

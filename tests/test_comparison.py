@@ -1,0 +1,90 @@
+"""Trainings side by side: real evaluations of small agents, and the staged agents' own records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import SMALL, make_agent
+from PIL import Image
+from typer.testing import CliRunner
+
+from agentzoo.agent import Agent
+from agentzoo.cli import app
+from agentzoo.errors import CheckpointError, DataError
+from agentzoo.evaluation.results import evaluate
+from agentzoo.evaluation.study import read_study
+from agentzoo.recipe import load_recipe
+from agentzoo.studies.comparison import as_study, compare, differences
+
+CARDS = Path(__file__).resolve().parents[1] / "hub_cards"
+
+
+def a_run(folder: Path, agent_id: str, seed: int = 0, family: str = "dt") -> Path:
+    made = make_agent(model=SMALL[family])
+    assert made.recipe is not None
+    train = made.recipe.train.model_copy(update={"seed": seed})
+    recipe = made.recipe.replace(agent_id=agent_id, train=train)
+    config = made.config.model_copy(update={"agent_id": agent_id})
+    with_name = Agent(made.model, config, recipe)
+    with_name.save_pretrained(folder)
+    return folder
+
+
+def test_runs_are_measured_once_and_seeds_go_together(tmp_path: Path) -> None:
+    runs = [
+        a_run(tmp_path / "a", "dt-test"),
+        a_run(tmp_path / "b", "dt-test", 1),
+        a_run(tmp_path / "c", "bc-test", 0, "bc"),
+    ]
+    heard: list[str] = []
+    whole, cloned = compare(runs, 3, heard.append)
+    assert len(heard) == 3
+    assert [result.training_seed for result in whole.results] == [0, 1]
+    assert cloned.results[0].returns == evaluate(Agent.from_pretrained(runs[2]), episodes=3).returns
+    assert compare(runs, 3, heard.append)[0] == whole
+    assert len(heard) == 3
+    study = as_study([whole, cloned], "x")
+    assert study.columns == ("agent", "differs in", "return", "length", "published")
+    assert [row[1] for row in study.rows] == ["—", "behaviour cloning"]
+    low, high = whole.results[0].return_interval
+    first = f"{whole.results[0].mean_return:.1f} [{low:.1f}, {high:.1f}]"
+    assert study.rows[0][2] == f"{first}; {first}"  # both seeds have the same weights here
+
+
+def test_staged_agents_bring_their_headline() -> None:
+    (staged,) = compare([CARDS / "dt-hopper-medium"], 100)
+    (row,) = as_study([staged], "x").rows
+    assert row[0] == "dt-hopper-medium"
+    assert row[2] == "84.6 [81.1, 87.9]"
+    assert row[-1] == "67.6 ± 1"
+
+
+def test_differences_are_what_one_would_set() -> None:
+    whole, cut = load_recipe("dm-hopper-medium-replay-ablation"), load_recipe("dm-hopper-medium-replay-no-pser")
+    assert differences(whole, cut) == "model.beta_final=0, model.beta_min=0"
+    assert differences(whole, whole.override(["train.seed=3", "train.lr=0.01"])) == "train.lr=0.01"
+    other = differences(load_recipe("dt-pointmaze-medium"), load_recipe("dtma-pointmaze-medium"))
+    assert other == "Decision Transformer with mixed attention"
+    long = whole.override([f"data.dataset=zoo/{'x' * 180}-v0"])
+    assert len(differences(whole, long)) == 190
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "a", "dt-test")
+    with pytest.raises(DataError, match=r"in one environment, these act in Hopper-v5, tests/Counting-v0"):
+        compare([run, CARDS / "dt-hopper-medium"], 1)
+    with pytest.raises(CheckpointError, match="no finished run"):
+        compare([tmp_path], 1)
+
+
+def test_the_command_draws_a_study_for_a_card(tmp_path: Path) -> None:
+    runs = [str(CARDS / name) for name in ("dt-hopper-medium", "dt-hopper-medium-replay")]
+    done = CliRunner().invoke(app, ["compare", *runs, "--out", str(tmp_path / "out"), "--title", "A [b]title[/b]"])
+    assert done.exit_code == 0, done.output
+    assert "A [b]title[/b]" in done.output
+    study = read_study(tmp_path / "out")
+    assert study.picture is not None
+    assert "Chen et al. 2021" in study.note
+    with Image.open(tmp_path / "out" / study.picture) as picture:
+        assert len(picture.convert("RGB").getcolors(1 << 24)) > 10  # type: ignore[arg-type]
