@@ -146,7 +146,7 @@ def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
         if paper is not None and paper.unit == "score" and each.results[0].score is not None:
             axes.plot(paper.score, place, "x", color="C3")
     axes.set_yticks(range(len(compared)), [each.agent_id for each in compared], fontsize=8)
-    axes.invert_yaxis()
+    axes.set_ylim(len(compared) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.3)
     unit = "normalized score" if compared[0].results[0].score is not None else "return"
     axes.set_xlabel(f"{unit}, 95 % interval (cross: published)", fontsize=8)
