@@ -26,7 +26,7 @@ from agentzoo.nn.masking import StepTask, draw
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.recipes.unimask import EPOCHS, doorkey_budget, doorkey_data
 from agentzoo.studies.heatmap_published import published_losses
-from agentzoo.training.loop import BEST, Evaluation, Hooks, build_model, train
+from agentzoo.training.loop import BEST, Evaluation, Hooks, build_model, claim, train
 from agentzoo.types import Batch
 
 COLUMNS: tuple[StepTask, ...] = ("bc", "rc", "goal", "waypoint", "past", "future", "forward", "inverse")
@@ -147,8 +147,12 @@ def run_cell(
         folder: of the whole map.
         windows: the held-out ones.
         note: hears each update.
+
+    Raises:
+        TrainingError: the folder holds this cell with other settings.
     """
     own = folder / cell.name
+    claim(own, cell.recipe)
     if (own / LOSSES).is_file():
         found: dict[str, float] = json.loads((own / LOSSES).read_text())
         return found
@@ -193,13 +197,18 @@ def normalized(means: dict[str, dict[str, float]]) -> dict[str, dict[str, float]
 
 
 def collect(folder: Path, seeds: list[int], episodes: int, epochs: int) -> HeatMap:
-    """The map of what is finished in `folder`."""
+    """The map of what is finished in `folder`.
+
+    Raises:
+        TrainingError: a cell in it is of other settings.
+    """
     losses: dict[str, dict[str, list[float]]] = {}
     for seed in seeds:
         for cell in cells(seed, episodes, epochs):
             path = folder / cell.name / LOSSES
             if not path.is_file():
                 continue
+            claim(folder / cell.name, cell.recipe)
             row = "rnd-ft" if cell.start is not None else cell.name.rsplit("-s", 1)[0]
             for column, value in json.loads(path.read_text()).items():
                 losses.setdefault(row, {}).setdefault(column, []).append(value)

@@ -108,13 +108,13 @@ def train(
         log_with=trackers or None,
         project_dir=str(folder),
     )
-    _claim(folder, recipe, writes=False)
+    claim(folder, recipe)
     if trackers:
         accelerator.init_trackers(recipe.agent_id)
     data = prepare_data(recipe, episodes)
     model = start if start is not None else build_model(recipe, data)
     model.begin_training(fresh=start is None)
-    _claim(folder, recipe, accelerator.is_main_process)  # not before all that the recipe names was found
+    claim(folder, recipe, accelerator.is_main_process)  # not before all that the recipe names was found
     model.train()
     optimizer = make_optimizer(model, recipe.train)
     losses, prepared = accelerator.prepare(_Losses(model), optimizer)
@@ -160,8 +160,12 @@ def train(
     return trained
 
 
-def _claim(folder: Path, recipe: Recipe, writes: bool) -> None:
-    """Make the folder this recipe's, or check that it is."""
+def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
+    """Check that the folder is free or this recipe's; `writes`: make it so.
+
+    Raises:
+        TrainingError: it holds a run of another recipe; names what differs.
+    """
     path = folder / CONFIG
     if writes and folder.is_dir():
         for stale in folder.glob(".*.safetensors.*"):  # of a run that was killed while it wrote

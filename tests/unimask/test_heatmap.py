@@ -12,12 +12,23 @@ from typer.testing import CliRunner
 from agentzoo import cli
 from agentzoo.data.build import build
 from agentzoo.data.catalogue import BuildOptions
+from agentzoo.errors import TrainingError
 from agentzoo.models.decision_gpt import DecisionGPTConfig
 from agentzoo.nn.masking import STEP_TASKS
 from agentzoo.recipe import load_recipe
 from agentzoo.recipes.unimask import PUBLISHED, doorkey_budget
 from agentzoo.studies import heatmap
-from agentzoo.studies.heatmap import COLUMNS, ROWS, HeatMap, cells, collect, normalized, rank_agreement, task_loss
+from agentzoo.studies.heatmap import (
+    COLUMNS,
+    ROWS,
+    HeatMap,
+    cells,
+    collect,
+    normalized,
+    rank_agreement,
+    run_cell,
+    task_loss,
+)
 from agentzoo.studies.heatmap_published import published_losses
 from unimask.cases import any_batch, network
 
@@ -97,6 +108,22 @@ def test_agreement_with_a_map_is_one_for_itself_and_minus_one_for_its_mirror() -
     assert rank_agreement(published, published)["all"] == pytest.approx(1.0)
     mirrored = {row: {c: -v for c, v in values.items()} for row, values in published.items()}
     assert rank_agreement(mirrored, published)["past"] == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize(("episodes", "epochs"), [(50, 2_000), (500, 10)])
+def test_finished_cells_of_other_settings_are_not_taken(tmp_path: Path, episodes: int, epochs: int) -> None:
+    cell = next(cells(0))
+    (tmp_path / cell.name).mkdir()
+    (tmp_path / cell.name / "train_config.json").write_text(cell.recipe.to_json())
+    (tmp_path / cell.name / heatmap.LOSSES).write_text('{"bc": 1.0}')
+    nothing = any_batch(network().io, 1)
+    assert run_cell(cell, tmp_path, nothing) == {"bc": 1.0}
+    assert collect(tmp_path, [0], 500, 2_000).losses == {"bc": {"bc": [1.0]}}
+    other = next(cells(0, episodes, epochs))
+    with pytest.raises(TrainingError, match=r"bc-s0 holds a run .*train.steps: 4000 there.*another --out"):
+        run_cell(other, tmp_path, nothing)
+    with pytest.raises(TrainingError, match="bc-s0 holds a run"):
+        collect(tmp_path, [0], episodes, epochs)
 
 
 @pytest.mark.slow
