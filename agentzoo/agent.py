@@ -51,6 +51,8 @@ class Agent:
         self.target_return = config.target_return
         self.acting = self.model.acting
         self.rtg_source: str | None = None  # where the last predict had its rewards from
+        bounds = (config.io.action.low, config.io.action.high)
+        self._bounds = None if None in bounds else np.array(bounds, dtype=np.float32)  # (2, A)
         self._rng = np.random.default_rng()
         self._conditions = Conditions()
         self._targets: NDArray[np.float64] | None = None  # one for each environment, in place of `target_return`
@@ -359,7 +361,6 @@ class Agent:
             rewards = np.asarray(reward, dtype=np.float64).reshape(-1)
             if len(rewards) != n:
                 raise ShapeError(f"reward has {len(rewards)} entries, the observation {n} rows.")
-            rewards = np.where(starts, 0.0, rewards)  # that of a first step belongs to the episode before
         elif self._read_rewards is not None:
             values, cumulative = self._read_rewards()
             if len(values) == n:
@@ -374,7 +375,7 @@ class Agent:
                     "in Monitor (Agent.from_pretrained(..., env=env) or agent.set_env(env)) or pass reward=.",
                 )
             return rtg
-        rewards = np.where(starts, 0.0, rewards)
+        rewards = np.where(starts, 0.0, rewards)  # that of a first step belongs to the episode before
         if not np.isfinite(rewards).all():
             raise ObservationError(f"reward of environment {int(np.argmin(np.isfinite(rewards)))} is not finite.")
         return np.asarray(rtg - rewards)
@@ -385,7 +386,7 @@ class Agent:
         if spec.kind == "discrete":
             scores = output if deterministic else output + self._rng.gumbel(size=output.shape)  # sampling by Gumbel-max
             return np.asarray(scores.argmax(axis=1), dtype=np.int64)
-        return output if spec.low is None else np.clip(output, spec.low, spec.high).astype(np.float32)
+        return output if self._bounds is None else np.clip(output, *self._bounds)
 
     def _to_space(self, actions: NDArray[Any]) -> NDArray[Any]:
         spec = self.config.io.action

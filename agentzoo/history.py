@@ -29,19 +29,21 @@ class AgentState(NamedTuple):
     length: NDArray[np.int64]
 
 
+def _shapes(io: IOSpec, n: int) -> tuple[tuple[int, ...], ...]:
+    """Of each field of an AgentState."""
+    k, discrete = io.context, io.action.kind == "discrete"
+    return (n, k, io.observation.size), (n, k) if discrete else (n, k, io.action.size), (n, k), (n,), (n,)
+
+
 def empty_state(io: IOSpec, n: int) -> AgentState:
     """N histories of no step."""
-    k = io.context
-    if io.action.kind == "discrete":
-        actions: NDArray[Any] = np.zeros((n, k), dtype=np.int64)
-    else:
-        actions = np.zeros((n, k, io.action.size), dtype=np.float32)
+    observations, actions, returns_to_go, timesteps, length = _shapes(io, n)
     return AgentState(
-        observations=np.zeros((n, k, io.observation.size), dtype=np.float32),
-        actions=actions,
-        returns_to_go=np.zeros((n, k)),
-        timesteps=np.full(n, -1, dtype=np.int64),
-        length=np.zeros(n, dtype=np.int64),
+        observations=np.zeros(observations, dtype=np.float32),
+        actions=np.zeros(actions, dtype=np.int64 if io.action.kind == "discrete" else np.float32),
+        returns_to_go=np.zeros(returns_to_go),
+        timesteps=np.full(timesteps, -1, dtype=np.int64),
+        length=np.zeros(length, dtype=np.int64),
     )
 
 
@@ -63,9 +65,8 @@ def check_state(state: Any, io: IOSpec, n: int) -> AgentState:
         raise ShapeError(
             f"state holds {len(found.length)} environments, the observation has {n}. Pass state=None to start afresh."
         )
-    expected = empty_state(io, n)
-    for name in AgentState._fields:
-        got, want = np.shape(getattr(found, name)), np.shape(getattr(expected, name))
+    for name, values, want in zip(AgentState._fields, found, _shapes(io, n), strict=True):
+        got = np.shape(values)
         if got != want:
             raise ShapeError(f"state.{name} has shape {got}, this agent's is {want}.")
     return found
@@ -82,11 +83,19 @@ def append(
     """
     context = state.observations.shape[1]
     full = (state.length == context) & ~starts
+    if full.all():  # the common case
+        return AgentState(
+            observations=np.concatenate((state.observations[:, 1:], observations[:, None]), axis=1),
+            actions=np.concatenate(
+                (state.actions[:, 1:], np.zeros_like(state.actions[:, :1])), axis=1
+            ),  # a placeholder
+            returns_to_go=np.concatenate((state.returns_to_go[:, 1:], returns_to_go[:, None]), axis=1),
+            timesteps=state.timesteps + 1,
+            length=state.length,
+        )
     observations_, actions, rtg = (np.array(field) for field in state[:3])
     for values in (observations_, actions, rtg):
-        if full.all():
-            values[:, :-1] = values[:, 1:]
-        elif full.any():
+        if full.any():
             values[full, :-1] = values[full, 1:]
         if starts.any():
             values[starts] = 0

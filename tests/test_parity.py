@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from conftest import make_agent, random_batch
@@ -58,28 +56,6 @@ def test_dropout_path_without_dropout_equals_the_fused_kernel() -> None:
     fused.load_state_dict(trained.state_dict())
     x = torch.randn(2, 9, 16)
     torch.testing.assert_close(trained(x, STATE_TOKENS), fused(x, STATE_TOKENS), atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize("heads", [1, 2])
-@pytest.mark.parametrize("length", [1, 2, 9])
-def test_newest_equals_the_last_token_of_the_whole_pass(heads: int, length: int) -> None:
-    torch.manual_seed(0)
-    backbone = Backbone(16, 3, heads, 0.1).eval()
-    for parameter in backbone.parameters():  # biases start at zero and would hide a mistake
-        torch.nn.init.normal_(parameter, std=0.3)
-    x = torch.randn(3, length, 16)
-    torch.testing.assert_close(backbone.newest(x), backbone(x)[:, -1], atol=1e-5, rtol=1e-5)
-
-
-def test_newest_follows_weights_that_are_loaded_or_moved_later() -> None:
-    torch.manual_seed(0)
-    source, moved = Backbone(16, 2, 2, 0.0).eval(), Backbone(16, 2, 2, 0.0).eval()
-    x = torch.randn(2, 5, 16)
-    moved.load_state_dict(source.state_dict())
-    torch.testing.assert_close(moved.newest(x), source(x)[:, -1], atol=1e-5, rtol=1e-5)
-    twin = copy.deepcopy(moved).double()
-    torch.testing.assert_close(twin.newest(x.double()), source(x)[:, -1].double(), atol=1e-5, rtol=1e-5)
-    assert moved.newest(x).dtype == torch.float32
 
 
 def test_causal_bias_by_hand() -> None:

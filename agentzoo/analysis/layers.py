@@ -53,7 +53,7 @@ class AttentionLayer(NamedTuple):
     def without_head(self, head: int) -> Iterator[None]:
         """Inside, the output of this head is 0 just before the output projection."""
         size = self.output.shape[1] // self.n_heads
-        columns = self.output.data[:, head * size : (head + 1) * size]
+        columns = self.output.detach()[:, head * size : (head + 1) * size]
         kept = columns.clone()
         columns.zero_()
         try:

@@ -9,15 +9,18 @@ tests/test_contract.py::test_hidden_steps_do_not_change_the_action, tests/test_p
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.nn.functional import embedding, layer_norm
 
 from agentzoo.nn.attention import Backbone, HeadCount, LayerCount
 from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
 from agentzoo.nn.dropout import Dropout
+from agentzoo.nn.mamba_step import Prepared
+from agentzoo.nn.newest import NewestToken
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability
@@ -59,9 +62,13 @@ class DecisionTransformer(SequenceModel):
         self.embed_dropout = Dropout(config.dropout)
         self.backbone = Backbone(dim, config.n_layers, config.n_heads, config.dropout)
         self.predict_action = nn.Linear(dim, io.action.size)
+        self._folded = Prepared(self._fold)
+        self.register_load_state_dict_post_hook(_forget_folded)  # type: ignore[no-untyped-call]
 
     def forward(self, batch: Batch) -> Tensor:
         """Predicted action of every step, (B, K, A): encoded in [-1, 1] for a bounded Box, logits if discrete."""
+        if torch.is_grad_enabled():
+            self._folded.drop()  # an update may follow
         return self._head(self.backbone(self._tokens(batch), read=STATE_TOKENS))
 
     def loss(self, batch: Batch) -> Losses:
@@ -78,11 +85,8 @@ class DecisionTransformer(SequenceModel):
             newest = int(lengths.max())
             equal = bool((lengths == newest).all())
             batch = Batch(*(getattr(batch, name)[:, :newest] for name in batch.__dataclass_fields__))
-        if equal:  # histories all as long: only one token has to be read
-            tokens = self._tokens(batch)[:, :-1]  # the newest action is a placeholder
-            encoded = self._head(self.backbone.newest(tokens))
-        else:
-            encoded = last_valid(self(batch), batch.valid)
+        # where histories are all as long, only one token has to be read
+        encoded = self._head(self._newest(batch)) if equal else last_valid(self(batch), batch.valid)
         return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
 
     def decays(self, name: str) -> bool:
@@ -93,6 +97,18 @@ class DecisionTransformer(SequenceModel):
         out: Tensor = self.predict_action(hidden)
         return torch.tanh(out) if self.bounded else out
 
+    def _newest(self, batch: Batch) -> Tensor:
+        """(B, D): the final hidden token of the newest step, all K being valid; its action is a placeholder."""
+        if self.config.n_heads > 1 or torch.is_grad_enabled():
+            hidden: Tensor = self.backbone(self._tokens(batch)[:, :-1], read=slice(-1, None))
+            return hidden.squeeze(1)
+        tokens, newest = self._folded.get(self)
+        actions = self.encode_actions(batch.actions) if self.io.action.kind == "discrete" else batch.actions
+        return newest(tokens(batch, actions))
+
+    def _fold(self) -> tuple[FoldedTokens, NewestToken]:
+        return FoldedTokens.of(self), NewestToken.of(self.backbone)
+
     def _tokens(self, batch: Batch) -> Tensor:
         time = self.embed_timestep(batch.timesteps.clamp(max=self.config.max_ep_len - 1))  # (B, K, D)
         rtg = batch.returns_to_go.unsqueeze(-1)
@@ -102,3 +118,51 @@ class DecisionTransformer(SequenceModel):
         together = interleave(rtg, obs, actions).view(*batch.shape, TOKENS_PER_STEP, -1) + time.unsqueeze(2)
         tokens: Tensor = self.embed_dropout(self.embed_ln(together.flatten(1, 2)))  # (B, 3K, D)
         return tokens
+
+
+class FoldedTokens(NamedTuple):
+    """`DecisionTransformer._tokens` where all steps are valid: (R, s, a) side by side, one product for all three."""
+
+    center: Tensor  # (1 + S + A,) what is subtracted from the inputs
+    spread: Tensor  # (1 + S + A,) what they are divided by then
+    embed: Tensor  # (1 + S + A, 3D), zero off its three blocks
+    bias: Tensor  # (3D,)
+    times: Tensor  # (max_ep_len, D)
+    norm: nn.LayerNorm
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, model: DecisionTransformer) -> FoldedTokens:
+        """From the weights of now."""
+        layers = (model.embed_return, model.embed_obs, model.embed_action)
+        embed = torch.block_diag(*(layer.weight for layer in layers)).t().contiguous()  # type: ignore[no-untyped-call]
+        if not model.config.use_returns:
+            embed[0] = 0.0
+        center, half = model.action_center, model.action_half
+        if model.io.action.kind == "discrete":
+            center, half = torch.zeros_like(center), torch.ones_like(half)
+        zero, one = center.new_zeros(1), center.new_ones(1)
+        return cls(
+            center=torch.cat((zero, model.obs_mean, center)),
+            spread=torch.cat((one, model.obs_std, half)),
+            embed=embed,
+            bias=torch.cat([layer.bias for layer in layers]),
+            times=model.embed_timestep.weight,
+            norm=model.embed_ln,
+        )
+
+    def __call__(self, batch: Batch, actions: Tensor) -> Tensor:
+        """(B, 3K - 1, D), without the newest action; `actions` (B, K, A) in env units or one-hot."""
+        windows, steps = batch.shape
+        inputs = torch.cat((batch.returns_to_go.unsqueeze(-1), batch.observations, actions), dim=-1)
+        inputs = inputs.sub_(self.center).div_(self.spread).flatten(0, 1)
+        tokens = torch.addmm(self.bias, inputs, self.embed).view(windows, steps, TOKENS_PER_STEP, -1)
+        tokens += embedding(batch.timesteps.clamp(max=len(self.times) - 1), self.times).unsqueeze(2)
+        read = tokens.flatten(1, 2)[:, :-1]
+        return layer_norm(read, read.shape[-1:], self.norm.weight, self.norm.bias, self.norm.eps)
+
+
+def _forget_folded(model: nn.Module, _: object) -> None:
+    """After loading with `assign=True` the parameters are other objects."""
+    assert isinstance(model, DecisionTransformer)
+    model._folded.drop()

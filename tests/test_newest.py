@@ -1,0 +1,153 @@
+"""A Decision Transformer's folded pass for the newest token gives the numbers of its modules, whatever its weights."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import make_agent, random_batch
+from torch import Tensor
+
+from agentzoo.history import rows, to_batch
+from agentzoo.models.dt import DecisionTransformer, DTConfig
+from agentzoo.nn.attention import Backbone
+from agentzoo.nn.newest import NewestToken
+from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
+
+K = 5
+
+
+def make_model(seed: int = 0, discrete: bool = False, **changes: Any) -> DecisionTransformer:
+    """In float64, where a wrong formula cannot hide; weights and biases all differ from their starting values."""
+    box = ActionSpec(kind="box", size=2, low=(-1.0, -2.0), high=(1.0, 4.0))
+    action = ActionSpec(kind="discrete", size=4) if discrete else box
+    io = IOSpec(observation=ObservationSpec(size=3, shapes=((3,),)), action=action, context=K)
+    torch.manual_seed(seed)
+    model = DecisionTransformer(DTConfig(embed_dim=16, max_ep_len=9, **changes), io).double().eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    model.obs_mean.copy_(torch.tensor([1.0, -1.0, 0.5]))
+    model.obs_std.copy_(torch.tensor([2.0, 0.5, 1.0]))
+    return model
+
+
+def make_batch(model: DecisionTransformer, steps: int = K) -> Batch:
+    batch = random_batch(model.io, [steps] * 3)
+    values = (getattr(batch, name) for name in Batch.__dataclass_fields__)
+    return Batch(*(value.double() if value.is_floating_point() else value for value in values))
+
+
+def by_modules(model: DecisionTransformer, batch: Batch) -> Tensor:
+    """What `act` is to give, from the whole pass."""
+    with torch.no_grad():
+        encoded = model(batch)[torch.arange(len(batch.valid)), batch.valid.sum(dim=1) - 1]
+    return encoded if model.io.action.kind == "discrete" else model.decode_actions(encoded)
+
+
+def act(model: DecisionTransformer, batch: Batch) -> Tensor:
+    with torch.no_grad():
+        return model.act(batch)
+
+
+@pytest.mark.parametrize("length", [1, 2, 9])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_newest_is_the_last_token_of_the_whole_pass(layers: int, length: int) -> None:
+    torch.manual_seed(0)
+    backbone = Backbone(16, layers, 1, 0.1).double().eval()
+    for parameter in backbone.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    x = torch.randn(3, length, 16, dtype=torch.float64)
+    kept = x.clone()
+    with torch.no_grad():
+        torch.testing.assert_close(NewestToken.of(backbone)(x), backbone(x)[:, -1], atol=1e-12, rtol=1e-12)
+    assert torch.equal(x, kept)
+
+
+@pytest.mark.parametrize("changes", [{}, {"discrete": True}, {"use_returns": False}, {"n_heads": 2}], ids=str)
+@pytest.mark.parametrize("steps", [1, 3, K])
+def test_acting_equals_the_modules(steps: int, changes: dict[str, Any]) -> None:
+    model = make_model(**changes)
+    batch = make_batch(model, steps)
+    torch.testing.assert_close(act(model, batch), by_modules(model, batch), atol=1e-12, rtol=1e-12)
+
+
+def change_in_place(model: DecisionTransformer) -> None:
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1.1)
+
+
+def load(model: DecisionTransformer) -> None:
+    model.load_state_dict(make_model(seed=5).state_dict())
+
+
+def load_others(model: DecisionTransformer) -> None:
+    model.load_state_dict(make_model(seed=6).state_dict(), assign=True)
+
+
+def move(model: DecisionTransformer) -> None:
+    change_in_place(model.float())
+    model.double()
+
+
+def train(model: DecisionTransformer) -> None:
+    train_without_saying(model.train())
+    model.eval()
+
+
+def train_without_saying(model: DecisionTransformer) -> None:
+    """In eval mode, as a user may who wants no dropout."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    torch.autograd.backward(torch.stack(list(model.loss(make_batch(model)).values())).sum())
+    optimizer.step()
+
+
+@pytest.mark.parametrize("change", [change_in_place, load, load_others, move, train, train_without_saying])
+def test_new_weights_act_at_once(change: Any) -> None:
+    model = make_model()
+    batch = make_batch(model)
+    before = act(model, batch)
+    change(model)
+    wanted = by_modules(model, batch)
+    assert not torch.allclose(before, wanted, atol=1e-3)
+    torch.testing.assert_close(act(model, batch), wanted, atol=1e-12, rtol=1e-12)
+
+
+def test_copies_act_with_their_own_weights() -> None:
+    model = make_model()
+    batch = make_batch(model)
+    before = act(model, batch)
+    other = copy.deepcopy(model)
+    change_in_place(other)
+    assert torch.equal(act(model, batch), before)
+    torch.testing.assert_close(act(other, batch), by_modules(other, batch), atol=1e-12, rtol=1e-12)
+
+
+def test_gradients_reach_the_weights_through_act() -> None:
+    model = make_model()
+    act(model, make_batch(model))
+    torch.autograd.backward(model.act(make_batch(model)).sum())
+    assert all(p.grad is not None for p in (model.embed_obs.weight, *model.backbone.blocks[0].parameters()))
+
+
+def test_episodes_longer_than_the_window_that_end_at_different_times() -> None:
+    """In float32, at the published sizes: each environment acts as its own window, run through the modules, says."""
+    torch.manual_seed(0)
+    agent = make_agent(model=DTConfig(), context=20)
+    rng, n = np.random.default_rng(1), 3
+    size, space = agent.config.io.observation.size, agent.action_space
+    assert isinstance(space, gym.spaces.Box)
+    state: Any = None
+    starts = np.ones(n, dtype=bool)
+    for t in range(90):
+        observations = rng.normal(size=(n, size)).astype(np.float32)
+        actions, state = agent.predict(observations, state, starts, deterministic=True, reward=rng.random(n))
+        for i in range(n):
+            window = to_batch(rows(state, np.array([i])), agent.config.rtg_scale, agent.device)
+            wanted = by_modules(agent.model, window)[0].numpy()  # type: ignore[arg-type]
+            np.testing.assert_allclose(actions[i], np.clip(wanted, space.low, space.high), rtol=0, atol=1e-5)
+        starts = np.array([t % 37 == 36, t == 50, False])
