@@ -207,6 +207,19 @@ def test_a_folder_of_other_settings_is_refused(text: Path, tmp_path: Path) -> No
         claim(tmp_path, TINY.override(["embed_dim=8"]))
 
 
+def test_a_finished_run_keeps_the_record_of_its_text(text: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(text, run)
+    before = (run / "corpus.json").read_bytes()
+    train(text, run)
+    (text / "b.txt").write_text(WORDS * 60)
+    with pytest.raises(TrainingError, match=r"run holds a run on other text \(b.txt\). Choose another --out"):
+        train(text, run)
+    with pytest.raises(TrainingError, match=r"other text \(b.txt, valid.txt\)"):
+        train_language_model(TINY, run, [text / "a.txt", text / "b.txt"], [])
+    assert (run / "corpus.json").read_bytes() == before
+
+
 def test_a_non_finite_loss_stops_the_run(text: Path, tmp_path: Path) -> None:
     class Broken:
         module = torch.nn.Linear(1, 1)

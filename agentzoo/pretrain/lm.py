@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from agentzoo.checkpoint import save_tensors, write_atomic
+from agentzoo.errors import TrainingError
 from agentzoo.nn.pretrained import new_language_model
 from agentzoo.pretrain import tokenizer as bpe
 from agentzoo.pretrain.card import language_model_card
@@ -127,7 +128,8 @@ def train_language_model(
         validation: text files that are only measured on.
 
     Raises:
-        DataError: text that cannot be read or is too short. TrainingError: see `run.claim`, `run.pretrain`.
+        DataError: text that cannot be read or is too short. TrainingError: `folder` holds a run on other text; also
+            see `run.claim` and `run.pretrain`.
     """
     claim(folder, settings)
     trained = [read_document(path, settings.held_out) for path in text_files(corpus, validation)]
@@ -137,7 +139,7 @@ def train_language_model(
         validation=tuple(one.record for one in measured),
         held_out=settings.held_out,
     )
-    write_atomic(folder / RECORD, record.to_json())
+    _claim_text(folder / RECORD, record)
     if (folder / bpe.FILE).exists():
         tokenizer = bpe.load_tokenizer(folder / bpe.FILE)
     else:
@@ -149,6 +151,18 @@ def train_language_model(
     pretrain(task, settings, folder, on_step=on_step, on_row=on_row)
     task.module.eval()
     return task
+
+
+def _claim_text(path: Path, record: CorpusRecord) -> None:
+    """Keep the record of the run's text, or check that it is the one that is kept."""
+    if not path.exists():
+        write_atomic(path, record.to_json())
+        return
+    found = CorpusRecord.from_json(path.read_text(), str(path))
+    if found != record:
+        there, asked = ({*one.training, *one.validation} for one in (found, record))
+        changed = ", ".join(sorted({one.name for one in there ^ asked})) or "the same files, used otherwise"
+        raise TrainingError(f"{path.parent} holds a run on other text ({changed}). Choose another --out, or delete it.")
 
 
 def _tokens(trained: list[Document], measured: list[Document], tokenizer: Any) -> tuple[Tokens, dict[str, Tokens]]:
