@@ -19,6 +19,7 @@ from agentzoo.agent import Agent
 from agentzoo.checkpoint import read_tensors
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError, TrainingError
+from agentzoo.models.bc import BCConfig, BehaviourCloning
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.training.finetune import finetune_recipe, start_from
@@ -149,6 +150,30 @@ def test_a_folder_of_another_recipe_is_refused(tmp_path: Path) -> None:
     run(tmp_path, recipe(steps=1))
     with pytest.raises(TrainingError, match=r"steps: 1 there, 2 asked"):
         run(tmp_path, recipe(steps=2))
+
+
+@pytest.mark.parametrize("first", ["fp32", "bf16"])
+def test_a_process_trains_in_one_precision_after_the_other(first: str, tmp_path: Path) -> None:
+    weights = {}
+    for precision in (first, "bf16" if first == "fp32" else "fp32"):
+        run(tmp_path / precision, recipe(steps=5, precision=precision))
+        weights[precision] = read_tensors(tmp_path / precision / "model.safetensors")[0]
+    assert any(not torch.equal(value, weights["bf16"][name]) for name, value in weights["fp32"].items())
+
+
+@pytest.mark.gpu
+def test_each_training_runs_on_the_device_it_asks_for(tmp_path: Path) -> None:
+    seen = []
+
+    class Watched(BehaviourCloning):
+        def begin_step(self, step: int, total: int) -> None:
+            seen.append(self.obs_mean.device.type)
+
+    made = recipe(steps=1).replace(model=BCConfig(embed_dim=8))
+    for place, device in enumerate((None, "cpu", None, "cuda")):
+        start = Watched(made.model, build_model(made, coin_episodes()).io)  # type: ignore[arg-type]
+        train(made, tmp_path / str(place), coin_episodes(), start=start, device=device)
+    assert seen == ["cuda", "cpu", "cuda", "cuda"]
 
 
 def test_a_broken_checkpoint_is_explained(tmp_path: Path) -> None:

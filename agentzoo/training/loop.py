@@ -100,8 +100,10 @@ def train(
         TrainingError: a non-finite loss (the last good checkpoint stays), or a folder of another recipe.
     """
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
 
     hooks = hooks or Hooks()
+    AcceleratorState._reset_state(True)  # it would keep device and precision of the process's first training
     accelerator = Accelerator(
         cpu=device == "cpu",
         mixed_precision="bf16" if recipe.train.precision == "bf16" else "no",
