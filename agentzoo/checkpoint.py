@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,6 +52,24 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+def swap_in(new: Path, target: Path) -> None:
+    """Rename the finished folder `new` to `target`; what was there is deleted once it is replaced.
+
+    Between the two renames the old folder lies beside the target as `.replaced-...`: at no moment is there neither.
+    """
+    if not target.exists():
+        new.replace(target)
+        return
+    aside = target.with_name(f".replaced-{target.name}-{os.getpid()}")
+    target.replace(aside)
+    try:
+        new.replace(target)
+    except BaseException:
+        aside.replace(target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:

@@ -85,13 +85,13 @@ def list_command(
         score = "" if one.score is None else f"{one.score:.1f} [{one.low:.1f}, {one.high:.1f}]"
         reached = "" if one.mean_return is None else f"{one.mean_return:.0f}"
         table.add_row(
-            one.agent_id,
-            "yes" if one.staged else "",
-            plain(one.env or ""),
+            plain(one.agent_id),
+            "yes" if one.staged else "unreadable" if one.problem else "",
+            plain(one.problem or one.env or ""),
             score,
             reached,
-            f"{one.target:g}",
-            f"{one.steps:,}",
+            "" if one.target is None else f"{one.target:g}",
+            "" if one.steps is None else f"{one.steps:,}",
         )
     console.print(table)
 
@@ -249,6 +249,7 @@ def stage(
     baselines: Annotated[list[Path] | None, typer.Option("--baseline", help="a run to show beside it")] = None,
     sweep_episodes: Annotated[int, typer.Option(min=0, help="for each of eight targets; 0: no sweep")] = 20,
     studies: Annotated[list[Path] | None, typer.Option("--study", help="a study.json to show on the card")] = None,
+    trust_env_module: TrustOption = False,
 ) -> None:
     """Measure a finished run and write its Hub folder: weights, records, plot, video, card."""
     from agentzoo.hub.stage import stage as run_stage
@@ -262,6 +263,7 @@ def stage(
             baselines=baselines or [],
             sweep_episodes=sweep_episodes,
             studies=studies or [],
+            trust_env_module=trust_env_module,
             note=lambda what: status.update(f"staging: {what}"),
         )
     console.print(f"staged {folder}", highlight=False)

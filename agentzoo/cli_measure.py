@@ -10,6 +10,7 @@ from rich.table import Table
 
 from agentzoo.console import console, plain, print_json, progress_bar
 
+TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 
 
@@ -21,6 +22,7 @@ def sweep(
     seed: Annotated[int, typer.Option("--seed", min=0, help="episode e is reset with 10000*(seed+1)+e")] = 0,
     plot: Annotated[Path | None, typer.Option("--plot", help="draw achieved over asked return here")] = None,
     best: Annotated[float | None, typer.Option("--best-in-data", help="draw this return as a line")] = None,
+    trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Ask agents for several returns and see what they reach; far above the data shows how they extrapolate."""
@@ -31,9 +33,16 @@ def sweep(
     found = []
     with progress_bar("targets", len(agents) * count) as bar:
         for agent in agents:
-            loaded = Agent.from_pretrained(agent)
+            loaded = Agent.from_pretrained(agent, trust_env_module=trust_env_module)
             found.append(
-                run(loaded, even_targets(highest, count), episodes, seed=seed, on_target=lambda: bar(1, agent))  # noqa: B023  (called at once)
+                run(
+                    loaded,
+                    even_targets(highest, count),
+                    episodes,
+                    seed=seed,
+                    trust_env_module=trust_env_module,
+                    on_target=lambda: bar(1, agent),  # noqa: B023  (called at once)
+                )
             )
     if plot is not None:
         plot_sweeps(found, plot, best)
@@ -41,7 +50,8 @@ def sweep(
         print_json([one.model_dump() for results in found for one in results])
         return
     for results in found:
-        name = f"{results[0].agent_id}: rank correlation {rank_correlation(results):.2f}"
+        ranks = rank_correlation(results)
+        name = f"{results[0].agent_id}: " + ("always the same" if ranks is None else f"rank correlation {ranks:.2f}")
         table = Table("asked", "achieved (95 %)", "length", title=name, title_justify="left")
         for one in results:
             low, high = one.return_interval

@@ -22,7 +22,9 @@ TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import th
 
 
 def train(
-    agent_id: Annotated[str, typer.Argument(metavar="AGENT", help="an id with a recipe, see `agentzoo list`")],
+    agent_id: Annotated[
+        str, typer.Argument(metavar="AGENT", help="an id with a recipe, see `agentzoo list`, or a train_config.json")
+    ],
     out: OutOption = None,
     settings: SetOption = None,
     seed: SeedOption = None,
@@ -33,9 +35,8 @@ def train(
 ) -> None:
     """Train an agent from its recipe. A run that was stopped goes on where its last checkpoint is."""
     from agentzoo.data.minari import load_episodes
-    from agentzoo.recipe import load_recipe
 
-    recipe = load_recipe(agent_id).override(_settings(settings, seed))
+    recipe = _recipe(agent_id).override(_settings(settings, seed))
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     _run(recipe, episodes, out, None, threads, tracker, device, trust_env_module)
 
@@ -64,9 +65,19 @@ def finetune(
 
     base = Agent.from_pretrained(agent, trust_env_module=trust_env_module)
     recipe = finetune_recipe(base, dataset, name, steps, normalization).override(_settings(settings, seed))
-    episodes = load_episodes(dataset, recipe.data.obs_keys)
+    episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     start = start_from(base, recipe, episodes, reinit)
     _run(recipe, episodes, out, start, threads, tracker, device, trust_env_module)
+
+
+def _recipe(named: str) -> Any:
+    """The packaged recipe of that id, or the one in a file."""
+    from agentzoo.config import read_text
+    from agentzoo.recipe import Recipe, load_recipe
+
+    if named.endswith(".json"):
+        return Recipe.from_json(read_text(Path(named)), named)
+    return load_recipe(named)
 
 
 def _settings(settings: list[str] | None, seed: int | None) -> list[str]:
@@ -87,11 +98,13 @@ def _run(
 
     from agentzoo.agent import Agent
     from agentzoo.config import AgentConfig
-    from agentzoo.evaluation.during import short_evaluation
+    from agentzoo.evaluation.during import check_environment, short_evaluation
     from agentzoo.training.loop import Hooks, train
 
     if threads is not None:
         torch.set_num_threads(threads)
+    if recipe.eval.every:
+        check_environment(recipe, episodes, trust)
     folder = out or Path("runs") / f"{recipe.agent_id}-s{recipe.train.seed}"
     columns = (
         TextColumn("{task.description}"),

@@ -17,9 +17,10 @@ PRETRAIN = "pretrain.json"  # in the folder of a language model (`agentzoo pretr
 ZOO_VARIABLE = "AGENTZOO_ZOO"
 INDEX_VARIABLE = "AGENTZOO_INDEX"
 FILES = (CONFIG, WEIGHTS, RECIPE, "results.json", "README.md")
+SWEEP_PLOT, VIDEO = "targets.png", "replay.mp4"
 STUDY_PICTURES = tuple(f"study-{i}.png" for i in range(4))
 # all that a Hub repo of an agent holds
-PUBLISHED = (*FILES, "training_log.csv", "targets.png", "replay.mp4", *STUDY_PICTURES)
+PUBLISHED = (*FILES, "training_log.csv", SWEEP_PLOT, VIDEO, *STUDY_PICTURES)
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from agentzoo.checkpoint import swap_in
 from agentzoo.data.collect import Rollout
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import action_spec, flatten_observations, observation_spec
@@ -236,9 +237,7 @@ def _put(staging: Path, root: Path, dataset_id: str) -> None:
     described = staging / namespace / "namespace_metadata.json"
     if described.exists() and not (root / namespace / described.name).exists():
         described.replace(root / namespace / described.name)
-    if final.exists():
-        final.replace(staging / "replaced")
-    (staging / dataset_id).replace(final)
+    swap_in(staging / dataset_id, final)
 
 
 @contextmanager

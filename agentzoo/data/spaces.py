@@ -75,14 +75,14 @@ def flatten_observations(values: Any, spec: ObservationSpec) -> NDArray[np.float
         assert isinstance(values, Mapping)
         parts = [np.asarray(values[key]) for key in spec.keys]
     flat = [part.reshape(len(part), -1) for part in parts]
-    return np.concatenate(flat, axis=1).astype(np.float32)
+    return (flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)).astype(np.float32)
 
 
 def describe_mismatch(kind: str, expected: Any, got: Any) -> str | None:
     """One sentence where `got` is not what the agent expects, else None."""
     if expected == got:
         return None
-    return f"{kind} differ: the agent was made for {_short(expected)}, this is {_short(got)}"
+    return f"{kind} differ: {_short(expected)} is expected, this is {_short(got)}"
 
 
 def _short(spec: Any) -> str:

@@ -8,13 +8,37 @@ import numpy as np
 
 from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
-from agentzoo.evaluation.rollout import rollout
+from agentzoo.data.episodes import Episodes
+from agentzoo.data.spaces import action_spec, describe_mismatch, observation_spec
+from agentzoo.errors import SpaceError
+from agentzoo.evaluation.rollout import make_env, rollout
 from agentzoo.evaluation.scores import normalized_score, reference_of
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.training.loop import Evaluation
 
 SEED = 99  # apart from the seeds of final evaluations
+
+
+def check_environment(recipe: Recipe, episodes: Episodes, trust_env_module: bool = False) -> None:
+    """Make the recipe's environment once, before the first update: a wrong name must not wait for an evaluation.
+
+    Raises:
+        SpaceError: its spaces are not those of the data. Otherwise as `make_env`.
+    """
+    env = make_env(recipe.eval.env, trust_env_module=trust_env_module, **recipe.eval.env_options)
+    try:
+        observation = observation_spec(env.observation_space, episodes.observation.keys)
+        action = action_spec(env.action_space).model_copy(update={"dtype": episodes.action.dtype})
+    finally:
+        env.close()
+    problems = [
+        describe_mismatch("observations", episodes.observation, observation),
+        describe_mismatch("actions", episodes.action, action),
+    ]
+    if any(problems):
+        said = "; ".join(problem for problem in problems if problem)
+        raise SpaceError(f"{recipe.eval.env} does not fit {episodes.dataset}: {said}. Set eval.env.")
 
 
 def short_evaluation(recipe: Recipe, trust_env_module: bool = False) -> Callable[[SequenceModel], Evaluation]:

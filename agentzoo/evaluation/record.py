@@ -81,6 +81,8 @@ def _render(env: Any) -> NDArray[np.uint8]:
             f"this machine cannot render: {type(error).__name__}: {error}. On Debian: apt-get install libegl1 libgl1; "
             "or set MUJOCO_GL=osmesa with libosmesa6 installed."
         ) from error
+    if frame is None:
+        raise ConfigError(f"{env.spec.id if env.spec else env} renders nothing in mode rgb_array; it cannot be filmed.")
     return np.asarray(frame, dtype=np.uint8)
 
 

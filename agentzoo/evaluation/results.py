@@ -89,6 +89,8 @@ class Results(Config):
     acting: tuple[Result, ...] = ()  # the same weights acting in another way
     spearman: float | None = None  # rank correlation of asked and reached return over `targets`
     studies: Annotated[tuple[Study, ...], Field(max_length=len(STUDY_PICTURES))] = ()
+    plotted: bool = False  # a plot of the targets lies beside it
+    filmed: bool = False  # a video of one episode lies beside it
 
 
 def evaluate(

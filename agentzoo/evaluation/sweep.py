@@ -17,12 +17,16 @@ def sweep(
     episodes: int = 20,
     *,
     seed: int = 0,
+    trust_env_module: bool = False,
     on_target: Callable[[], None] = lambda: None,
 ) -> tuple[Result, ...]:
     """One evaluation a target, the same episode seeds for all."""
     found = []
     for target in targets:
-        found.append(evaluate(agent, episodes=episodes, seed=seed, target_return=float(target)))
+        asked = float(target)
+        found.append(
+            evaluate(agent, episodes=episodes, seed=seed, target_return=asked, trust_env_module=trust_env_module)
+        )
         on_target()
     return tuple(found)
 
@@ -32,8 +36,8 @@ def even_targets(highest: float, count: int = 8) -> list[float]:
     return [highest * (i + 1) / count for i in range(count)]
 
 
-def rank_correlation(results: Sequence[Result]) -> float:
-    """Spearman's correlation of asked and mean achieved return.
+def rank_correlation(results: Sequence[Result]) -> float | None:
+    """Spearman's correlation of asked and mean achieved return; None for an agent that always achieves the same.
 
     Raises:
         ConfigError: fewer than three targets.
@@ -42,7 +46,10 @@ def rank_correlation(results: Sequence[Result]) -> float:
 
     if len(results) < 3:
         raise ConfigError(f"a rank correlation needs at least three targets, got {len(results)}.")
-    return float(spearmanr([r.target_return for r in results], [r.mean_return for r in results]).statistic)
+    achieved = [one.mean_return for one in results]
+    if len(set(achieved)) == 1:  # it does not read the target: ranks say nothing, and scipy says NaN
+        return None
+    return float(spearmanr([one.target_return for one in results], achieved).statistic)
 
 
 COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")

@@ -10,13 +10,11 @@ from agentzoo.evaluation.results import Result, Results
 from agentzoo.evaluation.study import Study
 from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
 from agentzoo.hub.published import CITATIONS, D4RL, PUBLISHED, TITLES, Published
-from agentzoo.locate import STUDY_PICTURES
+from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO
 from agentzoo.recipe import Recipe
 
 CARD = "README.md"
 RESULTS = "results.json"
-SWEEP_PLOT = "targets.png"
-VIDEO = "replay.mp4"
 OUTSIDE_GYMNASIUM = ("agentzoo/", "PointMaze_", "AntMaze_")  # environments that a package of their own registers
 
 
@@ -34,7 +32,8 @@ def read_records(folder: Path) -> tuple[AgentConfig, Recipe, Results]:
 
 
 def card_text(folder: Path) -> str:
-    """README.md of the folder: Hub metadata and the card. The same records give the same text.
+    """README.md of the folder: Hub metadata and the card. The same records give the same text, whatever other files are
+    there: a cache or a wheel may hold fewer.
 
     Without `results.json` the card says that nothing was measured.
     """
@@ -43,14 +42,14 @@ def card_text(folder: Path) -> str:
     results = read_records(folder)[2] if (folder / RESULTS).is_file() else None
     sections = [
         front_matter(config, recipe, results),
-        _what(config, recipe, results, (folder / VIDEO).is_file()),
+        _what(config, recipe, results),
         _quickstart(config),
         _training(config, recipe, results),
         _results(config, results) if results is not None else "## Results\n\nNothing has been measured yet.",
     ]
-    if results is not None and results.targets and (folder / SWEEP_PLOT).is_file():
+    if results is not None and results.targets and results.plotted:
         sections.append(_targets(results))
-    sections += [_study(study, folder) for study in (results.studies if results is not None else ())]
+    sections += [_study(study) for study in (results.studies if results is not None else ())]
     sections += [_limits(recipe, results), _citation(config, results)]
     return "\n\n".join(sections) + "\n"
 
@@ -65,7 +64,7 @@ def check_card(folder: Path) -> None:
     check_metadata(found)
 
 
-def _what(config: AgentConfig, recipe: Recipe, results: Results | None, video: bool) -> str:
+def _what(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:
     title = TITLES.get(config.model.family, config.model.family)
     start = f" It was fine-tuned from `{code(recipe.base)}`." if recipe.base else config.model.origin()
     size = f" with {results.training.parameters:,} parameters" if results is not None else ""
@@ -75,7 +74,7 @@ def _what(config: AgentConfig, recipe: Recipe, results: Results | None, video: b
         f"A {title} agent{where}{size}, trained offline on `{code(recipe.data.dataset)}`.{start} It reads the last "
         f"{config.io.context} steps (return-to-go, observation, action) and answers the next action. Use it as a "
         "baseline or a starting point for fine-tuning; it controls a simulated body and nothing else."
-        + (f"\n\n[Video of one episode]({VIDEO})" if video else "")
+        + (f"\n\n[Video of one episode]({VIDEO})" if results is not None and results.filmed else "")
     )
 
 
@@ -102,6 +101,8 @@ def _quickstart(config: AgentConfig) -> str:
             "mean, std = evaluate_policy(agent, vec_env, n_eval_episodes=4)",
             "```",
             "",
+            f"`zoo/{config.agent_id}` is found in a checkout's `hub_cards/` and in the folder `$AGENTZOO_ZOO`; a Hub "
+            "repo or a folder may be named instead. "
             f"`agent.target_return` (here {config.target_return:g}) is the return it is asked for, in the "
             "environment's reward.",
         ]
@@ -110,11 +111,11 @@ def _quickstart(config: AgentConfig) -> str:
 
 def _training(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:
     train = recipe.train
-    command = f"agentzoo train {config.agent_id} --seed {train.seed}"
+    command = f"agentzoo train {RECIPE}"
     if recipe.base:
         command = (
             f"agentzoo finetune {code(recipe.base)} --dataset {code(recipe.data.dataset)} --steps {train.steps} "
-            f"--name {config.agent_id}"
+            f"--name {config.agent_id} --seed {train.seed} --normalization {recipe.data.normalization}"
         )
     normalization = {
         "keep": "Observation mean and std are kept from its start.",
@@ -219,9 +220,9 @@ def _targets(results: Results) -> str:
     )
 
 
-def _study(study: Study, folder: Path) -> str:
+def _study(study: Study) -> str:
     lines = [f"## {inline(study.title)}"]
-    if study.picture is not None and study.picture in STUDY_PICTURES and (folder / study.picture).is_file():
+    if study.picture is not None and study.picture in STUDY_PICTURES:
         lines.append(f"![{inline(study.title)}]({study.picture})")
     if study.rows:
         rows = [f"| {' | '.join(inline(cell) for cell in row)} |" for row in study.rows]

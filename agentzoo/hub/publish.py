@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import write_atomic
-from agentzoo.config import RECIPE
+from agentzoo.checkpoint import swap_in, write_atomic
+from agentzoo.config import CONFIG, RECIPE
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
 from agentzoo.hub.card import CARD, RESULTS, card_text, check_card, read_records
 from agentzoo.locate import PUBLISHED, check_links, hub_location
@@ -138,7 +138,7 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is no folder.")
     check_links(folder)
-    agent = Agent.from_pretrained(folder)
+    agent = Agent.from_pretrained(folder, trust_env_module=True)  # nothing is imported unless an environment is made
     name = agent.config.agent_id
     if agent.recipe is None:
         raise CheckpointError(f"{folder} lacks {RECIPE}: an agent is published with the recipe that trained it.")
@@ -171,7 +171,7 @@ def pull(
     Args:
         agent: a Hub repo, or an id that the index maps to one.
         target: the new folder, the repo's name by default.
-        force: replace a folder that is there.
+        force: replace an agent's folder that is there; one that holds anything else is left alone.
 
     Raises:
         UnknownNameError, HubError, CheckpointError: nothing is written. StorageError: `target` is in the way.
@@ -185,6 +185,8 @@ def pull(
     target = target or Path(repo_id.split("/")[1])
     if target.exists() and not force:
         raise StorageError(f"{target} is there already; name another folder, or replace it with --force.")
+    if target.exists():
+        _require_replaceable(target)
     found = fetch(
         repo_id,
         PUBLISHED,
@@ -193,7 +195,7 @@ def pull(
         cache_dir=cache_dir,
         local_files_only=local_files_only,
     )
-    Agent.from_pretrained(found)
+    Agent.from_pretrained(found, trust_env_module=True)  # it makes no environment, so nothing is imported
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".pulling-", dir=target.parent) as name:
@@ -202,12 +204,19 @@ def pull(
             for file in PUBLISHED:
                 if (found / file).is_file():
                     shutil.copyfile(found / file, new / file)
-            if target.exists():
-                target.replace(Path(name) / "old")
-            new.replace(target)
+            swap_in(new, target)
     except OSError as error:
         raise StorageError(f"{target} was not written: {error}.") from error
     return target
+
+
+def _require_replaceable(target: Path) -> None:
+    """Only an agent's folder is replaced, and only where nothing else would be deleted with it."""
+    if not (target / CONFIG).is_file():
+        raise StorageError(f"{target} is not replaced: it is no agent's folder. Name another one.")
+    others = sorted(path.name for path in target.iterdir() if path.name not in PUBLISHED)
+    if others:
+        raise StorageError(f"{target} is not replaced: it also holds {', '.join(others[:5])}. Name another folder.")
 
 
 def remote_agents(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import load_strict, read_tensors, save_tensors, sha256, write_atomic
+from agentzoo.checkpoint import load_strict, read_tensors, save_tensors, sha256, swap_in, write_atomic
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
 from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.errors import CheckpointError, ConfigError
@@ -16,8 +16,8 @@ from agentzoo.evaluation.record import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate
 from agentzoo.evaluation.study import Study, read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
-from agentzoo.hub.card import CARD, RESULTS, SWEEP_PLOT, VIDEO, card_text
-from agentzoo.locate import STUDY_PICTURES
+from agentzoo.hub.card import CARD, RESULTS, card_text
+from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO
 from agentzoo.nn.base import ActingMode, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.training import log
@@ -37,6 +37,7 @@ def stage(
     baselines: Sequence[Path] = (),
     sweep_episodes: int = 20,
     studies: Sequence[Path] = (),
+    trust_env_module: bool = False,
     note: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Evaluate a finished run and write its folder, whole or not at all.
@@ -48,13 +49,14 @@ def stage(
             on their weights.
         sweep_episodes: episodes for each of eight target returns; 0 leaves the sweep out.
         studies: records of experiments to show on the card, with their pictures beside them.
+        trust_env_module: import the module an environment id names.
         note: hears what is being done.
 
     Raises:
         CheckpointError: the run is not finished, its weights are larger than 5 MB even as float16 (which they are
             stored as when they have to be), or a study is not there.
     """
-    agent = _finished(run)
+    agent = _finished(run, trust_env_module)
     recipe = agent.recipe
     assert recipe is not None
     rows = log.read_log(run)
@@ -69,19 +71,21 @@ def stage(
         if (folder / WEIGHTS).stat().st_size > MAX_BYTES:
             note("storing weights as float16")
             as_float16(folder)
-        staged = Agent.from_pretrained(folder)
+        staged = Agent.from_pretrained(folder, trust_env_module=trust_env_module)
         note(f"{recipe.eval.episodes} episodes of {recipe.agent_id}")
-        head = evaluate(staged, episodes=recipe.eval.episodes)
-        acting = tuple(_other_ways(staged, recipe.eval.episodes, note))
-        others = [measured(path, recipe.eval.episodes, note) for path in seeds]
-        compared = [measured(path, recipe.eval.episodes, note) for path in baselines]
-        best = _best(run, staged, recipe.eval.episodes, note)
+        episodes, trust = recipe.eval.episodes, trust_env_module
+        head = evaluate(staged, episodes=episodes, trust_env_module=trust)
+        acting = tuple(_other_ways(staged, episodes, trust, note))
+        others = [measured(path, episodes, note, trust) for path in seeds]
+        compared = [measured(path, episodes, note, trust) for path in baselines]
+        best = _best(run, episodes, trust, note)
         targets: tuple[Result, ...] = ()
         facts = _dataset(recipe.data.dataset, recipe.data.obs_keys)
         if sweep_episodes:
             note("eight target returns")
-            targets = sweep(staged, even_targets(staged.target_return), sweep_episodes)
+            targets = sweep(staged, even_targets(staged.target_return), sweep_episodes, trust_env_module=trust)
             plot_sweeps([targets], folder / SWEEP_PLOT, facts.best_return)
+        filmed = _video(staged, folder / VIDEO, trust, note)
         results = Results(
             headline=head,
             dataset=facts,
@@ -95,19 +99,28 @@ def stage(
             acting=acting,
             studies=tuple(_with_picture(path, folder, i) for i, path in enumerate(studies)),
             spearman=rank_correlation(targets) if targets else None,
+            plotted=bool(targets),
+            filmed=filmed,
         )
         write_atomic(folder / RESULTS, results.to_json())
-        note("a video")
-        save_video(film(staged, episodes=1, every=4, max_frames=250), folder / VIDEO)
         write_atomic(folder / CARD, card_text(folder))
         final = zoo / recipe.agent_id
-        if final.exists():
-            final.replace(Path(name) / "replaced")
-        folder.replace(final)
+        swap_in(folder, final)
     return final
 
 
-def _other_ways(staged: Agent, episodes: int, note: Callable[[str], None]) -> Iterator[Result]:
+def _video(staged: Agent, path: Path, trust: bool, note: Callable[[str], None]) -> bool:
+    """Film one episode, if this environment renders here: what was measured must not be lost for a picture."""
+    note("a video")
+    try:
+        save_video(film(staged, episodes=1, every=4, max_frames=250, trust_env_module=trust), path)
+    except ConfigError as error:
+        note(f"no video: {error}")
+        return False
+    return True
+
+
+def _other_ways(staged: Agent, episodes: int, trust: bool, note: Callable[[str], None]) -> Iterator[Result]:
     """The same weights acting in every way that is not the agent's own."""
     own = staged.acting
     ways: tuple[ActingMode, ...] = ("window", "recurrent") if isinstance(staged.model, RecurrentModel) else ("window",)
@@ -115,7 +128,7 @@ def _other_ways(staged: Agent, episodes: int, note: Callable[[str], None]) -> It
         if way != own:
             note(f"{episodes} episodes, {way} acting")
             staged.acting = way
-            yield evaluate(staged, episodes=episodes)
+            yield evaluate(staged, episodes=episodes, trust_env_module=trust)
     staged.acting = own
 
 
@@ -153,38 +166,55 @@ def as_float16(folder: Path) -> None:
     write_atomic(folder / CONFIG, config.to_json())
 
 
-def measured(run: Path, episodes: int, note: Callable[[str], None] = lambda _: None) -> Result:
+def measured(
+    run: Path, episodes: int, note: Callable[[str], None] = lambda _: None, trust_env_module: bool = False
+) -> Result:
     """The evaluation of a run's final weights: the one kept beside them, or a new one that is then kept."""
-    agent = _finished(run)
+    agent = _finished(run, trust_env_module)
     kept = run / RESULT
     if kept.is_file():
         found = Result.from_json(read_text(kept), str(kept))
-        if found.weights_sha256 == agent.config.weights_sha256 and found.episodes == episodes:
+        if _asked_alike(found, agent, episodes):
             return found
     note(f"{episodes} episodes of {run.name}")
-    found = evaluate(agent, episodes=episodes)
+    found = evaluate(agent, episodes=episodes, trust_env_module=trust_env_module)
     write_atomic(kept, found.to_json())
     return found
 
 
-def _finished(run: Path) -> Agent:
+def _asked_alike(kept: Result, agent: Agent, episodes: int) -> bool:
+    """Whether `kept` is what evaluating these weights again would give: somebody may have measured otherwise."""
+    config = agent.config
+    wanted = (config.weights_sha256, config.env, agent.target_return, agent.acting, True, 0, episodes)
+    return wanted == (
+        kept.weights_sha256,
+        kept.env,
+        kept.target_return,
+        kept.acting,
+        kept.deterministic,
+        kept.seed,
+        kept.episodes,
+    )
+
+
+def _finished(run: Path, trust_env_module: bool = False) -> Agent:
     if not (run / WEIGHTS).is_file() or not (run / CONFIG).is_file():
         raise CheckpointError(
             f"{run} holds no finished run ({WEIGHTS} and {CONFIG}); `agentzoo train` goes on with one."
         )
-    agent = Agent.from_pretrained(run)
+    agent = Agent.from_pretrained(run, trust_env_module=trust_env_module)
     if agent.recipe is None:
         raise CheckpointError(f"{run} lacks {RECIPE}.")
     return agent
 
 
-def _best(run: Path, staged: Agent, episodes: int, note: Callable[[str], None]) -> Result | None:
+def _best(run: Path, episodes: int, trust: bool, note: Callable[[str], None]) -> Result | None:
     if not (run / BEST).is_file():
         return None
     note("the best checkpoint of the run")
-    agent = Agent.from_pretrained(run)
+    agent = Agent.from_pretrained(run, trust_env_module=trust)
     load_strict(agent.model, run / BEST)
-    found = evaluate(agent, episodes=episodes, checkpoint="best")
+    found = evaluate(agent, episodes=episodes, checkpoint="best", trust_env_module=trust)
     return found.model_copy(update={"weights_sha256": None})  # these weights are not the staged ones
 
 

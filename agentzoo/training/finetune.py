@@ -12,7 +12,7 @@ from agentzoo.data.episodes import Episodes
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
-from agentzoo.training.loop import build_model
+from agentzoo.training.loop import build_model, prepare_data
 
 NORMALIZATION = ("obs_mean", "obs_std")
 
@@ -41,7 +41,7 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes, reinit: bool = F
     """A network for `episodes` with the weights of `base`.
 
     Normalization stays the base's when `recipe.data.normalization` is "keep" and the sizes allow it, else it is
-    computed from `episodes`.
+    computed from those of `episodes` that the recipe trains on.
 
     Args:
         reinit: layers whose shape differs start fresh, from `train.seed`; without it they are an error.
@@ -49,7 +49,7 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes, reinit: bool = F
     Raises:
         CheckpointError: layers differ in shape and `reinit` is not set; names them.
     """
-    model = build_model(recipe, episodes)
+    model = build_model(recipe, prepare_data(recipe, episodes))
     target, source = model.state_dict(), base.model.state_dict()
     differs = [
         f"{name} {tuple(source[name].shape) if name in source else 'absent'} -> {tuple(value.shape)}"

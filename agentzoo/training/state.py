@@ -85,9 +85,8 @@ def load_state(
         for name, parameter in model.named_parameters():
             moments = part(f"optimizer/{name}/")
             if moments:
-                optimizer.state[parameter] = {
-                    key: value.to(parameter.device) if value.ndim else value for key, value in moments.items()
-                }
+                # "step" too: the fused AdamW of a GPU reads it there
+                optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in moments.items()}
         restore_random_state(part(f"random/{rank}/"), sampler)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{folder / FILE} does not fit this run: {error}") from error

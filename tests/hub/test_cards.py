@@ -54,7 +54,7 @@ def test_staged_cards_say_all_that_a_card_must(agent_id: str, folder: Path) -> N
     assert f"95 % interval {low:.2f} to {high:.2f}" in data.eval_results[0].metric_name
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE)[:3] == SECTIONS[:3]
     assert all(f"## {section}" in text for section in SECTIONS)
-    for words in (f"agentzoo train {agent_id}", results.training.hardware, f"{recipe.train.steps:,} updates", "seed"):
+    for words in ("agentzoo train train_config.json", results.training.hardware, f"{recipe.train.steps:,} updates", "seed"):
         assert words in text
     assert f"`{head.command}`" in text
     assert "@misc{" in text

@@ -11,9 +11,13 @@ from conftest import make_agent
 from huggingface_hub import HfApi
 
 from agentzoo.agent import Agent
+from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubError, StorageError
+from agentzoo.evaluation.results import Results
 from agentzoo.hub.card import card_text
 from agentzoo.hub.publish import pull, push, remote_agents
+from agentzoo.hub.verify import check_files
+from agentzoo.locate import find_agent
 from hub.conftest import REPO, cached_files
 from hub.server import READ_TOKEN, TOKEN, Hub
 
@@ -189,6 +193,44 @@ def test_pull_writes_a_folder_that_equals_what_was_pushed(hub: Hub, folder: Path
         pull(REPO, target)
     assert pull(REPO, target, force=True) == target
     assert sorted(path.name for path in tmp_path.iterdir() if "pulling" in path.name) == []
+
+
+def test_force_replaces_agents_only(hub: Hub, folder: Path, tmp_path: Path) -> None:
+    push(folder, REPO)
+    zoo = tmp_path / "agents"
+    target = pull(REPO, zoo / "dt-test")
+    with pytest.raises(StorageError, match="is no agent's folder"):
+        pull(REPO, zoo, force=True)
+    (target / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match=r"also holds notes\.txt"):
+        pull(REPO, target, force=True)
+    assert (target / "notes.txt").read_text() == "mine"
+
+
+def test_what_the_hub_alone_holds_is_enough_to_verify(hub: Hub, folder: Path) -> None:
+    """A cache holds no videos and plots; what a card says must not hang on them."""
+    results = Results.from_json((folder / "results.json").read_text(), "results.json")
+    results = results.model_copy(update={"targets": (results.headline,) * 3, "plotted": True, "filmed": True})
+    (folder / "results.json").write_text(results.to_json())
+    (folder / "README.md").write_text(card_text(folder))
+    for name in ("targets.png", "replay.mp4"):
+        (folder / name).write_bytes(b"a picture")
+    push(folder, REPO)
+    cached = find_agent(REPO)
+    assert not (cached / "replay.mp4").exists()
+    assert "replay.mp4" in (cached / "README.md").read_text()
+    assert all(check.holds is not False for check in check_files(cached)[2])
+
+
+def test_agents_of_an_environment_of_ones_own_module_travel(hub: Hub, tmp_path: Path) -> None:
+    made = make_agent()
+    assert made.recipe is not None
+    recipe = made.recipe.replace(eval=made.recipe.eval.model_copy(update={"env": "not_installed:Mine-v0"}))
+    agent = Agent(made.model, AgentConfig.of(recipe, made.config.io), recipe)
+    agent.push_to_hub(REPO)
+    assert pull(REPO, tmp_path / "pulled").is_dir()
+    with pytest.raises(ConfigError, match="trust"):
+        Agent.from_pretrained(REPO)
 
 
 def test_pull_of_a_broken_agent_writes_nothing(hub: Hub, folder: Path, tmp_path: Path) -> None:

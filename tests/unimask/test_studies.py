@@ -36,9 +36,10 @@ def test_a_study_stands_on_the_card_and_its_markup_does_not(tmp_path: Path) -> N
     plain = card_text(folder)
     results = Results.from_json((folder / "results.json").read_text(), "results.json")
     (folder / "results.json").write_text(results.model_copy(update={"studies": (STUDY,)}).to_json())
-    without_picture = card_text(folder)
-    (folder / "study-0.png").write_bytes(b"\x89PNG")
     text = card_text(folder)
+    unseen = STUDY.model_copy(update={"picture": None})
+    (folder / "results.json").write_text(results.model_copy(update={"studies": (unseen,)}).to_json())
+    without_picture = card_text(folder)
     assert "## A \\*study\\*\n\n![A \\*study\\*](study-0.png)\n\n| a\\|b | c |\n|---|---|\n| \\<b\\> | 1 |\n" in text
     assert "\\[x\\](y)" in text
     assert "](study-0.png)" not in without_picture
