@@ -174,6 +174,30 @@ def test_compiled_scan_gives_the_same_bits_every_time_and_second_derivatives() -
     assert float((seconds[0] - seconds[1]).norm() / seconds[1].norm()) < 1e-4
 
 
+@compiled_only
+def test_compiled_scan_refuses_what_would_be_read_past_its_end() -> None:
+    inputs = random_inputs(2, 5, 8, 3, torch.float32)
+    for name, value in (("B", inputs.B[:1]), ("D", inputs.D[:4]), ("z", inputs.z[:, :3]), ("A", inputs.A[:4])):
+        with pytest.raises(ValueError, match="the compiled scan of x"):
+            selective_scan(inputs._replace(**{name: value}), "compiled")
+
+
+@compiled_only
+def test_a_library_cut_short_is_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    scan_compiled.library.cache_clear()
+    try:
+        assert scan_compiled.library() is not None
+        (made,) = (tmp_path / "agentzoo").iterdir()
+        made.unlink()  # not in place: this process still has it mapped
+        made.write_bytes(b"")
+        scan_compiled.library.cache_clear()
+        assert scan_compiled.library() is not None
+        assert made.stat().st_size > 0
+    finally:
+        scan_compiled.library.cache_clear()
+
+
 def test_without_a_compiler_the_blocked_scan_takes_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     inputs = random_inputs(2, 5, 8, 3, torch.float32)
     blocked = selective_scan(inputs, "blocked")

@@ -108,8 +108,8 @@ int scan_forward(int windows, int L, int I, int N, const float *x, const float *
     return 0;
 }
 
-/* Gradients of all inputs given `grad`, that of y. gx, gdelta, gz are written; gB, gC (windows, L, N), gA (N, I), gD
- * and gbias (I,) are added to. With g_l the gradient of s_l and w_l = exp(Δ_l A) g_l what it passes on:
+/* Gradients of all inputs given `grad`, that of y: gx, gdelta, gz, gB and gC are written, gA (N, I), gD and gbias (I,)
+ * are added to. With g_l the gradient of s_l and w_l = exp(Δ_l A) g_l what it passes on:
  * g_l = C_l gy_l + w_{l+1}, and p_l = w_l s_{l-1} is the gradient of the exponent Δ_l A. */
 int scan_backward(int windows, int L, int I, int N, const float *x, const float *delta, const float *base,
                   const float *A, const float *B, const float *C, const float *D, const float *z, const float *bias,

@@ -15,7 +15,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -41,13 +41,23 @@ def library() -> ctypes.CDLL | None:
     if os.environ.get(SWITCH, "1") == "0" or compiler is None:
         return None
     try:
-        return ctypes.CDLL(str(_built(compiler, _cache_folder())))
+        file = _built(compiler, _cache_folder())
+        try:
+            return ctypes.CDLL(str(file))
+        except OSError:  # cut short when the power went
+            file.unlink()
+            return ctypes.CDLL(str(_built(compiler, file.parent)))
     except (OSError, RuntimeError, subprocess.SubprocessError):  # RuntimeError: there is no home folder
         return None
 
 
 def forward(x: Tensor, delta: Tensor, base: Tensor, B: Tensor, C: Tensor, D: Tensor, z: Tensor, bias: Tensor) -> Tensor:
-    """y (B, L, I), without gradients."""
+    """y (B, L, I), without gradients.
+
+    Raises:
+        ValueError: shapes that do not belong together; C would read what lies behind a tensor.
+    """
+    _require_shapes(x, base, (delta, z), (B, C), (D, bias))
     x, delta, base, B, C, D, z, bias = (t.contiguous() for t in (x, delta, base, B, C, D, z, bias))
     y = torch.empty_like(x)
 
@@ -70,7 +80,12 @@ def backward(
     z: Tensor,
     bias: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Gradients of x, delta, A, B, C, D, z and bias, given `grad` (B, L, I), that of y."""
+    """Gradients of x, delta, A, B, C, D, z and bias, given `grad` (B, L, I), that of y.
+
+    Raises:
+        ValueError: as `forward`.
+    """
+    _require_shapes(x, base, (delta, z, grad), (B, C), (D, bias))
     x, delta, base, B, C, D, z, bias = (t.contiguous() for t in (x, delta, base, B, C, D, z, bias))
     grad, slopes = grad.contiguous(), A.transpose(0, 1).contiguous()
     gx, gdelta, gB, gC, gz = (torch.empty_like(tensor) for tensor in (x, delta, B, C, z))
@@ -84,6 +99,16 @@ def backward(
 
     gA, gD, gbias = (torch.stack(parts).sum(0) for parts in zip(*_share(x, run), strict=True))
     return gx, gdelta, gA.transpose(0, 1), gB, gC, gD, gz, gbias
+
+
+def _require_shapes(
+    x: Tensor, base: Tensor, long: Iterable[Tensor], narrow: Iterable[Tensor], wide: Iterable[Tensor]
+) -> None:
+    windows, length, width = x.shape
+    groups = ((long, (windows, length, width)), (narrow, (windows, length, len(base))), (wide, (width,)))
+    wrong = [(tuple(t.shape), shape) for tensors, shape in groups for t in tensors if tuple(t.shape) != shape]
+    if wrong or tuple(base.shape) != (len(base), width):
+        raise ValueError(f"the compiled scan of x {tuple(x.shape)} got (found, expected) shapes {wrong or base.shape}.")
 
 
 def _call(name: str, states: int, x: Tensor, *others: Tensor) -> None:
