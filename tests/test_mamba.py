@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -185,13 +186,13 @@ def test_compiled_scan_refuses_what_would_be_read_past_its_end() -> None:
 @compiled_only
 def test_a_library_cut_short_is_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", "cc")
+    compiler = shutil.which("cc")
+    assert compiler is not None
+    made = scan_compiled._built(compiler, tmp_path / "agentzoo")
+    made.write_bytes(b"")
     scan_compiled.library.cache_clear()
     try:
-        assert scan_compiled.library() is not None
-        (made,) = (tmp_path / "agentzoo").iterdir()
-        made.unlink()  # not in place: this process still has it mapped
-        made.write_bytes(b"")
-        scan_compiled.library.cache_clear()
         assert scan_compiled.library() is not None
         assert made.stat().st_size > 0
     finally:
