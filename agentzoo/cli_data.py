@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from agentzoo.console import console, print_json, progress_bar
+from agentzoo.console import console, plain, print_json, progress_bar
 
 app = typer.Typer(no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies.")
 
@@ -39,11 +39,15 @@ def list_command(as_json: JsonOption = False) -> None:
         table.add_column(column, justify="left" if column == "dataset" else "right", no_wrap=True)
     table.add_column("how it was made")
     for row in found:
-        if row.built:
+        if row.problem is not None:
+            numbers = ("", "unreadable", "", "")
+        elif row.built:
             numbers = (f"{row.steps:,}", f"{row.episodes:,}", _number(row.mean_return), _number(row.best_return))
         else:
             numbers = (f"({row.steps:,})" if row.steps else "", "not built", "", "")
-        table.add_row(row.dataset_id, *numbers, _number(row.mean_score), row.made_by, style="" if row.built else "dim")
+        said = plain(row.problem or row.made_by)
+        name, style = plain(row.dataset_id), "" if row.built else "dim"
+        table.add_row(name, *numbers, _number(row.mean_score), said, style=style)
     console.print(table)
 
 
@@ -66,15 +70,17 @@ def show(
     if as_json:
         print_json(record)
         return
-    facts = Table(show_header=False, title=summary.dataset_id, title_justify="left")
-    facts.add_row("environment", summary.env_id or "not recorded")
-    facts.add_row("made by", str(summary.metadata.get("description", "")))
+    facts = Table(show_header=False, title=plain(summary.dataset_id), title_justify="left")
+    facts.add_row("environment", plain(summary.env_id or "not recorded"))
+    facts.add_row("made by", plain(summary.metadata.get("description", "")))
     facts.add_row("episodes", f"{record['episodes']:,}, {100 * summary.terminated:.1f} % of them terminated")
     facts.add_row("steps", f"{record['steps']:,}")
     for key in ("build_command", "requirements", "obs_keys"):
         if key in summary.metadata:
             value = summary.metadata[key]
-            facts.add_row(key.replace("_", " "), ", ".join(value) if isinstance(value, list) else str(value))
+            facts.add_row(
+                key.replace("_", " "), plain(", ".join(map(str, value)) if isinstance(value, list) else value)
+            )
     console.print(facts)
     spread = Table("", "mean", "std", *(f"{100 * q:.0f} %" for q in summaries.QUANTILES), title="per episode")
     for name in ("returns", "normalized", "lengths"):

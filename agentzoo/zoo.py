@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
-from agentzoo.errors import ConfigError
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
 from agentzoo.evaluation.results import Results, versions
 from agentzoo.locate import check_links, find_agent, local_zoo, staged_agents
 from agentzoo.recipe import Recipe, load_recipe
@@ -21,44 +22,65 @@ class Summary(Config):
 
     agent_id: str
     staged: bool
-    env: str | None
-    target: float
-    steps: int
+    env: str | None = None
+    target: float | None = None
+    steps: int | None = None
     dataset: str | None = None
     mean_return: float | None = None
     score: float | None = None
     low: float | None = None
     high: float | None = None
+    problem: str | None = None  # why a folder of the local zoo cannot be read; nothing else is known then
 
 
 def summaries() -> list[Summary]:
-    """Every agent that is staged or has a recipe, by id."""
+    """Every agent that is staged or has a recipe, by id; one whose folder cannot be read says why."""
     found: dict[str, Summary] = {}
     for agent_id, recipe in recipe_table().items():
         found[agent_id] = _of_recipe(recipe)
     for agent_id, folder in staged_agents().items():
-        check_links(folder)
-        config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
-        recipe = (
-            Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE)) if (folder / RECIPE).exists() else None
-        )
-        fields: dict[str, Any] = {
-            "agent_id": agent_id,
-            "staged": True,
-            "env": config.env,
-            "target": config.target_return,
-        }
-        if (folder / RESULTS).is_file():
-            head = Results.from_json(read_text(folder / RESULTS), str(folder / RESULTS)).headline
-            fields |= {"mean_return": head.mean_return, "score": head.score}
-            if head.score_interval is not None:
-                fields |= {"low": head.score_interval[0], "high": head.score_interval[1]}
-        start = found.get(agent_id) or (_of_recipe(recipe) if recipe else None)
-        base = start or Summary(agent_id=agent_id, staged=True, env=config.env, target=config.target_return, steps=0)
-        found[agent_id] = base.model_copy(
-            update=fields | ({"steps": recipe.train.steps, "dataset": recipe.data.dataset} if recipe else {})
-        )
+        if _is_backbone(folder):
+            continue
+        try:
+            found[agent_id] = _of_folder(agent_id, folder, found.get(agent_id))
+        except AgentzooError as error:
+            found[agent_id] = Summary(agent_id=agent_id, staged=False, problem=str(error))
     return [found[name] for name in sorted(found)]
+
+
+def _is_backbone(folder: Path) -> bool:
+    """Whether this is a network of transformers, which agents start from: its `config.json` is another one."""
+    try:
+        tree = json.loads(read_text(folder / CONFIG))
+    except (AgentzooError, ValueError, RecursionError):
+        return False
+    return isinstance(tree, dict) and "model_type" in tree and "agent_id" not in tree
+
+
+def _of_folder(agent_id: str, folder: Path, packaged: Summary | None) -> Summary:
+    """A staged agent; `packaged` is what its packaged recipe says, where there is one.
+
+    Raises:
+        CheckpointError, ConfigError: a file cannot be used.
+    """
+    check_links(folder)
+    config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
+    recipe = Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE)) if (folder / RECIPE).exists() else None
+    fields: dict[str, Any] = {
+        "agent_id": agent_id,
+        "staged": True,
+        "env": config.env,
+        "target": config.target_return,
+    }
+    if (folder / RESULTS).is_file():
+        head = Results.from_json(read_text(folder / RESULTS), str(folder / RESULTS)).headline
+        fields |= {"mean_return": head.mean_return, "score": head.score}
+        if head.score_interval is not None:
+            fields |= {"low": head.score_interval[0], "high": head.score_interval[1]}
+    start = packaged or (_of_recipe(recipe) if recipe else Summary(agent_id=agent_id, staged=True, steps=0))
+    return start.model_copy(
+        update=fields | ({"steps": recipe.train.steps, "dataset": recipe.data.dataset} if recipe else {})
+    )
 
 
 def _of_recipe(recipe: Recipe) -> Summary:
@@ -77,12 +99,18 @@ MARKS = ("<!-- zoo: `agentzoo list --into README.md` writes this table -->", "<!
 
 
 def markdown_table() -> str:
-    """What is staged, as a Markdown table whose agents link to their cards."""
+    """What is staged, as a Markdown table whose agents link to their cards.
+
+    Raises:
+        CheckpointError: an agent's folder cannot be read; a table without it would not be missed.
+    """
     lines = [
         "| agent | environment | score (95 %) | return | asked for | trained on | updates |",
         "|---|---|---:|---:|---:|---|---:|",
     ]
     for one in summaries():
+        if one.problem is not None:
+            raise CheckpointError(f"{one.agent_id} cannot be read: {one.problem}")
         if not one.staged:
             continue
         score = "" if one.score is None or one.low is None else f"{one.score:.1f} [{one.low:.1f}, {one.high:.1f}]"
@@ -115,7 +143,8 @@ def with_table(text: str) -> str:
 
 def list_agents(staged_only: bool = True) -> list[str]:
     """Ids of the agents that can be loaded from the local zoo, or of all that have a recipe too."""
-    return [one.agent_id for one in summaries() if one.staged or not staged_only]
+    known = () if staged_only else recipe_table()
+    return [one.agent_id for one in summaries() if one.staged or one.agent_id in known]
 
 
 def describe(agent: str) -> dict[str, Any]:

@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 from conftest import make_agent
+from typer.testing import CliRunner
+
+from agentzoo.cli import app
+from agentzoo.errors import CheckpointError
+from agentzoo.zoo import list_agents, markdown_table, summaries
 
 PYTHON = sys.executable
 
@@ -54,6 +59,31 @@ def test_list_and_show(zoo: dict[str, str]) -> None:
     assert shown["train"]["steps"] == 20_000
     assert "target_return" in agentzoo("show", "dt-test", env=zoo).stdout
     assert json.loads(agentzoo("info", "--json", env=zoo).stdout)["staged agents"] == 1
+
+
+def test_a_folder_that_is_no_readable_agent_does_not_hide_the_others(
+    zoo: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTZOO_ZOO", zoo["AGENTZOO_ZOO"])
+    configs = {"gpt2": {"model_type": "gpt2"}, "torn[": {"agent_id": "torn"}, "dt-hopper-medium": {}}
+    for name, config in configs.items():
+        folder = Path(zoo["AGENTZOO_ZOO"]) / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config))
+        (folder / "model.safetensors").touch()
+    listed = {one.agent_id: one for one in summaries()}
+    assert "gpt2" not in listed
+    assert listed["dt-test"].staged
+    for name in ("torn[", "dt-hopper-medium"):
+        assert not listed[name].staged
+        assert "config.json cannot be used" in str(listed[name].problem)
+    assert list_agents() == ["dt-test"]
+    assert {"dt-test", "dt-hopper-medium"} == set(configs | {"dt-test": {}}) & set(list_agents(staged_only=False))
+    done = CliRunner().invoke(app, ["list"], env={"COLUMNS": "200"})
+    assert done.output.count("unreadable") == 2
+    assert "torn[" in done.output
+    with pytest.raises(CheckpointError, match="dt-hopper-medium cannot be read: "):
+        markdown_table()
 
 
 @pytest.mark.slow

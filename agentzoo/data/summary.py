@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from agentzoo.data.catalogue import DATASETS
 from agentzoo.data.minari import local_datasets, open_dataset, return_statistics
 from agentzoo.data.references import Reference, reference_of
-from agentzoo.errors import DataError
+from agentzoo.errors import AgentzooError, DataError
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 BINS = 20
@@ -33,6 +33,7 @@ class Row:
     best_return: float | None = None
     mean_score: float | None = None  # 0 random, 100 expert; None where the environment has no references
     recipe: str | None = None  # the name `agentzoo data build` takes
+    problem: str | None = None  # why a dataset that is here cannot be read; the numbers are None
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,10 @@ class Summary:
 
 
 def rows() -> list[Row]:
-    """Recipes of the catalogue in its order, then every other dataset on this machine, by id."""
+    """Recipes of the catalogue in its order, then every other dataset on this machine, by id.
+
+    One that cannot be read says why in its row.
+    """
     local = local_datasets()
     found = []
     for recipe in DATASETS.values():
@@ -91,6 +95,14 @@ def rows() -> list[Row]:
 
 
 def _row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> Row:
+    try:
+        return _readable_row(dataset_id, metadata, recipe)
+    except Exception as error:  # metadata of others may hold anything
+        said = str(error) if isinstance(error, AgentzooError) else f"{type(error).__name__}: {error}"
+        return Row(dataset_id, True, None, "", None, recipe=recipe, problem=said)
+
+
+def _readable_row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> Row:
     env_id = _env_id(metadata)
     mean, best, reference = metadata.get("return_mean"), metadata.get("return_max"), _reference(metadata, env_id)
     if mean is None:  # not written by us: the returns have to be read
@@ -104,8 +116,8 @@ def _row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> Row:
         str(metadata.get("description", "")),
         int(metadata["total_steps"]),
         int(metadata["total_episodes"]),
-        mean,
-        best,
+        float(mean),
+        None if best is None else float(best),
         score,
         recipe,
     )
@@ -126,11 +138,14 @@ def summarise(dataset_id: str) -> Summary:
 
 def _episodes(dataset_id: str) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
     lengths, returns, terminated = [], [], []
-    for episode in open_dataset(dataset_id, download=False).iterate_episodes():
-        if len(episode.rewards):
-            lengths.append(len(episode.rewards))
-            returns.append(float(np.sum(episode.rewards, dtype=np.float64)))
-            terminated.append(bool(episode.terminations[-1]))
+    try:
+        for episode in open_dataset(dataset_id, download=False).iterate_episodes():
+            if len(episode.rewards):
+                lengths.append(len(episode.rewards))
+                returns.append(float(np.sum(episode.rewards, dtype=np.float64)))
+                terminated.append(bool(episode.terminations[-1]))
+    except OSError as error:  # h5py's, of a file that was cut off
+        raise DataError(f"dataset {dataset_id!r} cannot be read: {error}") from error
     if not lengths:
         raise DataError(f"dataset {dataset_id!r} holds no episode with a step.")
     return np.asarray(lengths), np.asarray(returns), np.asarray(terminated)

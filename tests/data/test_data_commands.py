@@ -63,6 +63,35 @@ def test_list_holds_what_is_built_and_what_could_be(data: Data, minari_root: Pat
     assert "zoo/hopper/tiny-v0" in data("list").stdout
 
 
+def a_copy(root: Path, name: str, **metadata: object) -> Path:
+    """The tiny dataset as a stranger's, who wrote other metadata."""
+    shutil.copytree(root / "zoo" / "hopper" / "tiny-v0", root / "strange" / name)
+    path = root / "strange" / name / "data" / "metadata.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "dataset_id": f"strange/{name}", **metadata}))
+    return path.parent
+
+
+def test_one_bad_dataset_is_a_row_and_descriptions_are_plain_text(data: Data, minari_root: Path) -> None:
+    a_copy(minari_root, "words-v0", description="closes [/b] what [a, b] holds", requirements=["[/b]", 3])
+    a_copy(minari_root, "steps-v0", total_steps="many")
+    a_copy(minari_root, "spec-v0", env_spec="[1]")
+    cut = a_copy(minari_root, "cut-v0", return_mean=None) / "main_data.hdf5"
+    cut.write_bytes(cut.read_bytes()[:1000])
+    rows = {row["dataset_id"]: row for row in json.loads(data("list", "--json").stdout)}
+    assert {name: bool(rows[f"strange/{name}-v0"]["problem"]) for name in ("words", "steps", "spec", "cut")} == {
+        "words": False, "steps": True, "spec": True, "cut": True
+    }  # fmt: skip
+    assert rows["zoo/hopper/tiny-v0"]["episodes"] == 20
+    assert "dataset 'strange/cut-v0' cannot be read: " in rows["strange/cut-v0"]["problem"]
+    said = data("list").stdout
+    assert said.count("unreadable") == 3
+    for word in ("[/b]", "[a,", "ValueError"):
+        assert word in said
+    shown = data("show", "strange/words-v0").stdout
+    assert "closes [/b] what [a, b] holds" in shown
+    assert "[/b], 3" in shown
+
+
 def test_show_counts_and_draws(data: Data, minari_root: Path, tmp_path: Path) -> None:
     picture = tmp_path / "returns.png"
     record = json.loads(data("show", "zoo/hopper/tiny-v0", "--json", "--plot", str(picture)).stdout)

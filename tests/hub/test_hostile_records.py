@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -186,13 +187,14 @@ def test_so_many_returns_that_a_bootstrap_would_take_all_memory(folder: Path, sh
 def refused_everywhere(folder: Path, kind: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTZOO_ZOO", str(folder.parent))
     for attempt in (
-        summaries,
         lambda: describe("dt-test"),
         lambda: check_folder(folder),
         lambda: invoke("card", str(folder)),
     ):
         with pytest.raises(kind, match=words):
             attempt()
+    (problem,) = (one.problem for one in summaries() if one.agent_id == "dt-test")
+    assert re.search(words, str(problem))
     Agent.from_pretrained(folder)  # acting needs no results
 
 
