@@ -386,7 +386,10 @@ class Agent:
         if spec.kind == "discrete":
             scores = output if deterministic else output + self._rng.gumbel(size=output.shape)  # sampling by Gumbel-max
             return np.asarray(scores.argmax(axis=1), dtype=np.int64)
-        return output if self._bounds is None else np.clip(output, *self._bounds)
+        if self._bounds is None:
+            return output
+        low, high = self._bounds
+        return np.asarray(np.minimum(np.maximum(output, low), high))
 
     def _to_space(self, actions: NDArray[Any]) -> NDArray[Any]:
         spec = self.config.io.action

@@ -140,7 +140,7 @@ def to_batch(state: AgentState, rtg_scale: float, device: torch.device) -> Batch
     context = state.observations.shape[1]
     offsets = np.arange(context)
     valid = offsets < state.length[:, None]
-    timesteps = np.where(valid, (state.timesteps - state.length + 1)[:, None] + offsets, 0)
+    timesteps = ((state.timesteps - state.length + 1)[:, None] + offsets) * valid
     batch = Batch(
         observations=torch.from_numpy(state.observations),
         actions=torch.from_numpy(state.actions),

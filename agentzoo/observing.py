@@ -42,14 +42,14 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
         raise ShapeError(f"{name} misses {missing} in the observation; it holds {sorted(parts)}.")
     arrays, singles = {}, set()
     for key, shape in zip(keys, spec.shapes, strict=True):
-        values = _as_numbers(parts[key], f"obs{f'[{key!r}]' if key else ''}")
+        values = _as_numbers(parts[key], key)
         if values.shape == shape:
             values, single = values[None], True
         elif values.shape[1:] == shape and values.ndim == len(shape) + 1 and len(values):
             single = False
         else:
             raise ShapeError(
-                f"obs{f'[{key!r}]' if key else ''} has shape {values.shape}; {name} expects {shape} or (N, "
+                f"{_called(key)} has shape {values.shape}; {name} expects {shape} or (N, "
                 f"{', '.join(map(str, shape))}). If this is the tuple from env.reset(), unpack it: "
                 "obs, info = env.reset()."
             )
@@ -67,11 +67,15 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
     return Observed(flat, rewards, next(iter(singles))[0])
 
 
-def _as_numbers(values: Any, what: str) -> NDArray[Any]:
+def _called(key: str) -> str:
+    return f"obs[{key!r}]" if key else "obs"
+
+
+def _as_numbers(values: Any, key: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise ShapeError(f"{what} is no array of numbers: {error}") from None
+        raise ShapeError(f"{_called(key)} is no array of numbers: {error}") from None
     if array.dtype.kind not in "fiub":
-        raise ShapeError(f"{what} must hold numbers, it has dtype {array.dtype}.")
+        raise ShapeError(f"{_called(key)} must hold numbers, it has dtype {array.dtype}.")
     return array

@@ -79,7 +79,7 @@ class DecisionTransformer(SequenceModel):
     def act(self, batch: Batch) -> Tensor:
         """(B, A) for the newest valid step, in env units, or logits."""
         newest = batch.shape[1]
-        equal = bool(batch.valid[:, -1].all())  # full windows, the common case, need no counting
+        equal = bool(batch.valid.all())  # full windows, the common case, need no counting
         if not equal:
             lengths = batch.valid.sum(dim=1)
             newest = int(lengths.max())
@@ -126,9 +126,8 @@ class FoldedTokens(NamedTuple):
     center: Tensor  # (1 + S + A,) what is subtracted from the inputs
     spread: Tensor  # (1 + S + A,) what they are divided by then
     embed: Tensor  # (1 + S + A, 3D), zero off its three blocks
-    bias: Tensor  # (3D,)
-    times: Tensor  # (max_ep_len, D)
-    norm: nn.LayerNorm
+    times: Tensor  # (max_ep_len, 3D), with the biases
+    norm: tuple[Tensor, Tensor, float]  # `embed_ln`: weight, bias, eps
 
     @classmethod
     @torch.no_grad()
@@ -146,9 +145,8 @@ class FoldedTokens(NamedTuple):
             center=torch.cat((zero, model.obs_mean, center)),
             spread=torch.cat((one, model.obs_std, half)),
             embed=embed,
-            bias=torch.cat([layer.bias for layer in layers]),
-            times=model.embed_timestep.weight,
-            norm=model.embed_ln,
+            times=model.embed_timestep.weight.repeat(1, TOKENS_PER_STEP) + torch.cat([layer.bias for layer in layers]),
+            norm=(model.embed_ln.weight, model.embed_ln.bias, model.embed_ln.eps),
         )
 
     def __call__(self, batch: Batch, actions: Tensor) -> Tensor:
@@ -156,10 +154,9 @@ class FoldedTokens(NamedTuple):
         windows, steps = batch.shape
         inputs = torch.cat((batch.returns_to_go.unsqueeze(-1), batch.observations, actions), dim=-1)
         inputs = inputs.sub_(self.center).div_(self.spread).flatten(0, 1)
-        tokens = torch.addmm(self.bias, inputs, self.embed).view(windows, steps, TOKENS_PER_STEP, -1)
-        tokens += embedding(batch.timesteps.clamp(max=len(self.times) - 1), self.times).unsqueeze(2)
-        read = tokens.flatten(1, 2)[:, :-1]
-        return layer_norm(read, read.shape[-1:], self.norm.weight, self.norm.bias, self.norm.eps)
+        times = embedding(batch.timesteps.flatten().clamp(max=len(self.times) - 1), self.times)
+        read = times.addmm_(inputs, self.embed).view(windows, TOKENS_PER_STEP * steps, -1)[:, :-1]
+        return layer_norm(read, read.shape[-1:], *self.norm)
 
 
 def _forget_folded(model: nn.Module, _: object) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import layer_norm
 
 from agentzoo.nn.attention import Backbone, Block, causal_bias
@@ -79,13 +79,14 @@ class NewestToken(NamedTuple):
     """`backbone(x)[:, -1]` of a backbone with one head, without gradients."""
 
     blocks: tuple[FoldedBlock, ...]
-    norm: nn.LayerNorm
+    norm: tuple[Tensor, Tensor, float]  # the final LayerNorm: weight, bias, eps
 
     @classmethod
     @torch.no_grad()
     def of(cls, backbone: Backbone) -> NewestToken:
         """From the weights of now."""
-        return cls(tuple(FoldedBlock.of(block) for block in backbone.blocks if isinstance(block, Block)), backbone.ln_f)
+        blocks = tuple(FoldedBlock.of(block) for block in backbone.blocks if isinstance(block, Block))
+        return cls(blocks, (backbone.ln_f.weight, backbone.ln_f.bias, backbone.ln_f.eps))
 
     def __call__(self, x: Tensor) -> Tensor:
         """(B, L, D) -> (B, D)."""
@@ -94,5 +95,4 @@ class NewestToken(NamedTuple):
         *before, last = self.blocks
         for block in before:
             x = block.mlp_(block.attend(x)).view(x.shape)
-        out: Tensor = self.norm(last.mlp_(last.attend_newest(x)))
-        return out
+        return layer_norm(last.mlp_(last.attend_newest(x)), x.shape[-1:], *self.norm)
