@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from agentzoo.data.episodes import Episodes, returns_to_go
 from agentzoo.data.normalize import observation_statistics
+from agentzoo.data.spaces import action_spec, observation_spec
 from agentzoo.data.windows import WindowSampler
-from agentzoo.errors import DataError
+from agentzoo.errors import DataError, SpaceError
 from agentzoo.types import ActionSpec, ObservationSpec
 
 
@@ -125,3 +127,18 @@ def test_observation_statistics() -> None:
     mean, std = observation_statistics(np.array([[1.0, 5.0], [3.0, 5.0]], dtype=np.float32))
     assert mean.tolist() == [2.0, 5.0]
     np.testing.assert_allclose(std, [1.0 + 1e-6, 1e-6])
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_frames_of_more_numbers_than_a_network_reads_are_refused(as_dict: bool) -> None:
+    frames = gym.spaces.Box(0, 255, (210, 160, 3), np.uint8)
+    with pytest.raises(SpaceError, match=r"no network is made for .*Box\(0, 255, \(210, 160, 3\).* size: .*65536"):
+        observation_spec(gym.spaces.Dict({"frame": frames}) if as_dict else frames)
+
+
+def test_actions_that_cannot_vary_or_are_too_many_are_refused() -> None:
+    with pytest.raises(SpaceError, match="each low must be below its high"):
+        action_spec(gym.spaces.Box(np.array([-1.0, 0.0]), np.array([1.0, 0.0]), dtype=np.float64))
+    for many in (gym.spaces.Discrete(70_000), gym.spaces.Box(-np.inf, np.inf, (70_000,))):
+        with pytest.raises(SpaceError, match="size: "):
+            action_spec(many)

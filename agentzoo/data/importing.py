@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import gymnasium as gym
 import numpy as np
@@ -107,7 +109,7 @@ def read_npz(path: Path) -> Iterator[Rollout]:
             if missing:
                 raise DataError(f"{path.name} lacks {', '.join(missing)}; it holds {', '.join(file.files)}.")
             arrays = {name: file[name] for name in NPZ_ARRAYS}
-    except (OSError, ValueError) as error:
+    except (OSError, EOFError, ValueError, BadZipFile, zlib.error) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} cannot be read as an npz file: {error}") from error

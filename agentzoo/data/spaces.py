@@ -8,9 +8,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
 from agentzoo.errors import SpaceError
-from agentzoo.types import ActionSpec, ObservationSpec
+from agentzoo.types import ActionSpec, M, ObservationSpec, explain
 
 REWARD_KEY = "reward"  # of a Dict observation: the last reward, not something to observe
 GOAL_KEY = "goal"  # of a Dict observation: what a masked agent is to observe at the end of its window
@@ -27,12 +28,13 @@ def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None)
     """How to flatten `space`: a Box, or a Dict of Boxes by `keys` (default: all but "reward", sorted).
 
     Raises:
-        SpaceError: another kind of space, or a key that is not there.
+        SpaceError: another kind of space, a key that is not there, or more numbers than a network reads.
     """
     if isinstance(space, gym.spaces.Box):
         if keys is not None:
             raise SpaceError(f"obs_keys {list(keys)} need a Dict observation; this space is {space}.")
-        return ObservationSpec(size=int(np.prod(space.shape)), shapes=(tuple(int(n) for n in space.shape),))
+        shape = tuple(int(n) for n in space.shape)
+        return _checked(ObservationSpec, space, size=int(np.prod(shape)), shapes=(shape,))
     if not isinstance(space, gym.spaces.Dict):
         raise SpaceError(f"observations must be a Box or a Dict of Boxes, this space is {space}.")
     names = keys if keys is not None else tuple(sorted(k for k in space.spaces if k != REWARD_KEY))
@@ -44,25 +46,34 @@ def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None)
         shapes.append(tuple(int(n) for n in part.shape))
     if not names:
         raise SpaceError(f"the Dict observation {space} has no key to observe.")
-    return ObservationSpec(size=sum(int(np.prod(s)) for s in shapes), keys=names, shapes=tuple(shapes))
+    size = sum(int(np.prod(shape)) for shape in shapes)
+    return _checked(ObservationSpec, space, size=size, keys=names, shapes=tuple(shapes))
+
+
+def _checked(spec: type[M], space: gym.Space[Any], **fields: Any) -> M:
+    try:
+        return spec(**fields)
+    except ValidationError as error:
+        raise SpaceError(f"no network is made for {space}: {explain(error)}.") from None
 
 
 def action_spec(space: gym.Space[Any]) -> ActionSpec:
     """The action side of `space`: a one-dimensional Box (bounded on all sides or on none) or a Discrete.
 
     Raises:
-        SpaceError: another kind of space.
+        SpaceError: another kind of space, a side whose bounds are one number, or more numbers than a network gives.
     """
     if isinstance(space, gym.spaces.Discrete):
-        return ActionSpec(kind="discrete", size=int(space.n), start=int(space.start), dtype="int64")
+        size, start = int(space.n), int(space.start)
+        return _checked(ActionSpec, space, kind="discrete", size=size, start=start, dtype="int64")
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
         bounded = np.isfinite(space.low) & np.isfinite(space.high)
-        dtype: Any = "float64" if space.dtype == np.float64 else "float32"
+        size, dtype = int(space.shape[0]), "float64" if space.dtype == np.float64 else "float32"
         if bounded.all():
             low, high = (tuple(float(x) for x in bound) for bound in (space.low, space.high))
-            return ActionSpec(kind="box", size=int(space.shape[0]), low=low, high=high, dtype=dtype)
+            return _checked(ActionSpec, space, kind="box", size=size, low=low, high=high, dtype=dtype)
         if not bounded.any():
-            return ActionSpec(kind="box", size=int(space.shape[0]), dtype=dtype)
+            return _checked(ActionSpec, space, kind="box", size=size, dtype=dtype)
         raise SpaceError(f"a Box of actions must be bounded on every side or on none, this one is {space}.")
     raise SpaceError(f"actions must be a one-dimensional float Box or Discrete, this space is {space}.")
 

@@ -132,6 +132,11 @@ def broken(kind: str, path: Path) -> Path:
         np.save(path / "x.npy", np.array([{}], dtype=object), allow_pickle=True)
         (path / "x.npy").rename(path / "pickle.npz")
         return path / "pickle.npz"
+    elif kind in ("truncated", "empty"):
+        np.savez(path / "buffer.npz", **arrays)
+        whole = (path / "buffer.npz").read_bytes()
+        (path / "buffer.npz").write_bytes(whole[: len(whole) // 2] if kind == "truncated" else b"")
+        return path / "buffer.npz"
     elif kind == "garbage":
         (path / "garbage.hdf5").write_bytes(b"no HDF5 at all")
         return path / "garbage.hdf5"
@@ -148,6 +153,8 @@ def broken(kind: str, path: Path) -> Path:
         ("lengths", DataError, "differ in length"),
         ("no end", DataError, "no whole episode"),
         ("pickle", DataError, "cannot be read"),
+        ("truncated", DataError, "cannot be read as an npz file"),
+        ("empty", DataError, "cannot be read as an npz file"),
         ("garbage", DataError, "cannot be read"),
         ("other", ConfigError, "neither"),
     ],
