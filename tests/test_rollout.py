@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -108,6 +109,14 @@ def test_bad_requests_are_explained() -> None:
         make_env("os:Evil-v0")
     with pytest.raises(UnknownNameError):
         make_env("Hopper-v99")
+
+
+@pytest.mark.parametrize("options", [{"env_id": "x"}, {"trust_env_module": True}, {"wings": 2}])
+def test_options_an_environment_does_not_take_are_explained(options: dict[str, Any]) -> None:
+    agent = make_agent(env_options=options)
+    with pytest.raises(ConfigError, match=r"tests/Counting-v0 cannot be made with env_options \{'"):
+        rollout(agent, "tests/Counting-v0", 1)
+    assert len(rollout(make_agent(env_options={"length": 3}), "tests/Counting-v0", 1)) == 1
 
 
 def test_evaluation_seeds_follow_the_protocol() -> None:

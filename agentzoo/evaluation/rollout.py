@@ -55,14 +55,20 @@ def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, 
     """The environment the agent was made for, with its options, or another one that was named.
 
     Raises:
-        ConfigError: neither is there. As `make_env` otherwise. SpaceError: it does not fit the agent.
+        ConfigError: neither is there, or it does not take these options. As `make_env` otherwise. SpaceError: it does
+            not fit the agent.
     """
     own = agent.config.env
     where = env_id or own
     if where is None:
         raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
     options = agent.config.env_options if where == own else {}
-    env = make_env(where, trust_env_module=trust_env_module, **options, **kwargs)
+    try:
+        env = make_env(where, trust_env_module=trust_env_module, **options, **kwargs)
+    except TypeError as error:
+        if not options:
+            raise
+        raise ConfigError(f"{where} cannot be made with env_options {options}: {error}") from error
     agent.check_spaces(env.observation_space, env.action_space)
     return env
 
