@@ -84,6 +84,10 @@ class Recipe(Config):
         """A copy with some of the fields of the recipe itself changed."""
         return self.model_copy(update=fields)
 
+    def unseeded(self) -> Recipe:
+        """What the seeds of one training have in common: a copy with seed 0."""
+        return self.replace(train=self.train.model_copy(update={"seed": 0}))
+
     def override(self, settings: Iterable[str]) -> Recipe:
         """A copy with `section.field=value` settings applied, values read as JSON or else as text.
 

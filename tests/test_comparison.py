@@ -15,15 +15,15 @@ from agentzoo.errors import CheckpointError, DataError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.study import read_study
 from agentzoo.recipe import load_recipe
-from agentzoo.studies.comparison import as_study, compare, differences
+from agentzoo.studies.comparison import as_study, compare, differences, draw_comparison
 
 CARDS = Path(__file__).resolve().parents[1] / "hub_cards"
 
 
-def a_run(folder: Path, agent_id: str, seed: int = 0, family: str = "dt") -> Path:
+def a_run(folder: Path, agent_id: str, seed: int = 0, family: str = "dt", **changes: float) -> Path:
     made = make_agent(model=SMALL[family])
     assert made.recipe is not None
-    train = made.recipe.train.model_copy(update={"seed": seed})
+    train = made.recipe.train.model_copy(update={"seed": seed, **changes})
     recipe = made.recipe.replace(agent_id=agent_id, train=train)
     config = made.config.model_copy(update={"agent_id": agent_id})
     with_name = Agent(made.model, config, recipe)
@@ -50,6 +50,27 @@ def test_runs_are_measured_once_and_seeds_go_together(tmp_path: Path) -> None:
     low, high = whole.results[0].return_interval
     first = f"{whole.results[0].mean_return:.1f} [{low:.1f}, {high:.1f}]"
     assert study.rows[0][2] == f"{first}; {first}"  # both seeds have the same weights here
+
+
+def test_runs_of_one_name_that_differ_in_more_than_the_seed_get_rows_of_their_own(tmp_path: Path) -> None:
+    runs = [
+        a_run(tmp_path / "a", "dt-test"),
+        a_run(tmp_path / "b", "dt-test", 1),
+        a_run(tmp_path / "c", "dt-test", lr=0.5),
+    ]
+    both, faster = compared = compare(runs, 2)
+    assert [len(both.results), len(faster.results)] == [2, 1]
+    assert [row[:2] for row in as_study(compared, "x").rows] == [("dt-test", "—"), ("dt-test", "train.lr=0.5")]
+    draw_comparison(compared, tmp_path / "x.svg")
+    assert "<!-- train.lr=0.5 -->" in (tmp_path / "x.svg").read_text()
+
+
+def test_many_seeds_and_a_long_title_fit_the_record() -> None:
+    (staged,) = compare([CARDS / "dt-hopper-medium"], 100)
+    for count, cell in ((12, "; ".join(["84.6"] * 12)), (70, ("84.6; " * 40)[:189] + "…")):
+        study = as_study([staged._replace(results=staged.results[:1] * count)], "long " * 50)
+        assert study.rows[0][2] == cell
+        assert len(study.title) == 190
 
 
 def test_staged_agents_bring_their_headline() -> None:

@@ -17,9 +17,9 @@ from agentzoo.studies.pairs import read_curves, study_of
 from agentzoo.training import log
 
 
-def a_run(folder: Path, agent_id: str, seed: int, scores: dict[int, float]) -> Path:
+def a_run(folder: Path, agent_id: str, seed: int, scores: dict[int, float], *settings: str) -> Path:
     folder.mkdir()
-    recipe = load_recipe(agent_id).override([f"train.seed={seed}"])
+    recipe = load_recipe(agent_id).override([f"train.seed={seed}", *settings])
     (folder / "train_config.json").write_text(recipe.to_json())
     log.start_log(folder, ["action_mse"], 0)
     for step in range(100, max(scores) + 1, 100):
@@ -80,6 +80,9 @@ def test_seeds_that_are_not_as_far_are_said(runs: list[Path], tmp_path: Path) ->
     short = a_run(tmp_path / "d", "chibit-hopper-medium", 2, {200: 1.0})
     with pytest.raises(DataError, match="evaluated at different steps"):
         read_curves([*runs, short])
+    other = a_run(tmp_path / "f", "chibit-hopper-medium", 3, {200: 1.0}, "train.lr=0.001")
+    with pytest.raises(DataError, match=r"f is no seed of chibit-hopper-medium: it differs in train.lr=0.001\. "):
+        read_curves([*runs, other])
     bare = a_run(tmp_path / "e", "chibit-hopper-medium-frozen", 0, {200: 1.0})
     log.start_log(bare, ["action_mse"], 0)
     with pytest.raises(DataError, match="has no evaluation in its log"):

@@ -27,7 +27,7 @@ MOST = 190  # characters of a cell
 
 
 class Compared(NamedTuple):
-    """All seeds of one agent."""
+    """All seeds of one recipe."""
 
     recipe: Recipe
     results: tuple[Result, ...]
@@ -47,7 +47,7 @@ class Compared(NamedTuple):
 
 
 def compare(runs: Sequence[Path], episodes: int, note: Callable[[str], None] = lambda _: None) -> list[Compared]:
-    """Measure finished runs, or take what was measured; runs of one agent id are seeds.
+    """Measure finished runs, or take what was measured; runs whose recipes differ in the seed alone are seeds.
 
     Args:
         runs: folders of finished runs, or of staged agents, whose headline is taken.
@@ -56,12 +56,12 @@ def compare(runs: Sequence[Path], episodes: int, note: Callable[[str], None] = l
     Raises:
         CheckpointError: a folder holds no finished run. DataError: they act in different environments.
     """
-    found: dict[str, tuple[Recipe, list[Result]]] = {}
+    found: dict[str, tuple[Recipe, list[Result]]] = {}  # by the recipe but for its seed
     for run in runs:
         result = _staged(run) or measured(run, episodes, note)
         recipe = Agent.from_pretrained(run).recipe
         assert recipe is not None  # both of the above want one
-        found.setdefault(recipe.agent_id, (recipe, []))[1].append(result)
+        found.setdefault(recipe.unseeded().to_json(), (recipe, []))[1].append(result)
     envs = {result.env for _, results in found.values() for result in results}
     if len(envs) > 1:
         raise DataError(f"agents are compared in one environment, these act in {', '.join(sorted(envs))}.")
@@ -75,7 +75,7 @@ def _staged(folder: Path) -> Result | None:
 
 def differences(first: Recipe, other: Recipe) -> str:
     """What `other` changes, as it would be set on a command line; another family is named instead of listed."""
-    parts = []
+    parts = [f"base={other.base}"] if other.base != first.base else []
     sections = ["model", "data", "train", "eval"]
     if other.model.family != first.model.family:
         parts.append(TITLES.get(other.model.family, other.model.family))
@@ -87,8 +87,12 @@ def differences(first: Recipe, other: Recipe) -> str:
             for name, value in theirs.items()
             if value != ours.get(name) and (section, name) != ("train", "seed")
         ]
-    said = ", ".join(parts)
-    return said if len(said) <= MOST else said[: MOST - 1] + "…"
+    return _cut(", ".join(parts))
+
+
+def _cut(text: str) -> str:
+    """As much as a cell of a study takes."""
+    return text if len(text) <= MOST else text[: MOST - 1] + "…"
 
 
 def _short(value: Any) -> str:
@@ -113,7 +117,7 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
         cells.append("" if paper is None else paper.text())
         if paper is not None and paper.source not in sources:
             sources.append(paper.source)
-        rows.append(tuple(cells))
+        rows.append(tuple(_cut(cell) for cell in cells))
     scored = "normalized score" if normalized else "return"
     columns = ["agent", "differs in", scored, "length", *(["success"] if succeeds else []), "published"]
     episodes = sorted({one.episodes for each in compared for one in each.results})
@@ -123,12 +127,23 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
     )
     if sources:
         note += f" Published: {'; '.join(sources)}; means and spreads over seeds of 100,000 updates on other data."
-    return Study(title=title, columns=tuple(columns), rows=tuple(rows), picture=picture, note=note[:1_000])
+    return Study(title=_cut(title), columns=tuple(columns), rows=tuple(rows), picture=picture, note=note[:1_000])
 
 
 def _several(figures: Sequence[tuple[float, float, float]]) -> str:
     digits = 1 if max(abs(middle) for middle, _, _ in figures) < 1_000 else 0
-    return "; ".join(f"{m:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" for m, low, high in figures)
+    whole = "; ".join(f"{m:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" for m, low, high in figures)
+    return whole if len(whole) <= MOST else "; ".join(f"{middle:.{digits}f}" for middle, _, _ in figures)
+
+
+def _labels(compared: Sequence[Compared]) -> list[str]:
+    """Agent ids; of several recipes with one id, the later ones say what they change in the first."""
+    first: dict[str, Recipe] = {}
+    labels = []
+    for each in compared:
+        changes = differences(first.setdefault(each.agent_id, each.recipe), each.recipe)
+        labels.append(f"{each.agent_id}\n{changes[:60]}" if changes else each.agent_id)
+    return labels
 
 
 def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
@@ -145,7 +160,7 @@ def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
         paper = PUBLISHED.get(each.agent_id)
         if paper is not None and paper.unit == "score" and each.results[0].score is not None:
             axes.plot(paper.score, place, "x", color="C3")
-    axes.set_yticks(range(len(compared)), [each.agent_id for each in compared], fontsize=8)
+    axes.set_yticks(range(len(compared)), _labels(compared), fontsize=8)
     axes.set_ylim(len(compared) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.3)
     unit = "normalized score" if compared[0].results[0].score is not None else "return"

@@ -1,8 +1,8 @@
 """Does pre-training help? Learning curves of agents beside their twins from scratch, and how soon each is nearly done.
 
-A run counts by the agent id in its recipe; runs of one id are seeds. Curves are the short evaluations of a training;
-an agent is nearly there at the first of them whose mean over the seeds reaches 90 % of the last one's. Where a run
-holds a `result.json` of more episodes, its score is the final one in the table.
+A run counts by the agent id in its recipe; runs of one id are seeds and differ in nothing else. Curves are the short
+evaluations of a training; an agent is nearly there at the first of them whose mean over the seeds reaches 90 % of the
+last one's. Where a run holds a `result.json` of more episodes, its score is the final one in the table.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import Study
 from agentzoo.recipe import Recipe
+from agentzoo.studies.comparison import differences
 from agentzoo.training import log
 
 NEARLY = 0.9
@@ -66,11 +67,19 @@ def read_curves(runs: Sequence[Path]) -> list[Curve]:
     """The curves of finished or unfinished runs, by agent id.
 
     Raises:
-        CheckpointError: a folder is no run. DataError: a run was never evaluated, or seeds of one agent at other steps.
+        CheckpointError: a folder is no run. DataError: a run was never evaluated, seeds of one agent at other steps,
+            or runs of one agent id differ in more than the seed.
     """
+    first: dict[str, Recipe] = {}
     found: dict[str, list[tuple[dict[int, float], Result | None]]] = {}
     for run in runs:
         recipe = Recipe.from_json(read_text(run / RECIPE), str(run / RECIPE))
+        changes = differences(first.setdefault(recipe.agent_id, recipe), recipe)
+        if changes:
+            raise DataError(
+                f"{run} is no seed of {recipe.agent_id}: it differs in {changes}. Give it an agent id of its own with "
+                "--set agent_id=..., or see both with `agentzoo compare`."
+            )
         points = {
             int(row["step"]): float(row["eval_score"] or row["eval_return"])
             for row in log.read_log(run)
