@@ -52,7 +52,8 @@ class Agent:
         self.acting = self.model.acting
         self.rtg_source: str | None = None  # where the last predict had its rewards from
         bounds = (config.io.action.low, config.io.action.high)
-        self._bounds = None if None in bounds else np.array(bounds, dtype=np.float32)  # (2, A)
+        # (2, A) in the space's own precision: 0.1 as float32 lies outside a float64 Box that ends at 0.1
+        self._bounds = None if None in bounds else np.array(bounds, dtype=config.io.action.dtype)
         self._rng = np.random.default_rng()
         self._conditions = Conditions()
         self._targets: NDArray[np.float64] | None = None  # one for each environment, in place of `target_return`
@@ -252,6 +253,12 @@ class Agent:
             self.target_return = float(target_return)
         return self
 
+    @property
+    def is_conditioned_each(self) -> bool:
+        """Whether `condition` gave each environment of a batch something of its own, so that none may leave it."""
+        told = (self._conditions.goal, *self._conditions.waypoints.values())
+        return self._targets is not None or any(rows is not None and len(rows) > 1 for rows in told)
+
     def infer(self, **question: Any) -> Answer:
         """What a masked network says of the hidden part of a window; see `agentzoo.asking.infer` for the arguments.
 
@@ -321,6 +328,8 @@ class Agent:
         keys = self.config.io.observation.keys
         if not isinstance(observation, Mapping) or GOAL_KEY not in observation or GOAL_KEY in (keys or ()):
             return observation, self._conditions
+        if keys is not None and not isinstance(self.model, MaskedModel):
+            return observation, self._conditions  # one more key that it does not read
         self.require_masked("given a goal")
         rest = {key: value for key, value in observation.items() if key != GOAL_KEY}
         own = rest if keys is not None else rest.get("observation", rest)
@@ -389,7 +398,7 @@ class Agent:
         if self._bounds is None:
             return output
         low, high = self._bounds
-        return np.asarray(np.minimum(np.maximum(output, low), high))
+        return np.asarray(np.minimum(np.maximum(output.astype(spec.dtype, copy=False), low), high))
 
     def _to_space(self, actions: NDArray[Any]) -> NDArray[Any]:
         spec = self.config.io.action

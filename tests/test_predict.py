@@ -14,6 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ObservationError, ShapeError, SpaceError
+from agentzoo.types import ActionSpec
 
 OBS = np.array([0.5, -0.5, 0.1], dtype=np.float32)
 QUIET = {"reward": 0.0}
@@ -48,6 +49,27 @@ def test_box_actions_are_clipped() -> None:
     action, state = agent.predict(OBS)
     assert action.tolist() == [2.0, 2.0]
     assert state.actions[0, 0].tolist() == [2.0, 2.0]  # the history holds what was really answered
+
+
+def test_float64_actions_stay_inside_their_bounds() -> None:
+    """0.1 rounded to float32 is larger than 0.1."""
+    made = make_agent()
+    narrow = ActionSpec(kind="box", size=2, low=(-0.1, -0.1), high=(0.1, 0.1), dtype="float64")
+    config = made.config.model_copy(update={"io": made.config.io.model_copy(update={"action": narrow})})
+    made.model.bounded = False
+    with torch.no_grad():
+        made.model.predict_action.bias.fill_(9.0)  # type: ignore[union-attr, operator]
+    agent = Agent(made.model, config, made.recipe)
+    action, _ = agent.predict(OBS)
+    assert action.tolist() == [0.1, 0.1]
+    assert agent.action_space.contains(action)
+
+
+def test_a_goal_among_keys_that_are_not_read_is_ignored() -> None:
+    agent = make_agent("tests/CountingDict-v0")
+    plain, _ = agent.predict({"a": OBS, "b": -OBS})
+    more, _ = agent.predict({"a": OBS, "b": -OBS, "goal": OBS})
+    np.testing.assert_array_equal(plain, more)
 
 
 def test_a_single_discrete_action_is_a_0d_int64_array() -> None:

@@ -111,6 +111,24 @@ def test_bad_requests_are_explained() -> None:
         make_env("Hopper-v99")
 
 
+def test_sampled_evaluations_repeat_for_the_same_seed() -> None:
+    agent = make_agent("tests/CountingDiscrete-v0")
+    env = CountingEnv(discrete=True)
+    chosen = []
+    for seed in (3, 3, 4):
+        env.actions = []
+        rollout(agent, env, 3, seed=seed, deterministic=False)
+        chosen.append([int(action) for action in env.actions])
+    assert chosen[0] == chosen[1] != chosen[2]
+
+
+def test_an_agent_told_something_for_each_environment_is_not_evaluated() -> None:
+    agent = make_agent().condition(target_return=[1.0, 2.0])
+    with pytest.raises(ConfigError, match="condition it with one for all"):
+        evaluate(agent, episodes=2, n_envs=2)
+    assert evaluate(agent.condition(target_return=2.0), episodes=2).target_return == 2.0
+
+
 @pytest.mark.parametrize("options", [{"env_id": "x"}, {"trust_env_module": True}, {"wings": 2}])
 def test_options_an_environment_does_not_take_are_explained(options: dict[str, Any]) -> None:
     agent = make_agent(env_options=options)

@@ -94,16 +94,24 @@ def rollout(
     Args:
         agent: acts with its own `target_return`.
         env: an id (then `n_envs` are made and each episode e is seeded with `evaluation_seed(seed, e)`, so the
-            result does not depend on `n_envs`), a gymnasium.Env (likewise, one at a time), an SB3 VecEnv or a
-            gymnasium VectorEnv (its environments share out the episodes evenly beforehand, so that short ones are
-            not favoured, and reset themselves).
+            result does not depend on `n_envs` but for rounding and for sampled actions), a gymnasium.Env (likewise,
+            one at a time), an SB3 VecEnv or a gymnasium VectorEnv (its environments share out the episodes evenly
+            beforehand, so that short ones are not favoured, and reset themselves).
         on_episode: hears each episode as it ends.
 
     Raises:
-        SpaceError: the environment does not fit the agent. ConfigError: `episodes` or `n_envs` below 1.
+        SpaceError: the environment does not fit the agent. ConfigError: `episodes` or `n_envs` below 1, or an agent
+            that was conditioned for each environment of a batch.
     """
     if episodes < 1 or n_envs < 1:
         raise ConfigError(f"episodes and n_envs are at least 1, got {episodes} and {n_envs}.")
+    if agent.is_conditioned_each:
+        raise ConfigError(
+            f"{agent.config.agent_id} was given a target or goal for each environment, which episodes of different "
+            "lengths do not allow; condition it with one for all."
+        )
+    if not deterministic:
+        agent.set_random_seed(seed)
     if isinstance(env, str):
         made = [env_of(agent, env, trust_env_module=trust_env_module) for _ in range(min(n_envs, episodes))]
         try:
