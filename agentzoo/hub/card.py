@@ -71,8 +71,8 @@ def _what(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:
     where = f" for `{code(config.env)}`" if config.env else ""
     return (
         f"# {config.agent_id}\n\n"
-        f"A {title} agent{where}{size}, trained offline on `{code(recipe.data.dataset)}`.{start} It reads the last "
-        f"{config.io.context} steps (return-to-go, observation, action) and answers the next action. Use it as a "
+        f"A {title} agent{where}{size}, trained offline on `{code(recipe.data.dataset)}`.{start} It reads "
+        f"{config.model.reads(config.io.context)} and answers the next action. Use it as a "
         "baseline or a starting point for fine-tuning; it controls a simulated body and nothing else."
         + (f"\n\n[Video of one episode]({VIDEO})" if results is not None and results.filmed else "")
     )

@@ -2,7 +2,8 @@
 
 Source: MLP-BC of arXiv:2106.01345; kzl/decision-transformer@e2d82e6, gym/decision_transformer/models/mlp_bc.py.
 Differs: the window is the K steps that end at a training step, in right-padded windows whose newest step is the one
-predicted (`data.drawn="last"`); missing earlier steps are zeros after normalization. %BC is `data.pct_traj` below 1.
+predicted (`data.drawn="last"`); missing earlier steps are zeros after normalization. %BC is a `data.best_fraction`
+below 1.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ class BCConfig(ModelConfig):
     embed_dim: Annotated[int, Field(ge=1, le=8192)] = 128
     n_layers: LayerCount = 3
     dropout: Probability = 0.1
+
+    def reads(self, context: int) -> str:
+        """For a card."""
+        return f"the last {context} observations"
 
 
 @register("bc", BCConfig)

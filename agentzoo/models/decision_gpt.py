@@ -43,6 +43,10 @@ class DecisionGPTConfig(ModelConfig):
             raise ValueError(f"n_heads {self.n_heads} must divide embed_dim {self.embed_dim}")
         return self
 
+    def reads(self, context: int) -> str:
+        """For a card."""
+        return super().reads(context) if self.use_returns else f"the last {context} steps (observation, action)"
+
 
 @register("decision-gpt", DecisionGPTConfig)
 class DecisionGPT(SequenceModel):

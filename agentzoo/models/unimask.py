@@ -63,6 +63,10 @@ class UniMaskConfig(ModelConfig):
             raise ValueError(f"tasks must name at least one of {', '.join(STEP_TASKS)}, rnd, rnd-bc, rnd-rc")
         return self
 
+    def reads(self, context: int) -> str:
+        """For a card."""
+        return super().reads(context) if self.acts_on_returns else f"the last {context} steps (observation, action)"
+
 
 class _Transformer(nn.Module):
     """Bidirectional post-LayerNorm encoder over K tokens, with fixed sinusoids for the place in the window."""

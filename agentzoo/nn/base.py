@@ -24,6 +24,10 @@ class ModelConfig(Config):
         """For a card, with a space before it: where the weights came from, if not from this training alone."""
         return ""
 
+    def reads(self, context: int) -> str:
+        """For a card: what of an episode an agent of this network, made for `context` steps, acts on."""
+        return f"the last {context} steps (return-to-go, observation, action)"
+
 
 class SequenceModel(nn.Module, ABC):
     """A network over windows of (return-to-go, observation, action).

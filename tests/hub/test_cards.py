@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import make_agent
 from huggingface_hub import ModelCard
 from typer.testing import CliRunner
 
@@ -18,6 +19,10 @@ from agentzoo.hub.card import card_text, read_records
 from agentzoo.hub.metadata import check_metadata, code, hub_name, inline
 from agentzoo.hub.verify import verify
 from agentzoo.locate import staged_agents
+from agentzoo.models.bc import BCConfig
+from agentzoo.models.dt import DTConfig
+from agentzoo.models.unimask import UniMaskConfig
+from agentzoo.nn.base import ModelConfig
 from agentzoo.remote import is_repo_id
 from hub.conftest import REPO
 from hub.server import Hub, Repo
@@ -25,6 +30,18 @@ from hub.server import Hub, Repo
 STAGED = sorted(staged_agents().items())
 ONE_OF_EACH = {(name.split("-")[0], name.split("-")[1]): (name, folder) for name, folder in STAGED}  # family and task
 SECTIONS = ["Use it", "How it was trained", "Results", "Limits", "Citation"]
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (BCConfig(embed_dim=16), "It reads the last 4 observations and answers"),
+        (DTConfig(embed_dim=16), "It reads the last 4 steps (return-to-go, observation, action) and answers"),
+        (UniMaskConfig(embed_dim=16, ffn_dim=16, acts_on_returns=False), "the last 4 steps (observation, action) and"),
+    ],
+)
+def test_a_card_says_what_its_network_reads(model: ModelConfig, words: str, tmp_path: Path) -> None:
+    assert words in card_text(make_agent(model=model).save_pretrained(tmp_path / "agent"))
 
 
 def edit(folder: Path, name: str, **changes: Any) -> None:
@@ -54,7 +71,12 @@ def test_staged_cards_say_all_that_a_card_must(agent_id: str, folder: Path) -> N
     assert f"95 % interval {low:.2f} to {high:.2f}" in data.eval_results[0].metric_name
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE)[:3] == SECTIONS[:3]
     assert all(f"## {section}" in text for section in SECTIONS)
-    for words in ("agentzoo train train_config.json", results.training.hardware, f"{recipe.train.steps:,} updates", "seed"):
+    for words in (
+        "agentzoo train train_config.json",
+        results.training.hardware,
+        f"{recipe.train.steps:,} updates",
+        "seed",
+    ):
         assert words in text
     assert f"`{head.command}`" in text
     assert "@misc{" in text
