@@ -195,8 +195,18 @@ def test_a_checkpoint_that_lacks_weights_is_said(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="cannot be loaded"):
         load_backbone(str(tmp_path))
     (tmp_path / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match="cannot be loaded"):
+    with pytest.raises(CheckpointError, match="has no weights as safetensors"):
         load_backbone(str(tmp_path))
+
+
+def test_a_backbone_that_is_a_pickle_is_not_opened(tmp_path: Path) -> None:
+    model = peer("gpt2")
+    model.config.save_pretrained(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match=r"a \.bin file is a pickle.*use_safetensors=False\).save_pretrained"):
+        load_backbone(str(tmp_path))
+    transformers.AutoModel.from_pretrained(tmp_path, use_safetensors=False).save_pretrained(tmp_path / "safe")
+    load_backbone(str(tmp_path / "safe"))
 
 
 @pytest.mark.parametrize(

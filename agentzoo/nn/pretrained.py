@@ -5,6 +5,7 @@ Nothing here is needed to load or run a finished agent.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -166,8 +167,8 @@ def load_backbone(name: str) -> Pretrained:
     """A backbone by folder, by the id of a staged one (`lm-chibi`, `zoo/lm-chibi`), or by Hub id (`gpt2`).
 
     Raises:
-        ConfigError: an architecture, activation or option that is not known. CheckpointError: weights are missing.
-        HubError: not here, and the Hub could not be reached or has no such model.
+        ConfigError: an architecture, activation or option that is not known. CheckpointError: weights are missing
+            or no safetensors. HubError: not here, and the Hub could not be reached or has no such model.
     """
     transformers = _transformers()
     source = _source(name)
@@ -181,11 +182,14 @@ def load_backbone(name: str) -> Pretrained:
             f"backbone {name!r} is of architecture {config.model_type!r}; the families gpt2_dt and clip_dt know "
             "gpt2, imagegpt, gptj and clip (its text tower)."
         )
+    os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "true")  # transformers would ask a service for them
     loader = transformers.CLIPTextModel if kind == "clip" else transformers.AutoModel
     shown = transformers.logging.is_progress_bar_enabled()
     transformers.logging.disable_progress_bar()
     try:
-        model, report = loader.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+        model, report = loader.from_pretrained(
+            source, dtype=torch.float32, use_safetensors=True, output_loading_info=True
+        )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _not_loaded(name, source, error) from error
     finally:
@@ -266,6 +270,12 @@ def _source(name: str) -> str:
 
 
 def _not_loaded(name: str, source: str, error: Exception) -> AgentzooError:
+    if "file named model.safetensors" in str(error):
+        return CheckpointError(
+            f"backbone {name!r} has no weights as safetensors, and nothing else is read: a .bin file is a pickle, "
+            "which can run code. Where you trust it, transformers makes a folder to name instead: "
+            f"AutoModel.from_pretrained({name!r}, use_safetensors=False).save_pretrained(FOLDER)."
+        )
     if Path(source).is_dir():
         return CheckpointError(f"backbone {name!r} in {source} cannot be loaded: {_first_line(error)}")
     return HubError(
