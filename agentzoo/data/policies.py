@@ -55,7 +55,7 @@ def resolve_policy(source: str | Path) -> Path:
         except Exception as error:
             raise DataError(f"policy {source!r} could not be fetched from the Hub: {error}") from error
     raise UnknownNameError(
-        f"no policy file {str(source)!r}. Point --source (or $AGENTZOO_SOURCES) at the folder that holds it, "
+        f"no policy file {str(source)!r}. Point --sources (or $AGENTZOO_SOURCES) at the folder that holds it, "
         "or give a Hub id like sb3/tqc-Hopper-v3."
     )
 
