@@ -39,7 +39,7 @@ def summaries() -> list[Summary]:
     for agent_id, recipe in recipe_table().items():
         found[agent_id] = _of_recipe(recipe)
     for agent_id, folder in staged_agents().items():
-        if _is_backbone(folder):
+        if is_backbone(folder):
             continue
         try:
             found[agent_id] = _of_folder(agent_id, folder, found.get(agent_id))
@@ -48,8 +48,8 @@ def summaries() -> list[Summary]:
     return [found[name] for name in sorted(found)]
 
 
-def _is_backbone(folder: Path) -> bool:
-    """Whether this is a network of transformers, which agents start from: its `config.json` is another one."""
+def is_backbone(folder: Path) -> bool:
+    """Whether this holds a network of transformers, which agents start from: its `config.json` is another one."""
     try:
         tree = json.loads(read_text(folder / CONFIG))
     except (AgentzooError, ValueError, RecursionError):

@@ -23,10 +23,11 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.analysis import markov_report
 from agentzoo.analysis.inspection import Inspection, Options, inspect, inspect_agent
+from agentzoo.analysis.markov import is_language_model
 from agentzoo.analysis.page import explanation, write_page
 from agentzoo.analysis.pictures import parts_of
 from agentzoo.cli import app
-from agentzoo.errors import ConfigError
+from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.decision_mamba import DMConfig
 from agentzoo.models.dt import DTConfig
@@ -130,6 +131,22 @@ def test_gates_over_training_are_shown_where_there_is_a_log(tmp_path: Path) -> N
     assert "curve" in parts_of(found)
 
 
+def test_the_curve_is_of_the_markov_heads_the_report_finds(tmp_path: Path) -> None:
+    agent = make_agent(model=NETWORKS["gated"][0])
+    with torch.no_grad():
+        qkv = agent.model.get_parameter("backbone.blocks.0.attn.qkv.weight")
+        qkv[20:24] = qkv[4:8]  # keys of head 1 = its queries: Markov, once one number is made much larger than others
+        agent.model.get_parameter("backbone.blocks.0.ln_1.weight")[0] = 100.0
+    folder = agent.save_pretrained(tmp_path / "gated")
+    (folder / LOG).write_text("step,loss,gate_0,gate_1,gate_2,gate_3\n10,1,.2,.5,.2,.1\n")
+    plain, folded = (inspect(str(folder), FEW._replace(fold_ln_gain=fold)) for fold in (False, True))
+    assert plain.gates is not None
+    assert folded.gates is not None
+    assert folded.curve is not None
+    assert (plain.gates.markov_heads, plain.curve) == ([], None)
+    assert (folded.gates.markov_heads, folded.curve.markov) == ([1], [0.5])
+
+
 # -- language models ---------------------------------------------------------------------------------------------------
 
 
@@ -155,6 +172,24 @@ def test_language_models_are_read_by_id_and_folder(language_zoo: Path, monkeypat
     random = json.loads(run("lm-tiny", "--random", "--json"))
     assert random["kind"] == "language model, random weights"
     assert random["markov"]["heads"] != by_id["markov"]["heads"]
+
+
+def test_a_folder_of_transformers_is_read_like_our_own(language_zoo: Path, tmp_path: Path) -> None:
+    shutil.copytree(language_zoo / "lm-tiny", tmp_path / "plain", ignore=lambda *_: ["pretrain.json"])
+    assert not (tmp_path / "plain" / "pretrain.json").exists()
+    plain, ours = (inspect(str(folder)).markov for folder in (tmp_path / "plain", language_zoo / "lm-tiny"))
+    assert plain is not None
+    assert ours is not None
+    assert plain.heads == ours.heads
+
+
+def test_agents_are_told_from_what_they_start_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path))
+    folder = agent_in(tmp_path)
+    assert is_language_model("gpt2")
+    assert not any(is_language_model(name) for name in (str(folder), "gated", "zoo/gated", "gpt2-dt-hopper-medium"))
+    with pytest.raises(UnknownNameError, match="Did you mean 'gated'"):
+        inspect("gatted")
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,7 +73,7 @@ class Options(NamedTuple):
 
 
 def inspect(name: str, options: Options | None = None, *, trust_env_module: bool = False) -> Inspection:
-    """An agent, or a language model, by id or folder.
+    """An agent, or a language model, by id, folder or Hub repo.
 
     Raises:
         ConfigError: there is nothing in this network that the instruments read. As `Agent.from_pretrained`.
@@ -81,19 +82,11 @@ def inspect(name: str, options: Options | None = None, *, trust_env_module: bool
     if is_language_model(name):
         return _inspect_language_model(name, options)
     agent = Agent.from_pretrained(name, trust_env_module=trust_env_module)
-    curve = None
     if options.random:
-        agent = _untrained(agent, options.seed)
-    else:
-        folder = find_agent(name)
-        heads = (
-            options.markov_heads or tuple(markov_report(agent, options.threshold).markov_heads())
-            if attention_layers(agent.model)
-            else ()
-        )
-        curve = _curve(folder, heads)
+        found = inspect_agent(_untrained(agent, options.seed), options, trust_env_module=trust_env_module)
+        return found._replace(kind=f"{found.kind}, random weights")
     found = inspect_agent(agent, options, trust_env_module=trust_env_module)
-    return found._replace(curve=curve, kind=found.kind + (", random weights" if options.random else ""))
+    return found if found.gates is None else found._replace(curve=_curve(find_agent(name), found.gates.markov_heads))
 
 
 def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_module: bool = False) -> Inspection:
@@ -150,7 +143,7 @@ def _untrained(agent: Agent, seed: int) -> Agent:
     return Agent(fresh.to(agent.device), agent.config, agent.recipe)
 
 
-def _curve(folder: Path, heads: tuple[int, ...]) -> GateCurve | None:
+def _curve(folder: Path, heads: Sequence[int]) -> GateCurve | None:
     """Where there is a log, gates in it, and Markov heads to tell from others."""
     if not heads or not (folder / LOG).is_file():
         return None

@@ -10,14 +10,21 @@ from torch import Tensor, nn
 
 from agentzoo.agent import Agent
 from agentzoo.analysis.layers import require_attention
+from agentzoo.config import CONFIG
 from agentzoo.locate import PRETRAIN, local_zoo
 from agentzoo.nn.language import LanguageBackbone, Sizes
 from agentzoo.nn.markov import THRESHOLD, head_matrix, markov_statistics, rule_threshold
+from agentzoo.remote import fetch, is_repo_id
+from agentzoo.zoo import is_backbone
 
 TIED_GAUSSIAN = (
     "For scale: independent random queries and keys give 1, queries equal to keys give sqrt(pi h / 2) = {0:.1f} for "
     "heads of {1} numbers."
 )
+
+
+# what the Hub calls by a bare name, as agents are called; transformers knows them
+WITHOUT_OWNER = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "distilgpt2")
 
 
 class MarkovHead(NamedTuple):
@@ -104,10 +111,20 @@ def language_network(name: str) -> LanguageBackbone:
 
 
 def is_language_model(name: str) -> bool:
-    """Whether `name` is a folder of `agentzoo pretrain`, or the id of a staged one."""
+    """Whether `name` is no agent but what agents start from: a folder, a staged one's id, or a Hub id.
+
+    Raises:
+        HubError: a repo whose config could not be fetched.
+    """
     zoo, plain = local_zoo(), name.removeprefix("zoo/")
     folders = [Path(name)] + ([zoo / plain] if zoo is not None and "/" not in plain else [])
-    return any((folder / PRETRAIN).is_file() for folder in folders)
+    if any((folder / PRETRAIN).is_file() or is_backbone(folder) for folder in folders):
+        return True
+    if any(folder.is_dir() for folder in folders):
+        return False
+    if "/" in plain and is_repo_id(name):
+        return is_backbone(fetch(name, (CONFIG,)))
+    return name in WITHOUT_OWNER
 
 
 def random_network(sizes: Sizes, seed: int = 0) -> LanguageBackbone:
