@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from agentzoo.acting import make_acting
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.rollout import env_of, evaluation_seed
@@ -29,7 +28,7 @@ def decision_windows(
         raise ConfigError(f"windows come from at least one episode, got {episodes}.")
     envs = [env_of(agent, None, trust_env_module=trust_env_module) for _ in range(episodes)]
     kept, mode = [], agent.acting
-    agent._acting = make_acting("window", agent.model, agent.config.rtg_scale)  # memory holds no window
+    agent.acting = "window"  # memory holds no window
     try:
         live = list(envs)
         seen = [env.reset(seed=evaluation_seed(seed, e))[0] for e, env in enumerate(envs)]
