@@ -9,12 +9,11 @@ from typing import Any
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
 from agentzoo.evaluation.results import Results, versions
+from agentzoo.hub.card import RESULTS
 from agentzoo.locate import check_links, find_agent, local_zoo, staged_agents
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.registry import families, recipe_table
 from agentzoo.types import Config
-
-RESULTS = "results.json"
 
 
 class Summary(Config):

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 
 class Reference(NamedTuple):
     """Undiscounted returns that score 0 and 100."""
@@ -27,3 +30,9 @@ D4RL_REFERENCES = {
 def reference_of(env_id: str) -> Reference | None:
     """The D4RL references of a Gymnasium id such as `Hopper-v5`, or None where there are none."""
     return D4RL_REFERENCES.get(env_id.rsplit("-v", 1)[0])
+
+
+def normalized_score(returns: ArrayLike, reference: Reference) -> NDArray[np.float64]:
+    """`100 (G - random) / (expert - random)` of undiscounted returns in raw reward; not clipped."""
+    values = np.asarray(returns, dtype=np.float64)
+    return 100.0 * (values - reference.random) / (reference.expert - reference.random)

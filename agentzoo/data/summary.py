@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from agentzoo.data.catalogue import DATASETS
 from agentzoo.data.minari import local_datasets, open_dataset, return_statistics
-from agentzoo.data.references import Reference, reference_of
+from agentzoo.data.references import Reference, normalized_score, reference_of
 from agentzoo.errors import AgentzooError, DataError
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
@@ -51,9 +51,7 @@ class Summary:
     @property
     def scores(self) -> NDArray[np.float64] | None:
         """(E,) normalised returns: 0 random, 100 expert."""
-        if self.reference is None:
-            return None
-        return 100.0 * (self.returns - self.reference.random) / (self.reference.expert - self.reference.random)
+        return None if self.reference is None else normalized_score(self.returns, self.reference)
 
     def to_json(self) -> dict[str, Any]:
         """The record behind `--json`."""
@@ -108,7 +106,7 @@ def _readable_row(dataset_id: str, metadata: dict[str, Any], recipe: str | None)
     if mean is None:  # not written by us: the returns have to be read
         found = return_statistics(_episodes(dataset_id)[1])
         mean, best = found["return_mean"], found["return_max"]
-    score = None if reference is None else 100.0 * (mean - reference.random) / (reference.expert - reference.random)
+    score = None if reference is None else float(normalized_score(mean, reference))
     return Row(
         dataset_id,
         True,
@@ -201,14 +199,14 @@ def plot(summary: Summary, path: Path) -> None:
     axes.annotate(f"mean {summary.returns.mean():.4g}", (float(summary.returns.mean()), 0.97), (4, 0),
                   xycoords=("data", "axes fraction"), textcoords="offset points", va="top")  # fmt: skip
     axes.set(xlabel="episode return", ylabel="share", title=f"{summary.dataset_id}: {len(summary.returns):,} episodes")
-    if summary.reference is not None:
-        low, high = summary.reference
+    reference = summary.reference
+    if reference is not None:
 
         def to_score(value: Any) -> Any:
-            return 100.0 * (value - low) / (high - low)
+            return normalized_score(value, reference)
 
         def to_return(score: Any) -> Any:
-            return low + score * (high - low) / 100.0
+            return reference.random + score * (reference.expert - reference.random) / 100.0
 
         scale = axes.secondary_xaxis(-0.22, functions=(to_score, to_return))
         scale.set_xlabel("normalised (0 random, 100 expert)")

@@ -7,18 +7,11 @@ compare with a published table only roughly.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from agentzoo.data.references import D4RL_REFERENCES, Reference, reference_of
+from agentzoo.data.references import D4RL_REFERENCES, Reference, normalized_score, reference_of
 from agentzoo.types import FloatArray
 
 __all__ = ["D4RL_REFERENCES", "Reference", "mean_interval", "normalized_score", "reference_of"]
-
-
-def normalized_score(returns: FloatArray, reference: Reference) -> NDArray[np.float64]:
-    """`100 (G - random) / (expert - random)` of undiscounted returns in raw reward; not clipped."""
-    values = np.asarray(returns, dtype=np.float64)
-    return 100.0 * (values - reference.random) / (reference.expert - reference.random)
 
 
 def mean_interval(values: FloatArray, level: float = 0.95, resamples: int = 9_999) -> tuple[float, float]:

@@ -25,7 +25,7 @@ from agentzoo.nn.pretrained import new_language_model
 from agentzoo.pretrain import tokenizer as bpe
 from agentzoo.pretrain.card import language_model_card
 from agentzoo.pretrain.corpus import CorpusRecord, Document, Tokens, read_document, text_files, tokenize
-from agentzoo.pretrain.run import PretrainSettings, Row, claim, pretrain
+from agentzoo.pretrain.run import RESULTS, PretrainSettings, Row, claim, pretrain
 
 RECORD = "corpus.json"  # which text a model was trained and measured on
 PROMPTS = ("", "The old man", "She looked at him and said")
@@ -194,9 +194,7 @@ def write_language_model(task: LanguageTask, run: Path, folder: Path, hardware: 
     figures = task.evaluate(whole=True)
     bits = task.bits_per_byte(figures)
     figures |= {f"{name}_bits_per_byte": value for name, value in bits.items()}
-    write_atomic(
-        folder / "results.json", json.dumps({name: round(v, 4) for name, v in figures.items()}, indent=2) + "\n"
-    )
+    write_atomic(folder / RESULTS, json.dumps({name: round(v, 4) for name, v in figures.items()}, indent=2) + "\n")
     samples = [sample(task, tokenizer, prompt, seed) for seed, prompt in enumerate(PROMPTS)]
     write_atomic(folder / "README.md", language_model_card(settings, folder, figures, samples, hardware))
     return figures

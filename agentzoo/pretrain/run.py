@@ -25,6 +25,7 @@ from agentzoo.types import Config
 SETTINGS = "pretrain.json"
 LOG = "training_log.csv"
 CHECKPOINT = "checkpoint.safetensors"
+RESULTS = "results.json"  # of the Hub folder
 COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds")
 Row = dict[str, Any]
 S = TypeVar("S", bound="PretrainSettings")

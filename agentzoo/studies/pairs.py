@@ -19,13 +19,13 @@ from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import Study
+from agentzoo.hub.stage import RESULT
 from agentzoo.recipe import Recipe
 from agentzoo.studies.comparison import differences
 from agentzoo.training import log
 
 NEARLY = 0.9
 TWIN = "-scratch"
-RESULT = "result.json"  # an evaluation kept beside a run's weights, as `agentzoo stage` keeps it
 
 
 class Curve(NamedTuple):

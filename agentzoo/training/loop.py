@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from agentzoo.checkpoint import save_tensors, write_atomic
+from agentzoo.config import RECIPE, WEIGHTS
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.normalize import observation_statistics
 from agentzoo.data.windows import WindowSampler
@@ -26,9 +27,7 @@ from agentzoo.training import log, state
 from agentzoo.training.optim import lr_factor, make_optimizer
 from agentzoo.types import Batch, IOSpec, Losses
 
-WEIGHTS = "model.safetensors"
 BEST = "best.safetensors"
-CONFIG = "train_config.json"
 
 
 class Evaluation(NamedTuple):
@@ -168,7 +167,7 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
     Raises:
         TrainingError: it holds a run of another recipe; names what differs.
     """
-    path = folder / CONFIG
+    path = folder / RECIPE
     if writes and folder.is_dir():
         for stale in folder.glob(".*.safetensors.*"):  # of a run that was killed while it wrote
             stale.unlink(missing_ok=True)
