@@ -23,6 +23,12 @@ def test_filmed_episodes_are_those_of_a_rollout() -> None:
     assert clip.fps == 10.0  # the environment's 20 frames a second, every other kept
 
 
+def test_an_agent_with_options_is_filmed_where_no_size_can_be_chosen() -> None:
+    clip = film(make_agent(env_options={"length": 3}), every=1)
+    assert clip.frames[0].shape == (48, 64, 3)
+    assert 3 <= len(clip.frames) <= 5
+
+
 def test_gif_and_video_hold_the_frames(tmp_path: Path) -> None:
     clip = film(make_agent(), episodes=1, every=1)
     save_gif(clip, tmp_path / "a" / "x.gif")

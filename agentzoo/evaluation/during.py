@@ -11,7 +11,7 @@ from agentzoo.config import AgentConfig
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import action_spec, describe_mismatch, observation_spec
 from agentzoo.errors import SpaceError
-from agentzoo.evaluation.rollout import make_env, rollout
+from agentzoo.evaluation.rollout import make_configured, rollout
 from agentzoo.evaluation.scores import normalized_score, reference_of
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
@@ -24,9 +24,9 @@ def check_environment(recipe: Recipe, episodes: Episodes, trust_env_module: bool
     """Make the recipe's environment once, before the first update: a wrong name must not wait for an evaluation.
 
     Raises:
-        SpaceError: its spaces are not those of the data. Otherwise as `make_env`.
+        SpaceError: its spaces are not those of the data. Otherwise as `make_configured`.
     """
-    env = make_env(recipe.eval.env, trust_env_module=trust_env_module, **recipe.eval.env_options)
+    env = make_configured(recipe.eval.env, recipe.eval.env_options, trust_env_module)
     try:
         observation = observation_spec(env.observation_space, episodes.observation.keys)
         action = action_spec(env.action_space).model_copy(update={"dtype": episodes.action.dtype})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,14 +63,26 @@ def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, 
     if where is None:
         raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
     options = agent.config.env_options if where == own else {}
-    try:
+    if kwargs:  # a caller who tries several finds out by the TypeError
         env = make_env(where, trust_env_module=trust_env_module, **options, **kwargs)
+    else:
+        env = make_configured(where, options, trust_env_module)
+    agent.check_spaces(env.observation_space, env.action_space)
+    return env
+
+
+def make_configured(env_id: str, options: Mapping[str, Any], trust_env_module: bool = False) -> gym.Env[Any, Any]:
+    """`make_env` with the options of a config or recipe.
+
+    Raises:
+        ConfigError: the environment does not take them. Otherwise as `make_env`.
+    """
+    try:
+        return make_env(env_id, trust_env_module=trust_env_module, **options)
     except TypeError as error:
         if not options:
             raise
-        raise ConfigError(f"{where} cannot be made with env_options {options}: {error}") from error
-    agent.check_spaces(env.observation_space, env.action_space)
-    return env
+        raise ConfigError(f"{env_id} cannot be made with env_options {dict(options)}: {error}") from error
 
 
 def evaluation_seed(seed: int, episode: int) -> int:
