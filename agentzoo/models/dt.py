@@ -67,8 +67,6 @@ class DecisionTransformer(SequenceModel):
 
     def forward(self, batch: Batch) -> Tensor:
         """Predicted action of every step, (B, K, A): encoded in [-1, 1] for a bounded Box, logits if discrete."""
-        if torch.is_grad_enabled():
-            self._folded.drop()  # an update may follow
         return self._head(self.backbone(self._tokens(batch), read=STATE_TOKENS))
 
     def loss(self, batch: Batch) -> Losses:
@@ -100,7 +98,7 @@ class DecisionTransformer(SequenceModel):
     def _newest(self, batch: Batch) -> Tensor:
         """(B, D): the final hidden token of the newest step, all K being valid; its action is a placeholder."""
         if self.config.n_heads > 1 or torch.is_grad_enabled():
-            hidden: Tensor = self.backbone(self._tokens(batch)[:, :-1], read=slice(-1, None))
+            hidden: Tensor = self.backbone(self._tokens(batch), read=slice(-2, -1))
             return hidden.squeeze(1)
         tokens, newest = self._folded.get(self)
         actions = self.encode_actions(batch.actions) if self.io.action.kind == "discrete" else batch.actions
@@ -110,6 +108,8 @@ class DecisionTransformer(SequenceModel):
         return FoldedTokens.of(self), NewestToken.of(self.backbone)
 
     def _tokens(self, batch: Batch) -> Tensor:
+        if torch.is_grad_enabled():
+            self._folded.drop()  # an update may follow
         time = self.embed_timestep(batch.timesteps.clamp(max=self.config.max_ep_len - 1))  # (B, K, D)
         rtg = batch.returns_to_go.unsqueeze(-1)
         rtg = self.embed_return(rtg if self.config.use_returns else torch.zeros_like(rtg))
