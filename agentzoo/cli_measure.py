@@ -21,13 +21,17 @@ def sweep(
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="for each target")] = 20,
     seed: Annotated[int, typer.Option("--seed", min=0, help="episode e is reset with 10000*(seed+1)+e")] = 0,
     plot: Annotated[Path | None, typer.Option("--plot", help="draw achieved over asked return here")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="folder for a study.json and its picture, for a card")
+    ] = None,
     best: Annotated[float | None, typer.Option("--best-in-data", help="draw this return as a line")] = None,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Ask agents for several returns and see what they reach; far above the data shows how they extrapolate."""
     from agentzoo.agent import Agent
-    from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation
+    from agentzoo.evaluation.study import write_study
+    from agentzoo.evaluation.sweep import as_study, even_targets, plot_sweeps, rank_correlation
     from agentzoo.evaluation.sweep import sweep as run
 
     found = []
@@ -46,6 +50,9 @@ def sweep(
             )
     if plot is not None:
         plot_sweeps(found, plot, best)
+    if out is not None:
+        plot_sweeps(found, out / "targets.png", best)
+        write_study(as_study(found, "targets.png", best), out)
     if as_json:
         print_json([one.model_dump() for results in found for one in results])
         return

@@ -14,6 +14,7 @@ from PIL import Image
 from agentzoo.cli import main
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import evaluate
+from agentzoo.evaluation.study import read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
 
 
@@ -58,9 +59,16 @@ def test_the_plot_has_a_curve_for_each_agent(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_agent().save_pretrained(tmp_path / "dt-test")
     words = ["sweep", str(folder), "--up-to", "30", "--targets", "3", "-n", "2", "--json"]
-    monkeypatch.setattr(sys, "argv", ["agentzoo", *words, "--plot", str(tmp_path / "s.png")])
+    monkeypatch.setattr(
+        sys, "argv", ["agentzoo", *words, "--plot", str(tmp_path / "s.png"), "--out", str(tmp_path / "out")]
+    )
     with pytest.raises(SystemExit) as left:
         main()
     assert left.value.code == 0
-    assert [one["target_return"] for one in json.loads(capsys.readouterr().out)] == [10.0, 20.0, 30.0]
+    found = json.loads(capsys.readouterr().out)
+    assert [one["target_return"] for one in found] == [10.0, 20.0, 30.0]
+    study = read_study(tmp_path / "out")
+    low, high = found[2]["return_interval"]
+    assert study.rows[2] == ("30", f"{found[2]['mean_return']:.0f} [{low:.0f}, {high:.0f}]")
+    assert (tmp_path / "out" / str(study.picture)).exists()
     assert (tmp_path / "s.png").exists()

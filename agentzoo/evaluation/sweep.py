@@ -9,6 +9,7 @@ from pathlib import Path
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, evaluate
+from agentzoo.evaluation.study import Study
 
 
 def sweep(
@@ -50,6 +51,25 @@ def rank_correlation(results: Sequence[Result]) -> float | None:
     if len(set(achieved)) == 1:  # it does not read the target: ranks say nothing, and scipy says NaN
         return None
     return float(spearmanr([one.target_return for one in results], achieved).statistic)
+
+
+def as_study(sweeps: Sequence[Sequence[Result]], picture: str, best_in_data: float | None = None) -> Study:
+    """The table for a card: a row a target, a column an agent."""
+    first = sweeps[0]
+    rows = []
+    for i, one in enumerate(first):
+        reached = [results[i] for results in sweeps]
+        cells = (f"{r.mean_return:.0f} [{r.return_interval[0]:.0f}, {r.return_interval[1]:.0f}]" for r in reached)
+        rows.append((f"{one.target_return:.0f}", *cells))
+    best = "" if best_in_data is None else f" The best episode of the data returns {best_in_data:.0f}."
+    return Study(
+        title="Targets beyond the data",
+        columns=("asked", *(results[0].agent_id for results in sweeps)),
+        rows=tuple(rows),
+        picture=picture,
+        note=f"Return achieved over {first[0].episodes} episodes a target, the same episode seeds for all; brackets hold "
+        f"95 % bootstrap intervals.{best}",
+    )
 
 
 COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
