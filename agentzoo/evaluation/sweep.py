@@ -67,8 +67,8 @@ def as_study(sweeps: Sequence[Sequence[Result]], picture: str, best_in_data: flo
         columns=("asked", *(results[0].agent_id for results in sweeps)),
         rows=tuple(rows),
         picture=picture,
-        note=f"Return achieved over {first[0].episodes} episodes a target, the same episode seeds for all; brackets hold "
-        f"95 % bootstrap intervals.{best}",
+        note=f"Return achieved over {first[0].episodes} episodes a target, the same episode seeds for all; brackets "
+        f"hold 95 % bootstrap intervals.{best}",
     )
 
 
