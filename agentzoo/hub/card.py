@@ -43,7 +43,7 @@ def card_text(folder: Path) -> str:
     sections = [
         front_matter(config, recipe, results),
         _what(config, recipe, results),
-        _quickstart(config),
+        _quickstart(config, results),
         _training(config, recipe, results),
         _results(config, results) if results is not None else "## Results\n\nNothing has been measured yet.",
     ]
@@ -78,7 +78,20 @@ def _what(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:
     )
 
 
-def _quickstart(config: AgentConfig) -> str:
+WAYS = {
+    "window": '`agent.acting = "window"` runs its last steps again for every action, as it was trained',
+    "recurrent": '`agent.acting = "recurrent"` carries a memory, so that an action costs the same at any step',
+}
+
+
+def _ways(results: Results) -> str:
+    """What `agent.acting` is by default and what else it may be, of an agent that was measured in several ways."""
+    own = results.headline.acting
+    others = "; ".join(WAYS[one.acting] for one in results.acting)
+    return f"By default {WAYS[own]}. {others}. The results below are of each."
+
+
+def _quickstart(config: AgentConfig, results: Results | None) -> str:
     env = config.env or "YOUR/Env-v0"
     options = "".join(f", {name}={value!r}" for name, value in config.env_options.items() if name.isidentifier())
     imports = ["from agentzoo import Agent"]
@@ -105,6 +118,7 @@ def _quickstart(config: AgentConfig) -> str:
             "repo or a folder may be named instead. "
             f"`agent.target_return` (here {config.target_return:g}) is the return it is asked for, in the "
             "environment's reward.",
+            *(["", _ways(results)] if results is not None and results.acting else []),
         ]
     )
 
@@ -161,7 +175,8 @@ def _row(label: str, result: Result) -> str:
 
 def _results(config: AgentConfig, results: Results) -> str:
     head = results.headline
-    rows = [_row("**this agent, final weights**", head)]
+    own = f"**this agent, final weights{f', {head.acting} acting' if results.acting else ''}**"
+    rows = [_row(own, head)]
     if results.best is not None:
         rows.append(_row("best short evaluation during training (optimistic)", results.best))
     rows += [_row(f"same weights, {one.acting} acting", one) for one in results.acting]

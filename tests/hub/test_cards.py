@@ -99,6 +99,17 @@ def test_a_fine_tune_names_its_base(folder: Path) -> None:
     assert "agentzoo finetune dt-hopper-medium --dataset tests/none-v0 --steps 10 --name dt-test" in text
 
 
+def test_an_agent_measured_in_two_ways_says_which_is_its_own(folder: Path) -> None:
+    assert "agent.acting" not in card_text(folder)
+    results = read_records(folder)[2]
+    other = results.headline.model_copy(update={"acting": "recurrent", "mean_return": 1.25})
+    (folder / "results.json").write_text(results.model_copy(update={"acting": (other,)}).to_json())
+    text = card_text(folder)
+    assert 'By default `agent.acting = "window"`' in text
+    assert "| **this agent, final weights, window acting** |" in text
+    assert "| same weights, recurrent acting | | 1.25 " in text.replace("|  |", "| |")
+
+
 def test_the_published_number_stands_beside_ours(folder: Path) -> None:
     edit(folder, "config.json", agent_id="dt-hopper-medium")
     text = card_text(folder)
