@@ -25,7 +25,8 @@ from agentzoo.nn.attention import LayerCount
 from agentzoo.nn.base import ActingMode, ModelConfig, SequenceModel, action_loss, mean_over_valid
 from agentzoo.nn.mamba import Mamba, RMSNorm, StateCount
 from agentzoo.nn.mamba_numpy import MOST_ENVS, LayerArrays, StepArrays
-from agentzoo.nn.mamba_step import Prepared, StepWeights
+from agentzoo.nn.mamba_step import StepWeights
+from agentzoo.nn.prepared import Prepared, forget_prepared
 from agentzoo.nn.scan import is_exporting
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
 from agentzoo.registry import register
@@ -257,7 +258,7 @@ class DecisionMamba(SequenceModel):
         usual = (config.use_fine, config.fusion, config.input_map, config.action_head)
         self._numpy_knows = usual == (True, "paper", "residual_mlp", "mlp") and config.gather != "summary"
         self._arrays = Prepared(self._as_arrays)
-        self.register_load_state_dict_post_hook(_forget_prepared)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(forget_prepared)  # type: ignore[no-untyped-call]
 
     def forward(self, batch: Batch) -> Tensor:
         """Predicted action of every step, (B, K, A): encoded for a Box, logits if discrete."""
@@ -435,14 +436,6 @@ class DecisionMamba(SequenceModel):
 
     def _decode(self, encoded: Tensor) -> Tensor:
         return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
-
-
-def _forget_prepared(model: nn.Module, _: object) -> None:
-    """After loading with `assign=True` the parameters are other objects."""
-    for module in model.modules():
-        for value in vars(module).values():
-            if isinstance(value, Prepared):
-                value.drop()
 
 
 def blend_weight(period: int, periods: int, final: float, minimum: float) -> float:

@@ -19,8 +19,8 @@ from torch.nn.functional import embedding, layer_norm
 from agentzoo.nn.attention import Backbone, HeadCount, LayerCount
 from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
 from agentzoo.nn.dropout import Dropout
-from agentzoo.nn.mamba_step import Prepared
 from agentzoo.nn.newest import NewestToken
+from agentzoo.nn.prepared import Prepared, forget_prepared
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability
@@ -36,6 +36,10 @@ class DTConfig(ModelConfig):
     dropout: Probability = 0.1
     use_returns: bool = True  # False: the return-to-go token stays but always holds 0
     timestep_init_std: Annotated[float, Field(gt=0.0, le=10.0)] = 1.0
+
+    def reads(self, context: int) -> str:
+        """For a card."""
+        return super().reads(context) if self.use_returns else f"the last {context} steps (observation, action)"
 
     @model_validator(mode="after")
     def _heads_divide(self) -> DTConfig:
@@ -63,7 +67,7 @@ class DecisionTransformer(SequenceModel):
         self.backbone = Backbone(dim, config.n_layers, config.n_heads, config.dropout)
         self.predict_action = nn.Linear(dim, io.action.size)
         self._folded = Prepared(self._fold)
-        self.register_load_state_dict_post_hook(_forget_folded)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(forget_prepared)  # type: ignore[no-untyped-call]
 
     def forward(self, batch: Batch) -> Tensor:
         """Predicted action of every step, (B, K, A): encoded in [-1, 1] for a bounded Box, logits if discrete."""
@@ -157,9 +161,3 @@ class FoldedTokens(NamedTuple):
         times = embedding(batch.timesteps.flatten().clamp(max=len(self.times) - 1), self.times)
         read = times.addmm_(inputs, self.embed).view(windows, TOKENS_PER_STEP * steps, -1)[:, :-1]
         return layer_norm(read, read.shape[-1:], *self.norm)
-
-
-def _forget_folded(model: nn.Module, _: object) -> None:
-    """After loading with `assign=True` the parameters are other objects."""
-    assert isinstance(model, DecisionTransformer)
-    model._folded.drop()

@@ -7,17 +7,13 @@ their weights are brought into shape once, and every step is one operator for al
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import silu
 
 from agentzoo.nn.scan import ScanInputs, continue_scan, decay_base
-
-T = TypeVar("T")
-_version = attrgetter("_version")
 
 
 class StepWeights(NamedTuple):
@@ -80,37 +76,3 @@ class StepWeights(NamedTuple):
         y, ssm = continue_scan(ssm, inputs, self.base)
         out = torch.bmm(y.reshape(groups, batch * length, inner), self.out_proj)
         return out.view(groups, batch, length, -1), taped[:, :, length:], ssm
-
-
-class Prepared(Generic[T]):
-    """Something made from a module's weights and buffers, kept for as long as they stay as they are.
-
-    Loading and moving change a weight's version or address. A fused optimizer leaves no mark on what it changes, so
-    nothing is kept while the module trains, and a forward pass with gradients must call `drop`. So must whoever puts
-    another parameter in the place of one: looking for that at every call takes longer than the rest.
-    """
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._weights: list[Tensor] = []
-        self._made: tuple[list[int], T] | None = None
-
-    def get(self, module: nn.Module) -> T:
-        """As `make` gives it for the weights of now."""
-        if self._made is not None and not module.training and self._made[0] == self._marks():
-            return self._made[1]
-        self._weights = [*module.parameters(), *module.buffers()]
-        if module.training or any(weight.is_inference() for weight in self._weights):  # the latter have no version
-            self._made = None
-            return self._make()
-        with torch.inference_mode(False):  # it may be made in inference and used outside
-            made = self._make()
-        self._made = (self._marks(), made)
-        return made
-
-    def _marks(self) -> list[int]:
-        return [*map(Tensor.data_ptr, self._weights), *map(_version, self._weights)]
-
-    def drop(self) -> None:
-        """An update may follow."""
-        self._made = None

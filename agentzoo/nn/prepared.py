@@ -1,0 +1,55 @@
+"""What acting makes of a network's weights, kept until they change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+T = TypeVar("T")
+_version = attrgetter("_version")
+
+
+class Prepared(Generic[T]):
+    """Something made from a module's weights and buffers, kept for as long as they stay as they are.
+
+    Loading and moving change a weight's version or address. A fused optimizer leaves no mark on what it changes, so
+    nothing is kept while the module trains, and a forward pass with gradients must call `drop`. So must whoever puts
+    another parameter in the place of one: looking for that at every call takes longer than the rest.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._weights: list[Tensor] = []
+        self._made: tuple[list[int], T] | None = None
+
+    def get(self, module: nn.Module) -> T:
+        """As `make` gives it for the weights of now."""
+        if self._made is not None and not module.training and self._made[0] == self._marks():
+            return self._made[1]
+        self._weights = [*module.parameters(), *module.buffers()]
+        if module.training or any(weight.is_inference() for weight in self._weights):  # the latter have no version
+            self._made = None
+            return self._make()
+        with torch.inference_mode(False):  # it may be made in inference and used outside
+            made = self._make()
+        self._made = (self._marks(), made)
+        return made
+
+    def _marks(self) -> list[int]:
+        return [*map(Tensor.data_ptr, self._weights), *map(_version, self._weights)]
+
+    def drop(self) -> None:
+        """An update may follow."""
+        self._made = None
+
+
+def forget_prepared(model: nn.Module, _: object) -> None:
+    """A hook for after `load_state_dict`: with `assign=True` the parameters are other objects."""
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, Prepared):
+                value.drop()
