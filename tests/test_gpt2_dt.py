@@ -109,7 +109,7 @@ def test_a_twin_from_scratch_has_the_same_size_and_other_weights(zoo: Path) -> N
     assert parameter_count(pretrained) == parameter_count(scratch)
     key = "backbone.blocks.1.up.weight"
     assert not torch.allclose(pretrained.state_dict()[key], scratch.state_dict()[key], atol=1e-3)
-    for name in ("embed_obs.first.weight", "embed_timestep.weight", "predict_action.2.weight"):  # same seed, same start
+    for name in ("embed_obs.up.weight", "embed_timestep.weight", "predict_action.2.weight"):  # same seed, same start
         assert torch.equal(pretrained.state_dict()[name], scratch.state_dict()[name])
 
 
@@ -137,9 +137,9 @@ def test_input_maps_and_heads(maps: Any, head: Any) -> None:
     with torch.no_grad():
         x = batch.returns_to_go[..., None]
         if maps == "mlp":
-            h = x @ model.embed_return.first.weight.T + model.embed_return.first.bias
-            expected = torch.nn.functional.gelu(h) @ model.embed_return.second.weight.T
-            expected = expected + model.embed_return.second.bias + h
+            h = x @ model.embed_return.up.weight.T + model.embed_return.up.bias
+            expected = torch.nn.functional.gelu(h) @ model.embed_return.mix.weight.T
+            expected = expected + model.embed_return.mix.bias + h
             torch.testing.assert_close(model.embed_return(x), expected)
         model.predict_action[-1].bias.fill_(3.0) if head == "mlp" else model.predict_action.bias.fill_(3.0)
         out = model(batch)

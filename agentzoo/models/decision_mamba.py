@@ -28,7 +28,7 @@ from agentzoo.nn.mamba_numpy import MOST_ENVS, LayerArrays, StepArrays
 from agentzoo.nn.mamba_step import StepWeights
 from agentzoo.nn.prepared import Prepared, forget_prepared
 from agentzoo.nn.scan import is_exporting
-from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
+from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses
 
@@ -214,21 +214,6 @@ class Layer(nn.Module):
             return h + coarse if fine is None else h + coarse + self.fusion_norm(fine)
         fused: Tensor = self.project(self.fusion_norm(coarse if fine is None else coarse + fine) + h)
         return fused
-
-
-class ResidualMLP(nn.Module):
-    """h = W1 x + b1, out = W2 gelu(h) + b2 + h: how rtg, observation and action become tokens."""
-
-    def __init__(self, size: int, dim: int) -> None:
-        super().__init__()
-        self.up = nn.Linear(size, dim)
-        self.mix = nn.Linear(dim, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., size) -> (..., D)."""
-        h = self.up(x)
-        out: Tensor = self.mix(nn.functional.gelu(h)) + h
-        return out
 
 
 @register("dm", DMConfig)

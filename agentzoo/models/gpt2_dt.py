@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.nn.functional import gelu, linear
+from torch.nn.functional import linear
 
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
@@ -36,7 +36,7 @@ from agentzoo.nn.language import (
     Width,
 )
 from agentzoo.nn.lora import load_lora_state, lora_state
-from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
+from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability
 
@@ -154,21 +154,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "lm_weight": 0.2,
     },
 }
-
-
-class ResidualMLP(nn.Module):
-    """LaMo's input map: `h = W1 x + b1`, then `W2 gelu(h) + b2 + h`."""
-
-    def __init__(self, size: int, dim: int) -> None:
-        super().__init__()
-        self.first = nn.Linear(size, dim)
-        self.second = nn.Linear(dim, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., size) -> (..., D)."""
-        h = self.first(x)
-        out: Tensor = self.second(gelu(h)) + h
-        return out
 
 
 class LanguageDT(SequenceModel):

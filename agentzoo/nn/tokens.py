@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 TOKENS_PER_STEP = 3
 STATE_TOKENS = slice(1, None, TOKENS_PER_STEP)  # the observation's token of every step
@@ -19,3 +19,18 @@ def last_valid(values: Tensor, valid: Tensor) -> Tensor:
     """(B, K, X) -> (B, X): the newest real step of each right-padded window."""
     newest = valid.sum(dim=1) - 1  # (B,)
     return values[torch.arange(len(values), device=values.device), newest]
+
+
+class ResidualMLP(nn.Module):
+    """h = W1 x + b1, out = W2 gelu(h) + b2 + h: how LaMo and Decision Mamba make tokens of numbers."""
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        self.up = nn.Linear(size, dim)
+        self.mix = nn.Linear(dim, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., size) -> (..., D)."""
+        h = self.up(x)
+        out: Tensor = self.mix(nn.functional.gelu(h)) + h
+        return out
