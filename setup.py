@@ -5,7 +5,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-BUNDLED = ("dt-hopper-medium", "unimask-doorkey")
+BUNDLED = ("dm-hopper-medium", "dt-hopper-medium", "unimask-doorkey")
 FILES = ("config.json", "model.safetensors", "train_config.json", "results.json", "README.md")  # what loading reads
 SOURCES = [Path("hub_cards", agent, name) for agent in BUNDLED for name in FILES]
 

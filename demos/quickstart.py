@@ -15,7 +15,7 @@ from agentzoo import Agent, evaluate
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.record import film, save_gif, save_video
 
-AGENT = "zoo/dt-hopper-medium"
+AGENT = "zoo/dm-hopper-medium"
 OUT = Path(__file__).resolve().parent / "out"
 
 
