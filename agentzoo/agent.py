@@ -17,13 +17,7 @@ from agentzoo.acting import Acting, MemoryState, make_acting
 from agentzoo.checkpoint import check_header, load_strict, save_tensors, sha256, write_atomic
 from agentzoo.conditions import Conditions, checked_steps
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, check_env_id, read_text
-from agentzoo.data.spaces import (
-    GOAL_KEY,
-    action_spec,
-    describe_mismatch,
-    observation_spec,
-    without_goal,
-)
+from agentzoo.data.spaces import GOAL_KEY, describe_misfit, without_goal
 from agentzoo.errors import CheckpointError, ConfigError, ObservationError, ShapeError, SpaceError
 from agentzoo.history import AgentState
 from agentzoo.locate import find_agent
@@ -206,13 +200,9 @@ class Agent:
         io = self.config.io
         if isinstance(self.model, MaskedModel):
             observation = without_goal(observation, io.observation.keys)
-        found = action_spec(action).model_copy(update={"dtype": io.action.dtype})
-        problems = [
-            describe_mismatch("observations", io.observation, observation_spec(observation, io.observation.keys)),
-            describe_mismatch("actions", io.action, found),
-        ]
-        if any(problems):
-            raise SpaceError(f"{self.config.agent_id} does not fit: {'; '.join(p for p in problems if p)}.")
+        misfit = describe_misfit(io.observation, io.action, observation, action)
+        if misfit:
+            raise SpaceError(f"{self.config.agent_id} does not fit: {misfit}.")
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the sampling of Discrete actions (`deterministic=False`)."""

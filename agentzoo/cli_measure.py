@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.console import console, plain, print_json, progress_bar
+from agentzoo.console import console, print_json, print_study, progress_bar
 
 TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
@@ -88,13 +88,7 @@ def compare(
     draw_comparison(compared, out / PICTURE)
     study = as_study(compared, title)
     write_study(study, out)
-    if as_json:
-        print_json(study.model_dump())
-        return
-    table = Table(*study.columns, title=f"{plain(title)}, drawn in {plain(out)}", title_justify="left")
-    for row in study.rows:
-        table.add_row(*(plain(cell) for cell in row))
-    console.print(table)
+    print_study(study, f"{title}, drawn in {out}", as_json)
 
 
 def bench(

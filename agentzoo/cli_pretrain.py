@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from agentzoo.console import console, errors_console, plain, print_json
+from agentzoo.console import console, errors_console, plain, print_json, print_study
 from agentzoo.errors import UnknownNameError, did_you_mean
 
 app = typer.Typer(no_args_is_help=True, help="Pre-train what language agents start from.", rich_markup_mode=None)
@@ -92,13 +92,7 @@ def pairs(
     draw_curves(curves, out / "curves.png")
     study = study_of(curves, "curves.png")
     write_study(study, out)
-    if as_json:
-        print_json(study.model_dump())
-        return
-    table = Table(*study.columns, title=f"{study.title}, drawn in {plain(out)}", title_justify="left")
-    for row in study.rows:
-        table.add_row(*(plain(cell) for cell in row))
-    console.print(table)
+    print_study(study, f"{study.title}, drawn in {out}", as_json)
 
 
 def _threads(threads: int | None) -> None:

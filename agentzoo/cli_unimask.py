@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from agentzoo.console import console, print_json, progress_bar
+from agentzoo.console import console, print_json, print_study, progress_bar
 
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 app = typer.Typer(help="Studies of Uni[MASK].", no_args_is_help=True)
@@ -128,7 +128,4 @@ def maze2d(
     with console.status(f"{episodes} episodes in three ways"):
         found = as_study(three_ways(loaded, data, episodes, seed), data)
     write_study(found, out)
-    table = Table(*found.columns, title=found.title)
-    for row in found.rows:
-        table.add_row(*row)
-    console.print(table)
+    print_study(found, found.title)

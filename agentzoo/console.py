@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,6 +19,10 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from agentzoo.evaluation.study import Study
 
 console = Console()
 errors_console = Console(stderr=True)
@@ -32,6 +36,17 @@ def plain(text: object) -> str:
 def print_json(value: Any) -> None:
     """One JSON document on standard output and nothing else."""
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
+
+
+def print_study(study: Study, title: str, as_json: bool = False) -> None:
+    """The table of a study, or its record."""
+    if as_json:
+        print_json(study.model_dump())
+        return
+    table = Table(*study.columns, title=plain(title), title_justify="left")
+    for row in study.rows:
+        table.add_row(*(plain(cell) for cell in row))
+    console.print(table)
 
 
 @contextmanager

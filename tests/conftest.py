@@ -120,6 +120,19 @@ def agent_of() -> Callable[..., Agent]:
     return make_agent
 
 
+def change_in_place(model: torch.nn.Module) -> None:
+    """What was made of the weights before is stale from here on."""
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1.1)
+
+
+def move(model: torch.nn.Module) -> None:
+    """A float64 network to float32 and back, its weights changed between."""
+    change_in_place(model.float())
+    model.double()
+
+
 def random_batch(io: IOSpec, lengths: list[int], seed: int = 0) -> Batch:
     """Windows with `lengths` real steps; padding holds zeros, as samplers make it."""
     rng = torch.Generator().manual_seed(seed)

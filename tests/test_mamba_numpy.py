@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import change_in_place, move
 from decision_mamba_cases import SMALL, A, S, make_batch, make_io, make_model, play
 from torch import Tensor
 
@@ -88,23 +89,12 @@ def test_far_out_activations_are_finite_and_silent(both: Any, recwarn: pytest.Wa
     assert not recwarn.list
 
 
-def change_in_place(model: DecisionMamba) -> None:
-    with torch.no_grad():
-        for p in model.parameters():
-            p.mul_(1.1)
-
-
 def load(model: DecisionMamba) -> None:
     model.load_state_dict(make_model(seed=5).state_dict())
 
 
 def load_others(model: DecisionMamba) -> None:
     model.load_state_dict(make_model(seed=6).state_dict(), assign=True)
-
-
-def move(model: DecisionMamba) -> None:
-    change_in_place(model.float())
-    model.double()
 
 
 def train(model: DecisionMamba) -> None:

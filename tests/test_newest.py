@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import make_agent, random_batch
+from conftest import change_in_place, make_agent, move, random_batch
 from torch import Tensor
 
 from agentzoo.history import rows, to_batch
@@ -75,23 +75,12 @@ def test_acting_equals_the_modules(steps: int, changes: dict[str, Any]) -> None:
     torch.testing.assert_close(act(model, batch), by_modules(model, batch), atol=1e-12, rtol=1e-12)
 
 
-def change_in_place(model: DecisionTransformer) -> None:
-    with torch.no_grad():
-        for p in model.parameters():
-            p.mul_(1.1)
-
-
 def load(model: DecisionTransformer) -> None:
     model.load_state_dict(make_model(seed=5).state_dict())
 
 
 def load_others(model: DecisionTransformer) -> None:
     model.load_state_dict(make_model(seed=6).state_dict(), assign=True)
-
-
-def move(model: DecisionTransformer) -> None:
-    change_in_place(model.float())
-    model.double()
 
 
 def train(model: DecisionTransformer) -> None:

@@ -89,11 +89,21 @@ def flatten_observations(values: Any, spec: ObservationSpec) -> NDArray[np.float
     return (flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)).astype(np.float32)
 
 
-def describe_mismatch(kind: str, expected: Any, got: Any) -> str | None:
-    """One sentence where `got` is not what the agent expects, else None."""
-    if expected == got:
-        return None
-    return f"{kind} differ: {_short(expected)} is expected, this is {_short(got)}"
+def describe_misfit(
+    observation: ObservationSpec, action: ActionSpec, observed: gym.Space[Any], acted: gym.Space[Any]
+) -> str:
+    """In words what of an environment's two spaces is not as expected; nothing if all fits. Dtypes may differ.
+
+    Raises:
+        SpaceError: a space no network is made for.
+    """
+    found = action_spec(acted).model_copy(update={"dtype": action.dtype})
+    both = (("observations", observation, observation_spec(observed, observation.keys)), ("actions", action, found))
+    return "; ".join(
+        f"{kind} differ: {_short(expected)} is expected, this is {_short(got)}"
+        for kind, expected, got in both
+        if expected != got
+    )
 
 
 def _short(spec: Any) -> str:

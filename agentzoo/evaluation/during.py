@@ -9,7 +9,7 @@ import numpy as np
 from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.data.episodes import Episodes
-from agentzoo.data.spaces import action_spec, describe_mismatch, observation_spec
+from agentzoo.data.spaces import describe_misfit
 from agentzoo.errors import SpaceError
 from agentzoo.evaluation.rollout import make_configured, rollout
 from agentzoo.evaluation.scores import normalized_score, reference_of
@@ -28,17 +28,11 @@ def check_environment(recipe: Recipe, episodes: Episodes, trust_env_module: bool
     """
     env = make_configured(recipe.eval.env, recipe.eval.env_options, trust_env_module)
     try:
-        observation = observation_spec(env.observation_space, episodes.observation.keys)
-        action = action_spec(env.action_space).model_copy(update={"dtype": episodes.action.dtype})
+        misfit = describe_misfit(episodes.observation, episodes.action, env.observation_space, env.action_space)
     finally:
         env.close()
-    problems = [
-        describe_mismatch("observations", episodes.observation, observation),
-        describe_mismatch("actions", episodes.action, action),
-    ]
-    if any(problems):
-        said = "; ".join(problem for problem in problems if problem)
-        raise SpaceError(f"{recipe.eval.env} does not fit {episodes.dataset}: {said}. Set eval.env.")
+    if misfit:
+        raise SpaceError(f"{recipe.eval.env} does not fit {episodes.dataset}: {misfit}. Set eval.env.")
 
 
 def short_evaluation(recipe: Recipe, trust_env_module: bool = False) -> Callable[[SequenceModel], Evaluation]:
