@@ -14,6 +14,7 @@ give, W_P the projection after the residual, β the weight of the past policy. L
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -23,11 +24,12 @@ from torch.nn.functional import conv1d, linear, pad, smooth_l1_loss
 
 from agentzoo.nn.attention import LayerCount
 from agentzoo.nn.base import ActingMode, ModelConfig, SequenceModel, action_loss, mean_over_valid
+from agentzoo.nn.compiled import library
 from agentzoo.nn.mamba import Mamba, RMSNorm, StateCount
-from agentzoo.nn.mamba_numpy import MOST_ENVS, LayerArrays, StepArrays
 from agentzoo.nn.mamba_step import StepWeights
 from agentzoo.nn.prepared import Prepared, forget_prepared
 from agentzoo.nn.scan import is_exporting
+from agentzoo.nn.step_compiled import CompiledStep
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses
@@ -137,7 +139,7 @@ class Layer(nn.Module):
             nn.init.zeros_(self.project.bias)
         if config.fusion == "paper" or config.use_fine:
             self.fusion_norm = nn.LayerNorm(dim)
-        self._step = Prepared(self._prepare)
+        self._step = Prepared(self.prepare_step)
 
     def forward(self, h: Tensor) -> Tensor:
         """(B, L, D) -> (B, L, D)."""
@@ -181,7 +183,7 @@ class Layer(nn.Module):
         conv, ssm = torch.cat((conv_c, conv_f)), torch.cat((ssm_c, ssm_f))
         return self._fuse(h, out[0], own[0]), conv.transpose(0, 1), ssm.transpose(0, 1), tape[:, 3:5]
 
-    def _prepare(self) -> LayerStep:
+    def prepare_step(self) -> LayerStep:
         """Weights for `advance`. Fine and coarse branch take a step together unless the fine one sees other tokens."""
         with torch.no_grad():
             inner, fine = self.coarse.inner, self.config.use_fine
@@ -240,9 +242,9 @@ class DecisionMamba(SequenceModel):
             self.predict_next_obs = nn.Linear(dim, obs)
         self.beta = 0.0  # of the current update; set by begin_step
         self._teacher: dict[str, Tensor] = {}
-        usual = (config.use_fine, config.fusion, config.input_map, config.action_head)
-        self._numpy_knows = usual == (True, "paper", "residual_mlp", "mlp") and config.gather != "summary"
-        self._arrays = Prepared(self._as_arrays)
+        usual = (config.fusion, config.input_map, config.action_head) == ("paper", "residual_mlp", "mlp")
+        self._c_knows = usual and not (config.use_fine and config.gather == "summary")
+        self._compiled = Prepared(partial(CompiledStep, self))
         self.register_load_state_dict_post_hook(forget_prepared)  # type: ignore[no-untyped-call]
 
     def forward(self, batch: Batch) -> Tensor:
@@ -325,8 +327,10 @@ class DecisionMamba(SequenceModel):
         self, state: Memory, rtg: Tensor, obs: Tensor, previous_action: Tensor, timestep: Tensor
     ) -> tuple[Tensor, Memory]:
         """`nn.recurrent.RecurrentModel.step`: equal to `act` on a window that holds the whole episode."""
-        if self._steps_in_numpy(state, len(obs)):
-            return self._step_in_numpy(state, rtg, obs, previous_action, timestep)
+        if self._steps_in_c(state):
+            actions = self.encode_actions(previous_action) if self.io.action.kind == "discrete" else previous_action
+            action, memory = self._compiled.get(self).act((actions, rtg, obs, timestep), state)
+            return action, Memory(*memory)
         mask = None
         if bool((state.seen == 0).any()):  # there, the action token must leave no trace
             mask = torch.ones(len(obs), TOKENS_PER_STEP, 1, dtype=obs.dtype, device=obs.device)
@@ -354,32 +358,15 @@ class DecisionMamba(SequenceModel):
             seen=state.seen + 1,
         )
 
-    def _steps_in_numpy(self, state: Memory, n: int) -> bool:
-        """For a few envs on a CPU, unless a graph is wanted or the config is one that `LayerArrays` does not know."""
-        like, memory = self.obs_mean, state.ssm
+    def _steps_in_c(self, state: Memory) -> bool:
+        """For float32 on a CPU, unless a graph is wanted or the config is one that `CompiledStep` does not know."""
         return (
-            n <= MOST_ENVS
-            and self._numpy_knows
+            self._c_knows
             and not self.training
-            and like.is_cpu
-            and memory.is_cpu
-            and like.dtype == memory.dtype
-            and like.dtype in (torch.float32, torch.float64)
+            and all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in (self.obs_mean, state.ssm))
             and not is_exporting()
+            and library() is not None
         )
-
-    def _step_in_numpy(
-        self, state: Memory, rtg: Tensor, obs: Tensor, previous_action: Tensor, timestep: Tensor
-    ) -> tuple[Tensor, Memory]:
-        action = self.encode_actions(previous_action) if self.io.action.kind == "discrete" else previous_action
-        inputs = [values.detach().numpy() for values in (action, rtg, obs)]
-        memory = [values.numpy() for values in state]
-        actions, after = self._arrays.get(self).act(inputs, timestep.numpy(), memory)
-        return torch.from_numpy(actions), Memory(*map(torch.from_numpy, after))
-
-    def _as_arrays(self) -> StepArrays:
-        layers = [LayerArrays.of(layer, layer._prepare()) for layer in self.layers if isinstance(layer, Layer)]
-        return StepArrays.of(self, layers)
 
     def _blended_target(self, batch: Batch, predicted: Tensor) -> Tensor:
         """(1 - β) a + β â_old, without gradient."""
@@ -398,7 +385,7 @@ class DecisionMamba(SequenceModel):
     def _hidden(self, batch: Batch) -> Tensor:
         """(B, 3K, D) after the last norm."""
         if torch.is_grad_enabled():
-            self._arrays.drop()
+            self._compiled.drop()
         hole = ~batch.valid.unsqueeze(-1)  # whatever padding holds, even NaN, is zero from here on
         rtg = batch.returns_to_go.unsqueeze(-1).masked_fill(hole, 0.0)
         obs = self.normalize_obs(batch.observations.masked_fill(hole, 0.0), batch.valid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,10 @@ class Prepared(Generic[T]):
 
     def _marks(self) -> list[int]:
         return [*map(Tensor.data_ptr, self._weights), *map(_version, self._weights)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what was made: a copy makes its own, of its own weights."""
+        return {**vars(self), "_weights": [], "_made": None}
 
     def drop(self) -> None:
         """An update may follow."""

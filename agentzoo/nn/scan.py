@@ -74,15 +74,11 @@ def selective_scan(inputs: ScanInputs, path: Path = "auto") -> Tensor:
             y = doubling_scan(*cast)
         elif path == "compiled" or (path == "auto" and _compiles(cast)):
             y = _compiled_scan(cast)
-        elif _is_differentiated(cast):
+        elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in cast):
             y = _BlockedScan.apply(*cast)  # type: ignore[no-untyped-call]
         else:
             y = _forward(cast)
     return y.to(inputs.x.dtype)
-
-
-def _is_differentiated(inputs: ScanInputs) -> bool:
-    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
 
 
 def decay_base(A: Tensor) -> Tensor:
@@ -183,11 +179,8 @@ def _compiled_scan(inputs: ScanInputs) -> Tensor:
         raise RuntimeError(
             f"the compiled scan wants float32 on a CPU and a C compiler; it got {inputs.x.dtype} on {inputs.x.device}."
         )
-    if _is_differentiated(inputs):
-        y: Tensor = _CompiledScan.apply(*inputs)  # type: ignore[no-untyped-call]
-        return y
-    x, delta, A, *others = inputs
-    return scan_compiled.forward(x, delta, decay_base(A), *others)
+    y: Tensor = _CompiledScan.apply(*inputs)  # type: ignore[no-untyped-call]
+    return y
 
 
 class _CompiledScan(torch.autograd.Function):
