@@ -14,11 +14,14 @@ from torch import Tensor
 
 from agentzoo.history import rows, to_batch
 from agentzoo.models.dt import DecisionTransformer, DTConfig
+from agentzoo.nn import compiled
 from agentzoo.nn.attention import Backbone
 from agentzoo.nn.newest import NewestToken
+from agentzoo.nn.newest_compiled import CompiledNewest
 from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
 
 K = 5
+compiled_only = pytest.mark.skipif(compiled.library() is None, reason="there is no C compiler here")
 
 
 def make_model(seed: int = 0, discrete: bool = False, **changes: Any) -> DecisionTransformer:
@@ -67,6 +70,51 @@ def test_newest_is_the_last_token_of_the_whole_pass(layers: int, length: int) ->
     assert torch.equal(x, kept)
 
 
+def make_single(seed: int = 0, **changes: Any) -> DecisionTransformer:
+    """In float32, where C takes its place."""
+    model = make_model(seed, **changes).float()
+    assert isinstance(model._fold()[1], CompiledNewest)
+    return model
+
+
+def single(batch: Batch) -> Batch:
+    values = (getattr(batch, name) for name in Batch.__dataclass_fields__)
+    return Batch(*(value.float() if value.is_floating_point() else value for value in values))
+
+
+@compiled_only
+@pytest.mark.parametrize("length", [1, 2, 16, 17, 61])
+@pytest.mark.parametrize(("dim", "layers"), [(16, 1), (20, 3), (9, 2), (128, 3)])
+def test_compiled_newest_is_that_of_float64(dim: int, layers: int, length: int) -> None:
+    """Widths and lengths that are no multiples of the vectors' width too; from one token on."""
+    torch.manual_seed(0)
+    backbone = Backbone(dim, layers, 1, 0.1).double().eval()
+    for parameter in backbone.parameters():
+        torch.nn.init.normal_(parameter, std=1.5 / dim**0.5)
+    x = torch.randn(3, length, dim, dtype=torch.float64)
+    with torch.no_grad():
+        wanted = backbone(x)[:, -1]
+        found = CompiledNewest(NewestToken.of(backbone.float()))
+        apart = x.float().transpose(1, 2).contiguous().transpose(1, 2)
+        for i in range(3):
+            torch.testing.assert_close(
+                found(apart[i : i + 1]), wanted[i : i + 1], atol=1e-4, rtol=1e-4, check_dtype=False
+            )
+        torch.testing.assert_close(found(x.float()), wanted, atol=1e-4, rtol=1e-4, check_dtype=False)
+
+
+@compiled_only
+def test_compiled_newest_keeps_what_is_no_number_and_refuses_what_it_would_read_past() -> None:
+    backbone = Backbone(16, 2, 1, 0.1).eval()
+    newest = CompiledNewest(NewestToken.of(backbone))
+    x = torch.randn(1, 5, 16)
+    x[0, 2, 3] = torch.nan
+    assert newest(x).isnan().all()
+    for wrong in (torch.randn(1, 5, 8), torch.randn(1, 5, 16, dtype=torch.float64)):
+        with pytest.raises(ValueError, match="float32 tokens of 16 channels are expected"):
+            newest(wrong)
+
+
 @pytest.mark.parametrize("changes", [{}, {"discrete": True}, {"use_returns": False}, {"n_heads": 2}], ids=str)
 @pytest.mark.parametrize("steps", [1, 3, K])
 def test_acting_equals_the_modules(steps: int, changes: dict[str, Any]) -> None:
@@ -91,29 +139,42 @@ def train(model: DecisionTransformer) -> None:
 def train_without_saying(model: DecisionTransformer) -> None:
     """In eval mode, as a user may who wants no dropout."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
-    torch.autograd.backward(torch.stack(list(model.loss(make_batch(model)).values())).sum())
+    torch.autograd.backward(torch.stack(list(model.loss(fitting(model)).values())).sum())
     optimizer.step()
 
 
-@pytest.mark.parametrize("change", [change_in_place, load, load_others, move, train, train_without_saying])
-def test_new_weights_act_at_once(change: Any) -> None:
-    model = make_model()
+both_kinds = pytest.mark.parametrize(
+    ("make", "rounding"), [(make_model, 1e-12), pytest.param(make_single, 1e-4, marks=compiled_only)]
+)
+
+
+def fitting(model: DecisionTransformer) -> Batch:
     batch = make_batch(model)
+    return single(batch) if model.obs_mean.dtype == torch.float32 else batch
+
+
+@both_kinds
+@pytest.mark.parametrize("change", [change_in_place, load, load_others, move, train, train_without_saying])
+def test_new_weights_act_at_once(change: Any, make: Any, rounding: float) -> None:
+    model = make()
+    batch = fitting(model)
     before = act(model, batch)
     change(model)
+    model.to(before.dtype)
     wanted = by_modules(model, batch)
     assert not torch.allclose(before, wanted, atol=1e-3)
-    torch.testing.assert_close(act(model, batch), wanted, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(act(model, batch), wanted, atol=rounding, rtol=rounding)
 
 
-def test_copies_act_with_their_own_weights() -> None:
-    model = make_model()
-    batch = make_batch(model)
+@both_kinds
+def test_copies_act_with_their_own_weights(make: Any, rounding: float) -> None:
+    model = make()
+    batch = fitting(model)
     before = act(model, batch)
     other = copy.deepcopy(model)
     change_in_place(other)
     assert torch.equal(act(model, batch), before)
-    torch.testing.assert_close(act(other, batch), by_modules(other, batch), atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(act(other, batch), by_modules(other, batch), atol=rounding, rtol=rounding)
 
 
 def test_gradients_reach_the_weights_through_act() -> None:

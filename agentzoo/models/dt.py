@@ -20,6 +20,7 @@ from agentzoo.nn.attention import Backbone, HeadCount, LayerCount
 from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.newest import NewestToken
+from agentzoo.nn.newest_compiled import CompiledNewest
 from agentzoo.nn.prepared import Prepared, forget_prepared
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
 from agentzoo.registry import register
@@ -108,8 +109,9 @@ class DecisionTransformer(SequenceModel):
         actions = self.encode_actions(batch.actions) if self.io.action.kind == "discrete" else batch.actions
         return newest(tokens(batch, actions))
 
-    def _fold(self) -> tuple[FoldedTokens, NewestToken]:
-        return FoldedTokens.of(self), NewestToken.of(self.backbone)
+    def _fold(self) -> tuple[FoldedTokens, NewestToken | CompiledNewest]:
+        newest = NewestToken.of(self.backbone)
+        return FoldedTokens.of(self), CompiledNewest(newest) if CompiledNewest.serves(self.obs_mean) else newest
 
     def _tokens(self, batch: Batch) -> Tensor:
         if torch.is_grad_enabled():

@@ -26,9 +26,9 @@ T = TypeVar("T")
 
 SWITCH = "AGENTZOO_COMPILE"
 FOLDER = Path(__file__).parent
-SOURCES = ("scan.c", "step.c")
-HEADERS = ("vectors.h",)
-_FLAGS = ("-std=gnu11", "-O2", "-shared", "-fPIC", "-w")
+SOURCES = ("newest.c", "scan.c", "step.c")
+HEADERS = ("products.h", "vectors.h")
+_FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-w")
 _TUNINGS = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler takes
 
 

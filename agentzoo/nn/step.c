@@ -1,34 +1,17 @@
 /* One step of a Decision Mamba in many environments, float32 on a CPU; `nn/step_compiled.py` prepares and calls it.
  *
  * The formulas are those of `DecisionMamba.step`, with all that only weights enter multiplied out beforehand. At three
- * tokens (a, R, s) an environment the time goes into reading the weights, so every weight is read once for CHUNK
- * environments and laid out in the order in which it is read: see `product`.
+ * tokens (a, R, s) an environment the time goes into reading the weights, so each is read once for CHUNK environments.
  *
  * Symbols: T = 3 tokens, D width, I inner width, G branches, W taps, S states, R rank of delta, A numbers of an action.
  */
 
-#include <math.h>
-
-#include "vectors.h"
+#include "products.h"
 
 #define T 3
 #define CHUNK 8         /* environments */
-#define ROWS 6          /* of a product that share the registers */
-#define PANEL (2 * WIDTH) /* columns of one */
 #define GATHERED 9      /* which tokens the fine branch reads: three for each of T */
 #define TAPE 6          /* R, s of the step before, a, R, s, nothing */
-
-/* weight: (ceil(Y / PANEL), X, PANEL), bias: (ceil(Y / PANEL), PANEL); zero beyond column Y. */
-typedef struct {
-    int X, Y;
-    const float *weight, *bias;
-} map;
-
-/* weight · x / sqrt(|x|² + eps); weight and eps hold the number of channels already. */
-typedef struct {
-    const float *weight;
-    float eps;
-} scale;
 
 typedef struct {
     scale norm, fusion;
@@ -56,59 +39,6 @@ typedef struct {
     float *read, *up, *h, *u, *tape, *seen, *x, *z, *taped, *selected, *delta, *y, *fused;
 } work;
 
-/* A panel's products with `rows` rows of x, which are `dx` apart. */
-INLINE void part(const int rows, const map *m, int column, const float *x, size_t dx, float *y, size_t dy) {
-    const float *w = m->weight + (size_t)column * m->X, *bias = m->bias + column;
-    vec left[ROWS], right[ROWS];
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) left[r] = load(bias, WIDTH), right[r] = load(bias + WIDTH, WIDTH);
-    for (int k = 0; k < m->X; k++, w += PANEL) {
-        const vec a = load(w, WIDTH), b = load(w + WIDTH, WIDTH);
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; r++) {
-            const vec v = fill(x[r * dx + k]);
-            left[r] += v * a;
-            right[r] += v * b;
-        }
-    }
-    const size_t count = m->Y - column < PANEL ? m->Y - column : PANEL;
-#pragma GCC unroll 8
-    for (int r = 0; r < rows; r++) { /* through memory, so that the sums stay in registers until here */
-        float sums[PANEL];
-        store(sums, left[r], WIDTH);
-        store(sums + WIDTH, right[r], WIDTH);
-        memcpy(y + r * dy + column, sums, sizeof(float) * count);
-    }
-}
-
-/* y (rows, Y) = x (rows, X) · weight + bias; rows are dx and dy numbers apart. */
-static void product(const map *m, int rows, const float *x, size_t dx, float *y, size_t dy) {
-    for (int column = 0; column < m->Y; column += PANEL) {
-        for (int r = 0; r < rows; r += ROWS) {
-            const float *from = x + r * dx;
-            float *to = y + r * dy;
-            switch (rows - r) {
-                case 1: part(1, m, column, from, dx, to, dy); break;
-                case 2: part(2, m, column, from, dx, to, dy); break;
-                case 3: part(3, m, column, from, dx, to, dy); break;
-                case 4: part(4, m, column, from, dx, to, dy); break;
-                case 5: part(5, m, column, from, dx, to, dy); break;
-                default: part(ROWS, m, column, from, dx, to, dy);
-            }
-        }
-    }
-}
-
-static void rescale(const scale *s, int D, float *x) {
-    vec squares = {0};
-    for (int d = 0; d < D; d += WIDTH) {
-        const vec v = load(x + d, D - d < WIDTH ? D - d : WIDTH);
-        squares += v * v;
-    }
-    const float size = 1.0f / sqrtf(total(squares) + s->eps);
-    for (int d = 0; d < D; d++) x[d] *= size * s->weight[d];
-}
-
 static void gelu(float *x, size_t count) {
     for (size_t i = 0; i < count; i++) x[i] *= 0.5f * (1.0f + erff(x[i] * 0.70710678118654752f));
 }
@@ -133,12 +63,10 @@ static void embed(const net *m, work *k, int n, const float *action, const float
             const size_t at = ((size_t)e * T + t) * D;
             int64_t time = timesteps[e] - (t == 0); /* the action is that of the step before */
             time = time < 0 ? 0 : time >= m->times ? m->times - 1 : time;
-            float *h = k->h + at, sum = 0;
-            for (int d = 0; d < D; d++) {
-                h[d] += k->up[at + d];
-                sum += h[d];
-            }
-            for (int d = 0; d < D; d++) h[d] -= sum / D;
+            float *h = k->h + at;
+            for (int d = 0; d < D; d++) h[d] += k->up[at + d];
+            const float mean = sum(h, D) / D;
+            for (int d = 0; d < D; d++) h[d] -= mean;
             rescale(&m->embed, D, h);
             for (int d = 0; d < D; d++) h[d] += m->embed_bias[d] + m->table[time * D + d];
         }
@@ -251,12 +179,6 @@ static void advance(const net *m, const layer *l, work *k, int n, int first, con
     product(&l->project, n * reads, k->fused, D, k->h, D);
 }
 
-static float *take(float **free_from, size_t count) {
-    float *here = *free_from;
-    *free_from += (count + WIDTH - 1) / WIDTH * WIDTH;
-    return here;
-}
-
 /* action: (n, A), one-hot if discrete. rtg: (n,). obs: (n, inputs - A - 1). timesteps, seen: (n,). The memory, read and
  * written: conv (n, layers, G, W-1, I), ssm (n, layers, G, S, I), tokens (n, layers, 2, D), nothing if G is 1.
  * out: (n, A) in env units or logits. */
@@ -267,14 +189,13 @@ int mamba_step(const net *m, int n, const float *action, const float *rtg, const
     const size_t sizes[] = {CHUNK * (size_t)m->inputs, rows * D, rows * D, rows * D, TAPE * D, rows * T * D, rows * I,
                             rows * G * I, (m->W - 1 + T) * I, rows * (m->R + 2 * (size_t)m->S), rows * I, rows * G * I,
                             rows * D};
-    size_t all = 0;
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) all += sizes[i] / WIDTH + 1;
-    float *const memory = (float *)reserve(all), *next = memory;
+    const size_t arrays = sizeof sizes / sizeof *sizes;
+    float *const memory = reserve_arrays(sizes, arrays), *rest = memory;
     if (!memory) return 1;
     work k = {0};
-    float **const arrays[] = {&k.read, &k.up, &k.h, &k.u, &k.tape, &k.seen, &k.x, &k.z, &k.taped, &k.selected, &k.delta,
+    float **const named[] = {&k.read, &k.up, &k.h, &k.u, &k.tape, &k.seen, &k.x, &k.z, &k.taped, &k.selected, &k.delta,
                               &k.y, &k.fused};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) *arrays[i] = take(&next, sizes[i]);
+    for (size_t i = 0; i < arrays; i++) *named[i] = take(&rest, sizes[i]);
     const size_t observed = m->inputs - m->A - 1, conv_layer = G * (m->W - 1) * I, ssm_layer = G * m->S * I;
     for (int start = 0; start < n; start += CHUNK) {
         const int count = n - start < CHUNK ? n - start : CHUNK;

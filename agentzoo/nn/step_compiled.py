@@ -10,46 +10,34 @@ delta, A numbers of an action.
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from agentzoo.nn.compiled import address, library, share
+from agentzoo.nn.packed import Map, Packer, Pointer, Scale
 from agentzoo.nn.tokens import TOKENS_PER_STEP
 
-_PANEL = 16  # columns of a weight that lie together, in step.c
 _WORTH_A_THREAD = 8  # environments
-
-_Pointer = ctypes.c_void_p
-
-
-class _Map(ctypes.Structure):
-    _fields_ = [("X", ctypes.c_int), ("Y", ctypes.c_int), ("weight", _Pointer), ("bias", _Pointer)]
-
-
-class _Scale(ctypes.Structure):
-    _fields_ = [("weight", _Pointer), ("eps", ctypes.c_float)]
 
 
 class _Layer(ctypes.Structure):
     _fields_ = [
-        ("norm", _Scale),
-        ("fusion", _Scale),
-        ("of_x", _Map),
-        ("of_z", _Map),
-        ("of_seen", _Map),
-        ("x_proj", _Map * 2),
-        ("dt_proj", _Map * 2),
-        ("taps", _Pointer),
-        ("conv_bias", _Pointer),
-        ("base", _Pointer),
-        ("skip", _Pointer),
-        ("out_proj", _Map),
-        ("project", _Map),
+        ("norm", Scale),
+        ("fusion", Scale),
+        ("of_x", Map),
+        ("of_z", Map),
+        ("of_seen", Map),
+        ("x_proj", Map * 2),
+        ("dt_proj", Map * 2),
+        ("taps", Pointer),
+        ("conv_bias", Pointer),
+        ("base", Pointer),
+        ("skip", Pointer),
+        ("out_proj", Map),
+        ("project", Map),
     ]
 
 
@@ -57,16 +45,16 @@ class _Net(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int) for name in ("D", "I", "G", "W", "S", "R", "A", "inputs", "layers", "times")),
         ("gathered", ctypes.c_int * 9),
-        ("center", _Pointer),
-        ("spread", _Pointer),
-        ("up", _Map),
-        ("mix", _Map * TOKENS_PER_STEP),
-        ("embed", _Scale),
-        ("norm", _Scale),
-        ("embed_bias", _Pointer),
-        ("table", _Pointer),
-        ("hidden", _Map),
-        ("head", _Map),
+        ("center", Pointer),
+        ("spread", Pointer),
+        ("up", Map),
+        ("mix", Map * TOKENS_PER_STEP),
+        ("embed", Scale),
+        ("norm", Scale),
+        ("embed_bias", Pointer),
+        ("table", Pointer),
+        ("hidden", Map),
+        ("head", Map),
         ("each", ctypes.POINTER(_Layer)),
     ]
 
@@ -79,7 +67,7 @@ class CompiledStep:
     """
 
     def __init__(self, model: Any) -> None:
-        self._kept: list[Tensor] = []  # what the pointers point to
+        self._pack = Packer()
         with torch.no_grad():
             self._layers = (_Layer * len(model.layers))(*map(self._layer, model.layers))
             self._net = self._whole(model)
@@ -131,21 +119,23 @@ class CompiledStep:
             of_seen, seen_bias = step.of_gathered @ step.gather, step.of_gathered @ layer.gather.conv.bias
         out_proj = branches.out_proj.flatten(0, 1).t()  # (D, G·I)
         shifts = branches.dt_bias.flatten(1)
-        dt_proj = [self._map(weight.t(), shift) for weight, shift in zip(branches.dt_proj, shifts, strict=True)]
+        dt_proj = [self._pack.map(weight.t(), shift) for weight, shift in zip(branches.dt_proj, shifts, strict=True)]
         return _Layer(
-            norm=self._scale(layer.norm),
-            fusion=self._scale(layer.fusion_norm),
-            of_x=self._map(step.of_tokens[:inner]),
-            of_z=self._map(step.of_tokens[inner:]),
-            of_seen=self._map(of_seen, seen_bias),
-            x_proj=(_Map * 2)(*(self._map(weight.t()) for weight in branches.x_proj)),
-            dt_proj=(_Map * 2)(*dt_proj),
-            taps=self._pointer(branches.taps),
-            conv_bias=self._pointer(branches.conv_bias),
-            base=self._pointer(branches.base),
-            skip=self._pointer(branches.D),
-            out_proj=self._map(out_proj - out_proj.mean(dim=0)),  # the LayerNorm behind it would subtract the mean
-            project=self._map(layer.project.weight, layer.project.bias + layer.project.weight @ layer.fusion_norm.bias),
+            norm=self._pack.scale(layer.norm),
+            fusion=self._pack.scale(layer.fusion_norm),
+            of_x=self._pack.map(step.of_tokens[:inner]),
+            of_z=self._pack.map(step.of_tokens[inner:]),
+            of_seen=self._pack.map(of_seen, seen_bias),
+            x_proj=(Map * 2)(*(self._pack.map(weight.t()) for weight in branches.x_proj)),
+            dt_proj=(Map * 2)(*dt_proj),
+            taps=self._pack.pointer(branches.taps),
+            conv_bias=self._pack.pointer(branches.conv_bias),
+            base=self._pack.pointer(branches.base),
+            skip=self._pack.pointer(branches.D),
+            out_proj=self._pack.map(out_proj - out_proj.mean(dim=0)),  # the LayerNorm behind it would subtract the mean
+            project=self._pack.map(
+                layer.project.weight, layer.project.bias + layer.project.weight @ layer.fusion_norm.bias
+            ),
         )
 
     def _whole(self, model: Any) -> _Net:
@@ -168,35 +158,18 @@ class CompiledStep:
             layers=config.n_layers,
             times=config.max_ep_len,
             gathered=tuple(model.layers[0].prepare_step().gathered.tolist()),
-            center=self._pointer(torch.cat((center, torch.zeros(1), model.obs_mean))),
-            spread=self._pointer(torch.cat((half, torch.ones(1), model.obs_std))),
-            up=self._map(
+            center=self._pack.pointer(torch.cat((center, torch.zeros(1), model.obs_mean))),
+            spread=self._pack.pointer(torch.cat((half, torch.ones(1), model.obs_std))),
+            up=self._pack.map(
                 torch.block_diag(*(part.up.weight for part in inputs)),  # type: ignore[no-untyped-call]
                 torch.cat([part.up.bias for part in inputs]),
             ),
-            mix=(_Map * TOKENS_PER_STEP)(*(self._map(part.mix.weight, part.mix.bias) for part in inputs)),
-            embed=self._scale(model.embed_ln),
-            norm=self._scale(model.norm_f),
-            embed_bias=self._pointer(model.embed_ln.bias),
-            table=self._pointer(model.embed_timestep.weight),
-            hidden=self._map(hidden.weight, hidden.bias),
-            head=self._map(head.weight, head.bias),
+            mix=(Map * TOKENS_PER_STEP)(*(self._pack.map(part.mix.weight, part.mix.bias) for part in inputs)),
+            embed=self._pack.scale(model.embed_ln),
+            norm=self._pack.scale(model.norm_f),
+            embed_bias=self._pack.pointer(model.embed_ln.bias),
+            table=self._pack.pointer(model.embed_timestep.weight),
+            hidden=self._pack.map(hidden.weight, hidden.bias),
+            head=self._pack.map(head.weight, head.bias),
             each=self._layers,
         )
-
-    def _map(self, weight: Tensor, bias: Tensor | None = None) -> _Map:
-        """A weight (Y, X), panel after panel: (ceil(Y / 16), X, 16), and a bias, both zero beyond row Y."""
-        rows, columns = weight.shape
-        bias = torch.zeros(rows) if bias is None else bias
-        wider = (0, -rows % _PANEL)
-        panels = pad(weight.t(), wider).unflatten(1, (-1, _PANEL)).transpose(0, 1)  # type: ignore[no-untyped-call]
-        return _Map(columns, rows, self._pointer(panels), self._pointer(pad(bias, wider)))
-
-    def _scale(self, norm: Any) -> _Scale:
-        """RMSNorm, or a LayerNorm of what has mean 0, before its bias: x · weight / sqrt(mean(x²) + eps)."""
-        channels = len(norm.weight)
-        return _Scale(self._pointer(norm.weight * math.sqrt(channels)), norm.eps * channels)
-
-    def _pointer(self, tensor: Tensor) -> ctypes.c_void_p:
-        self._kept.append(tensor.detach().float().contiguous())
-        return address(self._kept[-1])
