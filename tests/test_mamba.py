@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agentzoo.nn import scan, scan_compiled
+from agentzoo.nn import compiled, scan
 from agentzoo.nn.mamba import Mamba, RMSNorm, _conv_reference, causal_conv_silu
 from agentzoo.nn.scan import ScanInputs, active_path, continue_scan, decay_base, kernel, selective_scan
 
@@ -31,7 +31,7 @@ def random_inputs(
     return ScanInputs(*(value.requires_grad_(grad) for value in values))
 
 
-compiled_only = pytest.mark.skipif(scan_compiled.library() is None, reason="there is no C compiler here")
+compiled_only = pytest.mark.skipif(compiled.library() is None, reason="there is no C compiler here")
 
 
 @pytest.fixture
@@ -189,30 +189,30 @@ def test_a_library_cut_short_is_compiled_again(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("CC", "cc")
     compiler = shutil.which("cc")
     assert compiler is not None
-    made = scan_compiled._built(compiler, tmp_path / "agentzoo")
+    made = compiled._built(compiler, tmp_path / "agentzoo")
     made.write_bytes(b"")
-    scan_compiled.library.cache_clear()
+    compiled.library.cache_clear()
     try:
-        assert scan_compiled.library() is not None
+        assert compiled.library() is not None
         assert made.stat().st_size > 0
     finally:
-        scan_compiled.library.cache_clear()
+        compiled.library.cache_clear()
 
 
 def test_without_a_compiler_the_blocked_scan_takes_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     inputs = random_inputs(2, 5, 8, 3, torch.float32)
     blocked = selective_scan(inputs, "blocked")
-    scan_compiled.library.cache_clear()
+    compiled.library.cache_clear()
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     try:
-        assert scan_compiled.library() is None
+        assert compiled.library() is None
         assert torch.equal(selective_scan(inputs), blocked)
         assert active_path("cpu") == "PyTorch blocked scan (cpu; a C compiler makes it faster)"
         with pytest.raises(RuntimeError, match="a C compiler"):
             selective_scan(inputs, "compiled")
     finally:
-        scan_compiled.library.cache_clear()
+        compiled.library.cache_clear()
 
 
 @compiled_only
@@ -220,17 +220,17 @@ def test_the_library_is_compiled_once_and_can_be_switched_off(monkeypatch: pytes
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     times = []
     for _ in range(2):
-        scan_compiled.library.cache_clear()
-        assert scan_compiled.library() is not None
+        compiled.library.cache_clear()
+        assert compiled.library() is not None
         (made,) = (tmp_path / "agentzoo").iterdir()
         times.append(made.stat().st_mtime_ns)
     assert times[0] == times[1]
-    scan_compiled.library.cache_clear()
-    monkeypatch.setenv(scan_compiled.SWITCH, "0")
+    compiled.library.cache_clear()
+    monkeypatch.setenv(compiled.SWITCH, "0")
     try:
-        assert scan_compiled.library() is None
+        assert compiled.library() is None
     finally:
-        scan_compiled.library.cache_clear()
+        compiled.library.cache_clear()
 
 
 def test_no_tensor_of_every_token_channel_and_state_is_made() -> None:
@@ -276,7 +276,7 @@ def test_kernel_equals_blocked_scan() -> None:
 
 
 def test_active_path_says_what_runs() -> None:
-    assert (active_path("cpu") == "compiled scan (cpu)") == (scan_compiled.library() is not None)
+    assert (active_path("cpu") == "compiled scan (cpu)") == (compiled.library() is not None)
     if kernel() is None:
         assert "agentzoo[mamba]" in active_path("cuda")
         with pytest.raises(ImportError, match=r"agentzoo\[mamba\]"):

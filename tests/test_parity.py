@@ -9,7 +9,6 @@ from conftest import make_agent, random_batch
 from agentzoo.models.dt import DTConfig
 from agentzoo.nn.attention import Backbone, causal_bias
 from agentzoo.nn.base import parameter_count
-from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.pretrained import as_transformers_decision_transformer
 from agentzoo.nn.tokens import STATE_TOKENS, interleave
 
@@ -67,19 +66,3 @@ def test_causal_bias_by_hand() -> None:
 def test_interleave_order() -> None:
     a, b, c = (torch.full((1, 2, 1), v) + torch.tensor([[[0.0], [10.0]]]) for v in (1.0, 2.0, 3.0))
     assert interleave(a, b, c).flatten().tolist() == [1, 2, 3, 11, 12, 13]
-
-
-def test_dropout_keeps_the_right_share_at_the_right_scale() -> None:
-    torch.manual_seed(0)
-    drop = Dropout(0.1)
-    x = torch.ones(1000, 1001)  # not a multiple of four: the last draw is cut
-    y = drop(x)
-    kept = (y > 0).float().mean().item()
-    assert kept == pytest.approx(0.9, abs=1e-3)  # three standard errors of a share of a million
-    assert y.max().item() == pytest.approx(1 / 0.9, rel=1e-4)
-    assert y.mean().item() == pytest.approx(1.0, abs=2e-3)
-    assert not torch.equal(y, drop(x))
-    assert torch.equal(drop.eval()(x), x)
-    torch.manual_seed(1)
-    summed = Dropout(0.5).add(x, x)
-    assert set(summed.unique().tolist()) == {1.0, 3.0}

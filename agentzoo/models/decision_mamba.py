@@ -24,7 +24,7 @@ from torch.nn.functional import conv1d, linear, pad, smooth_l1_loss
 
 from agentzoo.nn.attention import LayerCount
 from agentzoo.nn.base import ActingMode, ModelConfig, SequenceModel, action_loss, mean_over_valid
-from agentzoo.nn.compiled import library
+from agentzoo.nn.compiled import compiles
 from agentzoo.nn.mamba import Mamba, RMSNorm, StateCount
 from agentzoo.nn.mamba_step import StepWeights
 from agentzoo.nn.prepared import Prepared, forget_prepared
@@ -360,13 +360,7 @@ class DecisionMamba(SequenceModel):
 
     def _steps_in_c(self, state: Memory) -> bool:
         """For float32 on a CPU, unless a graph is wanted or the config is one that `CompiledStep` does not know."""
-        return (
-            self._c_knows
-            and not self.training
-            and all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in (self.obs_mean, state.ssm))
-            and not is_exporting()
-            and library() is not None
-        )
+        return self._c_knows and not self.training and compiles(self.obs_mean, state.ssm) and not is_exporting()
 
     def _blended_target(self, batch: Batch, predicted: Tensor) -> Tensor:
         """(1 - β) a + β â_old, without gradient."""

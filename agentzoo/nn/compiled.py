@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 SWITCH = "AGENTZOO_COMPILE"
 FOLDER = Path(__file__).parent
-SOURCES = ("newest.c", "scan.c", "step.c")
+SOURCES = ("dropout.c", "newest.c", "scan.c", "step.c")
 HEADERS = ("products.h", "vectors.h")
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-w")
 _TUNINGS = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler takes
@@ -48,6 +48,11 @@ def library() -> ctypes.CDLL | None:
             return ctypes.CDLL(str(_built(compiler, file.parent)))
     except (OSError, RuntimeError, subprocess.SubprocessError):  # RuntimeError: there is no home folder
         return None
+
+
+def compiles(*tensors: Tensor) -> bool:
+    """Whether the compiled functions are for these tensors: float32 on a CPU, where there is a compiler."""
+    return all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors) and library() is not None
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:

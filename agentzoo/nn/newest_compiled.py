@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from agentzoo.nn.compiled import address, library
+from agentzoo.nn.compiled import address, compiles, library
 from agentzoo.nn.newest import NewestToken
 from agentzoo.nn.packed import Map, Packer, Pointer
 
@@ -64,7 +64,7 @@ class CompiledNewest:
     @staticmethod
     def serves(weight: Tensor) -> bool:
         """Whether a network with this weight can be compiled here."""
-        return weight.is_cpu and weight.dtype == torch.float32 and library() is not None
+        return compiles(weight)
 
     def __call__(self, x: Tensor) -> Tensor:
         """(B, L, D) -> (B, D)."""

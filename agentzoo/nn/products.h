@@ -4,6 +4,8 @@
  * column Y; `nn/packed.py` makes them. ROWS rows share what is read of a panel, and their sums stay in registers.
  */
 
+#pragma once
+
 #include <math.h>
 
 #include "vectors.h"

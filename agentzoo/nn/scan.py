@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
-from agentzoo.nn import scan_compiled
+from agentzoo.nn import compiled, scan_compiled
 
 Path = Literal["auto", "compiled", "blocked", "loop", "doubling", "kernel"]
 
@@ -72,7 +72,7 @@ def selective_scan(inputs: ScanInputs, path: Path = "auto") -> Tensor:
             y = loop_scan(*cast)
         elif path == "doubling" or is_exporting():
             y = doubling_scan(*cast)
-        elif path == "compiled" or (path == "auto" and _compiles(cast)):
+        elif path == "compiled" or (path == "auto" and compiled.compiles(cast.x)):
             y = _compiled_scan(cast)
         elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in cast):
             y = _BlockedScan.apply(*cast)  # type: ignore[no-untyped-call]
@@ -153,7 +153,7 @@ def active_path(device: torch.device | str | None = None) -> str:
     kind = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")).type
     if kind == "cuda" and kernel() is not None:
         return "mamba_ssm kernel (cuda)"
-    if kind == "cpu" and scan_compiled.library() is not None:
+    if kind == "cpu" and compiled.library() is not None:
         return "compiled scan (cpu)"
     better = {"cuda": "; `pip install agentzoo[mamba]` adds the CUDA kernel", "cpu": "; a C compiler makes it faster"}
     return f"PyTorch blocked scan ({kind}{better.get(kind, '')})"
@@ -169,13 +169,8 @@ def _kernel_scan(inputs: ScanInputs) -> Tensor:
     return out.transpose(1, 2)
 
 
-def _compiles(inputs: ScanInputs) -> bool:
-    x = inputs.x
-    return x.is_cpu and x.dtype == torch.float32 and scan_compiled.library() is not None
-
-
 def _compiled_scan(inputs: ScanInputs) -> Tensor:
-    if not _compiles(inputs):
+    if not compiled.compiles(inputs.x):
         raise RuntimeError(
             f"the compiled scan wants float32 on a CPU and a C compiler; it got {inputs.x.dtype} on {inputs.x.device}."
         )

@@ -4,6 +4,8 @@
  * one `vec`.
  */
 
+#pragma once
+
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
