@@ -24,9 +24,11 @@ def keep_scale(shape: torch.Size, p: float, like: Tensor) -> Tensor:
     """A tensor of `shape`: 0 with probability `p`, else 1/(1-p), drawn from the default generator."""
     count = shape.numel()
     dropped = round(p * _LEVELS)
+    if dropped == _LEVELS:  # beyond what 16 bits can be compared with
+        return torch.zeros(shape, dtype=like.dtype)
     bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(_INT64_MIN, None)
     keep = bits.view(torch.int16)[:count] >= dropped - _LEVELS // 2
-    return keep.to(like.dtype).mul_(_LEVELS / max(_LEVELS - dropped, 1)).view(shape)
+    return keep.to(like.dtype).mul_(_LEVELS / (_LEVELS - dropped)).view(shape)
 
 
 class _CompiledDropout(torch.autograd.Function):
