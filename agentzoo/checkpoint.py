@@ -78,6 +78,12 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
     write_atomic(path, to_bytes(plain, metadata=dict(metadata) if metadata else None))
 
 
+def remove_unfinished(folder: Path) -> None:
+    """What a process left that was killed while it wrote tensors."""
+    for stale in folder.glob(".*.safetensors.*"):
+        stale.unlink(missing_ok=True)
+
+
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Every tensor of a safetensors file, and its metadata.
 

@@ -321,7 +321,7 @@ def test_text_is_what_the_language_model_was_trained_on(zoo: Path) -> None:
     model = started(chibit())
     assert model.language is not None
     assert model.language.text is not None
-    from agentzoo.pretrain.tokenizer import load_tokenizer
+    from agentzoo.text.tokenizer import load_tokenizer
 
     said = load_tokenizer(zoo / "zoo" / "lm-tiny" / "tokenizer.json").decode(model.language.text.flatten().tolist())
     whole = (zoo / "text" / "a.txt").read_text()
@@ -473,7 +473,7 @@ def test_what_keeps_language_out_is_said(
 ) -> None:
     import shutil
 
-    from agentzoo.pretrain.tokenizer import save_tokenizer, train_tokenizer
+    from agentzoo.text.tokenizer import save_tokenizer, train_tokenizer
 
     shutil.copytree(zoo / "zoo", tmp_path / "zoo")
     monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path / "zoo"))

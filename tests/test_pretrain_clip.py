@@ -18,8 +18,8 @@ from agentzoo.checkpoint import read_tensors
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.nn.pretrained import load_backbone
 from agentzoo.pretrain.clip import MINI, pixels, retrieval, train_clip, write_clip
-from agentzoo.pretrain.run import read_rows
 from agentzoo.pretrain.scenes import WORLDS, draw_scenes, make_pairs
+from agentzoo.training.log import read_log
 
 CHANGES = {
     "embed_dim": 16,
@@ -85,7 +85,7 @@ def test_training_finds_pictures_better_than_chance(tmp_path: Path) -> None:
     """On training pairs, so that the test takes seconds; the card's figures are on held-out ones."""
     settings = TINY.override(["steps=200", "lr=0.003", "scenes=60", "batch_size=32", "evaluate_every=100"])
     task = train_clip(settings, tmp_path)
-    rows = read_rows(tmp_path)
+    rows = read_log(tmp_path)
     assert float(rows[-1]["loss"]) < 0.6 * np.log(32)  # the loss of who knows nothing and says so
     assert task.evaluate()["chance_top1_accuracy"] == 0.05
 
@@ -124,7 +124,7 @@ def test_a_run_killed_with_signal_9_resumes_to_the_same_bits(tmp_path: Path) -> 
     process = subprocess.Popen(cut, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        rows = read_rows(tmp_path / "cut")
+        rows = read_log(tmp_path / "cut")
         if rows and int(rows[-1]["step"]) >= 6:
             break
         time.sleep(0.01)

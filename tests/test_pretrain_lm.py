@@ -17,10 +17,11 @@ import torch
 
 from agentzoo.checkpoint import read_tensors
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, DataError, TrainingError
-from agentzoo.pretrain import tokenizer as bpe
-from agentzoo.pretrain.corpus import read_document, text_files, tokenize
 from agentzoo.pretrain.lm import SIZES, LMSettings, sample, train_language_model, write_language_model
-from agentzoo.pretrain.run import claim, pretrain, rate_factor, read_rows
+from agentzoo.pretrain.run import claim, pretrain, rate_factor
+from agentzoo.text import tokenizer as bpe
+from agentzoo.text.corpus import read_document, text_files, tokenize
+from agentzoo.training.log import read_log
 
 TINY = SIZES["chibi"].override(
     [
@@ -110,7 +111,7 @@ def test_perplexity_is_what_transformers_gives(text: Path, tmp_path: Path) -> No
 
 def test_training_learns_more_than_how_often_words_come(text: Path, tmp_path: Path) -> None:
     task = train_language_model(TINY.override(["steps=200"]), tmp_path / "run", [text], [text / "valid.txt"])
-    rows = read_rows(tmp_path / "run")
+    rows = read_log(tmp_path / "run")
     first, last = float(rows[0]["held_out_perplexity"]), float(rows[-1]["held_out_perplexity"])
     counts = torch.bincount(task.validation["held_out"][0].ids)
     share = counts[counts > 0] / counts.sum()
@@ -147,7 +148,7 @@ def test_a_run_stopped_and_resumed_equals_the_uninterrupted_one(text: Path, tmp_
             )
     assert_same(whole, train(text, tmp_path / "cut"))
     kept = ("step", "loss", "lr", "grad_norm", "held_out_perplexity", "valid_perplexity")
-    rows, again = read_rows(tmp_path / "whole"), read_rows(tmp_path / "cut")
+    rows, again = read_log(tmp_path / "whole"), read_log(tmp_path / "cut")
     assert [[r[k] for k in kept] for r in rows] == [[r[k] for k in kept] for r in again]
 
 
@@ -172,13 +173,13 @@ def test_a_run_killed_with_signal_9_resumes_to_the_same_bits(text: Path, tmp_pat
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            steps = [int(row["step"]) for row in read_rows(tmp_path / "cut")]
+            steps = [int(row["step"]) for row in read_log(tmp_path / "cut")]
             if steps and steps[-1] >= enough:
                 break
             time.sleep(0.01)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        assert read_rows(tmp_path / "cut")
+        assert read_log(tmp_path / "cut")
         assert not (tmp_path / "cut" / "hub").exists()  # it was killed before its end
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     figures = json.loads(done.stdout)

@@ -14,6 +14,8 @@ from torch.nn.functional import cross_entropy, embedding, linear
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.cosine import cosine_loss, spherical_kmeans
 from agentzoo.nn.language import LanguageBackbone
+from agentzoo.text import corpus
+from agentzoo.text.tokenizer import FILE, end_of_text, load_tokenizer
 
 if TYPE_CHECKING:
     from agentzoo.nn.pretrained import Pretrained
@@ -98,9 +100,6 @@ def read_text(found: Pretrained, chunk: int) -> Tensor:
     Raises:
         ConfigError: no text is named. CheckpointError: the backbone has no tokenizer. DataError: unreadable text.
     """
-    from agentzoo.pretrain import corpus
-    from agentzoo.pretrain.tokenizer import FILE, end_of_text, load_tokenizer
-
     where = os.environ.get(TEXT_VARIABLE)
     if not where:
         raise ConfigError(

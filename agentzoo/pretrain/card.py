@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentzoo.checkpoint import check_header
-from agentzoo.pretrain.run import read_rows
+from agentzoo.training.log import read_log
 
 if TYPE_CHECKING:
     from agentzoo.pretrain.clip import CLIPSettings
@@ -35,7 +35,7 @@ def language_model_card(
 ) -> str:
     """README of a language model."""
     corpus = json.loads((folder / "corpus.json").read_text())
-    rows = read_rows(folder)
+    rows = read_log(folder)
     count = weight_count(folder / "model.safetensors")
     blocks = count - settings.embed_dim * (settings.vocab_size + settings.context)
     size = sum(one["bytes"] for one in corpus["training"]) / 1e6
@@ -90,7 +90,7 @@ def clip_card(
     settings: CLIPSettings, folder: Path, figures: dict[str, float], examples: list[str], hardware: str
 ) -> str:
     """README of a small CLIP."""
-    rows = read_rows(folder)
+    rows = read_log(folder)
     lines = _front(["agentzoo", "clip", "minigrid"])
     lines += [
         f"# {settings.name}",

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from agentzoo.checkpoint import write_atomic
 from agentzoo.nn.pretrained import new_clip_model
-from agentzoo.pretrain import tokenizer as bpe
 from agentzoo.pretrain.card import clip_card
 from agentzoo.pretrain.run import RESULTS, PretrainSettings, Row, claim, pretrain
 from agentzoo.pretrain.scenes import PIXELS, TILE, Pairs, Scenes, make_pairs
+from agentzoo.text import tokenizer as bpe
 
 MEAN, STD = 0.5, 0.25  # pixels become (x / 255 - MEAN) / STD
 

@@ -22,10 +22,10 @@ from torch.nn.functional import cross_entropy
 from agentzoo.checkpoint import save_tensors, write_atomic
 from agentzoo.errors import TrainingError
 from agentzoo.nn.pretrained import new_language_model
-from agentzoo.pretrain import tokenizer as bpe
 from agentzoo.pretrain.card import language_model_card
-from agentzoo.pretrain.corpus import CorpusRecord, Document, Tokens, read_document, text_files, tokenize
 from agentzoo.pretrain.run import RESULTS, PretrainSettings, Row, claim, pretrain
+from agentzoo.text import tokenizer as bpe
+from agentzoo.text.corpus import CorpusRecord, Document, Tokens, read_document, text_files, tokenize
 
 RECORD = "corpus.json"  # which text a model was trained and measured on
 PROMPTS = ("", "The old man", "She looked at him and said")

@@ -5,8 +5,6 @@ Run on one thread of a CPU, a run that was killed and resumed equals the uninter
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import time
@@ -18,15 +16,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from agentzoo.checkpoint import read_tensors, save_tensors, write_atomic
+from agentzoo.checkpoint import read_tensors, remove_unfinished, save_tensors, write_atomic
 from agentzoo.errors import CheckpointError, ConfigError, TrainingError, did_you_mean
+from agentzoo.training import log, state
 from agentzoo.types import Config
 
 SETTINGS = "pretrain.json"
-LOG = "training_log.csv"
-CHECKPOINT = "checkpoint.safetensors"
 RESULTS = "results.json"  # of the Hub folder
-COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds")
 Row = dict[str, Any]
 S = TypeVar("S", bound="PretrainSettings")
 
@@ -98,9 +94,9 @@ def pretrain(
     groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.95), fused=True)
     step, seconds = 0, 0.0
-    if (folder / CHECKPOINT).exists():
+    if (folder / state.FILE).exists():
         step, seconds = _load(folder, task.module, optimizer, generator)
-    row = _start_log(folder, step) or _first_row(folder, task)
+    columns, row = _start_log(folder, step, task)
     task.module.train()
     summed, norms, count, began = 0.0, 0.0, 0, time.perf_counter()
     while step < settings.steps:
@@ -114,7 +110,7 @@ def pretrain(
         value = loss.item()
         if not math.isfinite(value) or not math.isfinite(float(norm)):
             raise TrainingError(
-                f"the loss is not finite at update {step}. The last good checkpoint is {folder / CHECKPOINT}. "
+                f"the loss is not finite at update {step}. The last good checkpoint is {folder / state.FILE}. "
                 "Lower lr or clip with --set."
             )
         optimizer.step()
@@ -131,7 +127,7 @@ def pretrain(
                 task.module.train()
             row = {"step": step, "loss": summed / count, "lr": rate, "grad_norm": norms / count}
             row |= {"steps_per_s": count / spent, "seconds": round(seconds, 1), **figures}
-            _append(folder, row)
+            log.append_row(folder, columns, row)
             on_row(row)
             summed, norms, count, began = 0.0, 0.0, 0, time.perf_counter()
         if (step % settings.checkpoint_every == 0 and logs) or last:
@@ -153,8 +149,7 @@ def claim(folder: Path, settings: PretrainSettings) -> None:
     if not path.exists():
         write_atomic(path, settings.to_json())
         return
-    for stale in folder.glob(".*.safetensors.*"):  # of a run that was killed while it wrote
-        stale.unlink(missing_ok=True)
+    remove_unfinished(folder)
     found = type(settings).from_json(path.read_text(), str(path))
     changed = [f"{k}: {getattr(found, k)!r} there, {v!r} asked" for k, v in settings if getattr(found, k) != v]
     if changed:
@@ -174,25 +169,22 @@ def rate_factor(step: int, settings: PretrainSettings) -> float:
 def _save(
     folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator, step: int, sec: float
 ) -> None:
-    names = {id(p): name for name, p in module.named_parameters()}
     tensors: dict[str, Tensor] = {f"model/{name}": p for name, p in module.named_parameters()}
-    for parameter, moments in optimizer.state.items():
-        tensors |= {f"optimizer/{names[id(parameter)]}/{key}": value for key, value in moments.items()}
+    tensors |= state.optimizer_state(module, optimizer)
     tensors |= {"random/torch": torch.get_rng_state(), "random/batches": generator.get_state()}
-    save_tensors(folder / CHECKPOINT, tensors, {"step": str(step), "seconds": repr(sec)})
+    save_tensors(folder / state.FILE, tensors, {"step": str(step), "seconds": repr(sec)})
 
 
 def _load(
     folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator
 ) -> tuple[int, float]:
-    path = folder / CHECKPOINT
+    path = folder / state.FILE
     tensors, metadata = read_tensors(path)
     try:
         with torch.no_grad():
             for name, parameter in module.named_parameters():
                 parameter.copy_(tensors[f"model/{name}"])
-                start = f"optimizer/{name}/"
-                optimizer.state[parameter] = {k[len(start) :]: v for k, v in tensors.items() if k.startswith(start)}
+        state.restore_optimizer(module, optimizer, tensors)
         torch.set_rng_state(tensors["random/torch"])
         generator.set_state(tensors["random/batches"])
         return int(metadata["step"]), float(metadata["seconds"])
@@ -200,43 +192,15 @@ def _load(
         raise CheckpointError(f"{path} does not fit this run: {error}") from error
 
 
-def read_rows(folder: Path) -> list[dict[str, str]]:
-    """The rows of the log as text, without a last one that was cut off."""
-    path = folder / LOG
-    if not path.exists():
-        return []
-    text = path.read_text()
-    rows = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
-    return [row for row in rows if (row["step"] or "").isdigit()]
-
-
-def _start_log(folder: Path, up_to: int) -> Row:
-    """Drop the rows a killed run wrote after its last checkpoint; the last row that stays."""
-    rows = [row for row in read_rows(folder) if int(row["step"]) <= up_to]
-    if not rows:
-        (folder / LOG).unlink(missing_ok=True)
-        return {}
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomic(folder / LOG, text.getvalue())
-    return {name: float(value) if value else None for name, value in rows[-1].items()}
-
-
-def _first_row(folder: Path, task: Task) -> Row:
-    """The log begins with what an untrained network can do, which also says what the columns are."""
+def _start_log(folder: Path, step: int, task: Task) -> tuple[list[str], Row]:
+    """The columns of the log and its last row that stays. A new one begins with what an untrained network can do."""
+    rows = [row for row in log.read_log(folder) if int(row["step"]) <= step] if step else []
+    if rows:
+        log.start_log(folder, list(rows[0]), step)
+        return list(rows[0]), {name: float(value) if value else None for name, value in rows[-1].items()}
     task.module.eval()
-    row = {"step": 0, **task.evaluate()}
-    write_atomic(folder / LOG, ",".join([*COLUMNS, *list(row)[1:]]) + "\n")
-    _append(folder, row)
-    return row
-
-
-def _append(folder: Path, row: Row) -> None:
-    path = folder / LOG
-    with path.open() as file:
-        columns = file.readline().strip().split(",")
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+    figures = task.evaluate()
+    columns, row = [*log.COLUMNS, *figures], {"step": 0, **figures}
+    log.start_log(folder, columns, -1)
+    log.append_row(folder, columns, row)
+    return columns, row

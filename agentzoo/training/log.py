@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agentzoo.checkpoint import write_atomic
 
 FILE = "training_log.csv"
-COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds", "eval_return", "eval_score")
+COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds")  # of every log; more follow
 
 
-def start_log(folder: Path, terms: list[str], up_to: int) -> None:
+def start_log(folder: Path, columns: Sequence[str], up_to: int) -> None:
     """Make the file, or drop the rows a killed run wrote after its last checkpoint at step `up_to`."""
     rows = [row for row in read_log(folder) if int(row["step"]) <= up_to]
     text = io.StringIO()
-    writer = csv.DictWriter(text, [*COLUMNS, *terms], lineterminator="\n")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_atomic(folder / FILE, text.getvalue())
 
 
-def append_row(folder: Path, terms: list[str], row: dict[str, float | int | None]) -> None:
+def append_row(folder: Path, columns: Sequence[str], row: Mapping[str, float | int | None]) -> None:
     """One more row; values are rounded to six significant digits."""
     with (folder / FILE).open("a", newline="") as file:
-        writer = csv.DictWriter(file, [*COLUMNS, *terms], lineterminator="\n")
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from agentzoo.checkpoint import save_tensors, write_atomic
+from agentzoo.checkpoint import remove_unfinished, save_tensors, write_atomic
 from agentzoo.config import RECIPE, WEIGHTS
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.normalize import observation_statistics
@@ -168,9 +168,8 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
         TrainingError: it holds a run of another recipe; names what differs.
     """
     path = folder / RECIPE
-    if writes and folder.is_dir():
-        for stale in folder.glob(".*.safetensors.*"):  # of a run that was killed while it wrote
-            stale.unlink(missing_ok=True)
+    if writes:
+        remove_unfinished(folder)
     if path.exists():
         found = Recipe.from_json(path.read_text(), str(path))
         if found != recipe:
@@ -216,16 +215,17 @@ class _Run:
         self.model, self.hooks, self.progress = model, hooks, progress
         self.sums: dict[str, torch.Tensor] = {k: torch.tensor(v) for k, v in progress.sums.items()}
         self.main: bool = accelerator.is_main_process
-        self.terms: list[str] = []
+        self.columns: list[str] = []
         self.row_began = time.perf_counter()
         self.row_first = progress.step
 
     def count(self, values: dict[str, torch.Tensor]) -> None:
         """Add this update's values; no synchronization with the device."""
-        if not self.terms:
-            self.terms = [name for name in values if name not in ("loss", "grad_norm")]
+        if not self.columns:
+            usual = [*log.COLUMNS, "eval_return", "eval_score"]
+            self.columns = [*usual, *(name for name in values if name not in usual)]
             if self.main:
-                log.start_log(self.folder, self.terms, self.progress.step)
+                log.start_log(self.folder, self.columns, self.progress.step)
         for name, value in values.items():
             self.sums[name] = self.sums[name] + value if name in self.sums else value.clone()
 
@@ -266,7 +266,7 @@ class _Run:
     def _evaluate(self) -> Evaluation | None:
         if self.hooks.evaluate is None or not self.main:
             return None
-        before = torch.get_rng_state()
+        before, began = torch.get_rng_state(), time.perf_counter()
         self.model.eval()
         found = self.hooks.evaluate(self.model)
         self.model.train()
@@ -274,6 +274,7 @@ class _Run:
         if self.progress.best_return is None or found.mean_return > self.progress.best_return:
             self.progress.best_return, self.progress.best_step = found.mean_return, self.progress.step
             save_tensors(self.folder / BEST, self.model.state_dict(), {"step": str(self.progress.step)})
+        self.row_began += time.perf_counter() - began  # the row counts updates
         return found
 
     def _row(self, rate: float, found: Evaluation | None) -> None:
@@ -292,7 +293,7 @@ class _Run:
             self.sums = {}
         self.row_began, self.row_first = time.perf_counter(), self.progress.step
         if self.main:
-            log.append_row(self.folder, self.terms, row)
+            log.append_row(self.folder, self.columns, row)
             self.accelerator.log({k: v for k, v in row.items() if v is not None}, step=self.progress.step)
             self.hooks.on_row(row)
 

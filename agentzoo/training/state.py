@@ -7,11 +7,12 @@ the step, and the sums behind the next log row. Learning rate and schedules are 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from agentzoo.checkpoint import read_tensors, save_tensors
 from agentzoo.errors import CheckpointError
@@ -47,6 +48,26 @@ def restore_random_state(state: dict[str, Tensor], sampler: torch.Generator) -> 
         torch.cuda.set_rng_state(state["cuda"])
 
 
+def optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """AdamW's moments under the names of their parameters."""
+    names = {id(p): name for name, p in module.named_parameters()}
+    return {
+        f"optimizer/{names[id(parameter)]}/{key}": value
+        for parameter, moments in optimizer.state.items()
+        for key, value in moments.items()
+    }
+
+
+def restore_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Inverse of `optimizer_state`, from tensors that may hold other things too."""
+    for name, parameter in module.named_parameters():
+        start = f"optimizer/{name}/"
+        # "step" too: the fused AdamW of a GPU reads it there
+        moments = {k.removeprefix(start): v.to(parameter.device) for k, v in tensors.items() if k.startswith(start)}
+        if moments:
+            optimizer.state[parameter] = moments
+
+
 def save_state(
     folder: Path,
     model: SequenceModel,
@@ -55,11 +76,9 @@ def save_state(
     progress: Progress,
 ) -> None:
     """Replace the run's checkpoint."""
-    names = {id(p): name for name, p in model.named_parameters()}
     tensors = {f"model/{name}": value for name, value in model.state_dict().items()}
     tensors |= {f"extra/{name}": value for name, value in model.training_state().items()}
-    for parameter, moments in optimizer.state.items():
-        tensors |= {f"optimizer/{names[id(parameter)]}/{key}": value for key, value in moments.items()}
+    tensors |= optimizer_state(model, optimizer)
     for rank, state in enumerate(random_states):
         tensors |= {f"random/{rank}/{name}": value for name, value in state.items()}
     save_tensors(folder / FILE, tensors, {"progress": json.dumps(asdict(progress))})
@@ -82,11 +101,7 @@ def load_state(
         progress = Progress(**json.loads(metadata["progress"]))
         model.load_state_dict(part("model/"))
         model.load_training_state(part("extra/"))
-        for name, parameter in model.named_parameters():
-            moments = part(f"optimizer/{name}/")
-            if moments:
-                # "step" too: the fused AdamW of a GPU reads it there
-                optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in moments.items()}
+        restore_optimizer(model, optimizer, tensors)
         restore_random_state(part(f"random/{rank}/"), sampler)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{folder / FILE} does not fit this run: {error}") from error

@@ -1,0 +1,1 @@
+"""Plain text for language models: files, tokens, chunks."""
