@@ -66,12 +66,16 @@ def pull(
     console.print(f"{plain(found)}: `agentzoo verify {plain(found)}` checks its claims.", highlight=False)
 
 
-def card(folder: FolderArg) -> None:
+def card(
+    folder: FolderArg,
+    license_id: Annotated[
+        str | None, typer.Option("--license", help="from now on, as the Hub names it: apache-2.0, cc-by-4.0, other")
+    ] = None,
+) -> None:
     """Make README.md of a folder again from its records."""
-    from agentzoo.checkpoint import write_atomic
-    from agentzoo.hub.card import CARD, card_text
+    from agentzoo.hub.card import CARD, write_card
 
-    write_atomic(folder / CARD, card_text(folder))
+    write_card(folder, license_id)
     console.print(f"wrote {plain(folder / CARD)}", highlight=False)
 
 

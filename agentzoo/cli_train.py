@@ -67,7 +67,7 @@ def finetune(
     recipe = finetune_recipe(base, dataset, name, steps, normalization).override(_settings(settings, seed))
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     start = start_from(base, recipe, episodes, reinit)
-    _run(recipe, episodes, out, start, threads, tracker, device, trust_env_module)
+    _run(recipe, episodes, out, start, threads, tracker, device, trust_env_module, base.config.license)
 
 
 def _recipe(named: str) -> Any:
@@ -93,6 +93,7 @@ def _run(
     trackers: list[str] | None,
     device: str | None,
     trust: bool,
+    license_id: str = "mit",
 ) -> None:
     import torch
 
@@ -133,5 +134,6 @@ def _run(
             on_row=on_row,
         )
         model = train(recipe, folder, episodes, start=start, hooks=hooks, trackers=trackers, device=device)
-    Agent(model, AgentConfig.of(recipe, model.io), recipe).save_pretrained(folder)
+    config = AgentConfig.of(recipe, model.io).model_copy(update={"license": license_id})
+    Agent(model, config, recipe).save_pretrained(folder)
     console.print(f"done: `agentzoo evaluate {folder}` measures it, `agentzoo record {folder} demo.mp4` shows it.")

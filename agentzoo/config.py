@@ -19,6 +19,9 @@ MAX_JSON = 4 * 1024 * 1024  # bytes
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$")]  # the Hub's name of one: mit, apache-2.0, other
+
+
 class AgentConfig(Config):
     """Everything but the weights."""
 
@@ -32,6 +35,7 @@ class AgentConfig(Config):
     env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
     target_return: Annotated[float, Field(ge=-1e9, le=1e9)]
     weights_sha256: Digest | None = None  # of model.safetensors
+    license: License = "mit"
 
     @field_validator("model", mode="before")
     @classmethod

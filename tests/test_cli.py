@@ -130,6 +130,7 @@ def test_train_then_finetune_then_evaluate(tiny_hopper: str, tmp_path: Path) -> 
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     done = agentzoo("train", "dt-hopper-medium", *small, "--out", first)
     assert "step 6: return" in done.stderr
+    agentzoo("card", first, "--license", "cc-by-4.0")
     agentzoo(
         "finetune",
         first,
@@ -146,4 +147,5 @@ def test_train_then_finetune_then_evaluate(tiny_hopper: str, tmp_path: Path) -> 
     )
     shown = json.loads(agentzoo("show", second, "--json").stdout)
     assert (shown["base"], shown["agent_id"], shown["data"]["normalization"]) == ("dt-hopper-medium", "mine", "keep")
+    assert json.loads((tmp_path / "second" / "config.json").read_text())["license"] == "cc-by-4.0"
     assert json.loads(agentzoo("evaluate", second, "-n", "2", "--json").stdout)["episodes"] == 2

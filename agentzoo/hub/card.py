@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from agentzoo.checkpoint import write_atomic
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, Results
@@ -52,6 +54,19 @@ def card_text(folder: Path) -> str:
     sections += [_study(study) for study in (results.studies if results is not None else ())]
     sections += [_limits(recipe, results), _citation(config, results)]
     return "\n\n".join(sections) + "\n"
+
+
+def write_card(folder: Path, license_id: str | None = None) -> None:
+    """Make README.md of the folder again; `license_id`: under this license from now on.
+
+    Raises:
+        ConfigError: no name of a license. CheckpointError: a record is missing.
+    """
+    if license_id is not None:
+        config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
+        tree = {**json.loads(config.to_json()), "license": license_id}
+        write_atomic(folder / CONFIG, AgentConfig.from_json(json.dumps(tree), f"license {license_id!r}").to_json())
+    write_atomic(folder / CARD, card_text(folder))
 
 
 def check_card(folder: Path) -> None:

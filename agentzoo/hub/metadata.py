@@ -38,7 +38,7 @@ def front_matter(config: AgentConfig, recipe: Recipe, results: Results | None) -
     family = config.model.family
     tags = ["reinforcement-learning", "deep-reinforcement-learning", "offline-rl", "gymnasium", "minari", family]
     data = ModelCardData(
-        license="mit",
+        license=config.license,
         library_name="agentzoo",
         pipeline_tag="reinforcement-learning",
         tags=[*tags, *([code(config.env)] if config.env else [])],

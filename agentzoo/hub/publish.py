@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import swap_in, write_atomic
+from agentzoo.checkpoint import swap_in
 from agentzoo.config import CONFIG, RECIPE
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
-from agentzoo.hub.card import CARD, RESULTS, card_text, check_card, read_records
+from agentzoo.hub.card import CARD, RESULTS, check_card, read_records, write_card
 from agentzoo.locate import PUBLISHED, check_links, hub_location
 from agentzoo.remote import Where, check_revision, explain, fetch, is_repo_id, patiently
 from agentzoo.types import Config
@@ -114,7 +114,7 @@ def push_agent(agent: Agent, repo_id: str, **options: Any) -> Pushed:
         raise ConfigError(f"{agent.config.agent_id} has no recipe; an agent is published with what trained it.")
     with tempfile.TemporaryDirectory(prefix="agentzoo-push-") as name:
         folder = agent.save_pretrained(Path(name) / agent.config.agent_id)
-        write_atomic(folder / CARD, card_text(folder))
+        write_card(folder)
         return push(folder, repo_id, **options)
 
 

@@ -16,7 +16,7 @@ from agentzoo.evaluation.record import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate
 from agentzoo.evaluation.study import Study, read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
-from agentzoo.hub.card import CARD, RESULTS, card_text
+from agentzoo.hub.card import RESULTS, write_card
 from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO
 from agentzoo.nn.base import ActingMode, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
@@ -103,7 +103,7 @@ def stage(
             filmed=filmed,
         )
         write_atomic(folder / RESULTS, results.to_json())
-        write_atomic(folder / CARD, card_text(folder))
+        write_card(folder)
         final = zoo / recipe.agent_id
         swap_in(folder, final)
     return final

@@ -103,7 +103,9 @@ def _recipe(folder: Path, config: AgentConfig) -> list[Check]:
     if not (folder / RECIPE).is_file():
         return [Check(name="recipe", holds=False, said=f"{RECIPE} is missing")]
     recipe = Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE))
-    expected = AgentConfig.of(recipe, config.io).model_copy(update={"weights_sha256": config.weights_sha256})
+    expected = AgentConfig.of(recipe, config.io).model_copy(
+        update={"weights_sha256": config.weights_sha256, "license": config.license}
+    )
     differs = _differences(expected, config)
     checks = [Check(name="recipe", holds=not differs, said=differs or f"gives this {CONFIG}")]
     packaged = recipe_table().get(config.agent_id)

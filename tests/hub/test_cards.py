@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, ConfigError
-from agentzoo.hub.card import card_text, read_records
+from agentzoo.hub.card import card_text, check_card, read_records, write_card
 from agentzoo.hub.metadata import check_metadata, code, hub_name, inline
 from agentzoo.hub.verify import verify
 from agentzoo.locate import staged_agents
@@ -296,3 +296,19 @@ def test_names_with_markup_are_shown_as_they_are(hub: Hub, folder: Path) -> None
     shown = CliRunner().invoke(app, ["show", str(folder)], env={"COLUMNS": "200"})
     assert shown.exit_code == 0, shown.output
     assert "[/oops][red]x" in shown.stdout
+
+
+def test_a_license_is_written_into_config_and_card_or_refused(folder: Path) -> None:
+    before = (folder / "README.md").read_text()
+    write_card(folder, "apache-2.0")
+    assert ModelCard.load(folder / "README.md").data.license == "apache-2.0"
+    assert Agent.from_pretrained(folder).config.license == "apache-2.0"
+    check_card(folder)
+    write_card(folder)
+    assert ModelCard.load(folder / "README.md").data.license == "apache-2.0"
+    kept = (folder / "config.json").read_text()
+    with pytest.raises(ConfigError, match="license"):
+        write_card(folder, "My own words: pay me")
+    assert (folder / "config.json").read_text() == kept
+    write_card(folder, "mit")
+    assert (folder / "README.md").read_text() == before
