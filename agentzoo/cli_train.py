@@ -43,7 +43,10 @@ def train(
 
 def finetune(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="the agent to start from: id, folder or Hub repo")],
-    dataset: Annotated[str, typer.Option("--dataset", help="Minari id of the data to train on")],
+    dataset: Annotated[str | None, typer.Option("--dataset", help="Minari id of the data to train on")] = None,
+    recipe_file: Annotated[
+        Path | None, typer.Option("--recipe", help="train_config.json of a fine-tune to repeat, instead of --dataset")
+    ] = None,
     name: Annotated[str | None, typer.Option("--name", help="id of the new agent; default <agent>-finetuned")] = None,
     steps: Annotated[int, typer.Option("--steps", min=1)] = 3_000,
     normalization: Annotated[
@@ -60,11 +63,20 @@ def finetune(
 ) -> None:
     """Train a trained agent further, on other data."""
     from agentzoo.agent import Agent
+    from agentzoo.config import read_text
     from agentzoo.data.minari import load_episodes
+    from agentzoo.errors import ConfigError
+    from agentzoo.recipe import Recipe
     from agentzoo.training.finetune import finetune_recipe, start_from
 
     base = Agent.from_pretrained(agent, trust_env_module=trust_env_module)
-    recipe = finetune_recipe(base, dataset, name, steps, normalization).override(_settings(settings, seed))
+    if dataset is not None and recipe_file is None:
+        recipe = finetune_recipe(base, dataset, name, steps, normalization)
+    elif recipe_file is not None and dataset is None:
+        recipe = Recipe.from_json(read_text(recipe_file), str(recipe_file))
+    else:
+        raise ConfigError("name either the data, with --dataset, or a fine-tune to repeat, with --recipe.")
+    recipe = recipe.override(_settings(settings, seed))
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     start = start_from(base, recipe, episodes, reinit)
     _run(recipe, episodes, out, start, threads, tracker, device, trust_env_module, base.config.license)

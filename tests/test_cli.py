@@ -148,4 +148,8 @@ def test_train_then_finetune_then_evaluate(tiny_hopper: str, tmp_path: Path) -> 
     shown = json.loads(agentzoo("show", second, "--json").stdout)
     assert (shown["base"], shown["agent_id"], shown["data"]["normalization"]) == ("dt-hopper-medium", "mine", "keep")
     assert json.loads((tmp_path / "second" / "config.json").read_text())["license"] == "cc-by-4.0"
+    recipe, third = str(tmp_path / "second" / "train_config.json"), tmp_path / "third"
+    agentzoo("finetune", first, "--recipe", recipe, "--out", str(third))
+    assert "either the data" in agentzoo("finetune", first, code=2).stderr
+    assert (third / "model.safetensors").read_bytes() == (tmp_path / "second" / "model.safetensors").read_bytes()
     assert json.loads(agentzoo("evaluate", second, "-n", "2", "--json").stdout)["episodes"] == 2

@@ -46,7 +46,7 @@ def card_text(folder: Path) -> str:
         front_matter(config, recipe, results),
         _what(config, recipe, results),
         _quickstart(config, results),
-        _training(config, recipe, results),
+        _training(recipe, results),
         _results(config, results) if results is not None else "## Results\n\nNothing has been measured yet.",
     ]
     if results is not None and results.targets and results.plotted:
@@ -138,14 +138,9 @@ def _quickstart(config: AgentConfig, results: Results | None) -> str:
     )
 
 
-def _training(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:
+def _training(recipe: Recipe, results: Results | None) -> str:
     train = recipe.train
-    command = f"agentzoo train {RECIPE}"
-    if recipe.base:
-        command = (
-            f"agentzoo finetune {code(recipe.base)} --dataset {code(recipe.data.dataset)} --steps {train.steps} "
-            f"--name {config.agent_id} --seed {train.seed} --normalization {recipe.data.normalization}"
-        )
+    command = f"agentzoo finetune {code(recipe.base)} --recipe {RECIPE}" if recipe.base else f"agentzoo train {RECIPE}"
     normalization = {
         "keep": "Observation mean and std are kept from its start.",
         "dataset": "Observation mean and std are computed from this dataset.",

@@ -96,7 +96,7 @@ def test_a_fine_tune_names_its_base(folder: Path) -> None:
     edit(folder, "train_config.json", base="dt-hopper-medium")
     text = card_text(folder)
     assert check_metadata(text).base_model == "dt-hopper-medium"
-    assert "agentzoo finetune dt-hopper-medium --dataset tests/none-v0 --steps 10 --name dt-test" in text
+    assert "agentzoo finetune dt-hopper-medium --recipe train_config.json" in text
 
 
 def test_an_agent_measured_in_two_ways_says_which_is_its_own(folder: Path) -> None:
