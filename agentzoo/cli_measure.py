@@ -75,6 +75,7 @@ def compare(
     out: Annotated[Path, typer.Option("--out", help="folder for study.json and its picture")] = Path("runs/comparison"),
     title: Annotated[str, typer.Option("--title", help="of the table")] = "Side by side",
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="for a run not measured yet")] = 100,
+    trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Trainings side by side in one table and one picture; the others are compared with the first. `agentzoo stage
@@ -84,7 +85,7 @@ def compare(
     from agentzoo.studies.comparison import compare as run
 
     with console.status("reading") as status:
-        compared = run(runs, episodes, note=status.update)
+        compared = run(runs, episodes, note=status.update, trust_env_module=trust_env_module)
     draw_comparison(compared, out / PICTURE)
     study = as_study(compared, title)
     write_study(study, out)

@@ -9,11 +9,10 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from agentzoo.config import CONFIG, RECIPE, WEIGHTS
-from agentzoo.errors import CheckpointError, ConfigError, UnknownNameError, did_you_mean
+from agentzoo.config import CONFIG, RECIPE, WEIGHTS, read_text
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, UnknownNameError, did_you_mean
 from agentzoo.remote import check_revision, fetch, is_repo_id
 
-PRETRAIN = "pretrain.json"  # in the folder of a language model (`agentzoo pretrain`), which is no agent
 ZOO_VARIABLE = "AGENTZOO_ZOO"
 INDEX_VARIABLE = "AGENTZOO_INDEX"
 FILES = (CONFIG, WEIGHTS, RECIPE, "results.json", "README.md")
@@ -50,10 +49,19 @@ def staged_agents() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for zoo in _local_zoos():
         for folder in zoo.iterdir():
-            whole = (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file() and not (folder / PRETRAIN).is_file()
-            if whole and folder.name not in found:
+            whole = (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
+            if whole and folder.name not in found and not is_backbone(folder):
                 found[folder.name] = folder
     return dict(sorted(found.items()))
+
+
+def is_backbone(folder: Path) -> bool:
+    """Whether this holds a network of transformers, which agents start from: its `config.json` is another one."""
+    try:
+        tree = json.loads(read_text(folder / CONFIG))
+    except (AgentzooError, ValueError, RecursionError):
+        return False
+    return isinstance(tree, dict) and "model_type" in tree and "agent_id" not in tree
 
 
 def hub_location(agent_id: str) -> HubLocation | None:

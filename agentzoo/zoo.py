@@ -38,22 +38,11 @@ def summaries() -> list[Summary]:
     for agent_id, recipe in recipe_table().items():
         found[agent_id] = _of_recipe(recipe)
     for agent_id, folder in staged_agents().items():
-        if is_backbone(folder):
-            continue
         try:
             found[agent_id] = _of_folder(agent_id, folder, found.get(agent_id))
         except AgentzooError as error:
             found[agent_id] = Summary(agent_id=agent_id, staged=False, problem=str(error))
     return [found[name] for name in sorted(found)]
-
-
-def is_backbone(folder: Path) -> bool:
-    """Whether this holds a network of transformers, which agents start from: its `config.json` is another one."""
-    try:
-        tree = json.loads(read_text(folder / CONFIG))
-    except (AgentzooError, ValueError, RecursionError):
-        return False
-    return isinstance(tree, dict) and "model_type" in tree and "agent_id" not in tree
 
 
 def _of_folder(agent_id: str, folder: Path, packaged: Summary | None) -> Summary:

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from agentzoo.agent import Agent
 from agentzoo.analysis.layers import require_attention
 from agentzoo.config import CONFIG
-from agentzoo.locate import PRETRAIN, local_zoo
+from agentzoo.locate import is_backbone, local_zoo
 from agentzoo.nn.language import LanguageBackbone, Sizes
 from agentzoo.nn.markov import THRESHOLD, head_matrix, markov_statistics, rule_threshold
 from agentzoo.remote import fetch, is_repo_id
-from agentzoo.zoo import is_backbone
 
 TIED_GAUSSIAN = (
     "For scale: independent random queries and keys give 1, queries equal to keys give sqrt(pi h / 2) = {0:.1f} for "
@@ -118,7 +117,7 @@ def is_language_model(name: str) -> bool:
     """
     zoo, plain = local_zoo(), name.removeprefix("zoo/")
     folders = [Path(name)] + ([zoo / plain] if zoo is not None and "/" not in plain else [])
-    if any((folder / PRETRAIN).is_file() or is_backbone(folder) for folder in folders):
+    if any(is_backbone(folder) for folder in folders):
         return True
     if any(folder.is_dir() for folder in folders):
         return False

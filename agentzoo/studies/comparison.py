@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentzoo.agent import Agent
-from agentzoo.config import read_text
+from agentzoo.config import RECIPE, read_text
 from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.evaluation.scores import mean_interval
@@ -46,21 +45,26 @@ class Compared(NamedTuple):
         return found
 
 
-def compare(runs: Sequence[Path], episodes: int, note: Callable[[str], None] = lambda _: None) -> list[Compared]:
+def compare(
+    runs: Sequence[Path],
+    episodes: int,
+    note: Callable[[str], None] = lambda _: None,
+    trust_env_module: bool = False,
+) -> list[Compared]:
     """Measure finished runs, or take what was measured; runs whose recipes differ in the seed alone are seeds.
 
     Args:
         runs: folders of finished runs, or of staged agents, whose headline is taken.
         note: hears what is being measured.
+        trust_env_module: import the module an environment id names.
 
     Raises:
         CheckpointError: a folder holds no finished run. DataError: they act in different environments.
     """
     found: dict[str, tuple[Recipe, list[Result]]] = {}  # by the recipe but for its seed
     for run in runs:
-        result = _staged(run) or measured(run, episodes, note)
-        recipe = Agent.from_pretrained(run).recipe
-        assert recipe is not None  # both of the above want one
+        result = _staged(run) or measured(run, episodes, note, trust_env_module)
+        recipe = Recipe.from_json(read_text(run / RECIPE), str(run / RECIPE))
         found.setdefault(recipe.unseeded().to_json(), (recipe, []))[1].append(result)
     envs = {result.env for _, results in found.values() for result in results}
     if len(envs) > 1:
