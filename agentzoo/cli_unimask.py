@@ -113,6 +113,7 @@ def maze2d(
     out: Annotated[Path, typer.Option("--out", help="folder for the result")] = Path("runs/maze2d"),
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=2)] = 100,
     seed: Annotated[int, typer.Option(min=0, help="episode e is reset with 10000*(seed+1)+e")] = 0,
+    as_json: JsonOption = False,
 ) -> None:
     """Let one network act in three ways: cloned, asked for a return, shown its goal."""
     from agentzoo.agent import Agent
@@ -128,4 +129,4 @@ def maze2d(
     with console.status(f"{episodes} episodes in three ways"):
         found = as_study(three_ways(loaded, data, episodes, seed), data)
     write_study(found, out)
-    print_study(found, found.title)
+    print_study(found, found.title, as_json)
