@@ -94,3 +94,9 @@ def test_any_size_and_probability(path: str, count: int, p: float) -> None:
 
 def test_everything_may_be_dropped() -> None:
     assert not Dropout(1.0)(torch.ones(99)).any()
+
+
+def test_transforms_of_functions_may_drop_too() -> None:
+    drop, x = Dropout(0.5), torch.ones(8, 4)
+    grad = torch.func.grad(lambda values: drop(values).sum())(x)
+    assert set(grad.unique().tolist()) <= {0.0, 2.0}

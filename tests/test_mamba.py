@@ -184,6 +184,17 @@ def test_compiled_scan_refuses_what_would_be_read_past_its_end() -> None:
 
 
 @compiled_only
+def test_compiled_scan_keeps_every_kind_of_nan() -> None:
+    inputs = random_inputs(2, 5, 8, 3, torch.float32)
+    for bits in (0x7FC00000, 0x7FC00001, 0x7FFFFFFF):
+        delta = inputs.delta.clone()
+        delta[0, 2, 3] = torch.tensor(bits, dtype=torch.int32).view(torch.float32)
+        y = selective_scan(inputs._replace(delta=delta), "compiled")
+        assert y[0, 2:, 3].isnan().all()
+        assert y.isnan().sum() == 3
+
+
+@compiled_only
 def test_a_library_cut_short_is_compiled_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("CC", "cc")

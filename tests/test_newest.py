@@ -110,7 +110,7 @@ def test_compiled_newest_keeps_what_is_no_number_and_refuses_what_it_would_read_
     x = torch.randn(1, 5, 16)
     x[0, 2, 3] = torch.nan
     assert newest(x).isnan().all()
-    for wrong in (torch.randn(1, 5, 8), torch.randn(1, 5, 16, dtype=torch.float64)):
+    for wrong in (torch.randn(1, 5, 8), torch.randn(1, 5, 16, dtype=torch.float64), torch.randn(1, 0, 16)):
         with pytest.raises(ValueError, match="float32 tokens of 16 channels are expected"):
             newest(wrong)
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from agentzoo.models.decision_mamba import DecisionMamba, DMConfig, Memory
 from agentzoo.nn import compiled
+from agentzoo.nn.prepared import forget_prepared
 from agentzoo.nn.recurrent import reset_rows
 
 pytestmark = pytest.mark.skipif(compiled.library() is None, reason="there is no C compiler here")
@@ -132,6 +133,50 @@ def test_what_does_not_belong_together_is_refused() -> None:
             model.step(memory, *now)
     with pytest.raises(ValueError, match=r"wants shape \(2, 2, 2, 4, 32\), got \(1, 2, 2, 4, 32\)"):
         model.step(memory._replace(ssm=memory.ssm[:1]), rtg, obs, action, time)
+
+
+def test_other_defaults_of_pytorch_change_nothing() -> None:
+    now = inputs(2, 3, torch.Generator().manual_seed(6))
+    model = make_single()
+    wanted = model.step(model.initial_state(2), *now)[0]
+    state = model.initial_state(2)
+    fresh = copy.deepcopy(model)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("meta"):
+            found = fresh.step(state, *now)[0]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(found, wanted)
+
+
+def test_another_device_is_an_error_and_no_environments_are_none() -> None:
+    model = make_single()
+    rtg, obs, action, time = inputs(2, 0, torch.Generator().manual_seed(7))
+    with pytest.raises(ValueError, match="one of its inputs is on meta"):
+        model.step(model.initial_state(2), rtg, obs.to("meta"), action, time)
+    none = model.step(model.initial_state(0), rtg[:0], obs[:0], action[:0], time[:0])
+    assert [len(part) for part in (none[0], *none[1])] == [0] * 5
+
+
+@pytest.mark.parametrize("model", [make_single(), make_model().eval()], ids=["compiled", "PyTorch"])
+def test_the_action_before_the_first_step_is_not_read(model: DecisionMamba) -> None:
+    now = inputs(2, 0, torch.Generator().manual_seed(8))
+    now = now if model.obs_mean.dtype == torch.float32 else exactly(now)
+    wanted = model.step(model.initial_state(2), *now)[0]
+    now[2] = torch.full_like(now[2], torch.nan)
+    assert torch.equal(model.step(model.initial_state(2), *now)[0], wanted)
+
+
+def test_weights_of_before_and_after_are_never_mixed() -> None:
+    """Nothing marks what is written to `.data`."""
+    model, other = make_single(), make_single(seed=5)
+    before, after = single_play(model), single_play(other)
+    for mine, new in zip(model.parameters(), other.parameters(), strict=True):
+        mine.data.copy_(new.data)
+    assert torch.equal(single_play(model), before)
+    forget_prepared(model)
+    assert torch.equal(single_play(model), after)
 
 
 def load(model: DecisionMamba) -> None:

@@ -335,9 +335,10 @@ class DecisionMamba(SequenceModel):
         if bool((state.seen == 0).any()):  # there, the action token must leave no trace
             mask = torch.ones(len(obs), TOKENS_PER_STEP, 1, dtype=obs.dtype, device=obs.device)
             mask[:, 0, 0] = state.seen > 0
+        before = self.encode_actions(previous_action).masked_fill((state.seen == 0).unsqueeze(-1), 0.0)
         tokens = torch.stack(
             (
-                self.embed_action(self.encode_actions(previous_action)),
+                self.embed_action(before),
                 self.embed_return(rtg.unsqueeze(-1)),
                 self.embed_obs((obs - self.obs_mean) / self.obs_std),
             ),

@@ -29,6 +29,7 @@ FOLDER = Path(__file__).parent
 SOURCES = ("dropout.c", "newest.c", "scan.c", "step.c")
 HEADERS = ("products.h", "vectors.h")
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-w")
+_SECONDS = 600  # of a compiler that is starved; it usually takes three
 _TUNINGS = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler takes
 
 
@@ -56,14 +57,20 @@ def compiles(*tensors: Tensor) -> bool:
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
-    """Where its first number lies; it must be contiguous and outlive the call."""
+    """Where its first number lies; it must be contiguous and outlive the call.
+
+    Raises:
+        ValueError: it lies on another device, where C cannot read.
+    """
+    if not tensor.is_cpu:
+        raise ValueError(f"this network acts on a CPU; one of its inputs is on {tensor.device}.")
     return ctypes.c_void_p(tensor.data_ptr())
 
 
 def share(rows: int, threads: int, run: Callable[[slice], T]) -> list[T]:
     """`run` on slices of `rows`, at most `threads` and as many as PyTorch uses; what they returned, in order."""
-    threads = min(torch.get_num_threads(), rows, max(1, threads))
-    if threads == 1:
+    threads = min(torch.get_num_threads(), rows, threads)
+    if threads <= 1:
         return [run(slice(0, rows))]
     edges = [rows * i // threads for i in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:  # a call of C lets other threads run
@@ -87,7 +94,7 @@ def _built(compiler: str, folder: Path) -> Path:
         sources = [str(FOLDER / name) for name in SOURCES]
         for tuning in _TUNINGS:
             command = [compiler, *_FLAGS, *tuning, *sources, "-o", str(made), "-lm"]
-            done = subprocess.run(command, capture_output=True, timeout=120)
+            done = subprocess.run(command, capture_output=True, timeout=_SECONDS)
             if done.returncode == 0:
                 break
         done.check_returncode()

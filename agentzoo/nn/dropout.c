@@ -4,8 +4,6 @@
 
 #include "vectors.h"
 
-typedef uint32_t uvec __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
-
 /* seed: 64 random bits. dropped: the probability times 2^32. scale: 1 / (1 - probability). */
 typedef struct {
     uint32_t low, high, dropped;

@@ -25,8 +25,8 @@ def keep_scale(shape: torch.Size, p: float, like: Tensor) -> Tensor:
     count = shape.numel()
     dropped = round(p * _LEVELS)
     if dropped == _LEVELS:  # beyond what 16 bits can be compared with
-        return torch.zeros(shape, dtype=like.dtype)
-    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(_INT64_MIN, None)
+        return torch.zeros(shape, dtype=like.dtype, device="cpu")
+    bits = torch.empty((count + 3) // 4, dtype=torch.int64, device="cpu").random_(_INT64_MIN, None)
     keep = bits.view(torch.int16)[:count] >= dropped - _LEVELS // 2
     return keep.to(like.dtype).mul_(_LEVELS / (_LEVELS - dropped)).view(shape)
 
@@ -81,9 +81,10 @@ class Dropout(nn.Module):
         return torch.addcmul(residual, branch, keep_scale(branch.shape, self.p, branch))
 
     def _compiles(self, *tensors: Tensor) -> bool:
-        return self.p < 1.0 and compiles(*tensors)
+        """C sees no numbers inside the transforms of `torch.func`, nor in a batch of gradients taken at once."""
+        return self.p < 1.0 and torch._C._functorch.peek_interpreter_stack() is None and compiles(*tensors)
 
     def _compiled(self, x: Tensor, residual: Tensor | None) -> Tensor:
-        seed = int(torch.empty((), dtype=torch.int64).random_(_INT64_MIN, None))
+        seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_(_INT64_MIN, None))
         out: Tensor = _CompiledDropout.apply(x, residual, self.p, seed)  # type: ignore[no-untyped-call]
         return out

@@ -70,13 +70,13 @@ class CompiledNewest:
         """(B, L, D) -> (B, D)."""
         x = x.detach().contiguous()
         windows, length, dim = x.shape
-        if dim != self._stack.D or x.dtype != torch.float32:
+        if dim != self._stack.D or length < 1 or x.dtype != torch.float32:
             raise ValueError(
                 f"float32 tokens of {self._stack.D} channels are expected, got {tuple(x.shape)}, {x.dtype}."
             )
         if 1 < torch.get_num_threads() < windows:
             return self._newest(x)  # PyTorch's threads are awake from the embedding, and others would fight with them
-        out = torch.empty(windows, dim)
+        out = x.new_empty(windows, dim)
         if library().newest_token(ctypes.byref(self._stack), windows, length, address(x), address(out)):  # type: ignore[union-attr]
             raise MemoryError(f"windows of {length} tokens found no memory.")
         return out

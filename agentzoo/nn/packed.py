@@ -35,14 +35,14 @@ class Packer:
         self._kept: list[Tensor] = []
 
     def pointer(self, tensor: Tensor) -> ctypes.c_void_p:
-        """To its numbers in float32, one after the other."""
-        self._kept.append(tensor.detach().float().contiguous())
+        """To a copy of its numbers in float32, one after the other: weights of before and after are never mixed."""
+        self._kept.append(tensor.detach().to(torch.float32, copy=True).contiguous())
         return address(self._kept[-1])
 
     def map(self, weight: Tensor, bias: Tensor | None = None) -> Map:
         """A weight (Y, X), panel after panel: (ceil(Y / 16), X, 16), and a bias (Y,), both zero beyond row Y."""
         rows, columns = weight.shape
-        bias = torch.zeros(rows) if bias is None else bias
+        bias = weight.new_zeros(rows) if bias is None else bias
         wider = (0, -rows % PANEL)
         panels = pad(weight.t(), wider).unflatten(1, (-1, PANEL)).transpose(0, 1)  # type: ignore[no-untyped-call]
         return Map(columns, rows, self.pointer(panels), self.pointer(pad(bias, wider)))

@@ -17,8 +17,9 @@ class Prepared(Generic[T]):
     """Something made from a module's weights and buffers, kept for as long as they stay as they are.
 
     Loading and moving change a weight's version or address. A fused optimizer leaves no mark on what it changes, so
-    nothing is kept while the module trains, and a forward pass with gradients must call `drop`. So must whoever puts
-    another parameter in the place of one: looking for that at every call takes longer than the rest.
+    nothing is kept while the module trains, and a forward pass with gradients must call `drop`. Whoever writes to a
+    weight's `.data`, which leaves no mark either, or puts another parameter in the place of one must call
+    `forget_prepared(model)`: looking for that at every call takes longer than the rest.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
@@ -28,8 +29,9 @@ class Prepared(Generic[T]):
 
     def get(self, module: nn.Module) -> T:
         """As `make` gives it for the weights of now."""
-        if self._made is not None and not module.training and self._made[0] == self._marks():
-            return self._made[1]
+        kept = self._made  # another thread may drop it
+        if kept is not None and not module.training and kept[0] == self._marks():
+            return kept[1]
         self._weights = [*module.parameters(), *module.buffers()]
         if module.training or any(weight.is_inference() for weight in self._weights):  # the latter have no version
             self._made = None
@@ -51,8 +53,8 @@ class Prepared(Generic[T]):
         self._made = None
 
 
-def forget_prepared(model: nn.Module, _: object) -> None:
-    """A hook for after `load_state_dict`: with `assign=True` the parameters are other objects."""
+def forget_prepared(model: nn.Module, _: object = None) -> None:
+    """For weights that changed unseen. A hook for `load_state_dict` too: with `assign=True` they are other objects."""
     for module in model.modules():
         for value in vars(module).values():
             if isinstance(value, Prepared):

@@ -29,7 +29,7 @@ int scan_forward(int windows, int L, int I, int N, const float *x, const float *
                     state[n] = exp2v(step * rates[n]) * state[n] + b[n] * dx;
                     read += c[n] * state[n];
                 }
-                store(y + at, read * gate * sigmoid(gate), count);
+                store(y + at, read * (gate * sigmoid(gate)), count);
             }
         }
     }

@@ -45,7 +45,7 @@ static void gelu(float *x, size_t count) {
 
 /* h (n, T, D) of the inputs of n environments. */
 static void embed(const net *m, work *k, int n, const float *action, const float *rtg, const float *obs,
-                  const int64_t *timesteps) {
+                  const int64_t *timesteps, const int64_t *seen) {
     const int D = m->D, A = m->A, inputs = m->inputs;
     for (int e = 0; e < n; e++) {
         float *read = k->read + (size_t)e * inputs;
@@ -53,6 +53,7 @@ static void embed(const net *m, work *k, int n, const float *action, const float
         read[A] = rtg[e];
         memcpy(read + A + 1, obs + (size_t)e * (inputs - A - 1), sizeof(float) * (inputs - A - 1));
         for (int i = 0; i < inputs; i++) read[i] = (read[i] - m->center[i]) / m->spread[i];
+        if (seen[e] == 0) memset(read, 0, sizeof(float) * A); /* there was no action */
     }
     product(&m->up, n, k->read, inputs, k->up, (size_t)T * D);
     memcpy(k->fused, k->up, sizeof(float) * n * T * D);
@@ -80,9 +81,9 @@ static void convolve(const net *m, const layer *l, int g, int n, float *x, const
     const float *taps = l->taps + (size_t)g * W * I, *bias = l->conv_bias + (size_t)g * I;
     for (int e = 0; e < n; e++) {
         float *own = x + (size_t)e * T * I;
-        memcpy(taped, conv + e * stride, sizeof(float) * (W - 1) * I);
+        if (W > 1) memcpy(taped, conv + e * stride, sizeof(float) * (W - 1) * I); /* else there is no conv */
         memcpy(taped + (size_t)(W - 1) * I, own, sizeof(float) * T * I);
-        memcpy(next + e * stride, taped + (size_t)T * I, sizeof(float) * (W - 1) * I);
+        if (W > 1) memcpy(next + e * stride, taped + (size_t)T * I, sizeof(float) * (W - 1) * I);
         for (int t = 0; t < T; t++) {
             if (t == 0 && seen[e] == 0) {
                 memset(own, 0, sizeof(float) * I);
@@ -129,7 +130,7 @@ static void scan(const net *m, const layer *l, int g, int n, int first, const wo
             for (int t = first; t < T; t++) {
                 const size_t at = (((size_t)e * reads + t - first) * m->G + g) * I + i;
                 const vec gate = load(k->z + at, count);
-                store(k->y + at, sum[t] * gate * sigmoid(gate), count);
+                store(k->y + at, sum[t] * (gate * sigmoid(gate)), count);
             }
         }
     }
@@ -197,14 +198,16 @@ int mamba_step(const net *m, int n, const float *action, const float *rtg, const
                               &k.y, &k.fused};
     for (size_t i = 0; i < arrays; i++) *named[i] = take(&rest, sizes[i]);
     const size_t observed = m->inputs - m->A - 1, conv_layer = G * (m->W - 1) * I, ssm_layer = G * m->S * I;
+    const size_t tape_layer = G > 1 ? 2 * D : 0; /* without a fine branch there are no tokens */
     for (int start = 0; start < n; start += CHUNK) {
         const int count = n - start < CHUNK ? n - start : CHUNK;
-        embed(m, &k, count, action + start * (size_t)m->A, rtg + start, obs + start * observed, timesteps + start);
+        embed(m, &k, count, action + start * (size_t)m->A, rtg + start, obs + start * observed, timesteps + start,
+              seen + start);
         for (int i = 0; i < m->layers; i++) {
             const size_t at = (size_t)start * m->layers + i;
             advance(m, m->each + i, &k, count, i + 1 < m->layers ? 0 : T - 1, seen + start, conv + at * conv_layer,
-                    ssm + at * ssm_layer, tokens + at * 2 * D, next_conv + at * conv_layer, next_ssm + at * ssm_layer,
-                    next_tokens + at * 2 * D);
+                    ssm + at * ssm_layer, tokens + at * tape_layer, next_conv + at * conv_layer, next_ssm + at * ssm_layer,
+                    next_tokens + at * tape_layer);
         }
         for (int e = 0; e < count; e++) rescale(&m->norm, m->D, k.h + e * D);
         product(&m->hidden, count, k.h, D, k.u, D);

@@ -93,7 +93,7 @@ class CompiledStep:
         before = [value.detach().float().contiguous() for value in (*numbers, *states)]
         counts = [value.long().contiguous() for value in (timesteps, seen)]
         after = [torch.empty_like(value) for value in before[3:]]
-        out = torch.empty(n, self._net.A)
+        out = before[0].new_empty(n, self._net.A)
         tensors = (*before[:3], *counts, *before[3:], *after, out)
 
         def run(rows: slice) -> None:
@@ -114,7 +114,7 @@ class CompiledStep:
         step = layer.prepare_step()
         (branches,) = step.branches
         inner = branches.conv_bias.shape[-1]
-        of_seen, seen_bias = torch.empty(0, 0), torch.empty(0)
+        of_seen, seen_bias = torch.empty(0, 0, device="cpu"), torch.empty(0, device="cpu")
         if step.gathered.numel():
             of_seen, seen_bias = step.of_gathered @ step.gather, step.of_gathered @ layer.gather.conv.bias
         out_proj = branches.out_proj.flatten(0, 1).t()  # (D, G·I)
@@ -143,7 +143,7 @@ class CompiledStep:
         inputs = (model.embed_action, model.embed_return, model.embed_obs)
         hidden, _, head = model.predict_action
         if io.action.kind == "discrete":
-            center, half = torch.zeros(io.action.size), torch.ones(io.action.size)
+            center, half = torch.zeros_like(model.action_center), torch.ones_like(model.action_half)
         else:
             center, half = model.action_center, model.action_half
         return _Net(
@@ -158,8 +158,8 @@ class CompiledStep:
             layers=config.n_layers,
             times=config.max_ep_len,
             gathered=tuple(model.layers[0].prepare_step().gathered.tolist()),
-            center=self._pack.pointer(torch.cat((center, torch.zeros(1), model.obs_mean))),
-            spread=self._pack.pointer(torch.cat((half, torch.ones(1), model.obs_std))),
+            center=self._pack.pointer(torch.cat((center, center.new_zeros(1), model.obs_mean))),
+            spread=self._pack.pointer(torch.cat((half, half.new_ones(1), model.obs_std))),
             up=self._pack.map(
                 torch.block_diag(*(part.up.weight for part in inputs)),  # type: ignore[no-untyped-call]
                 torch.cat([part.up.bias for part in inputs]),

@@ -13,6 +13,7 @@
 #define WIDTH 8
 typedef float vec __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 typedef int32_t ivec __attribute__((vector_size(4 * WIDTH), aligned(4)));
+typedef uint32_t uvec __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE vec fill(float value) { return value - (vec){0}; } /* 0 + value would be computed, for the sake of -0 */
@@ -42,11 +43,11 @@ INLINE float total(vec v) {
     return sum;
 }
 
-/* 2^x for x < 127, as 2^r 2^f with r = round(x): f in [-1/2, 1/2] by Cephes' polynomial (relative error 2e-7), r in the exponent. */
+/* 2^x for x < 127, as 2^r 2^f with r = round(x): f in [-1/2, 1/2] by Cephes' polynomial (relative error 2e-7), 2^r by
+ * putting r + 127 into the exponent. What is smaller than 2^-126 is 0; NaN stays. */
 INLINE vec exp2v(vec x) {
-    const vec shift = fill(12582912.0f); /* 1.5 · 2^23: adding it rounds to a whole number, in the low bits */
+    const vec shift = fill(12583039.0f); /* 1.5 · 2^23 + 127: adding it rounds to a whole number, in the low bits */
     vec r = x + shift;
-    ivec whole = (ivec)r - (ivec)shift;
     vec f = x - (r - shift);
     vec p = fill(1.535336188319500e-4f);
     p = p * f + 1.339887440266574e-3f;
@@ -55,7 +56,8 @@ INLINE vec exp2v(vec x) {
     p = p * f + 2.402264791363012e-1f;
     p = p * f + 6.931472028550421e-1f;
     p = p * f + 1.0f;
-    return (vec)(((ivec)p + (whole << 23)) & ~(x < -126.0f)); /* what is smaller is 0; NaN stays */
+    p *= (vec)((uvec)r << 23);
+    return (vec)((ivec)p & ~(x < -126.0f));
 }
 
 INLINE vec expv(vec x) { return exp2v(x * 1.44269504088896341f); }

@@ -247,9 +247,10 @@ def as_study(found: HeatMap) -> Study:
     )
     note = (
         f"Validation loss of each network (row) on each task (column), {found.episodes} trajectories, mean of {seeds} "
-        f"training seed{'s' if seeds > 1 else ''}, at most {found.epochs:,} epochs, stopped after {PATIENCE_EPOCHS} without a lower validation "
-        f"loss, {WINDOWS:,} held-out windows a cell.{overall} The published map has 6 seeds and up to 10,000 epochs, "
-        "on the authors' own walker, whose scoring of moves into the border is a little less random than ours."
+        f"training seed{'s' if seeds > 1 else ''}, at most {found.epochs:,} epochs, stopped after {PATIENCE_EPOCHS} "
+        f"without a lower validation loss, {WINDOWS:,} held-out windows a cell.{overall} The published map has 6 seeds "
+        "and up to 10,000 epochs, on the authors' own walker, whose scoring of moves into the border is a little less "
+        "random than ours."
     )
     columns = ("trained on", *COLUMNS)
     return Study(
