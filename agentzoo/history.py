@@ -66,7 +66,7 @@ def check_state(state: Any, io: IOSpec, n: int) -> AgentState:
             f"state holds {len(found.length)} environments, the observation has {n}. Pass state=None to start afresh."
         )
     for name, values, want in zip(AgentState._fields, found, _shapes(io, n), strict=True):
-        got = np.shape(values)
+        got = np.asarray(values).shape
         if got != want:
             raise ShapeError(f"state.{name} has shape {got}, this agent's is {want}.")
     return found
