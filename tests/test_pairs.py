@@ -16,18 +16,18 @@ from agentzoo.recipe import load_recipe
 from agentzoo.studies.pairs import read_curves, study_of
 from agentzoo.training import log
 
+COLUMNS = [*log.COLUMNS, "eval_return", "eval_score", "action_mse"]
+
 
 def a_run(folder: Path, agent_id: str, seed: int, scores: dict[int, float], *settings: str) -> Path:
     folder.mkdir()
     recipe = load_recipe(agent_id).override([f"train.seed={seed}", *settings])
     (folder / "train_config.json").write_text(recipe.to_json())
-    log.start_log(folder, ["action_mse"], 0)
+    log.start_log(folder, COLUMNS, 0)
     for step in range(100, max(scores) + 1, 100):
         row = {"step": step, "loss": 0.1, "action_mse": 0.1}
         score = scores.get(step)
-        log.append_row(
-            folder, ["action_mse"], row | ({} if score is None else {"eval_return": 1.0, "eval_score": score})
-        )
+        log.append_row(folder, COLUMNS, row | ({} if score is None else {"eval_return": 1.0, "eval_score": score}))
     return folder
 
 
@@ -84,6 +84,6 @@ def test_seeds_that_are_not_as_far_are_said(runs: list[Path], tmp_path: Path) ->
     with pytest.raises(DataError, match=r"f is no seed of chibit-hopper-medium: it differs in train.lr=0.001\. "):
         read_curves([*runs, other])
     bare = a_run(tmp_path / "e", "chibit-hopper-medium-frozen", 0, {200: 1.0})
-    log.start_log(bare, ["action_mse"], 0)
+    log.start_log(bare, COLUMNS, 0)
     with pytest.raises(DataError, match="has no evaluation in its log"):
         read_curves([bare])

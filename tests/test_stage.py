@@ -34,8 +34,9 @@ def finished(folder: Path, dataset: str, env: str = "Hopper-v5", family: str = "
     recipe = recipe.replace(data=recipe.data.model_copy(update={"dataset": dataset}), eval=evaluation)
     agent = Agent(made.model, AgentConfig.of(recipe, made.config.io), recipe)
     agent.save_pretrained(folder)
-    log.start_log(folder, ["action_mse"], 0)
-    log.append_row(folder, ["action_mse"], {"step": 10, "loss": 0.1, "action_mse": 0.1, "seconds": 1.0})
+    columns = [*log.COLUMNS, "eval_return", "eval_score", "action_mse"]
+    log.start_log(folder, columns, 0)
+    log.append_row(folder, columns, {"step": 10, "loss": 0.1, "action_mse": 0.1, "seconds": 1.0})
     return folder
 
 
