@@ -72,12 +72,14 @@ def selective_scan(inputs: ScanInputs, path: Path = "auto") -> Tensor:
             y = loop_scan(*cast)
         elif path == "doubling" or is_exporting():
             y = doubling_scan(*cast)
-        elif path == "compiled" or (path == "auto" and compiled.compiles(cast.x)):
-            y = _compiled_scan(cast)
-        elif torch.is_grad_enabled() and any(tensor.requires_grad for tensor in cast):
-            y = _BlockedScan.apply(*cast)  # type: ignore[no-untyped-call]
         else:
-            y = _forward(cast)
+            differentiates = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in cast)
+            if path == "compiled" or (path == "auto" and compiled.compiles(cast.x)):
+                y = _compiled_scan(cast, differentiates)
+            elif differentiates:
+                y = _BlockedScan.apply(*cast)  # type: ignore[no-untyped-call]
+            else:
+                y = _forward(cast)
     return y.to(inputs.x.dtype)
 
 
@@ -169,13 +171,16 @@ def _kernel_scan(inputs: ScanInputs) -> Tensor:
     return out.transpose(1, 2)
 
 
-def _compiled_scan(inputs: ScanInputs) -> Tensor:
+def _compiled_scan(inputs: ScanInputs, differentiates: bool) -> Tensor:
     if not compiled.compiles(inputs.x):
         raise RuntimeError(
             f"the compiled scan wants float32 on a CPU and a C compiler; it got {inputs.x.dtype} on {inputs.x.device}."
         )
-    y: Tensor = _CompiledScan.apply(*inputs)  # type: ignore[no-untyped-call]
-    return y
+    if differentiates:
+        y: Tensor = _CompiledScan.apply(*inputs)  # type: ignore[no-untyped-call]
+        return y
+    x, delta, A, *others = inputs
+    return scan_compiled.forward(x, delta, decay_base(A), *others)[0]
 
 
 class _CompiledScan(torch.autograd.Function):
@@ -183,16 +188,17 @@ class _CompiledScan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Tensor) -> Tensor:
-        ctx.save_for_backward(*inputs)
         x, delta, A, *others = inputs
-        return scan_compiled.forward(x, delta, decay_base(A), *others)
+        y, ctx.kept = scan_compiled.forward(x, delta, decay_base(A), *others, keep=True)
+        ctx.save_for_backward(*inputs)
+        return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         if torch.is_grad_enabled():
             return differentiable_backward(loop_scan, ctx, grads[0])
         x, delta, A, *others = ctx.saved_tensors
-        return scan_compiled.backward(grads[0], A, x, delta, decay_base(A), *others)
+        return scan_compiled.backward(grads[0], A, x, delta, decay_base(A), *others, ctx.kept)
 
 
 def differentiable_backward(reference: Callable[..., Tensor], ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

@@ -17,21 +17,26 @@ T = TypeVar("T")
 _WORTH_A_THREAD = 1 << 16  # numbers of x; fewer are done before a thread has started
 
 
-def forward(x: Tensor, delta: Tensor, base: Tensor, B: Tensor, C: Tensor, D: Tensor, z: Tensor, bias: Tensor) -> Tensor:
-    """y (B, L, I), without gradients.
+def forward(
+    x: Tensor, delta: Tensor, base: Tensor, B: Tensor, C: Tensor, D: Tensor, z: Tensor, bias: Tensor, keep: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """y (B, L, I) and, if `keep`, the states that `backward` starts from, (B, chunks, N, I); without gradients.
 
     Raises:
         ValueError: shapes that do not belong together; C would read what lies behind a tensor.
     """
     _require_shapes(x, base, (delta, z), (B, C), (D, bias))
     x, delta, base, B, C, D, z, bias = (t.contiguous() for t in (x, delta, base, B, C, D, z, bias))
-    y = torch.empty_like(x)
+    y, kept = torch.empty_like(x), None
+    if keep:
+        kept = x.new_empty(len(x), library().scan_chunks(x.shape[1]), *base.shape)  # type: ignore[union-attr]
 
     def run(rows: slice) -> None:
-        _call("scan_forward", len(base), x[rows], delta[rows], base, B[rows], C[rows], D, z[rows], bias, y[rows])
+        tensors = (x[rows], delta[rows], base, B[rows], C[rows], D, z[rows], bias, y[rows])
+        _call("scan_forward", len(base), *tensors, None if kept is None else kept[rows])
 
     _share(x, run)
-    return y
+    return y, kept
 
 
 def backward(
@@ -45,8 +50,9 @@ def backward(
     D: Tensor,
     z: Tensor,
     bias: Tensor,
+    kept: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Gradients of x, delta, A, B, C, D, z and bias, given `grad` (B, L, I), that of y.
+    """Gradients of x, delta, A, B, C, D, z and bias, given `grad` (B, L, I), that of y, and what `forward` has kept.
 
     Raises:
         ValueError: as `forward`.
@@ -58,7 +64,7 @@ def backward(
 
     def run(rows: slice) -> tuple[Tensor, ...]:
         gA, gD, gbias = (torch.zeros_like(tensor) for tensor in (slopes, D, bias))
-        inputs = (x[rows], delta[rows], base, slopes, B[rows], C[rows], D, z[rows], bias, grad[rows])
+        inputs = (x[rows], delta[rows], base, slopes, B[rows], C[rows], D, z[rows], bias, kept[rows], grad[rows])
         gradients = (gx[rows], gdelta[rows], gA, gB[rows], gC[rows], gD, gz[rows], gbias)
         _call("scan_backward", len(base), *inputs, *gradients)
         return gA, gD, gbias
@@ -77,9 +83,9 @@ def _require_shapes(
         raise ValueError(f"the compiled scan of x {tuple(x.shape)} got (found, expected) shapes {wrong or base.shape}.")
 
 
-def _call(name: str, states: int, x: Tensor, *others: Tensor) -> None:
+def _call(name: str, states: int, x: Tensor, *others: Tensor | None) -> None:
     function = getattr(library(), name)
-    if function(*x.shape, states, *map(address, (x, *others))):
+    if function(*x.shape, states, *(None if tensor is None else address(tensor) for tensor in (x, *others))):
         raise MemoryError(f"{name} found no memory for windows of {x.shape[1]} tokens.")
 
 
