@@ -198,7 +198,7 @@ class _CompiledScan(torch.autograd.Function):
         if torch.is_grad_enabled():
             return differentiable_backward(loop_scan, ctx, grads[0])
         x, delta, A, *others = ctx.saved_tensors
-        return scan_compiled.backward(grads[0], A, x, delta, decay_base(A), *others, ctx.kept)
+        return scan_compiled.backward(grads[0], A, x, delta, decay_base(A), *others, kept=ctx.kept)
 
 
 def differentiable_backward(reference: Callable[..., Tensor], ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

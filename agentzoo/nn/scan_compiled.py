@@ -18,7 +18,16 @@ _WORTH_A_THREAD = 1 << 16  # numbers of x; fewer are done before a thread has st
 
 
 def forward(
-    x: Tensor, delta: Tensor, base: Tensor, B: Tensor, C: Tensor, D: Tensor, z: Tensor, bias: Tensor, keep: bool = False
+    x: Tensor,
+    delta: Tensor,
+    base: Tensor,
+    B: Tensor,
+    C: Tensor,
+    D: Tensor,
+    z: Tensor,
+    bias: Tensor,
+    *,
+    keep: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """y (B, L, I) and, if `keep`, the states that `backward` starts from, (B, chunks, N, I); without gradients.
 
@@ -50,6 +59,7 @@ def backward(
     D: Tensor,
     z: Tensor,
     bias: Tensor,
+    *,
     kept: Tensor,
 ) -> tuple[Tensor, ...]:
     """Gradients of x, delta, A, B, C, D, z and bias, given `grad` (B, L, I), that of y, and what `forward` has kept.
