@@ -20,9 +20,10 @@ from rich.progress import track
 from rich.table import Table
 
 from agentzoo import Agent, evaluate
-from agentzoo.config import AgentConfig
+from agentzoo.config import RECIPE, AgentConfig, read_text
 from agentzoo.data.collect import Rollout
 from agentzoo.data.minari import load_episodes, write_dataset
+from agentzoo.recipe import Recipe
 from agentzoo.training.finetune import finetune_recipe, start_from
 from agentzoo.training.loop import Hooks, train
 
@@ -42,8 +43,8 @@ def main(arguments: list[str] | None = None) -> None:
     args = options.parse_args(arguments)
 
     os.environ["MINARI_DATASETS_PATH"] = str(args.out / "datasets")
-    shutil.rmtree(args.out, ignore_errors=True)
-    (args.out / "datasets").mkdir(parents=True)
+    forget(args.out / "run")
+    (args.out / "datasets").mkdir(parents=True, exist_ok=True)
     base = Agent.from_pretrained(BASE)
     collect(base, args.collect)
 
@@ -67,12 +68,21 @@ def main(arguments: list[str] | None = None) -> None:
     console.print(f"wrote {args.out / 'run'}; demos/publish.py makes a published folder of it")
 
 
+def forget(run: Path) -> None:
+    """Remove the run of an earlier call, which was of other episodes; a folder of anything else is not touched."""
+    if not run.exists():
+        return
+    if not (run / RECIPE).is_file() or Recipe.from_json(read_text(run / RECIPE), str(run)).agent_id != NAME:
+        raise SystemExit(f"{run} is there and holds no run of this demo; name another folder with --out.")
+    shutil.rmtree(run)
+
+
 def collect(agent: Agent, episodes: int) -> None:
     """Let the agent act, and keep what happened as a dataset that anybody's Minari reads."""
     env = gym.make("Hopper-v5")
     seen = (record(agent, env, seed) for seed in track(range(episodes), "collecting", console=console))
     names = {"algorithm_name": agent.config.agent_id, "description": "Episodes of the agent itself.", "author": "me"}
-    write_dataset(DATASET, seen, env=env, **names)
+    write_dataset(DATASET, seen, overwrite=True, env=env, **names)
     env.close()
 
 

@@ -28,10 +28,14 @@ def run(name: str, *arguments: object, **environ: str) -> str:
     return done.stdout
 
 
-def test_evaluate_with_sb3() -> None:
-    said = run("evaluate_with_sb3.py", "--episodes", 1, "--envs", 1, "--steps", 20)
+@pytest.mark.parametrize("agent", ["zoo/dt-hopper-medium", "zoo/dm-hopper-medium"])
+def test_evaluate_with_sb3(agent: str) -> None:
+    said = run("evaluate_with_sb3.py", "--agent", agent, "--episodes", 1, "--envs", 1, "--steps", 5)
     assert "evaluate_policy: return" in said
-    assert "20 steps by hand" in said
+    assert "5 steps by hand" in said
+    asked = Agent.from_pretrained(agent).target_return
+    shown = float(said.split("sees it: [")[1].split("]")[0])
+    assert 0.9 * asked < shown < asked  # after five of a thousand steps, and no padding
 
 
 def test_ask_unimask(tmp_path: Path) -> None:
@@ -50,6 +54,9 @@ def test_record(tmp_path: Path) -> None:
 def test_finetune_small_then_publish(tmp_path: Path) -> None:
     said = run("finetune_small.py", "--collect", 2, "--steps", 5, "--episodes", 1, "--out", tmp_path / "tuned")
     assert "dt-hopper-own" in said
+    (tmp_path / "tuned" / "thesis.txt").write_text("years of work")
+    run("finetune_small.py", "--collect", 1, "--steps", 2, "--episodes", 1, "--out", tmp_path / "tuned")  # anew
+    assert (tmp_path / "tuned" / "thesis.txt").read_text() == "years of work"
     said = run("publish.py", "--from", tmp_path / "tuned", "--out", tmp_path / "zoo")
     assert "NO" not in said
     files, left_out = check_folder(tmp_path / "zoo" / "dt-hopper-own")
@@ -58,3 +65,16 @@ def test_finetune_small_then_publish(tmp_path: Path) -> None:
     recipe = Agent.from_pretrained(tmp_path / "zoo" / "dt-hopper-own").recipe
     assert recipe is not None
     assert recipe.base == "dt-hopper-medium"
+
+
+@pytest.mark.parametrize("name", ["finetune_small.py", "publish.py"])
+def test_a_folder_that_the_demo_did_not_make_is_left_as_it_is(name: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    kept = [tmp_path / "thesis.txt", tmp_path / "run" / "results.txt"]
+    for file in kept:
+        file.write_text("years of work")
+    option = "--out" if name == "finetune_small.py" else "--from"
+    done = subprocess.run([sys.executable, str(DEMOS / name), option, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "holds no run of this demo" in done.stderr
+    assert [file.read_text() for file in kept] == ["years of work"] * 2
