@@ -82,13 +82,18 @@ def clip(
 def pairs(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of trainings; seeds go together")],
     out: Annotated[Path, typer.Option("--out", help="folder for study.json and curves.png")] = Path("runs/pairs"),
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="of each finished run")] = 100,
+    trust_env_module: Annotated[
+        bool, typer.Option("--trust-env-module", help="import the module an environment id names")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Learning curves of agents beside their twins from scratch: final scores, and how soon each is nearly there."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.studies.pairs import draw_curves, read_curves, study_of
 
-    curves = read_curves(runs)
+    with console.status("reading") as status:
+        curves = read_curves(runs, episodes, status.update, trust_env_module)
     draw_curves(curves, out / "curves.png")
     study = study_of(curves, "curves.png")
     write_study(study, out)

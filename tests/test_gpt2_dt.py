@@ -36,6 +36,7 @@ from agentzoo.training.finetune import finetune_recipe, start_from
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import Hooks, train
 from agentzoo.training.optim import make_optimizer
+from agentzoo.types import ActionSpec, IOSpec, ObservationSpec
 
 WIDTH = {"embed_dim": 16, "n_layers": 2, "n_heads": 2}
 
@@ -520,13 +521,21 @@ def test_recipes_fit_the_backbones_they_name() -> None:
     assert (clip.embed_dim, clip.n_layers, clip.n_heads) == (MINI.embed_dim, MINI.n_layers, MINI.n_heads)
 
 
-@pytest.mark.parametrize("name", ["gpt2-dt-hopper-medium", "gpt2-dtma-hopper-medium", "gpt2-dtma-pointmaze-medium"])
-def test_agents_on_lm_mini_can_be_staged(name: str) -> None:
+def test_every_recipe_makes_an_agent_that_can_be_staged() -> None:
+    """Of Walker2d's sizes, the largest; masked agents of DoorKey read other observations and are tiny."""
     from agentzoo.hub.stage import MAX_BYTES
-    from agentzoo.recipe import load_recipe
+    from agentzoo.registry import get_family, recipe_table
 
-    agent = make_agent("Hopper-v5", load_recipe(name).model)
-    assert 2 * parameter_count(agent.model) < MAX_BYTES - 20_000  # as float16, beside the file's header
+    action = ActionSpec(kind="box", size=6, low=(-1.0,) * 6, high=(1.0,) * 6)
+    io = IOSpec(observation=ObservationSpec(size=17, shapes=((17,),)), action=action, context=50)
+    too_large = {}
+    for name, recipe in recipe_table().items():
+        if "doorkey" in name:
+            continue
+        model = get_family(recipe.model.family).model(recipe.model, io)
+        size = 2 * parameter_count(model)  # as float16, beside the file's header
+        too_large.update({name: size} if size > MAX_BYTES - 20_000 else {})
+    assert not too_large
 
 
 @pytest.mark.parametrize("kind", ["medium", "medium-replay"])

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from test_comparison import a_run as a_finished_run
 from typer.testing import CliRunner
 
+from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.errors import DataError
-from agentzoo.evaluation.results import Result
+from agentzoo.evaluation.results import Results, evaluate
 from agentzoo.evaluation.study import read_study
 from agentzoo.recipe import load_recipe
-from agentzoo.studies.pairs import read_curves, study_of
+from agentzoo.studies.pairs import pairs_of, read_curves, study_of
 from agentzoo.training import log
 
 COLUMNS = [*log.COLUMNS, "eval_return", "eval_score", "action_mse"]
@@ -41,30 +44,61 @@ def runs(tmp_path: Path) -> list[Path]:
 
 
 def test_curves_and_steps_by_hand(runs: list[Path]) -> None:
-    both, twin = read_curves(runs)
+    both, twin = read_curves(runs, 3)
     assert both.steps.tolist() == [200, 400, 600, 800]
     assert both.scores.mean(0).tolist() == [15.0, 54.0, 65.0, 60.0]
     assert both.steps_to_nearly() == 400  # 54 is 90 % of 60
     assert twin.steps_to_nearly() == 800  # 44 is below 45
-    assert both.final().startswith("60.0 [60.0, 60.0], 2 seeds")
     rows = study_of([both, twin], None).rows
-    assert rows[1] == ("chibit-hopper-medium-scratch", "50.0 (short evaluation)", "800", "1")
+    assert rows[0] == ("chibit-hopper-medium", "60.0; 60.0 (unfinished: short evaluations)", "", "400")
+    assert rows[1] == ("chibit-hopper-medium-scratch", "50.0 (unfinished: short evaluations)", "", "800")
 
 
 def test_an_agent_that_scores_nothing_is_never_nearly_there(tmp_path: Path) -> None:
-    (curve,) = read_curves([a_run(tmp_path / "a", "chibit-hopper-medium", 0, {200: 1.0, 400: -0.5})])
+    (curve,) = read_curves([a_run(tmp_path / "a", "chibit-hopper-medium", 0, {200: 1.0, 400: -0.5})], 3)
     assert curve.steps_to_nearly() is None
 
 
-def test_final_scores_are_of_the_long_evaluation_where_there_is_one(runs: list[Path]) -> None:
+def test_finished_runs_are_measured_and_nearly_is_of_what_was_measured(tmp_path: Path) -> None:
+    """Seeds have the same weights here; their logs are by hand."""
+    made = [a_finished_run(tmp_path / "a", "dt-test"), a_finished_run(tmp_path / "b", "dt-test", 1)]
+    truth = evaluate(Agent.from_pretrained(made[0]), episodes=3)
+    for run in made:
+        log.start_log(run, COLUMNS, 0)
+        for step, part in ((100, 0.5), (200, 0.89), (300, 0.91), (400, 0.3)):
+            row = {"step": step, "loss": 0.1, "action_mse": 0.1, "eval_return": part * truth.mean_return}
+            log.append_row(run, COLUMNS, row)
+    heard: list[str] = []
+    (curve,) = read_curves(made, 3, heard.append)
+    assert len(heard) == 2
+    assert curve.final() == truth.mean_return > 0
+    assert curve.steps_to_nearly() == 300
+    ((_, each, over, soon),) = study_of([curve], None).rows
+    low, high = truth.return_interval
+    assert each == "; ".join([f"{truth.mean_return:.1f} [{low:.1f}, {high:.1f}]"] * 2)
+    assert (over, soon) == (f"{truth.mean_return:.1f} ± 0.0", "300")
+    assert read_curves(made, 3, heard.append)[0].finals == curve.finals
+    assert len(heard) == 2  # what was measured is kept
+
+
+def test_the_spread_over_seeds_by_hand(runs: list[Path]) -> None:
     staged = Path(__file__).resolve().parents[1] / "hub_cards" / "dt-hopper-medium" / "results.json"
-    headline = json.loads(staged.read_text())["headline"]
-    (runs[2] / "result.json").write_text(json.dumps(headline))
-    result = Result.from_json(json.dumps(headline), "the staged one")
-    assert result.score_interval is not None
-    twin = read_curves(runs)[1]
-    low, high = result.score_interval
-    assert twin.final() == f"{result.score:.1f} [{low:.1f}, {high:.1f}], {result.episodes} episodes"
+    one = Results.from_json(staged.read_text(), "the staged one").headline
+    finals = tuple(one.model_copy(update={"score": score}) for score in (70.0, 80.0, 85.0))
+    curve = read_curves(runs, 3)[0]._replace(scores=np.zeros((3, 4)), finals=finals)
+    assert curve.over_seeds() == "78.3 ± 7.6"
+
+
+def test_each_pair_says_in_what_it_differs(runs: list[Path], tmp_path: Path) -> None:
+    """Language is in the weights and in the loss; an agent with the weights alone tells them apart."""
+    alone = a_run(tmp_path / "n", "chibit-hopper-medium-no-language", 0, {200: 1.0})
+    curves = read_curves([*runs, alone], 3)
+    named = [(one.agent_id, twin.agent_id) for one, twin in pairs_of(curves)]
+    assert named == [(name, "chibit-hopper-medium-scratch") for name in (curves[0].agent_id, curves[2].agent_id)]
+    note = study_of(curves, None).note
+    differs = " differs from chibit-hopper-medium-scratch in model.backbone=lm-chibi"
+    assert f"chibit-hopper-medium{differs}, model.cosine_weight=0.1, model.lm_weight=0.2." in note
+    assert f"chibit-hopper-medium-no-language{differs}." in note
 
 
 def test_the_command_writes_a_study_that_a_card_can_show(runs: list[Path], tmp_path: Path) -> None:
@@ -79,11 +113,11 @@ def test_the_command_writes_a_study_that_a_card_can_show(runs: list[Path], tmp_p
 def test_seeds_that_are_not_as_far_are_said(runs: list[Path], tmp_path: Path) -> None:
     short = a_run(tmp_path / "d", "chibit-hopper-medium", 2, {200: 1.0})
     with pytest.raises(DataError, match="evaluated at different steps"):
-        read_curves([*runs, short])
+        read_curves([*runs, short], 3)
     other = a_run(tmp_path / "f", "chibit-hopper-medium", 3, {200: 1.0}, "train.lr=0.001")
     with pytest.raises(DataError, match=r"f is no seed of chibit-hopper-medium: it differs in train.lr=0.001\. "):
-        read_curves([*runs, other])
+        read_curves([*runs, other], 3)
     bare = a_run(tmp_path / "e", "chibit-hopper-medium-frozen", 0, {200: 1.0})
     log.start_log(bare, COLUMNS, 0)
     with pytest.raises(DataError, match="has no evaluation in its log"):
-        read_curves([bare])
+        read_curves([bare], 3)

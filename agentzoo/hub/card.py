@@ -192,7 +192,7 @@ def _results(config: AgentConfig, results: Results) -> str:
     rows += [_row(f"same weights, {one.acting} acting", one) for one in results.acting]
     rows += [_row(_seeded("same recipe", one), one) for one in results.seeds]
     rows += [_row(_seeded(inline(one.agent_id), one), one) for one in results.baselines]
-    paper = PUBLISHED.get(config.agent_id)
+    paper = next(iter(PUBLISHED.get(config.agent_id, ())), None)
     if paper is not None:
         rows.append(_published_row(paper))
     lines = [
@@ -214,7 +214,7 @@ def _results(config: AgentConfig, results: Results) -> str:
     if paper is not None:
         lines += [
             "",
-            f"The published row is of {paper.source}, on D4RL's dataset of the same name. The numbers are not "
+            f"The published row is of {paper.origin()}, on D4RL's dataset of the same name. The numbers are not "
             "comparable one to one: our data is our own collection on a newer environment version, and training here "
             "is shorter.",
         ]

@@ -22,7 +22,7 @@ from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.newest import NewestToken
 from agentzoo.nn.newest_compiled import CompiledNewest
 from agentzoo.nn.prepared import Prepared, forget_prepared
-from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
+from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid, timestep_table
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability
 
@@ -37,6 +37,7 @@ class DTConfig(ModelConfig):
     dropout: Probability = 0.1
     use_returns: bool = True  # False: the return-to-go token stays but always holds 0
     timestep_init_std: Annotated[float, Field(gt=0.0, le=10.0)] = 1.0
+    timestep_rank: Annotated[int, Field(ge=1, le=8192)] | None = None  # r: the table is (max_ep_len, r) · (r, D)
 
     def reads(self, context: int) -> str:
         """For a card."""
@@ -61,8 +62,7 @@ class DecisionTransformer(SequenceModel):
         self.embed_return = nn.Linear(1, dim)
         self.embed_obs = nn.Linear(io.observation.size, dim)
         self.embed_action = nn.Linear(io.action.size, dim)
-        self.embed_timestep = nn.Embedding(config.max_ep_len, dim)
-        nn.init.normal_(self.embed_timestep.weight, std=config.timestep_init_std)
+        self.embed_timestep = timestep_table(config.max_ep_len, dim, config.timestep_rank, config.timestep_init_std)
         self.embed_ln = nn.LayerNorm(dim)
         self.embed_dropout = Dropout(config.dropout)
         self.backbone = Backbone(dim, config.n_layers, config.n_heads, config.dropout)
@@ -147,11 +147,12 @@ class FoldedTokens(NamedTuple):
         if model.io.action.kind == "discrete":
             center, half = torch.zeros_like(center), torch.ones_like(half)
         zero, one = center.new_zeros(1), center.new_ones(1)
+        times = model.embed_timestep(torch.arange(model.config.max_ep_len, device=center.device))
         return cls(
             center=torch.cat((zero, model.obs_mean, center)),
             spread=torch.cat((one, model.obs_std, half)),
             embed=embed,
-            times=model.embed_timestep.weight.repeat(1, TOKENS_PER_STEP) + torch.cat([layer.bias for layer in layers]),
+            times=times.repeat(1, TOKENS_PER_STEP) + torch.cat([layer.bias for layer in layers]),
             norm=(model.embed_ln.weight, model.embed_ln.bias, model.embed_ln.eps),
         )
 

@@ -36,7 +36,7 @@ from agentzoo.nn.language import (
     Width,
 )
 from agentzoo.nn.lora import load_lora_state, lora_state
-from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid
+from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid, timestep_table
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability
 
@@ -168,7 +168,8 @@ class LanguageDT(SequenceModel):
         make = ResidualMLP if config.input_maps == "mlp" else nn.Linear
         self.embed_return, self.embed_obs, self.embed_action = (make(n, dim) for n in (1, io.observation.size, size))
         self.embed_ln = nn.LayerNorm(dim)
-        self.embed_timestep = _timestep_table(config)
+        std = 0.02 if config.positions == "own" else 1.0  # its own will replace them
+        self.embed_timestep = timestep_table(config.max_ep_len, dim, config.timestep_rank, std)
         self.embed_dropout = Dropout(config.embed_dropout)
         lora = LoRASizes(config.lora_rank, config.lora_alpha, config.lora_dropout)
         self.backbone = LanguageBackbone(
@@ -303,18 +304,6 @@ class GPT2DT(LanguageDT):
     """The blocks of a GPT-2, ImageGPT or GPT-J."""
 
     config: GPT2DTConfig
-
-
-def _timestep_table(config: LanguageDTConfig) -> nn.Module:
-    """(...) whole numbers -> (..., D), elements of variance 1 (0.02² where the backbone's own will replace them)."""
-    rows, dim, rank = config.max_ep_len, config.embed_dim, config.timestep_rank
-    table = nn.Embedding(rows, rank or dim)
-    nn.init.normal_(table.weight, std=0.02 if config.positions == "own" else 1.0)
-    if rank is None:
-        return table
-    spread = nn.Linear(rank, dim, bias=False)
-    nn.init.normal_(spread.weight, std=rank**-0.5)
-    return nn.Sequential(table, spread)
 
 
 def _is_trained(name: str, adaptation: Adaptation) -> bool:

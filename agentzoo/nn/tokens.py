@@ -21,6 +21,17 @@ def last_valid(values: Tensor, valid: Tensor) -> Tensor:
     return values[torch.arange(len(values), device=values.device), newest]
 
 
+def timestep_table(rows: int, dim: int, rank: int | None = None, std: float = 1.0) -> nn.Module:
+    """(...) whole numbers below `rows` -> (..., D), elements N(0, std²); of rank r as (rows, r) · (r, D)."""
+    table = nn.Embedding(rows, rank or dim)
+    nn.init.normal_(table.weight, std=std)
+    if rank is None:
+        return table
+    spread = nn.Linear(rank, dim, bias=False)
+    nn.init.normal_(spread.weight, std=rank**-0.5)
+    return nn.Sequential(table, spread)
+
+
 class ResidualMLP(nn.Module):
     """h = W1 x + b1, out = W2 gelu(h) + b2 + h: how LaMo and Decision Mamba make tokens of numbers."""
 

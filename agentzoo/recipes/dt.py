@@ -23,5 +23,5 @@ RECIPES = {
     for recipe in (_recipe(env, kind) for env in LOCOMOTION for kind in ("medium", "medium-replay"))
 }
 # as large as the language agents it is compared with in the maze, see recipes/gpt2_dtma.py
-_MAZE = maze_recipe("dt", "medium", DTConfig(embed_dim=256, n_layers=3, n_heads=4))
+_MAZE = maze_recipe("dt", "medium", DTConfig(embed_dim=256, n_layers=3, n_heads=4, timestep_rank=64))
 RECIPES[_MAZE.agent_id] = _MAZE

@@ -3,7 +3,8 @@
 ChibiT (`chibit-*`) is the `wikipedia` preset on `lm-chibi`, a language model of the Decision Transformer's own size.
 GPT2-DT (`gpt2-dt-*`) is on `lm-mini`, with linear maps and a timestep table of rank 64 in place of LaMo's maps and a
 full table: as float16 an agent then has 4.9 MB, of which 4.7 are blocks. A twin (`*-scratch`) has the same size and
-training, random blocks and nothing of language. All share one budget, sized for a CPU: 8,000 updates instead of
+training, random blocks and nothing of language. ChibiT has language in its loss as well, so `*-no-language`, which has
+it in the weights alone, shows what those are worth. All share one budget, sized for a CPU: 8,000 updates instead of
 100,000, so the learning rate is three times as high and falls to zero along a cosine, and the language losses of ChibiT
 fade within 2,000 updates instead of 5,000.
 """
@@ -25,7 +26,6 @@ ABLATIONS: dict[str, dict[str, Any]] = {
     "no-lm": {"lm_weight": 0.0},
     "random-positions": {"positions": "fresh"},
     "frozen": {"adaptation": "frozen"},
-    "no-language": NO_LANGUAGE,  # what is left of language are the weights: differs from the twin in nothing else
 }
 CHIBIT: dict[str, Any] = {
     **PRESETS["wikipedia"],
@@ -63,6 +63,7 @@ def _all() -> list[Recipe]:
     for kind in ("medium", "medium-replay"):
         for name, fields in (("chibit", CHIBIT), ("gpt2-dt", MINI)):
             found += [_recipe(name, kind, fields), _recipe(name, kind, fields, "scratch", **SCRATCH)]
+        found.append(_recipe("chibit", kind, CHIBIT, "no-language", **NO_LANGUAGE))
     return found + [_recipe("chibit", "medium", CHIBIT, name, **changes) for name, changes in ABLATIONS.items()]
 
 

@@ -1,7 +1,8 @@
 """GPT2-DTMA agents, and the variants its papers compare it with: GPT2-P and DTMA.
 
 Hopper's have the sizes, data and budget of the GPT2-DT agents. In the maze dt, gpt2-dt, dtma and gpt2-dtma have one
-shape and one budget, `maze_recipe`, so that they differ in gates and in where their blocks come from alone.
+shape and one budget, `maze_recipe`: the last three differ in gates and in where their blocks come from alone. dt is the
+family's own network at that size, with ReLU, its timesteps in front of the LayerNorm and other first weights.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from agentzoo.evaluation.results import Result, Results
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import Study
 from agentzoo.hub.card import RESULTS
-from agentzoo.hub.published import PUBLISHED, TITLES
+from agentzoo.hub.published import TITLES, published_together
 from agentzoo.hub.stage import measured
 from agentzoo.recipe import Recipe
 
@@ -43,6 +43,10 @@ class Compared(NamedTuple):
             middle = one.mean_return if one.score is None else one.score
             found.append((middle, *(one.score_interval or one.return_interval)))
         return found
+
+    def lengths(self) -> list[tuple[float, float, float]]:
+        """(mean, low, high) steps of an episode of each seed."""
+        return [(float(np.mean(one.lengths)), *mean_interval(np.array(one.lengths))) for one in self.results]
 
 
 def compare(
@@ -108,19 +112,17 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
     first = compared[0].recipe
     normalized = all(one.score is not None for each in compared for one in each.results)
     succeeds = any(one.success_rate is not None for each in compared for one in each.results)
-    rows, sources = [], []
+    rows = []
+    papers = published_together(each.agent_id for each in compared)
     for each in compared:
-        cells = [each.agent_id, differences(first, each.recipe) or "—", _several(each.scores())]
-        lengths = [(float(np.mean(one.lengths)), *mean_interval(np.array(one.lengths))) for one in each.results]
-        cells.append(_several(lengths))
+        cells = [each.agent_id, differences(first, each.recipe) or "—", several(each.scores())]
+        cells.append(several(each.lengths()))
         if succeeds:
             cells.append(
                 ", ".join("" if r.success_rate is None else f"{100 * r.success_rate:.0f} %" for r in each.results)
             )
-        paper = PUBLISHED.get(each.agent_id)
+        paper = papers.get(each.agent_id)
         cells.append("" if paper is None else paper.text())
-        if paper is not None and paper.source not in sources:
-            sources.append(paper.source)
         rows.append(tuple(_cut(cell) for cell in cells))
     scored = "normalized score" if normalized else "return"
     columns = ["agent", "differs in", scored, "length", *(["success"] if succeeds else []), "published"]
@@ -129,12 +131,21 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
         f"{' or '.join(map(str, episodes))} episodes of each with its final weights; brackets hold 95 % bootstrap "
         "intervals over episodes, of each training seed on its own."
     )
-    if sources:
-        note += f" Published: {'; '.join(sources)}; means and spreads over seeds of 100,000 updates on other data."
+    if papers:
+        sources = dict.fromkeys(paper.source for paper in papers.values())
+        remarks: dict[str, list[str]] = {}
+        for name, paper in papers.items():
+            remarks.setdefault(paper.remark, []).append(name)
+        said = [f", {', '.join(names)} {remark}" for remark, names in remarks.items() if remark]
+        note += (
+            f" Published: {'; '.join(sources)}{''.join(said)}; means and spreads over seeds of 100,000 updates on "
+            "other data."
+        )
     return Study(title=_cut(title), columns=tuple(columns), rows=tuple(rows), picture=picture, note=note[:1_000])
 
 
-def _several(figures: Sequence[tuple[float, float, float]]) -> str:
+def several(figures: Sequence[tuple[float, float, float]]) -> str:
+    """(mean, low, high) of each seed as one cell."""
     digits = 1 if max(abs(middle) for middle, _, _ in figures) < 1_000 else 0
     whole = "; ".join(f"{m:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" for m, low, high in figures)
     return whole if len(whole) <= MOST else "; ".join(f"{middle:.{digits}f}" for middle, _, _ in figures)
@@ -151,23 +162,30 @@ def _labels(compared: Sequence[Compared]) -> list[str]:
 
 
 def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
-    """Scores with their intervals, a dot for each seed, and a cross where a paper prints one in the same unit."""
+    """Scores with their intervals, a dot for each seed, and a cross where a paper prints one in the same unit.
+
+    Where papers count the steps to a goal, so does the picture.
+    """
     from matplotlib.figure import Figure
 
+    papers = published_together(each.agent_id for each in compared)
+    counts_steps = any(paper.unit == "steps" for paper in papers.values())
+    normalized = compared[0].results[0].score is not None
     figure = Figure(figsize=(7.0, 0.9 + 0.45 * len(compared)), dpi=120, layout="constrained")
     axes: Any = figure.add_subplot()
     for place, each in enumerate(compared):
-        scores = each.scores()
-        for i, (middle, low, high) in enumerate(scores):
-            height = place + 0.18 * (i - (len(scores) - 1) / 2)
+        dots = each.lengths() if counts_steps else each.scores()
+        for i, (middle, low, high) in enumerate(dots):
+            height = place + 0.18 * (i - (len(dots) - 1) / 2)
             axes.errorbar(middle, height, xerr=[[middle - low], [high - middle]], fmt="o", color="C0", capsize=3)
-        paper = PUBLISHED.get(each.agent_id)
-        if paper is not None and paper.unit == "score" and each.results[0].score is not None:
+        paper = papers.get(each.agent_id)
+        if paper is not None and (paper.unit == "steps" or normalized):
             axes.plot(paper.score, place, "x", color="C3")
     axes.set_yticks(range(len(compared)), _labels(compared), fontsize=8)
     axes.set_ylim(len(compared) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.3)
-    unit = "normalized score" if compared[0].results[0].score is not None else "return"
+    score = "normalized score" if normalized else "return"
+    unit = "steps to the goal, less is better" if counts_steps else score
     axes.set_xlabel(f"{unit}, 95 % interval (cross: published)", fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Software": None} if path.suffix == ".png" else None)

@@ -1,13 +1,13 @@
 """Does pre-training help? Learning curves of agents beside their twins from scratch, and how soon each is nearly done.
 
 A run counts by the agent id in its recipe; runs of one id are seeds and differ in nothing else. Curves are the short
-evaluations of a training; an agent is nearly there at the first of them whose mean over the seeds reaches 90 % of the
-last one's. Where a run holds a `result.json` of more episodes, its score is the final one in the table.
+evaluations of a training; final scores are those of finished runs, on more episodes. An agent is nearly there at the
+first short evaluation whose mean over the seeds reaches 90 % of its final score.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,54 +17,73 @@ from numpy.typing import NDArray
 from agentzoo.config import RECIPE, read_text
 from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
-from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import Study
-from agentzoo.hub.stage import RESULT
+from agentzoo.hub.stage import is_finished, measured
 from agentzoo.recipe import Recipe
-from agentzoo.studies.comparison import differences
+from agentzoo.studies.comparison import Compared, differences, several
 from agentzoo.training import log
 
 NEARLY = 0.9
 TWIN = "-scratch"
+WEIGHTS_ONLY = "-no-language"  # pre-trained weights, and nothing of language in the loss
 
 
 class Curve(NamedTuple):
     """All runs of one agent id."""
 
-    agent_id: str
+    recipe: Recipe  # of the first seed
     steps: NDArray[np.int64]  # (P,) of the short evaluations
     scores: NDArray[np.float64]  # (seeds, P), normalized where there are references, else returns
-    finals: tuple[Result, ...]  # of each seed whose run holds one
+    finals: tuple[Result, ...]  # of the seeds that are finished
+
+    @property
+    def agent_id(self) -> str:
+        """Of every seed."""
+        return self.recipe.agent_id
 
     @property
     def seeds(self) -> int:
         """How many runs there are."""
         return len(self.scores)
 
+    def final(self) -> float:
+        """The mean over the seeds: of long evaluations, or of the last short ones where not all are finished."""
+        if len(self.finals) < self.seeds:
+            return float(self.scores[:, -1].mean())
+        return float(np.mean([middle for middle, _, _ in Compared(self.recipe, self.finals).scores()]))
+
     def steps_to_nearly(self) -> int | None:
-        """Updates until the mean score is 90 % of its last; None where that is not positive."""
-        mean = self.scores.mean(axis=0)
-        if mean[-1] <= 0:
-            return None
-        return int(self.steps[int(np.argmax(mean >= NEARLY * mean[-1]))])
+        """Updates until the mean short evaluation reaches 90 % of `final`; None where none does."""
+        reached = self.scores.mean(axis=0) >= NEARLY * self.final()
+        return int(self.steps[int(np.argmax(reached))]) if self.final() > 0 and reached.any() else None
 
-    def final(self) -> str:
-        """The final score, with a 95 % interval over seeds, or over episodes where there is one seed."""
+    def each(self) -> str:
+        """Every seed's final score with its interval over episodes."""
         if len(self.finals) == self.seeds:
-            one = [r.mean_return if r.score is None else r.score for r in self.finals]
-            if self.seeds == 1:
-                low, high = self.finals[0].score_interval or self.finals[0].return_interval
-                return f"{one[0]:.1f} [{low:.1f}, {high:.1f}], {self.finals[0].episodes} episodes"
-            low, high = mean_interval(np.array(one))
-            return f"{np.mean(one):.1f} [{low:.1f}, {high:.1f}], {self.seeds} seeds"
-        if self.seeds == 1:
-            return f"{self.scores[0, -1]:.1f} (short evaluation)"
-        low, high = mean_interval(self.scores[:, -1])
-        return f"{self.scores[:, -1].mean():.1f} [{low:.1f}, {high:.1f}], {self.seeds} seeds (short evaluations)"
+            return several(Compared(self.recipe, self.finals).scores())
+        return "; ".join(f"{score:.1f}" for score in self.scores[:, -1]) + " (unfinished: short evaluations)"
+
+    def over_seeds(self) -> str:
+        """Mean and standard deviation over two or more finished seeds."""
+        if self.seeds < 2 or len(self.finals) < self.seeds:
+            return ""
+        one = [middle for middle, _, _ in Compared(self.recipe, self.finals).scores()]
+        return f"{np.mean(one):.1f} ± {np.std(one, ddof=1):.1f}"
 
 
-def read_curves(runs: Sequence[Path]) -> list[Curve]:
-    """The curves of finished or unfinished runs, by agent id.
+def read_curves(
+    runs: Sequence[Path],
+    episodes: int,
+    note: Callable[[str], None] = lambda _: None,
+    trust_env_module: bool = False,
+) -> list[Curve]:
+    """The curves of finished or unfinished runs, by agent id; finished ones are measured unless they were.
+
+    Args:
+        runs: folders of trainings.
+        episodes: of a final score.
+        note: hears what is being measured.
+        trust_env_module: import the module an environment id names.
 
     Raises:
         CheckpointError: a folder is no run. DataError: a run was never evaluated, seeds of one agent at other steps,
@@ -87,8 +106,7 @@ def read_curves(runs: Sequence[Path]) -> list[Curve]:
         }
         if not points:
             raise DataError(f"{run} has no evaluation in its log; train with eval.every above 0.")
-        kept = run / RESULT
-        final = Result.from_json(read_text(kept), str(kept)) if kept.is_file() else None
+        final = measured(run, episodes, note, trust_env_module) if is_finished(run) else None
         found.setdefault(recipe.agent_id, []).append((points, final))
     curves = []
     for agent_id, seeds in found.items():
@@ -97,23 +115,36 @@ def read_curves(runs: Sequence[Path]) -> list[Curve]:
             raise DataError(f"the runs of {agent_id} were evaluated at different steps; finish them first.")
         scores = np.array([[points[step] for step in steps] for points, _ in seeds])
         finals = tuple(final for _, final in seeds if final is not None)
-        curves.append(Curve(agent_id, np.array(steps), scores, finals))
+        curves.append(Curve(first[agent_id], np.array(steps), scores, finals))
     return curves
 
 
+def pairs_of(curves: Sequence[Curve]) -> list[tuple[Curve, Curve]]:
+    """Agents with their twins from scratch, which one of the pre-trained weights alone shares."""
+    named = {curve.agent_id: curve for curve in curves}
+    twins = {name: name.removesuffix(WEIGHTS_ONLY) + TWIN for name in named}
+    return [(named[name], named[twin]) for name, twin in twins.items() if twin in named]
+
+
 def study_of(curves: Sequence[Curve], picture: str | None) -> Study:
-    """The table of all agents, each below its twin's partner."""
+    """The table of all agents, and in what each pair differs."""
     rows = []
     for curve in sorted(curves, key=lambda c: c.agent_id):
         soon = curve.steps_to_nearly()
-        rows.append((curve.agent_id, curve.final(), f"{soon:,}" if soon is not None else "never", str(curve.seeds)))
+        rows.append((curve.agent_id, curve.each(), curve.over_seeds(), "never" if soon is None else f"{soon:,}"))
+    told = [
+        f" {one.agent_id} differs from {twin.agent_id} in {differences(twin.recipe, one.recipe)}."
+        for one, twin in pairs_of(curves)
+    ]
+    episodes = sorted({result.episodes for curve in curves for result in curve.finals})
+    finals = f"{' or '.join(map(str, episodes))} episodes with the final weights of each seed, " if episodes else ""
     return Study(
         title="With and without language",
-        columns=("agent", "final score (95 %)", "updates to 90 % of it", "seeds"),
+        columns=("agent", "final score of each seed", "mean ± std over seeds", f"updates to {NEARLY:.0%} of it"),
         rows=tuple(rows),
         picture=picture,
-        note="Same size, data and training; a twin (-scratch) starts from random weights. Updates are read off the "
-        "short evaluations during training, so they are as coarse as those are apart.",
+        note=f"{finals}brackets hold 95 % bootstrap intervals over them. Updates are read off the short evaluations "
+        f"during training, so they are as coarse as those are apart.{''.join(told)}"[:1_000],
     )
 
 
@@ -121,8 +152,7 @@ def draw_curves(curves: Sequence[Curve], path: Path) -> Path:
     """One panel for each agent that has a twin, and one for all that have none; a band is the range over seeds."""
     from matplotlib.figure import Figure
 
-    named = {curve.agent_id: curve for curve in curves}
-    pairs = [(name, [curve, named[name + TWIN]]) for name, curve in named.items() if name + TWIN in named]
+    pairs = [(one.agent_id, [one, twin]) for one, twin in pairs_of(curves)]
     paired = {curve.agent_id for _, both in pairs for curve in both}
     others = [curve for curve in curves if curve.agent_id not in paired]
     panels = [*pairs, *([("others", others)] if others else [])]
@@ -138,7 +168,7 @@ def draw_curves(curves: Sequence[Curve], path: Path) -> Path:
             if soon is not None:
                 axes.axvline(soon, color=line.get_color(), linestyle=":", linewidth=1)
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel("updates (dotted: 90 % of the last score)", fontsize=8)
+        axes.set_xlabel("updates (dotted: 90 % of the final score)", fontsize=8)
         axes.set_ylabel("score of short evaluations", fontsize=8)
         axes.legend(fontsize=7)
     path.parent.mkdir(parents=True, exist_ok=True)
