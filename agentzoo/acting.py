@@ -33,6 +33,10 @@ class MemoryState(NamedTuple):
     timesteps: NDArray[np.int64]
     memory: RecurrentState
 
+    def newest_return_to_go(self) -> NDArray[np.float64]:
+        """(N,) raw units, what is still to come as the agent sees it; 0 for a memory of no step."""
+        return self.returns_to_go
+
 
 class Acting(Protocol):
     """One way to act. States that come in are never changed."""
@@ -42,9 +46,6 @@ class Acting(Protocol):
 
     def check(self, state: Any, n: int) -> Any:
         """`state` if it is one of this agent for `n` rows; ShapeError otherwise."""
-
-    def returns_to_go(self, state: Any) -> NDArray[np.float64]:
-        """(N,) raw units, of the newest step."""
 
     def act(
         self,
@@ -89,9 +90,6 @@ class _WindowActing:
 
     def check(self, state: Any, n: int) -> AgentState:
         return history.check_state(state, self._model.io, n)
-
-    def returns_to_go(self, state: AgentState) -> NDArray[np.float64]:
-        return state.returns_to_go[np.arange(len(state.length)), np.maximum(state.length - 1, 0)]
 
     def act(
         self,
@@ -144,9 +142,6 @@ class _RecurrentActing:
         if sides != self._sides:
             raise ShapeError(f"state.memory holds {sides} an environment, this agent's {self._sides}.")
         return state
-
-    def returns_to_go(self, state: MemoryState) -> NDArray[np.float64]:
-        return state.returns_to_go
 
     def act(
         self,

@@ -26,7 +26,7 @@ from agentzoo.nn.masked import MaskedModel
 from agentzoo.observing import Observed, read_observation
 from agentzoo.recipe import Recipe
 from agentzoo.registry import get_family
-from agentzoo.rewards import reader_of
+from agentzoo.rewards import Kept, Reader, reader_of
 
 if TYPE_CHECKING:
     from agentzoo.asking import Answer
@@ -52,7 +52,7 @@ class Agent:
         self._conditions = Conditions()
         self._targets: NDArray[np.float64] | None = None  # one for each environment, in place of `target_return`
         self._env: Any = None
-        self._read_rewards: Any = None
+        self._read_rewards: Reader | None = None
         self._warned: set[str] = set()
         self._bare_calls = 0  # in a row, with neither state nor episode_start
 
@@ -304,8 +304,7 @@ class Agent:
         n = len(observations)
         starts = self._starts(state, episode_start, n)
         previous = self._acting.empty(n) if state is None else self._acting.check(state, n)
-        newest = self._acting.returns_to_go(previous)
-        rtg = self._returns_to_go(newest, starts, reward if reward is not None else rewards_seen, reward is not None)
+        rtg = self._returns_to_go(previous, starts, reward if reward is not None else rewards_seen, reward is not None)
         with torch.inference_mode():
             output, current = self._acting.act(previous, observations, rtg, starts, conditions)
         actions = self._to_actions(output.float().cpu().numpy(), deterministic)
@@ -344,28 +343,25 @@ class Agent:
         return starts | (state is None)
 
     def _returns_to_go(
-        self, newest: NDArray[np.float64], starts: NDArray[np.bool_], reward: Any, passed: bool
+        self, previous: Any, starts: NDArray[np.bool_], reward: Any, passed: bool
     ) -> NDArray[np.float64]:
-        """(N,) of this step: target minus all rewards before it; `newest` is that of the step before."""
+        """(N,) of this step: target minus all rewards before it; `previous` is the state of the step before."""
         n = len(starts)
         targets = self.target_return if self._targets is None else self._targets
         if np.shape(targets) not in ((), (n,)):
             raise ShapeError(f"{np.size(targets)} target returns were given, the observation has {n} rows.")
+        newest = previous.newest_return_to_go()
         rtg = np.where(starts, targets, newest)
         if self.config.rewards == "delayed":
             return rtg
-        rewards = None
         if reward is not None:
             self.rtg_source = "reward" if passed else "observation"
             rewards = np.asarray(reward, dtype=np.float64).reshape(-1)
             if len(rewards) != n:
                 raise ShapeError(f"reward has {len(rewards)} entries, the observation {n} rows.")
         elif self._read_rewards is not None:
-            values, cumulative = self._read_rewards()
-            if len(values) == n:
-                self.rtg_source = "env"
-                rewards = newest - (targets - values) if cumulative else values
-        if rewards is None:
+            rewards = self._bound_rewards(self._read_rewards(), newest - targets, previous.timesteps + 1, starts)
+        else:
             if not starts.all():
                 self.rtg_source = "constant"
                 self._warn_once(
@@ -378,6 +374,32 @@ class Agent:
         if not np.isfinite(rewards).all():
             raise ObservationError(f"reward of environment {int(np.argmin(np.isfinite(rewards)))} is not finite.")
         return np.asarray(rtg - rewards)
+
+    def _bound_rewards(
+        self, kept: Kept, so_far: NDArray[np.float64], steps: NDArray[np.int64], starts: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
+        """(N,) of the newest step, as the bound environment kept them; 0 where it is not the one being played.
+
+        so_far: (N,) minus the rewards that were counted. steps: (N,) of the episode, as the agent counts them.
+        """
+        n = len(starts)
+        if len(kept.steps) == n:
+            rewards, played = kept.rewards + so_far if kept.cumulative else kept.rewards, kept.steps == steps
+        else:
+            rewards, played = np.zeros(n), np.zeros(n, dtype=bool)
+        played = played | starts
+        self.rtg_source = "env" if played.all() else "constant"
+        if not played.all():
+            row = int(np.argmin(played))
+            found = f"holds {len(kept.steps)} episodes, the observation {n}"
+            if len(kept.steps) == n:
+                found = f"is at step {kept.steps[row]} of its episode, the agent at step {steps[row]}"
+            self._warn_once(
+                "bound",
+                f"the bound environment {found}: it is not the one being played, so the return-to-go stays as it is. "
+                "Call agent.set_env(...) with the one that is stepped, and pass episode_start where an episode begins.",
+            )
+        return np.where(played, rewards, 0.0)
 
     def _to_actions(self, output: NDArray[Any], deterministic: bool) -> NDArray[Any]:
         """Network output (N, A) -> clipped Box actions, or choices (N,) counted from 0."""

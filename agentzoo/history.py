@@ -28,6 +28,10 @@ class AgentState(NamedTuple):
     timesteps: NDArray[np.int64]
     length: NDArray[np.int64]
 
+    def newest_return_to_go(self) -> NDArray[np.float64]:
+        """(N,) raw units, what is still to come as the agent sees it; 0 for a history of no step."""
+        return self.returns_to_go[np.arange(len(self.length)), np.maximum(self.length - 1, 0)]
+
 
 def _shapes(io: IOSpec, n: int) -> tuple[tuple[int, ...], ...]:
     """Of each field of an AgentState."""

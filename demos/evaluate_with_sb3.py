@@ -41,7 +41,7 @@ def main() -> None:
         observations, rewards, starts, _ = vec_env.step(actions)
         total += rewards
     console.print(f"{args.steps} steps by hand: reward {total.mean():.0f} an environment; still to come, as the agent")
-    console.print(f"sees it: {np.round(state.returns_to_go[:, -1]) if state is not None else ''}")
+    console.print(f"sees it: {np.round(state.newest_return_to_go()) if state is not None else ''}")
 
 
 if __name__ == "__main__":

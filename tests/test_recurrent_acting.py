@@ -48,6 +48,17 @@ def test_recurrent_acts_as_a_window_that_holds_the_whole_episode(env_id: str) ->
         np.testing.assert_allclose(found[1], found[0], atol=2e-5, rtol=1e-4)
 
 
+def test_both_states_say_what_is_still_to_come() -> None:
+    """Right after a reset too, where a window's last place is padding."""
+    rewards = np.array([[0.0, 0.0], [4.0, 1.0], [0.0, 2.0]])
+    for agent in make_pair():
+        state = None
+        for reward, start, expected in zip(rewards, (True, False, False), ([50, 50], [46, 49], [50, 47]), strict=True):
+            starts = np.array([start or reward[0] == 0.0, start])  # the first environment starts again at the end
+            _, state = agent.predict(np.zeros((2, 3), np.float32), state, starts, reward=reward)
+            assert state.newest_return_to_go().tolist() == expected
+
+
 def test_one_by_one_equals_the_batch_and_states_that_came_in_stay_as_they_were() -> None:
     _, agent = make_pair()
     rng = np.random.default_rng(1)

@@ -41,7 +41,7 @@ def test_evaluate_policy_sees_exact_returns_to_go(kind: str) -> None:
     def check(scope: dict[str, Any], _: dict[str, Any]) -> None:
         state, i = scope["states"], scope["i"]
         t = int(state.timesteps[i])
-        seen.append((float(state.returns_to_go[i, state.length[i] - 1]), 50.0 - t * (t + 1) / 2))
+        seen.append((float(state.newest_return_to_go()[i]), 50.0 - t * (t + 1) / 2))
 
     try:
         returns, lengths = evaluate_policy(agent, env, n_eval_episodes=7, callback=check, return_episode_rewards=True)
@@ -52,6 +52,62 @@ def test_evaluate_policy_sees_exact_returns_to_go(kind: str) -> None:
     assert len(seen) >= sum(lengths)
     assert max(abs(got - expected) for got, expected in seen) == 0.0
     assert agent.rtg_source == "env"
+
+
+@pytest.mark.parametrize("kind", ENVS)
+def test_a_bound_environment_that_is_not_played_is_noticed(kind: str) -> None:
+    """As in SB3, where the training environment is bound and another one evaluated."""
+    bound, played = ENVS[kind](), ENVS[kind]()
+    agent = make_agent()
+    agent.set_env(bound)
+    seen = set()
+    try:
+        with pytest.warns(
+            UserWarning, match=r"is at step 0 of its episode, the agent at step 1.*agent.set_env"
+        ) as said:
+            evaluate_policy(
+                agent,
+                played,
+                n_eval_episodes=3,
+                callback=lambda scope, _: seen.update(scope["states"].newest_return_to_go()),
+            )
+        assert len([one for one in said if "bound environment" in str(one.message)]) == 1
+        assert seen == {50.0}
+        assert agent.rtg_source == "constant"
+        agent.set_env(played)
+        evaluate_policy(agent, played, n_eval_episodes=3)
+        assert agent.rtg_source == "env"
+    finally:
+        bound.close()
+        played.close()
+
+
+def test_a_bound_vec_env_of_another_size_is_noticed() -> None:
+    agent = make_agent()
+    agent.set_env(DummyVecEnv([make_counting] * 3))
+    with pytest.warns(UserWarning, match="holds 3 episodes, the observation 2"):
+        evaluate_policy(agent, DummyVecEnv([make_counting] * 2), n_eval_episodes=2)
+    assert agent.rtg_source == "constant"
+
+
+def test_a_return_to_go_survives_the_resets_of_a_vector_env() -> None:
+    """The boundary of an episode is where a bound environment and the agent could count differently."""
+    for mode in gym.vector.AutoresetMode.NEXT_STEP, gym.vector.AutoresetMode.SAME_STEP:
+        envs = gym.vector.SyncVectorEnv([lambda n=n: CountingEnv(n) for n in (3, 5)], autoreset_mode=mode)  # type: ignore[misc]
+        env = gym.wrappers.vector.RecordEpisodeStatistics(envs)
+        agent = make_agent()
+        agent.set_env(env)
+        observations, _ = env.reset(seed=0)
+        state, starts, resetting = None, np.ones(2, dtype=bool), np.zeros(2, dtype=bool)
+        for _ in range(30):
+            actions, state = agent.predict(observations, state, starts)
+            t = state.timesteps
+            np.testing.assert_array_equal(state.newest_return_to_go(), 50.0 - t * (t + 1) / 2)
+            observations, _, terminations, _, _ = env.step(actions)
+            ended = terminations & ~resetting
+            starts = ended if mode == gym.vector.AutoresetMode.SAME_STEP else resetting
+            resetting = ended
+        assert agent.rtg_source == "env"
 
 
 def test_mean_and_std_as_the_readme_writes_it() -> None:
