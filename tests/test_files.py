@@ -6,7 +6,10 @@ import contextlib
 import errno
 import json
 import os
+import stat
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,16 @@ from hypothesis import strategies as st
 
 from agentzoo import checkpoint
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import check_header, load_strict, read_tensors, save_tensors, sha256, write_atomic
+from agentzoo.checkpoint import (
+    check_header,
+    load_strict,
+    read_tensors,
+    save_tensors,
+    sha256,
+    staging,
+    swap_in,
+    write_atomic,
+)
 from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError, UnknownNameError
 from agentzoo.locate import find_agent, hub_location, staged_agents
@@ -55,6 +67,58 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkey
         write_atomic(path, "new")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208
+
+
+def test_a_folder_that_cannot_be_flushed_is_no_failure_once_the_file_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = os.fsync
+
+    def files_only(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        flush(handle)
+
+    monkeypatch.setattr(checkpoint.os, "fsync", files_only)
+    write_atomic(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def dead_process() -> int:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+def test_what_killed_processes_left_is_tidied_up_and_an_agent_gets_its_name_back(tmp_path: Path) -> None:
+    dead = dead_process()
+    left = {
+        f".staging-{dead}-abc": None,
+        f".staging-{os.getppid()}-abc": "staging of a process that runs",
+        ".staging-abcdefgh": "of nobody knows whom",
+        f".replaced-dt-a-{dead}": "the only copy of dt-a",
+        f".replaced-dt-b-{dead}": None,
+        f".replaced-dt-c-{os.getppid()}": "about to be replaced",
+        "dt-b": "the new dt-b",
+    }
+    for name in left:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "says").write_text(str(left[name]))
+    with staging(tmp_path, ".staging-") as folder:
+        assert folder.name.startswith(f".staging-{os.getpid()}-")
+    found = {path.name: (path / "says").read_text() for path in tmp_path.iterdir()}
+    kept = {name: said for name, said in left.items() if said is not None}
+    kept["dt-a"] = kept.pop(f".replaced-dt-a-{dead}")
+    assert found == kept
+
+
+def test_a_folder_lost_in_a_killed_replacement_is_replaced_all_the_same(tmp_path: Path) -> None:
+    lost, new = tmp_path / f".replaced-dt-a-{dead_process()}", tmp_path / "new"
+    for folder in (lost, new):
+        folder.mkdir()
+        (folder / folder.name).touch()
+    swap_in(new, tmp_path / "dt-a")
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["dt-a", "dt-a/new"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")

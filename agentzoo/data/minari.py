@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -18,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from agentzoo.checkpoint import swap_in
+from agentzoo.checkpoint import put_back, staging, swap_in
 from agentzoo.data.collect import Rollout
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import action_spec, flatten_observations, observation_spec
@@ -184,6 +182,7 @@ def write_dataset(
 
     root = datasets_root()
     final = root / dataset_id
+    put_back(final.parent)
     if final.exists() and not overwrite:
         raise DataError(f"dataset {dataset_id!r} exists in {root}. Pass --overwrite to build it again.")
     returns: list[float] = []
@@ -193,21 +192,21 @@ def write_dataset(
             returns.append(float(one.rewards.sum()))
             yield EpisodeBuffer(**{field.name: getattr(one, field.name) for field in fields(one)})
 
-    staging = _staging(root)
     try:
-        with _minari_root(staging), _without_advice(), quiet_compiler():
-            dataset = minari.create_dataset_from_buffers(dataset_id, buffers(), **metadata)
-            if not returns:
-                raise DataError(f"dataset {dataset_id!r} would hold no episode.")
-            dataset.storage.update_metadata({**(extra or {}), **return_statistics(np.asarray(returns))})
-            if check is not None:
-                check(dataset)
-            _canonical_metadata(staging / dataset_id / "data" / "metadata.json")
-        _put(staging, root, dataset_id)
+        with staging(root, ".building-") as draft:
+            with _minari_root(draft), _without_advice(), quiet_compiler():
+                dataset = minari.create_dataset_from_buffers(dataset_id, buffers(), **metadata)
+                if not returns:
+                    raise DataError(f"dataset {dataset_id!r} would hold no episode.")
+                dataset.storage.update_metadata({**(extra or {}), **return_statistics(np.asarray(returns))})
+                if check is not None:
+                    check(dataset)
+                _canonical_metadata(draft / dataset_id / "data" / "metadata.json")
+            _put(draft, root, dataset_id)
     except OSError as error:
-        raise StorageError(f"dataset {dataset_id!r} was not written to {root}: {error}") from error
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        raise StorageError(
+            f"dataset {dataset_id!r} was not written to {root}: {error}. Make room, or set MINARI_DATASETS_PATH."
+        ) from error
     return final
 
 
@@ -217,27 +216,15 @@ def return_statistics(returns: FloatArray) -> dict[str, float]:
     return {f"return_{name}": float(value) for name, value in values.items()}
 
 
-def _staging(root: Path) -> Path:
-    """A folder of this process to write in, after removing those of processes that are gone."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        for stale in root.glob(".building-*"):
-            if not _alive(stale):
-                shutil.rmtree(stale, ignore_errors=True)
-        return Path(tempfile.mkdtemp(prefix=f".building-{os.getpid()}-", dir=root))
-    except OSError as error:
-        raise StorageError(f"cannot write datasets to {root}: {error}. Set MINARI_DATASETS_PATH.") from error
-
-
-def _put(staging: Path, root: Path, dataset_id: str) -> None:
+def _put(draft: Path, root: Path, dataset_id: str) -> None:
     """Move the finished dataset to where it belongs, by renaming alone."""
     final = root / dataset_id
     final.parent.mkdir(parents=True, exist_ok=True)
     namespace = Path(dataset_id).parts[0]
-    described = staging / namespace / "namespace_metadata.json"
+    described = draft / namespace / "namespace_metadata.json"
     if described.exists() and not (root / namespace / described.name).exists():
         described.replace(root / namespace / described.name)
-    swap_in(staging / dataset_id, final)
+    swap_in(draft / dataset_id, final)
 
 
 @contextmanager
@@ -260,17 +247,6 @@ def _canonical_metadata(path: Path) -> None:
         if key != "obs_keys" and isinstance(value, list) and all(isinstance(item, str) for item in value):
             metadata[key] = sorted(value)
     path.write_text(json.dumps(metadata, sort_keys=True, indent=1))
-
-
-def _alive(staging: Path) -> bool:
-    pid = int(staging.name.split("-")[1])
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 @contextmanager
