@@ -35,8 +35,10 @@ def train(
 ) -> None:
     """Train an agent from its recipe. A run that was stopped goes on where its last checkpoint is."""
     from agentzoo.data.minari import load_episodes
+    from agentzoo.training.machine import check_machine
 
-    recipe = _recipe(agent_id).override(_settings(settings, seed))
+    check_machine(device, tracker or ())
+    recipe = _recipe(agent_id).override(_settings(settings, seed)).pinned()
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     _run(recipe, episodes, out, None, threads, tracker, device, trust_env_module)
 
@@ -52,6 +54,9 @@ def finetune(
     normalization: Annotated[
         str, typer.Option(help="keep: the start's mean and std; dataset: of the new data")
     ] = "keep",
+    revision: Annotated[
+        str | None, typer.Option("--revision", help="commit, tag or branch of AGENT on the Hub")
+    ] = None,
     reinit: Annotated[bool, typer.Option("--reinit", help="start layers of another shape afresh")] = False,
     out: OutOption = None,
     settings: SetOption = None,
@@ -63,17 +68,17 @@ def finetune(
 ) -> None:
     """Train a trained agent further, on other data."""
     from agentzoo.agent import Agent
-    from agentzoo.config import read_text
     from agentzoo.data.minari import load_episodes
     from agentzoo.errors import ConfigError
-    from agentzoo.recipe import Recipe
     from agentzoo.training.finetune import finetune_recipe, start_from
+    from agentzoo.training.machine import check_machine
 
-    base = Agent.from_pretrained(agent, trust_env_module=trust_env_module)
+    check_machine(device, tracker or ())
+    base = Agent.from_pretrained(agent, revision=revision, trust_env_module=trust_env_module)
     if dataset is not None and recipe_file is None:
         recipe = finetune_recipe(base, dataset, name, steps, normalization)
     elif recipe_file is not None and dataset is None:
-        recipe = Recipe.from_json(read_text(recipe_file), str(recipe_file))
+        recipe = _read_recipe(recipe_file)
     else:
         raise ConfigError("name either the data, with --dataset, or a fine-tune to repeat, with --recipe.")
     recipe = recipe.override(_settings(settings, seed))
@@ -84,12 +89,22 @@ def finetune(
 
 def _recipe(named: str) -> Any:
     """The packaged recipe of that id, or the one in a file."""
-    from agentzoo.config import read_text
-    from agentzoo.recipe import Recipe, load_recipe
+    from agentzoo.recipe import load_recipe
 
-    if named.endswith(".json"):
-        return Recipe.from_json(read_text(Path(named)), named)
-    return load_recipe(named)
+    return _read_recipe(Path(named)) if named.endswith(".json") else load_recipe(named)
+
+
+def _read_recipe(path: Path) -> Any:
+    from agentzoo.config import RECIPE, read_text
+    from agentzoo.errors import ConfigError
+    from agentzoo.recipe import Recipe
+
+    if not path.exists():
+        raise ConfigError(
+            f"no recipe file {path}. Name the {RECIPE} of an agent's folder or of a run, or an id with a recipe of its "
+            "own, see `agentzoo list`."
+        )
+    return Recipe.from_json(read_text(path), str(path))
 
 
 def _settings(settings: list[str] | None, seed: int | None) -> list[str]:

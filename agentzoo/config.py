@@ -10,15 +10,12 @@ from pydantic import Field, SerializeAsAny, field_validator
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import AgentId, EnvId, Option, Positive, Recipe, parse_model_config
-from agentzoo.types import Config, IOSpec
+from agentzoo.types import Config, Digest, IOSpec
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 RECIPE = "train_config.json"
 MAX_JSON = 4 * 1024 * 1024  # bytes
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-
-
 License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$")]  # the Hub's name of one: mit, apache-2.0, other
 
 

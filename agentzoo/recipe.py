@@ -6,12 +6,19 @@ import json
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializeAsAny, ValidationError, field_validator
+from pydantic import (
+    Field,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    field_validator,
+    model_serializer,
+)
 
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.nn.base import ModelConfig
 from agentzoo.registry import get_family, recipe_table
-from agentzoo.types import Config, explain
+from agentzoo.types import Config, Digest, explain
 
 Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Positive = Annotated[float, Field(gt=0.0, le=1e9)]
@@ -74,11 +81,23 @@ class Recipe(Config):
     train: TrainConfig
     eval: EvalConfig
     base: AgentId | None = None  # a fine-tune: the agent whose weights it starts from
+    base_weights_sha256: Digest | None = None  # of that agent's model.safetensors
 
     @field_validator("model", mode="before")
     @classmethod
     def _of_its_family(cls, value: Any) -> Any:
         return parse_model_config(value) if isinstance(value, dict) else value
+
+    @model_serializer(mode="wrap")
+    def _without_an_unknown_base(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        tree: dict[str, Any] = write(self)
+        if tree.get("base_weights_sha256") is None:  # recipes that were written before it was kept stay what they are
+            tree.pop("base_weights_sha256", None)
+        return tree
+
+    def pinned(self) -> Recipe:
+        """With the hashes of what training reads beside the data (`ModelConfig.pinned`)."""
+        return self.replace(model=self.model.pinned())
 
     def replace(self, **fields: Any) -> Recipe:
         """A copy with some of the fields of the recipe itself changed."""
@@ -100,6 +119,13 @@ class Recipe(Config):
             if not found:
                 raise ConfigError(f"--set takes section.field=value, got {setting!r}.")
             section, _, field = path.strip().partition(".")
+            if path.strip() == "model.preset":
+                presets = self.model.presets()
+                if text not in presets:
+                    those = f"known: {', '.join(presets)}" if presets else "it has none"
+                    raise ConfigError(f"family {self.model.family!r} has no preset {text!r}; {those}.")
+                tree["model"].update(presets[text])
+                continue
             node = tree if not field else tree.get(section)
             name = field or section
             if not isinstance(node, dict) or name not in node:
@@ -110,6 +136,30 @@ class Recipe(Config):
             except json.JSONDecodeError:
                 node[name] = text
         return Recipe.from_json(json.dumps(tree), "the recipe with --set applied")
+
+
+def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
+    """Field -> its values in `first` and `other`, where they differ, named as `--set` does.
+
+    Of two families only the family is named: their models have fields of their own.
+    """
+    ours, theirs = _fields(first), _fields(other)
+    return {
+        name: (ours.get(name), theirs.get(name))
+        for name in {**ours, **theirs}
+        if ours.get(name) != theirs.get(name)
+        and (first.model.family == other.model.family or not name.startswith("model.") or name == "model.family")
+    }
+
+
+def _fields(recipe: Recipe) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in recipe.model_dump().items():
+        if isinstance(value, dict):
+            found |= {f"{name}.{field}": inner for field, inner in value.items()}
+        else:
+            found[name] = value
+    return found
 
 
 def parse_model_config(tree: dict[str, Any]) -> ModelConfig:

@@ -8,7 +8,7 @@ import pytest
 
 from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.models.dt import DTConfig
-from agentzoo.recipe import Recipe, load_recipe
+from agentzoo.recipe import Recipe, differences, load_recipe
 from agentzoo.registry import families, get_family, recipe_table
 
 
@@ -77,3 +77,27 @@ def test_agents_of_the_maze_comparison_differ_in_their_network_alone() -> None:
         for field in ("embed_dim", "n_layers", "n_heads"):
             assert getattr(other.model, field) == getattr(one.model, field)
     assert one.eval.env_options == {"continuing_task": False}
+
+
+def test_differences_are_named_as_they_are_set() -> None:
+    first = load_recipe("dt-hopper-medium")
+    other = first.override(["train.lr=0.5", "model.n_layers=9", "agent_id=mine"])
+    assert differences(first, first) == {}
+    assert differences(first, other) == {
+        "agent_id": ("dt-hopper-medium", "mine"),
+        "model.n_layers": (first.model.model_dump()["n_layers"], 9),
+        "train.lr": (first.train.lr, 0.5),
+    }
+    based = differences(first, first.replace(base="dt-hopper-medium", base_weights_sha256="0" * 64))
+    assert based == {"base": (None, "dt-hopper-medium"), "base_weights_sha256": (None, "0" * 64)}
+    assert {name for name in differences(first, load_recipe("bc-hopper-medium")) if name.startswith("model.")} == {
+        "model.family"
+    }
+
+
+def test_a_recipe_without_known_base_weights_is_stored_as_it_always_was() -> None:
+    made = load_recipe("dt-hopper-medium")
+    assert "base_weights_sha256" not in made.to_json()
+    assert Recipe.from_json(made.to_json(), "again") == made
+    tuned = made.replace(base_weights_sha256="0" * 64)
+    assert Recipe.from_json(tuned.to_json(), "again") == tuned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,17 +15,21 @@ import pytest
 import torch
 from conftest import SMALL, make_agent
 from test_learning import coin_episodes
+from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import read_tensors
+from agentzoo.checkpoint import read_tensors, sha256
+from agentzoo.cli import app
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError, TrainingError
 from agentzoo.models.bc import BCConfig, BehaviourCloning
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.training.finetune import finetune_recipe, start_from
+from agentzoo.training.lock import LOCK, held
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import Evaluation, Hooks, build_model, train
+from agentzoo.training.machine import check_machine
 from agentzoo.training.optim import lr_factor, make_optimizer
 
 
@@ -152,6 +157,82 @@ def test_a_folder_of_another_recipe_is_refused(tmp_path: Path) -> None:
         run(tmp_path, recipe(steps=2))
 
 
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+    def again(step: int) -> None:
+        if step == 3:  # a lock counts within its process as well
+            unfinished = tmp_path / ".model.safetensors.abc"
+            unfinished.write_text("half")
+            with pytest.raises(TrainingError, match=rf"is being trained by process {os.getpid()}\. Wait for it"):
+                run(tmp_path, recipe())
+            assert unfinished.exists()
+            unfinished.unlink()
+
+    run(tmp_path, recipe(), Hooks(on_step=again))
+    assert not (tmp_path / LOCK).exists()
+    run(tmp_path, recipe())
+
+
+def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
+    script = (
+        "import sys, time; from pathlib import Path; from agentzoo.training.lock import held\n"
+        "with held(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    with pytest.raises(TrainingError, match=f"by process {process.pid}"), held(tmp_path):
+        pass
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert (tmp_path / LOCK).exists()
+    with held(tmp_path):
+        assert (tmp_path / LOCK).read_text() == f"{os.getpid()}\n"
+
+
+def test_a_device_or_tracker_that_is_not_here_is_said_before_anything_is_loaded(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    for options, said in (
+        (["--device", "cdua"], "no device 'cdua'. Did you mean 'cuda'"),
+        (["--tracker", "tensorbord"], "no tracker 'tensorbord'. Did you mean 'tensorboard'"),
+    ):
+        settings = ["--set", "data.dataset=nobody/has-it-v0", "--out", str(folder), *options]
+        done = CliRunner().invoke(app, ["train", "dt-hopper-medium", *settings])
+        assert isinstance(done.exception, ConfigError), done.output
+        assert said in str(done.exception)
+    with pytest.raises(ConfigError, match="no device 'tpu'"):
+        train(recipe(), folder, coin_episodes(), device="tpu")
+    assert not folder.exists()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_where_there_is_none_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="finds no CUDA device"):
+        train(recipe(), tmp_path / "out", coin_episodes(), device="cuda")
+
+
+def test_a_tracker_that_is_not_installed_is_named_with_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trackio").mkdir()  # what another run logged is no package
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *(p for p in sys.path if "site-packages" not in p)])
+    with pytest.raises(ConfigError, match=r"'trackio' is not installed.*agentzoo\[track\]"):
+        check_machine(None, ["trackio"])
+
+
+def test_a_tracker_has_written_all_it_was_told_when_a_run_fails(tmp_path: Path) -> None:
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+
+    def fail(step: int) -> None:
+        if step == 12:
+            raise TrainingError("stopped")
+
+    with pytest.raises(TrainingError, match="stopped"):
+        train(recipe(), tmp_path, coin_episodes(), hooks=Hooks(on_step=fail), trackers=["tensorboard"], device="cpu")
+    written = events.EventAccumulator(str(tmp_path / "dt-test")).Reload()
+    assert [event.step for event in written.Scalars("loss")] == [5, 10]
+
+
 @pytest.mark.parametrize("first", ["fp32", "bf16"])
 def test_a_process_trains_in_one_precision_after_the_other(first: str, tmp_path: Path) -> None:
     weights = {}
@@ -236,6 +317,25 @@ def test_finetune_starts_from_the_weights_and_keeps_normalization(tiny_hopper: s
     np.testing.assert_allclose(recomputed.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)
     model = train(made, tmp_path, episodes, start=start, device="cpu")
     assert torch.equal(model.obs_mean, base.model.obs_mean)
+
+
+def test_a_fine_tune_is_repeated_from_the_same_weights_alone(tiny_hopper: str, tmp_path: Path) -> None:
+    folder = make_agent("Hopper-v5", context=4).save_pretrained(tmp_path / "base")
+    base, episodes = Agent.from_pretrained(folder, device="cpu"), load_episodes(tiny_hopper)
+    made = finetune_recipe(base, tiny_hopper, None, 20, "keep")
+    assert made.base_weights_sha256 == sha256(folder / "model.safetensors")
+    made = Recipe.from_json(made.to_json(), "as stored")
+    start_from(base, made, episodes)
+    with torch.no_grad():
+        next(base.model.parameters()).add_(1.0)
+    base.save_pretrained(folder)
+    newer = Agent.from_pretrained(folder, device="cpu")
+    with pytest.raises(
+        CheckpointError, match=rf"'dt-test' with weights of sha256 {made.base_weights_sha256[:12]}.*--rev"
+    ):
+        start_from(newer, made, episodes)
+    before = {k: v for k, v in json.loads(made.to_json()).items() if k != "base_weights_sha256"}
+    start_from(newer, Recipe.from_json(json.dumps(before), "of before"), episodes)
 
 
 def test_finetune_on_other_shapes_names_the_layers(tiny_hopper: str) -> None:

@@ -34,7 +34,7 @@ def finetune_recipe(base: Agent, dataset: str, name: str | None, steps: int, nor
         f"agent_id={json.dumps(name or f'{base.config.agent_id}-finetuned')}",
         f"base={json.dumps(base.config.agent_id)}",
     ]
-    return recipe.override(settings)
+    return recipe.override(settings).replace(base_weights_sha256=base.config.weights_sha256)
 
 
 def start_from(base: Agent, recipe: Recipe, episodes: Episodes, reinit: bool = False) -> SequenceModel:
@@ -47,8 +47,16 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes, reinit: bool = F
         reinit: layers whose shape differs start fresh, from `train.seed`; without it they are an error.
 
     Raises:
-        CheckpointError: layers differ in shape and `reinit` is not set; names them.
+        CheckpointError: `base` has other weights than the recipe started from; or layers differ in shape and `reinit`
+            is not set; names them.
     """
+    known, found = recipe.base_weights_sha256, base.config.weights_sha256
+    if known is not None and found != known:
+        raise CheckpointError(
+            f"the recipe fine-tunes {recipe.base!r} with weights of sha256 {known[:12]}..., but those found have "
+            f"{found[:12] + '...' if found else 'none'}. Name the version it started from: a folder, or a Hub repo "
+            "with --revision."
+        )
     model = build_model(recipe, prepare_data(recipe, episodes))
     target, source = model.state_dict(), base.model.state_dict()
     differs = [

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,9 +22,11 @@ from agentzoo.data.normalize import observation_statistics
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import TrainingError
 from agentzoo.nn.base import SequenceModel
-from agentzoo.recipe import Recipe
+from agentzoo.recipe import Recipe, differences
 from agentzoo.registry import get_family
 from agentzoo.training import log, state
+from agentzoo.training.lock import held
+from agentzoo.training.machine import check_machine, tracking
 from agentzoo.training.optim import lr_factor, make_optimizer
 from agentzoo.types import Batch, IOSpec, Losses
 
@@ -96,12 +99,13 @@ def train(
         The trained network, on the CPU, in eval mode.
 
     Raises:
-        TrainingError: a non-finite loss (the last good checkpoint stays), or a folder of another recipe.
+        TrainingError: a non-finite loss (the last good checkpoint stays), or a folder of another recipe or that another
+            process trains in. ConfigError: a device or tracker that is not here.
     """
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
 
-    hooks = hooks or Hooks()
+    check_machine(device, trackers or ())
     AcceleratorState._reset_state(True)  # it would keep device and precision of the process's first training
     accelerator = Accelerator(
         cpu=device == "cpu",
@@ -109,13 +113,26 @@ def train(
         log_with=trackers or None,
         project_dir=str(folder),
     )
+    if start is None:
+        recipe = recipe.pinned()
     claim(folder, recipe)
-    if trackers:
-        accelerator.init_trackers(recipe.agent_id)
     data = prepare_data(recipe, episodes)
     model = start if start is not None else build_model(recipe, data)
     model.begin_training(fresh=start is None)
-    claim(folder, recipe, accelerator.is_main_process)  # not before all that the recipe names was found
+    main: bool = accelerator.is_main_process
+    # nothing is written before all that the recipe names was found
+    with held(folder) if main else nullcontext(), tracking(accelerator, recipe.agent_id, trackers or ()):
+        claim(folder, recipe, main)
+        trained = _train(recipe, folder, data, model, hooks or Hooks(), accelerator)
+        if main:
+            save_tensors(folder / WEIGHTS, trained.state_dict())
+    return trained
+
+
+def _train(
+    recipe: Recipe, folder: Path, data: Episodes, model: SequenceModel, hooks: Hooks, accelerator: Any
+) -> SequenceModel:
+    """All updates that are left."""
     model.train()
     optimizer = make_optimizer(model, recipe.train)
     losses, prepared = accelerator.prepare(_Losses(model), optimizer)
@@ -153,12 +170,7 @@ def train(
         progress.step = step + 1
         progress.seconds += time.perf_counter() - began
         run.after_step(rate, raw, generator)
-    trained: SequenceModel = model.to("cpu").eval()
-    if accelerator.is_main_process:
-        save_tensors(folder / WEIGHTS, trained.state_dict())
-    if trackers:
-        accelerator.end_training()
-    return trained
+    return model.to("cpu").eval()
 
 
 def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
@@ -172,16 +184,11 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
         remove_unfinished(folder)
     if path.exists():
         found = Recipe.from_json(path.read_text(), str(path))
-        if found != recipe:
-            changed = [
-                f"{section}.{name}: {old!r} there, {value!r} asked"
-                for section in ("model", "data", "train", "eval")
-                for name, value in getattr(recipe, section).model_dump().items()
-                if (old := getattr(getattr(found, section), name, None)) != value
-            ]
+        changed = [f"{name}: {old!r} there, {new!r} asked" for name, (old, new) in differences(found, recipe).items()]
+        if changed:
             raise TrainingError(
-                f"{folder} holds a run of {found.agent_id!r} with another recipe "
-                f"({'; '.join(changed) or 'another agent id or base'}). Choose another --out, or delete it."
+                f"{folder} holds a run of {found.agent_id!r} with another recipe ({'; '.join(changed)}). "
+                "Choose another --out, or delete it."
             )
     elif writes:
         write_atomic(path, recipe.to_json())
