@@ -15,8 +15,10 @@ import pytest
 import torch
 
 from agentzoo.checkpoint import read_tensors
+from agentzoo.errors import DataError
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.nn.pretrained import load_backbone
+from agentzoo.pretrain.card import clip_card
 from agentzoo.pretrain.clip import MINI, pixels, retrieval, train_clip, write_clip
 from agentzoo.pretrain.scenes import WORLDS, draw_scenes, make_pairs
 from agentzoo.training.log import read_log
@@ -72,6 +74,33 @@ def test_held_out_sentences_differ_and_are_never_trained_on() -> None:
     assert other.held_out.sentences != held
 
 
+def test_too_few_sentences_to_train_on_are_said_and_leave_the_folder_free(tmp_path: Path) -> None:
+    for scenes, held_out in ((5, 20), (20, 30)):  # fewer sentences than are set apart; too few beside them
+        with pytest.raises(DataError, match=r"different sentences; with held_out=.* Draw more \(--set scenes="):
+            train_clip(TINY.override([f"scenes={scenes}", f"held_out={held_out}"]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    train_clip(TINY.override(["steps=1"]), tmp_path / "run")
+
+
+def test_a_kill_between_the_files_of_the_tokenizer_loses_nothing(tmp_path: Path) -> None:
+    run, hub = tmp_path / "run", tmp_path / "hub"
+
+    def stop(step: int) -> None:
+        if step == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_clip(TINY, run, on_step=stop)
+    whole = (run / "tokenizer_config.json").read_bytes()
+    (run / "tokenizer_config.json").unlink()
+    task = train_clip(TINY, run)
+    assert (run / "tokenizer_config.json").read_bytes() == whole
+    (run / "tokenizer_config.json").unlink()
+    write_clip(task, run, hub, "a test")
+    assert (hub / "tokenizer_config.json").read_bytes() == whole
+    assert (hub / "tokenizer.json").read_bytes() == (run / "tokenizer.json").read_bytes()
+
+
 def test_retrieval_by_hand() -> None:
     similarity = torch.tensor([[0.9, 0.1, 0.0], [0.8, 0.7, 0.0], [0.0, 0.0, 0.1]])
     found = retrieval(similarity)
@@ -106,10 +135,14 @@ def test_the_written_folder_is_what_transformers_loads(tmp_path: Path) -> None:
         torch.testing.assert_close(seen, pixels(held.pictures), atol=1e-6, rtol=0)
         pictures = model(**rows[0], pixel_values=seen).image_embeds
     assert retrieval(texts @ pictures.T) == pytest.approx({k: v for k, v in figures.items() if "accuracy" in k})
+    assert figures["held_out_pairs"] == len(held.sentences) == 20
+    fewer = clip_card(task.settings, tmp_path / "hub", {**figures, "held_out_pairs": 17}, [], "a test")
+    assert "17 held-out pairs" in fewer
     tower = CLIPTextModel.from_pretrained(tmp_path / "hub")
     trained = task.module.get_parameter("text_model.encoder.layers.0.mlp.fc1.weight")
     assert torch.equal(tower.get_parameter("encoder.layers.0.mlp.fc1.weight"), trained)
     card = (tmp_path / "hub" / "README.md").read_text()
+    assert "20 held-out pairs" in card
     assert f"| a sentence | its picture | {figures['picture_top1_accuracy']:.1%} |" in card
     found = load_backbone(str(tmp_path / "hub"))
     assert found.sizes == CLIPDTConfig(embed_dim=16, n_layers=1, n_heads=2).sizes()

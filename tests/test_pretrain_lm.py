@@ -6,6 +6,9 @@ import csv
 import json
 import math
 import os
+import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,10 +17,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from agentzoo.checkpoint import read_tensors
+from agentzoo.checkpoint import check_header, read_tensors
+from agentzoo.cli import app
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, DataError, TrainingError
-from agentzoo.pretrain.lm import SIZES, LMSettings, sample, train_language_model, write_language_model
+from agentzoo.nn.pretrained import load_backbone
+from agentzoo.pretrain.lm import SIZES, LMSettings, sample, spread, train_language_model, write_language_model
 from agentzoo.pretrain.run import claim, pretrain, rate_factor
 from agentzoo.text import tokenizer as bpe
 from agentzoo.text.corpus import read_document, text_files, tokenize
@@ -77,6 +83,44 @@ def test_validation_files_and_held_out_ends_are_not_trained_on(text: Path) -> No
     assert document.text.endswith("\n")
 
 
+def test_the_readme_trains_on_all_books_but_not_on_the_validation_text(text: Path, tmp_path: Path) -> None:
+    readme = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+    (line,) = re.findall(r"^agentzoo (pretrain lm .*?) *(?:#.*)?$", readme, flags=re.MULTILINE)
+    (text / "valid.txt").rename(text / "wikitext2-valid.txt")
+    fields = {k: v for k, v in TINY.model_dump().items() if getattr(SIZES["chibi"], k) != v} | {"steps": 5}
+    command = [
+        part.replace("TEXTS", str(text)).replace("hub_cards", str(tmp_path / "hub")) for part in shlex.split(line)
+    ]
+    command += ["--out", str(tmp_path / "run")]
+    command += [part for name, value in fields.items() for part in ("--set", f"{name}={value}")]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "hub" / "lm-chibi" / "corpus.json").read_text())
+    assert [one["name"] for one in record["training"]] == ["a.txt", "b.txt"]
+    assert [one["name"] for one in record["validation"]] == ["wikitext2-valid.txt"]
+
+
+def test_a_validation_file_is_left_out_however_it_is_named(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(text.parent)
+    (text.parent / "linked.txt").symlink_to(text / "valid.txt")
+    for named in (Path("text/valid.txt"), Path("text/../text/valid.txt"), Path("linked.txt")):
+        assert [path.name for path in text_files([text, text / "valid.txt"], [named])] == ["a.txt", "b.txt"]
+
+
+def test_figures_of_two_texts_never_share_a_name(text: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("valid.txt", "held-out.txt", "held_out.txt"):
+        shutil.copyfile(text / "valid.txt", other / name)
+    run = tmp_path / "run"
+    with pytest.raises(DataError, match="would both be called 'valid' in the figures"):
+        train_language_model(TINY, run, [text / "a.txt"], [text / "valid.txt", other / "valid.txt"])
+    for name in ("held-out.txt", "held_out.txt"):
+        with pytest.raises(DataError, match="would be called 'held_out' in the figures"):
+            train_language_model(TINY, run, [text / "a.txt"], [other / name])
+    assert not run.exists()
+
+
 def test_the_tokenizer_gives_any_text_back_and_ends_documents(text: Path, tmp_path: Path) -> None:
     tokenizer = bpe.train_tokenizer([WORDS * 20], 300)
     for sentence in ("the cat sat", "naïve — “quoted” \U0001f408\n\n  x", ""):
@@ -109,6 +153,70 @@ def test_perplexity_is_what_transformers_gives(text: Path, tmp_path: Path) -> No
         assert torch.equal(value, model.get_parameter(name)), name
 
 
+def test_weights_above_5_mb_are_float16_and_measured_as_stored(text: Path, tmp_path: Path) -> None:
+    from transformers import GPT2LMHeadModel
+
+    settings = TINY.override(["embed_dim=256", "n_layers=2", "steps=5"])  # 1.7 million numbers
+    task = train_language_model(settings, tmp_path / "run", [text], [text / "valid.txt"])
+    trained = {name: value.detach().clone() for name, value in task.module.named_parameters()}
+    before = task.evaluate(whole=True)
+    figures = write_language_model(task, tmp_path / "run", tmp_path / "hub", "a test")
+    weights = tmp_path / "hub" / "model.safetensors"
+    assert {kind for kind, _ in check_header(weights).values()} == {"F16"}
+    assert weights.stat().st_size < 5_000_000 < 2 * weights.stat().st_size
+
+    model = GPT2LMHeadModel.from_pretrained(tmp_path / "hub").eval()
+    for name, value in trained.items():
+        assert model.get_parameter(name).dtype == torch.float32
+        assert torch.equal(model.get_parameter(name), value.half().float()), name
+    windows = task.validation["valid"][1].long()
+    with torch.no_grad():
+        stored = math.exp(float(model(input_ids=windows, labels=windows).loss))
+    assert figures["valid_perplexity"] == pytest.approx(stored, rel=1e-6)
+    assert before["valid_perplexity"] != pytest.approx(stored, rel=1e-6)  # so the two can be told apart
+
+    backbone = load_backbone(str(tmp_path / "hub"))
+    assert {tensor.dtype for tensor in (*backbone.blocks.values(), backbone.tokens)} == {torch.float32}
+    assert torch.equal(backbone.tokens, trained["transformer.wte.weight"].half().float())
+    assert "Stored as float16" in (tmp_path / "hub" / "README.md").read_text()
+
+
+def test_weights_that_float16_cannot_hold_are_said(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentzoo.pretrain.lm.MAX_BYTES", 1_000)
+    task = train_language_model(TINY, tmp_path / "run", [text], [])
+    with torch.no_grad():
+        task.module.get_parameter("transformer.ln_f.weight")[0] = 1e5
+    with pytest.raises(CheckpointError, match=r"transformer.ln_f.weight holds numbers too large for float16"):
+        write_language_model(task, tmp_path / "run", tmp_path / "hub", "a test")
+    assert not (tmp_path / "hub" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "places"),
+    [(2, 8, [2, 6]), (3, 7, [1, 3, 5]), (4, 4, [0, 1, 2, 3]), (16, 2, [0, 1]), (1, 9, [4])],
+)
+def test_watched_windows_lie_evenly_over_the_text(count: int, length: int, places: list[int]) -> None:
+    assert spread(count, length).tolist() == places
+
+
+def test_the_watched_held_out_figure_is_of_every_book(text: Path, tmp_path: Path) -> None:
+    """Two windows of two held-out ends: a change of the second book's end alone must show."""
+    settings = TINY.override(["watch_chunks=2", "steps=5"])
+    task = train_language_model(settings, tmp_path / "run", [text / "a.txt", text / "b.txt"], [])
+    tokens, chunks = task.validation["held_out"]
+    before = task.evaluate()
+    assert task.evaluate() == before
+    task.validation["held_out"] = (tokens, torch.cat((chunks[: len(chunks) // 2], chunks[len(chunks) // 2 :].flip(1))))
+    assert task.evaluate() != before
+
+
+@pytest.mark.parametrize("size", list(SIZES))
+def test_published_sizes_are_measured_ten_times_and_train_for_ninety_minutes(size: str) -> None:
+    settings = SIZES[size]
+    assert settings.steps // settings.evaluate_every >= 10
+    assert settings.steps * {"chibi": 1.0, "mini": 2.3}[size] / 60 <= 92  # seconds an update on a busy core
+
+
 def test_training_learns_more_than_how_often_words_come(text: Path, tmp_path: Path) -> None:
     task = train_language_model(TINY.override(["steps=200"]), tmp_path / "run", [text], [text / "valid.txt"])
     rows = read_log(tmp_path / "run")
@@ -131,6 +239,16 @@ def test_a_written_folder_holds_a_card_with_its_figures_and_samples(text: Path, 
     assert f"{figures['valid_perplexity']:.2f} | {figures['valid_bits_per_byte']:.3f}" in card
     assert "a.txt, b.txt" in card
     assert "one core" in card
+    assert figures["train_tokens"] == len(task.train)
+    epochs = 20 * 4 * 16 / len(task.train)  # updates, windows, tokens
+    assert "20 updates of 64 tokens, AdamW" in card
+    assert f"1,280 tokens read of {len(task.train):,} in the text, {epochs:.1f} epochs" in card
+    rows = {row["step"]: row for row in read_log(tmp_path / "run")}
+    at_10, at_20 = (float(rows[step]["held_out_perplexity"]) for step in ("10", "20"))
+    assert "ended because these were all the updates it was given" in card
+    assert f"was {at_10:.2f} after 10 updates and {at_20:.2f} at the end" in card
+    assert "flat" not in card
+    assert "Stored as float32" in card
     tokenizer = bpe.load_tokenizer(tmp_path / "hub" / "tokenizer.json")
     assert sample(task, tokenizer, "the", 3) == sample(task, tokenizer, "the", 3) != sample(task, tokenizer, "the", 4)
     assert sample(task, tokenizer, "the cat", 0).startswith("the cat")
@@ -206,6 +324,21 @@ def test_a_folder_of_other_settings_is_refused(text: Path, tmp_path: Path) -> No
     train(text, tmp_path)
     with pytest.raises(TrainingError, match="embed_dim: 16 there, 8 asked"):
         claim(tmp_path, TINY.override(["embed_dim=8"]))
+    with pytest.raises(TrainingError, match="embed_dim: 16 there, 8 asked"):
+        train(text, tmp_path, TINY.override(["embed_dim=8"]))
+
+
+def test_a_run_that_never_began_leaves_its_folder_free(text: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for change in ("context=4096", "n_heads=3"):  # too little text; heads that do not divide the width
+        with pytest.raises(ValueError, match=r"do not fill one window|divisible"):
+            train(text, run, TINY.override([change]))
+    (text / "valid.txt").write_text("short")
+    with pytest.raises(DataError, match="do not fill one window"):
+        train(text, run)
+    (text / "valid.txt").write_text("the cat ran after a dog\n" * 40)
+    train(text, run, TINY.override(["vocab_size=280"]))
+    assert bpe.load_tokenizer(run / bpe.FILE).get_vocab_size() == 280
 
 
 def test_a_finished_run_keeps_the_record_of_its_text(text: Path, tmp_path: Path) -> None:

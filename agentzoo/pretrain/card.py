@@ -25,6 +25,12 @@ def weight_count(path: Path) -> int:
     return total
 
 
+def _weight_type(path: Path) -> str:
+    """What the numbers of a safetensors file are stored as."""
+    names = {"F32": "float32", "F16": "float16"}
+    return ", ".join(sorted({names.get(kind, kind) for kind, _ in check_header(path).values()}))
+
+
 def _front(tags: list[str]) -> list[str]:
     lines = ["---", "license: mit", "language: en", "library_name: transformers", "tags:"]
     return [*lines, *(f"- {tag}" for tag in tags), "---", ""]
@@ -39,6 +45,10 @@ def language_model_card(
     count = weight_count(folder / "model.safetensors")
     blocks = count - settings.embed_dim * (settings.vocab_size + settings.context)
     size = sum(one["bytes"] for one in corpus["training"]) / 1e6
+    measured = [row for row in rows if row["held_out_perplexity"]]
+    last, tokens = measured[-1], settings.batch_size * settings.context
+    before = [row for row in measured if int(row["step"]) <= 0.8 * int(last["step"])][-1]
+    read = int(last["step"]) * tokens
     lines = _front(["agentzoo", "gpt2"])
     lines += [
         f"# {settings.name}",
@@ -46,7 +56,8 @@ def language_model_card(
         f"A GPT-2-architecture language model of {count:,} numbers ({blocks:,} in its blocks): {settings.n_layers} "
         f"layers, width {settings.embed_dim}, {settings.n_heads} head{'s' * (settings.n_heads > 1)}, "
         f"{settings.activation}, {settings.context} positions, a byte-pair vocabulary of {settings.vocab_size} learned "
-        "on the same text. It is small on purpose: a start for agents that act in continuous control.",
+        "on the same text. It is small on purpose: a start for agents that act in continuous control. "
+        f"Stored as {_weight_type(folder / 'model.safetensors')}, computed as float32.",
         "",
         "```python",
         "from transformers import AutoTokenizer, GPT2LMHeadModel",
@@ -65,15 +76,19 @@ def language_model_card(
         lines.append(f"| {what} | {figures[f'{name}_perplexity']:.2f} | {figures[f'{name}_bits_per_byte']:.3f} |")
     lines += [
         "",
-        f"Windows of {settings.context} tokens, read one after the other. Perplexities of other vocabularies cannot be "
-        "compared with these; bits a byte can.",
+        f"Measured with the weights as they are stored, in windows of {settings.context} tokens read one after the "
+        "other. Perplexities of other vocabularies cannot be compared with these; bits a byte can.",
         "",
         "## How it was trained",
         "",
         f"{size:.1f} MB of text in {len(corpus['training'])} files "
         f"({', '.join(one['name'] for one in corpus['training'])}), the last {settings.held_out:.0%} of each held out. "
-        f"{settings.steps:,} updates of {settings.batch_size * settings.context:,} tokens, AdamW, learning rate "
-        f"{settings.lr:g}, seed {settings.seed}, {float(rows[-1]['seconds']) / 60:.0f} minutes on {hardware}. "
+        f"{int(last['step']):,} updates of {tokens:,} tokens, AdamW, learning rate {settings.lr:g}, seed "
+        f"{settings.seed}, {float(last['seconds']) / 60:.0f} minutes on {hardware}: {read:,} tokens read of "
+        f"{figures['train_tokens']:,.0f} in the text, {read / figures['train_tokens']:.1f} epochs. Training ended "
+        "because these were all the updates it was given. The held-out perplexity, on at most "
+        f"{settings.watch_chunks} windows, was {float(before['held_out_perplexity']):.2f} after "
+        f"{int(before['step']):,} updates and {float(last['held_out_perplexity']):.2f} at the end. "
         "`pretrain.json` holds all settings, `training_log.csv` the curve, `corpus.json` the files and their hashes.",
         "",
         "## Samples",
@@ -111,8 +126,8 @@ def clip_card(
         "",
         "## How good",
         "",
-        f"{settings.held_out} held-out pairs, their sentences all different and none of them trained on. Given one, "
-        "which of all the others belongs to it?",
+        f"{figures['held_out_pairs']:,.0f} held-out pairs, their sentences all different and none of them trained on. "
+        "Given one, which of all the others belongs to it?",
         "",
         "| given | looked for | first | among the first five |",
         "|---|---|---:|---:|",

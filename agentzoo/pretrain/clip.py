@@ -133,7 +133,8 @@ def train_clip(
     """Train, or go on with the run in `folder`. The scenes are drawn again each time, the same from the same seed.
 
     Raises:
-        ConfigError: minigrid or transformers are not installed. TrainingError: see `run.claim`, `run.pretrain`.
+        ConfigError: minigrid or transformers are not installed. DataError: the scenes say too little, see
+            `scenes.make_pairs`. TrainingError: see `run.claim`, `run.pretrain`.
     """
     claim(folder, settings)
     whole = settings.scenes + settings.held_out
@@ -147,8 +148,9 @@ def train_clip(
         tokenizer = bpe.load_tokenizer(folder / bpe.FILE)
     else:
         tokenizer = bpe.train_tokenizer(pairs.train.sentences, settings.vocab_size)
-        bpe.save_tokenizer(tokenizer, folder, settings.context)
     task = ContrastiveTask(settings, pairs, tokenizer)
+    claim(folder, settings, writes=True)  # not before all that can be wrong with the settings was found
+    bpe.save_tokenizer(tokenizer, folder, settings.context)
     pretrain(task, settings, folder, on_step=on_step, on_row=on_row)
     task.module.eval()
     return task
@@ -157,7 +159,8 @@ def train_clip(
 def write_clip(task: ContrastiveTask, run: Path, folder: Path, hardware: str) -> dict[str, float]:
     """The Hub folder of a finished run: what `CLIPModel` and `CLIPTextModel.from_pretrained` read, and a card."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (bpe.FILE, bpe.SETTINGS, "pretrain.json", "training_log.csv"):
+    bpe.save_tokenizer(bpe.load_tokenizer(run / bpe.FILE), folder, task.settings.context)
+    for name in ("pretrain.json", "training_log.csv"):
         write_atomic(folder / name, (run / name).read_text())
     model: Any = task.module
     model.save_pretrained(folder)
@@ -173,6 +176,7 @@ def write_clip(task: ContrastiveTask, run: Path, folder: Path, hardware: str) ->
     }
     write_atomic(folder / "preprocessor_config.json", json.dumps(processor, indent=2) + "\n")
     figures = task.evaluate()
+    figures |= {"held_out_pairs": len(task.held_out.sentences)}
     figures |= {"train_pairs": len(task.train.sentences), "train_sentences": len(set(task.train.sentences))}
     rounded = {name: round(value, 4) for name, value in figures.items()}
     write_atomic(folder / RESULTS, json.dumps(rounded, indent=2) + "\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,8 +19,8 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from agentzoo.checkpoint import save_tensors, write_atomic
-from agentzoo.errors import TrainingError
+from agentzoo.checkpoint import read_tensors, save_tensors, write_atomic
+from agentzoo.errors import CheckpointError, DataError, TrainingError
 from agentzoo.nn.pretrained import new_language_model
 from agentzoo.pretrain.card import language_model_card
 from agentzoo.pretrain.run import RESULTS, PretrainSettings, Row, claim, pretrain
@@ -28,6 +28,8 @@ from agentzoo.text import tokenizer as bpe
 from agentzoo.text.corpus import CorpusRecord, Document, Tokens, read_document, text_files, tokenize
 
 RECORD = "corpus.json"  # which text a model was trained and measured on
+HELD_OUT = "held_out"  # what the ends of the training files are called in the figures
+MAX_BYTES = 5_000_000  # of weights as float32; larger ones are stored as float16
 PROMPTS = ("", "The old man", "She looked at him and said")
 
 
@@ -51,7 +53,7 @@ SIZES = {
         n_layers=3,
         n_heads=1,
         activation="relu",
-        steps=6_000,
+        steps=5_400,  # an hour and a half on one busy core
         batch_size=4,
         lr=2e-3,
         warmup_steps=200,
@@ -62,10 +64,11 @@ SIZES = {
         n_layers=3,
         n_heads=4,
         activation="gelu_pytorch_tanh",  # GPT-2's own activation, in one kernel
-        steps=2_400,
+        steps=2_400,  # as long
         batch_size=4,
         lr=1e-3,
         warmup_steps=200,
+        evaluate_every=200,
     ),
 }
 
@@ -95,10 +98,10 @@ class LanguageTask:
 
     @torch.inference_mode()
     def evaluate(self, whole: bool = False) -> dict[str, float]:
-        """Perplexity a token of each validation text, in windows read from their start; `whole`: of all of it."""
+        """Perplexity a token of each validation text, in windows spread evenly over it; `whole`: of all of it."""
         found = {}
         for name, (_, chunks) in self.validation.items():
-            chosen = chunks if whole else chunks[: self.settings.watch_chunks]
+            chosen = chunks if whole else chunks[spread(self.settings.watch_chunks, len(chunks))]
             nats = [float(self._nats(part.long())) * len(part) for part in torch.split(chosen, 4)]
             found[f"{name}_perplexity"] = math.exp(sum(nats) / len(chosen))
         return found
@@ -109,6 +112,35 @@ class LanguageTask:
             name: math.log2(perplexities[f"{name}_perplexity"]) * len(tokens.ids) / tokens.bytes
             for name, (tokens, _) in self.validation.items()
         }
+
+
+def spread(count: int, length: int) -> Tensor:
+    """The middles of `count` equal parts of `length` places, or all places where there are no more than that."""
+    count = min(count, length)
+    return (2 * torch.arange(count) + 1) * length // (2 * count)
+
+
+def figure_names(validation: Sequence[Path]) -> list[str]:
+    """What the validation texts are called in the figures: as their files, without the ending.
+
+    Raises:
+        DataError: two would have one name, or one that of the held-out ends.
+    """
+    found: dict[str, Path] = {}
+    for path in validation:
+        name = path.stem.replace("-", "_")
+        if name == HELD_OUT:
+            raise DataError(
+                f"--validation {path} would be called {name!r} in the figures, as the held-out ends of the training "
+                "files are. Rename the file."
+            )
+        if name in found:
+            raise DataError(
+                f"--validation {found[name]} and {path} would both be called {name!r} in the figures. Rename one of "
+                "the files, or leave it out."
+            )
+        found[name] = path
+    return list(found)
 
 
 def train_language_model(
@@ -128,9 +160,10 @@ def train_language_model(
         validation: text files that are only measured on.
 
     Raises:
-        DataError: text that cannot be read or is too short. TrainingError: `folder` holds a run on other text; also
-            see `run.claim` and `run.pretrain`.
+        DataError: text that cannot be read or is too short, or two validation texts of one name. TrainingError:
+            `folder` holds a run on other text; also see `run.claim` and `run.pretrain`.
     """
+    names = figure_names(validation)
     claim(folder, settings)
     trained = [read_document(path, settings.held_out) for path in text_files(corpus, validation)]
     measured = [read_document(path) for path in validation]
@@ -145,18 +178,21 @@ def train_language_model(
     else:
         note(f"learning {settings.vocab_size} tokens")
         tokenizer = bpe.train_tokenizer((one.text for one in trained), settings.vocab_size)
-        bpe.save_tokenizer(tokenizer, folder, settings.context)
     note("reading the text")
-    task = LanguageTask(settings, *_tokens(trained, measured, tokenizer))
+    task = LanguageTask(settings, *_tokens(trained, dict(zip(names, measured, strict=True)), tokenizer))
+    claim(folder, settings, writes=True)  # not before all that can be wrong with the text was found
+    _claim_text(folder / RECORD, record, writes=True)
+    bpe.save_tokenizer(tokenizer, folder, settings.context)
     pretrain(task, settings, folder, on_step=on_step, on_row=on_row)
     task.module.eval()
     return task
 
 
-def _claim_text(path: Path, record: CorpusRecord) -> None:
-    """Keep the record of the run's text, or check that it is the one that is kept."""
+def _claim_text(path: Path, record: CorpusRecord, writes: bool = False) -> None:
+    """Check that the run's text is the one on record; `writes`: keep the record where there is none."""
     if not path.exists():
-        write_atomic(path, record.to_json())
+        if writes:
+            write_atomic(path, record.to_json())
         return
     found = CorpusRecord.from_json(path.read_text(), str(path))
     if found != record:
@@ -165,10 +201,11 @@ def _claim_text(path: Path, record: CorpusRecord) -> None:
         raise TrainingError(f"{path.parent} holds a run on other text ({changed}). Choose another --out, or delete it.")
 
 
-def _tokens(trained: list[Document], measured: list[Document], tokenizer: Any) -> tuple[Tokens, dict[str, Tokens]]:
+def _tokens(
+    trained: Sequence[Document], measured: Mapping[str, Document], tokenizer: Any
+) -> tuple[Tokens, dict[str, Tokens]]:
     end = bpe.end_of_text(tokenizer)
-    texts = {"held_out": [one.held_out for one in trained]}
-    texts |= {Path(one.record.name).stem.replace("-", "_"): [one.text] for one in measured}
+    texts = {HELD_OUT: [one.held_out for one in trained], **{name: [one.text] for name, one in measured.items()}}
     train = tokenize([one.text for one in trained], tokenizer, end)
     return train, {name: tokenize(text, tokenizer, end) for name, text in texts.items()}
 
@@ -176,8 +213,14 @@ def _tokens(trained: list[Document], measured: list[Document], tokenizer: Any) -
 def write_language_model(task: LanguageTask, run: Path, folder: Path, hardware: str) -> dict[str, float]:
     """The Hub folder of a finished run: what `GPT2LMHeadModel.from_pretrained` and `AutoTokenizer` read, and a card.
 
+    Weights of more than 5 MB are stored as float16; `task` then holds them as they were stored.
+
     Returns:
-        The figures on the card: perplexity and bits a byte of each whole validation text.
+        The figures on the card: perplexity and bits a byte of each whole validation text, measured with the stored
+        weights, and the number of tokens trained on.
+
+    Raises:
+        CheckpointError: a weight is too large for float16.
     """
     settings, tokenizer = task.settings, bpe.load_tokenizer(run / bpe.FILE)
     folder.mkdir(parents=True, exist_ok=True)
@@ -185,19 +228,33 @@ def write_language_model(task: LanguageTask, run: Path, folder: Path, hardware: 
     for name in (RECORD, "pretrain.json", "training_log.csv"):
         write_atomic(folder / name, (run / name).read_text())
     model: Any = task.module
-    tensors = {n: t for n, t in model.state_dict().items() if n != "lm_head.weight"}  # tied to the token table
-    save_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    _store(model, folder / "model.safetensors")
     end = bpe.end_of_text(tokenizer)
     tree = json.loads(model.config.to_json_string(use_diff=False))
-    tree |= {"architectures": ["GPT2LMHeadModel"], "bos_token_id": end, "eos_token_id": end, "dtype": "float32"}
+    tree |= {"architectures": ["GPT2LMHeadModel"], "bos_token_id": end, "eos_token_id": end}
+    tree |= {"dtype": "float32"}  # transformers then widens float16, and computes what is measured below
     write_atomic(folder / "config.json", json.dumps(tree, indent=2) + "\n")
     figures = task.evaluate(whole=True)
     bits = task.bits_per_byte(figures)
     figures |= {f"{name}_bits_per_byte": value for name, value in bits.items()}
+    figures |= {"train_tokens": len(task.train)}
     write_atomic(folder / RESULTS, json.dumps({name: round(v, 4) for name, v in figures.items()}, indent=2) + "\n")
     samples = [sample(task, tokenizer, prompt, seed) for seed, prompt in enumerate(PROMPTS)]
     write_atomic(folder / "README.md", language_model_card(settings, folder, figures, samples, hardware))
     return figures
+
+
+def _store(model: Any, path: Path) -> None:
+    """Write the weights, and make the model what was written."""
+    tensors = {n: t for n, t in model.state_dict().items() if n != "lm_head.weight"}  # tied to the token table
+    if sum(tensor.nbytes for tensor in tensors.values()) > MAX_BYTES:
+        tensors = {name: tensor.half() for name, tensor in tensors.items()}
+        broken = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+        if broken:
+            raise CheckpointError(f"{broken[0]} holds numbers too large for float16. Train again with a lower lr.")
+    save_tensors(path, tensors, {"format": "pt"})
+    stored, _ = read_tensors(path)
+    model.load_state_dict({**stored, "lm_head.weight": stored["transformer.wte.weight"]})
 
 
 @torch.inference_mode()

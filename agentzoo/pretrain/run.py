@@ -136,8 +136,8 @@ def pretrain(
     return row
 
 
-def claim(folder: Path, settings: PretrainSettings) -> None:
-    """Make the folder this run's, or check that it is.
+def claim(folder: Path, settings: PretrainSettings, writes: bool = False) -> None:
+    """Check that the folder is free or this run's; `writes`: make it so.
 
     Raises:
         TrainingError: it holds a run of other settings; names them. ConfigError: intervals that do not fit.
@@ -146,10 +146,12 @@ def claim(folder: Path, settings: PretrainSettings) -> None:
     for name in ("checkpoint_every", "evaluate_every"):
         if getattr(settings, name) % settings.log_every:
             raise ConfigError(f"{name} must be a multiple of log_every, which is {settings.log_every}.")
+    if writes:
+        remove_unfinished(folder)
     if not path.exists():
-        write_atomic(path, settings.to_json())
+        if writes:
+            write_atomic(path, settings.to_json())
         return
-    remove_unfinished(folder)
     found = type(settings).from_json(path.read_text(), str(path))
     changed = [f"{k}: {getattr(found, k)!r} there, {v!r} asked" for k, v in settings if getattr(found, k) != v]
     if changed:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.errors import ConfigError
+from agentzoo.errors import ConfigError, DataError
 
 TILE = 8  # pixels
 SIDE = 9  # tiles; every world below fits
@@ -80,15 +80,25 @@ class Pairs(NamedTuple):
 
 
 def make_pairs(train: int, held_out: int, seed: int, on_scene: Callable[[int], None] = lambda _: None) -> Pairs:
-    """Draw `train` + `held_out` scenes, then set apart up to `held_out` sentences with one of their pictures.
+    """Draw `train` + `held_out` scenes, then set apart `held_out` sentences, each with one of its pictures.
 
     All other scenes with a sentence that is set apart are left out of training.
+
+    Raises:
+        DataError: fewer different sentences would be left to train on than are set apart.
     """
     drawn = draw_scenes(train + held_out, 1_000_003 * seed, on_scene)
     distinct: dict[str, int] = {}
     for i, sentence in enumerate(drawn.sentences):
         distinct.setdefault(sentence, i)
     names = sorted(distinct)
+    left = max(len(names) - held_out, 0)
+    if left < held_out:
+        raise DataError(
+            f"{train + held_out:,} scenes say {len(names):,} different sentences; with held_out={held_out} of them set "
+            f"apart, {left:,} are left to train on, and it takes at least as many as are set apart. Draw more "
+            "(--set scenes=NUMBER) or set fewer apart (--set held_out=NUMBER)."
+        )
     chosen = np.random.default_rng(seed).permutation(len(names))[:held_out]
     apart = {names[i] for i in chosen}
     kept = [i for i, sentence in enumerate(drawn.sentences) if sentence not in apart]
