@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,23 +16,24 @@ import pytest
 import torch
 from conftest import make_agent, random_batch
 from pydantic import ValidationError
+from safetensors.torch import save_file
 from test_learning import coin_episodes
 from torch.nn.functional import cross_entropy
 
 from agentzoo.agent import Agent
 from agentzoo.checkpoint import read_tensors
 from agentzoo.config import AgentConfig
-from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, TrainingError
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.models.gpt2_dt import PRESETS, GPT2DTConfig, LanguageDT, stretch
 from agentzoo.nn.base import parameter_count
 from agentzoo.nn.cosine import cosine_loss, decay, spherical_kmeans
-from agentzoo.nn.cotraining import TEXT_VARIABLE
+from agentzoo.nn.cotraining import TEXT_VARIABLE, read_text
 from agentzoo.nn.language import LanguageBackbone
 from agentzoo.nn.lora import LoRALinear
 from agentzoo.nn.pretrained import load_backbone
 from agentzoo.pretrain.lm import SIZES, train_language_model, write_language_model
-from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
+from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig, load_recipe
 from agentzoo.training.finetune import finetune_recipe, start_from
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import Hooks, train
@@ -330,6 +332,45 @@ def test_text_is_what_the_language_model_was_trained_on(zoo: Path) -> None:
     assert 0.85 * len(whole) < len(said) < 0.9 * len(whole) + 100  # without its held-out end
 
 
+def test_text_is_known_by_what_it_holds(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renamed file is still the one that was trained on; another one of its name is not."""
+    text = tmp_path / "text"
+    text.mkdir()
+    shutil.copy(zoo / "text" / "a.txt", text / "b.txt")
+    (text / "a.txt").write_text("a dog saw the cat\n" * 90)
+    monkeypatch.setenv(TEXT_VARIABLE, str(text))
+    found = load_backbone("lm-tiny")
+    monkeypatch.setenv(TEXT_VARIABLE, str(zoo / "text"))
+    wanted = read_text(found, 16)
+    monkeypatch.setenv(TEXT_VARIABLE, str(text))
+    assert torch.equal(read_text(found, 16), wanted)
+    (text / "b.txt").unlink()
+    with pytest.warns(UserWarning, match="none of the 1 files of .* is one that backbone 'lm-tiny' was trained on"):
+        read_text(found, 16)
+
+
+def test_a_head_of_its_own_is_not_mistaken_for_the_token_table(
+    zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(zoo / "zoo", tmp_path / "zoo")
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path / "zoo"))
+    path = tmp_path / "zoo" / "lm-tiny" / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "tie_word_embeddings": False}))
+    with pytest.raises(ConfigError, match=r"has a head of its own .* --set model.lm_weight=0"):
+        started(chibit())
+    started(chibit(lm_weight=0.0))
+
+
+def test_every_parameter_has_a_gradient_after_the_language_losses_have_faded(zoo: Path) -> None:
+    """Several processes would wait for those that have none."""
+    model = started(chibit(lm_decay_steps=2, cosine_decay_steps=2)).train()
+    model.begin_step(5, 10)
+    terms = model.loss(random_batch(model.io, [4, 2]))
+    assert [terms[name].item() for name in ("language", "cosine")] == [0.0, 0.0]
+    torch.stack(list(terms.values())).sum().backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
 def test_cotraining_goes_on_learning_the_text(zoo: Path, tmp_path: Path) -> None:
     made = recipe(chibit(lm_decay_steps=None, cosine_decay_steps=None, lm_weight=1.0, dropout=0.0), steps=40)
     train(made, tmp_path, coin_episodes(), device="cpu")
@@ -472,8 +513,6 @@ def test_positions_of_clip_are_refused() -> None:
 def test_what_keeps_language_out_is_said(
     what: str, error: type[AgentzooError], says: str, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import shutil
-
     from agentzoo.text.tokenizer import save_tokenizer, train_tokenizer
 
     shutil.copytree(zoo / "zoo", tmp_path / "zoo")
@@ -506,7 +545,6 @@ def test_a_backbone_that_is_nowhere_is_said_without_a_network(tmp_path: Path) ->
 def test_recipes_fit_the_backbones_they_name() -> None:
     """Sizes of a recipe and of what `agentzoo pretrain` makes are written in two places."""
     from agentzoo.pretrain.clip import MINI
-    from agentzoo.recipe import load_recipe
 
     for agent_id, size in (("chibit-hopper-medium", SIZES["chibi"]), ("gpt2-dt-hopper-medium-replay", SIZES["mini"])):
         model = load_recipe(agent_id).model
@@ -541,8 +579,6 @@ def test_every_recipe_makes_an_agent_that_can_be_staged() -> None:
 @pytest.mark.parametrize("kind", ["medium", "medium-replay"])
 @pytest.mark.parametrize("name", ["chibit", "gpt2-dt"])
 def test_twins_differ_in_language_only(name: str, kind: str) -> None:
-    from agentzoo.recipe import load_recipe
-
     one, twin = load_recipe(f"{name}-hopper-{kind}"), load_recipe(f"{name}-hopper-{kind}-scratch")
     changed = {field for field, value in one.model if getattr(twin.model, field) != value}
     assert changed == ({"backbone", "cosine_weight", "lm_weight"} if name == "chibit" else {"backbone"})
@@ -560,7 +596,6 @@ def test_twins_differ_in_language_only(name: str, kind: str) -> None:
     ],
 )
 def test_ablations_change_what_they_say(change: str, fields: set[str]) -> None:
-    from agentzoo.recipe import load_recipe
 
     whole, cut = load_recipe("chibit-hopper-medium"), load_recipe(f"chibit-hopper-medium-{change}")
     assert {field for field, value in whole.model if getattr(cut.model, field) != value} == fields
@@ -614,6 +649,58 @@ def test_a_card_says_where_the_blocks_come_from(backbone: str | None, says: str,
     assert says in card
     assert "A GPT-2 Decision Transformer agent" in card
     assert "Can Wikipedia Help Offline Reinforcement Learning?" in card
+
+
+def test_a_card_says_what_was_learned_and_how_the_recipe_departs_from_a_preset() -> None:
+    """No path of somebody's disk gets onto a card."""
+    said = chibit(backbone="/home/me/secret/lm-mine").origin()
+    assert "as those of `lm-mine`, which had learned language (full adaptation)" in said
+    assert "similarity to clusters of its word vectors (weight 0.1, falling to 0 over 8 updates)" in said
+    assert "and the next words of text (weight 0.2, falling to 0 over 8 updates)" in said
+    assert said.endswith(" Inputs, head and losses are preset `wikipedia`'s but for max_ep_len=32.")
+    assert chibit().environment() == {TEXT_VARIABLE: "TEXTS"}
+    mini = load_recipe("gpt2-dt-hopper-medium").model
+    assert mini.origin().endswith("preset `markov`'s but for input_maps=linear, head=linear, timestep_rank=64.")
+    assert mini.environment() == {}
+    twin = load_recipe("chibit-hopper-medium-scratch").model.origin()
+    assert twin.endswith("nothing of language is in it. Inputs, head and losses are preset `wikipedia`'s.")
+    pixels = GPT2DTConfig(backbone="openai/imagegpt-small", architecture="imagegpt").origin()
+    assert "`openai/imagegpt-small`, which had learned pictures, pixel by pixel (" in pixels
+    assert "which sentences belong to which pictures" in load_recipe("clip-dt-hopper-medium").model.origin()
+
+
+def test_presets_are_set_by_name() -> None:
+    made = load_recipe("gpt2-dt-hopper-medium")
+    lamo = made.override(["model.preset=lamo", "model.lora_rank=4"]).model
+    assert isinstance(lamo, GPT2DTConfig)
+    assert (lamo.input_maps, lamo.head, lamo.adaptation, lamo.backbone_lr) == ("mlp", "mlp", "lora", 0.1)
+    assert (lamo.lora_rank, lamo.embed_dim) == (4, 256)
+    with pytest.raises(ConfigError, match=r"family 'gpt2_dt' has no preset 'wiki'; known: markov, lamo, wikipedia"):
+        made.override(["model.preset=wiki"])
+    with pytest.raises(ConfigError, match=r"family 'dt' has no preset 'lamo'; it has none"):
+        load_recipe("dt-hopper-medium").override(["model.preset=lamo"])
+
+
+def test_a_run_keeps_to_the_backbone_it_began_with(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody improves the language model and stages it under the same name."""
+    shutil.copytree(zoo / "zoo", tmp_path / "zoo")
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path / "zoo"))
+    trained = recipe(config(), steps=4)
+    train(trained, tmp_path / "run", coin_episodes(), device="cpu")
+    pinned = Recipe.from_json((tmp_path / "run" / "train_config.json").read_text(), "the run's")
+    assert isinstance(pinned.model, GPT2DTConfig)
+    assert pinned.model.backbone_sha256 == load_backbone("lm-tiny").sha256()
+    assert pinned == trained.pinned() != trained
+    train(trained, tmp_path / "run", coin_episodes(), device="cpu")  # goes on
+
+    weights = tmp_path / "zoo" / "lm-tiny" / "model.safetensors"
+    tensors, _ = read_tensors(weights)
+    tensors["transformer.h.0.mlp.c_fc.bias"] += 1.0
+    save_file(tensors, weights, {"format": "pt"})
+    with pytest.raises(TrainingError, match=r"model.backbone_sha256: '[0-9a-f]{64}' there"):
+        train(trained, tmp_path / "run", coin_episodes(), device="cpu")
+    with pytest.raises(ConfigError, match=r"backbone 'lm-tiny' has sha256 .*--set model.backbone_sha256=null"):
+        train(pinned, tmp_path / "run", coin_episodes(), device="cpu")
 
 
 def test_a_recipe_whose_backbone_does_not_fit_claims_no_folder(zoo: Path, tmp_path: Path) -> None:

@@ -140,7 +140,10 @@ def _quickstart(config: AgentConfig, results: Results | None) -> str:
 
 def _training(recipe: Recipe, results: Results | None) -> str:
     train = recipe.train
-    command = f"agentzoo finetune {code(recipe.base)} --recipe {RECIPE}" if recipe.base else f"agentzoo train {RECIPE}"
+    variables = "".join(f"{name}={value} " for name, value in recipe.model.environment().items())
+    command = f"{variables}agentzoo train {RECIPE}"
+    if recipe.base:
+        command = f"agentzoo finetune {code(recipe.base)} --recipe {RECIPE}"
     normalization = {
         "keep": "Observation mean and std are kept from its start.",
         "dataset": "Observation mean and std are computed from this dataset.",
@@ -219,11 +222,8 @@ def _results(config: AgentConfig, results: Results) -> str:
             "is shorter.",
         ]
     used = ", ".join(f"{inline(name)} {inline(version)}" for name, version in head.versions.items())
-    lines += [
-        "",
-        f"Measured with `{code(head.command)}` ({used}). `agentzoo verify {config.agent_id}` checks the files and "
-        "measures again.",
-    ]
+    how = f"with `{code(head.command)}` " if head.command is not None else ""
+    lines += ["", f"Measured {how}({used}). `agentzoo verify {config.agent_id}` checks the files and measures again."]
     return "\n".join(lines)
 
 

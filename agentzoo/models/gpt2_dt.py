@@ -13,6 +13,7 @@ replacement; a backbone's own learning rate is a factor of the main one (`backbo
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
@@ -23,7 +24,7 @@ from torch.nn.functional import linear
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
 from agentzoo.nn.cosine import decay
-from agentzoo.nn.cotraining import Language, make_centroids, read_text
+from agentzoo.nn.cotraining import TEXT_VARIABLE, Language, make_centroids, read_text
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.language import (
     Activation,
@@ -38,11 +39,20 @@ from agentzoo.nn.language import (
 from agentzoo.nn.lora import load_lora_state, lora_state
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid, timestep_table
 from agentzoo.registry import register
-from agentzoo.types import Batch, IOSpec, Losses, Probability
+from agentzoo.types import Batch, Digest, IOSpec, Losses, Probability
 
 BackboneName = Annotated[str, Field(min_length=1, max_length=300)]
 Weight = Annotated[float, Field(ge=0.0, le=1000.0)]
 Adaptation = Literal["full", "frozen", "part", "ln_only", "lora"]
+
+
+LEARNED = {
+    "gpt2": "language",
+    "gptj": "language",
+    "imagegpt": "pictures, pixel by pixel",
+    "clip": "which sentences belong to which pictures",
+}
+MAPS = ("input_maps", "head", "positions", "timestep_rank", "adaptation", "cosine_weight", "lm_weight")
 
 
 class LanguageDTConfig(ModelConfig):
@@ -50,6 +60,7 @@ class LanguageDTConfig(ModelConfig):
 
     architecture: Architecture
     backbone: BackboneName | None = None  # folder, staged id or Hub id; None: random weights. Read in training only
+    backbone_sha256: Digest | None = None  # of it; a training fills it in and goes on with no other
     embed_dim: Width = 128  # D; n_heads must divide it
     n_layers: LayerCount = 3
     n_heads: HeadCount = 1
@@ -105,12 +116,67 @@ class LanguageDTConfig(ModelConfig):
             )
         return self
 
-    def origin(self) -> str:
-        """Whether language is in it."""
+    @classmethod
+    def presets(cls) -> dict[str, dict[str, Any]]:
+        """Of three papers."""
+        return PRESETS
+
+    def pinned(self) -> LanguageDTConfig:
+        """With the hash of the backbone that is there now."""
         if self.backbone is None:
-            return " Its blocks started from random weights: nothing of language is in it."
-        name = "".join(c for c in self.backbone if c.isprintable() and c != "`")
-        return f" Its blocks started as those of `{name}`, which had learned language ({self.adaptation} adaptation)."
+            return self
+        from agentzoo.nn.pretrained import load_backbone
+
+        found = load_backbone(self.backbone).sha256()
+        if self.backbone_sha256 not in (None, found):
+            raise ConfigError(
+                f"backbone {self.backbone!r} has sha256 {found[:12]}…, the recipe was made with "
+                f"{str(self.backbone_sha256)[:12]}…: put that one there, or train with what there is: "
+                "--set model.backbone_sha256=null."
+            )
+        return self.model_copy(update={"backbone_sha256": found})
+
+    def environment(self) -> dict[str, str]:
+        """Co-training reads text."""
+        return {TEXT_VARIABLE: "TEXTS"} if self.lm_weight else {}
+
+    def origin(self) -> str:
+        """What language, or pictures, there is in it, and how it departs from the nearest preset."""
+        if self.backbone is None:
+            started = "Its blocks started from random weights: nothing of language is in it."
+        else:
+            local = Path(self.backbone).is_absolute() or self.backbone.startswith((".", "~"))
+            shown = "".join(c for c in self.backbone if c.isprintable() and c != "`")
+            started = (
+                f"Its blocks started as those of `{Path(shown).name if local else shown}`, which had learned "
+                f"{LEARNED[self.architecture]} ({self.adaptation} adaptation)."
+            )
+        terms = [
+            f"{name} (weight {weight:g}{f', falling to 0 over {over:,} updates' if over else ''})"
+            for name, weight, over in (
+                ("similarity to clusters of its word vectors", self.cosine_weight, self.cosine_decay_steps),
+                ("the next words of text", self.lm_weight, self.lm_decay_steps),
+            )
+            if weight
+        ]
+        told = f" Beside actions it was trained on {' and '.join(terms)}." if terms else ""
+        return f" {started}{told} {self._nearest_preset()}"
+
+    def _nearest_preset(self) -> str:
+        """For a card; what a twin from scratch lacks is no departure."""
+        plain = LanguageDTConfig.model_fields
+        language = ("cosine_weight", "lm_weight") if self.backbone is None else ()
+        departures = {
+            name: [
+                f"{field}={getattr(self, field)}"
+                for field in dict.fromkeys((*preset, *MAPS))
+                if field not in language and getattr(self, field) != preset.get(field, plain[field].default)
+            ]
+            for name, preset in PRESETS.items()
+        }
+        nearest = min(departures, key=lambda name: len(departures[name]))
+        but = f" but for {', '.join(departures[nearest])}" if departures[nearest] else ""
+        return f"Inputs, head and losses are preset `{nearest}`'s{but}."
 
     def sizes(self) -> Sizes:
         """The blocks."""
@@ -230,6 +296,11 @@ class LanguageDT(SequenceModel):
         if config.cosine_weight or config.lm_weight:
             centroids = make_centroids(found, config.centroids) if config.cosine_weight else None
             if config.lm_weight:
+                if not found.speaks_by_table:
+                    raise ConfigError(
+                        f"co-training reads words off the token table; backbone {config.backbone!r} has a head of its "
+                        "own for that (tie_word_embeddings is false). Leave it out with --set model.lm_weight=0."
+                    )
                 own = config.positions == "own"
                 text = read_text(found, config.lm_chunk)
                 if not own and found.positions is not None and config.lm_chunk - 1 > len(found.positions):
@@ -294,8 +365,11 @@ class LanguageDT(SequenceModel):
             weight = config.lm_weight * decay(self._step, config.lm_decay_steps)
             table = self.embed_timestep.get_parameter("weight") if config.positions == "own" else None
             if weight:
-                nats = language.next_token(self.backbone, table, self.embed_dropout, config.lm_chunks)
-            terms["language"] = weight * nats if weight else nothing
+                terms["language"] = weight * language.next_token(
+                    self.backbone, table, self.embed_dropout, config.lm_chunks
+                )
+            else:  # several processes wait for every parameter's gradient
+                terms["language"] = nothing if language.tokens is None else 0.0 * language.tokens.sum()
         return terms
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -23,6 +23,23 @@ class ModelConfig(Config):
     def origin(self) -> str:
         """For a card, with a space before it: where the weights came from, if not from this training alone."""
         return ""
+
+    @classmethod
+    def presets(cls) -> dict[str, dict[str, Any]]:
+        """Sets of fields with a name, for `--set model.preset=NAME`."""
+        return {}
+
+    def pinned(self) -> ModelConfig:
+        """With the hashes of the files that a training reads beside its data, so that a run goes on with the same ones.
+
+        Raises:
+            ConfigError: a hash is there already, and is another one.
+        """
+        return self
+
+    def environment(self) -> dict[str, str]:
+        """For a card's command: variables that a training needs, and what to put there."""
+        return {}
 
     def reads(self, context: int) -> str:
         """For a card: what of an episode an agent of this network, made for `context` steps, acts on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,7 +96,7 @@ def read_text(found: Pretrained, chunk: int) -> Tensor:
     """(n, chunk) token ids of the text `$AGENTZOO_TEXT` names, in the backbone's own words.
 
     Where the backbone says which files it was trained on (`corpus.json`), only those of them that are there are read,
-    without their held-out ends; else all.
+    without their held-out ends; where none of them is there all are, with a warning.
 
     Raises:
         ConfigError: no text is named. CheckpointError: the backbone has no tokenizer. DataError: unreadable text.
@@ -114,13 +115,20 @@ def read_text(found: Pretrained, chunk: int) -> Tensor:
         )
     tokenizer = load_tokenizer(path)
     files = corpus.text_files([Path(where)])
-    held_out = 0.0
-    record = found.file("corpus.json")
-    if record is not None:
-        held_out, trained = corpus.trained_on(record)
-        known = [file for file in files if file.name in trained]
-        files, held_out = (known, held_out) if known else (files, 0.0)
-    texts = [corpus.read_document(file, held_out).text for file in files]
+    documents = [corpus.read_document(file) for file in files]
+    kept = found.file("corpus.json")
+    if kept is not None:
+        record = corpus.CorpusRecord.from_json(kept.read_text(), str(kept))
+        trained = {one.sha256 for one in record.training}
+        known = [file for file, one in zip(files, documents, strict=True) if one.record.sha256 in trained]
+        documents = [corpus.read_document(file, record.held_out) for file in known] or documents
+        if not known:
+            warnings.warn(
+                f"none of the {len(files)} files of {where} is one that backbone {found.name!r} was trained on: all "
+                "are read, also what it may have been validated on.",
+                stacklevel=2,
+            )
+    texts = [one.text for one in documents]
     tokens = corpus.tokenize(texts, tokenizer, end_of_text(tokenizer))
     if int(tokens.ids.max()) >= len(found.tokens):
         raise CheckpointError(

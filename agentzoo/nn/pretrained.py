@@ -5,6 +5,7 @@ Nothing here is needed to load or run a finished agent.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubError
 from agentzoo.nn.language import ACTIVATIONS, Architecture, Sizes
+from agentzoo.text.tokenizer import FILE
 
 if TYPE_CHECKING:
     from agentzoo.models.dt import DecisionTransformer
@@ -151,6 +153,20 @@ class Pretrained(NamedTuple):
     blocks: dict[str, Tensor]  # the state dict of a `LanguageBackbone`
     tokens: Tensor  # (V, D): the token table
     positions: Tensor | None  # (P, D): the position table; gptj has none
+    speaks_by_table: bool  # its next-token head is the token table
+
+    def sha256(self) -> str:
+        """Of all its numbers, and of its tokenizer where it has one."""
+        found = hashlib.sha256()
+        tables = {"tokens": self.tokens, "positions": self.positions}
+        for name, value in sorted({**self.blocks, **tables}.items()):
+            if value is not None:
+                found.update(name.encode())
+                found.update(value.contiguous().numpy().tobytes())
+        tokenizer = self.file(FILE)
+        if tokenizer is not None:
+            found.update(tokenizer.read_bytes())
+        return found.hexdigest()
 
     def file(self, name: str) -> Path | None:
         """The path of another file of the checkpoint, or None where it has none."""
@@ -216,6 +232,7 @@ def load_backbone(name: str) -> Pretrained:
         blocks={key: value.detach().clone() for key, value in blocks.items()},
         tokens=tokens.weight.detach().clone(),
         positions=None if places is None else getattr(tables, places).weight.detach().clone(),
+        speaks_by_table=kind in ("gpt2", "gptj") and bool(getattr(model.config, "tie_word_embeddings", True)),
     )
 
 
@@ -281,7 +298,7 @@ def _not_loaded(name: str, source: str, error: Exception) -> AgentzooError:
     return HubError(
         f"backbone {name!r} is no folder, is not in the local zoo, and could not be fetched from the Hub: "
         f"{_first_line(error)} Without a network, name a folder that holds it, or train from random weights with "
-        "--set model.backbone=null."
+        "--set model.backbone=null --set model.cosine_weight=0 --set model.lm_weight=0."
     )
 
 

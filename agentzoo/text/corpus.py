@@ -34,16 +34,6 @@ class CorpusRecord(Config):
     held_out: Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
-def trained_on(path: Path) -> tuple[float, set[str]]:
-    """From a `corpus.json`: the share of each file that was held out, and the files' names.
-
-    Raises:
-        ConfigError: the record cannot be used.
-    """
-    record = CorpusRecord.from_json(path.read_text(), str(path))
-    return record.held_out, {one.name for one in record.training}
-
-
 class Document(NamedTuple):
     """A file's text, cut in two at the start of a line."""
 
@@ -62,7 +52,7 @@ def text_files(paths: Sequence[Path], without: Sequence[Path] = ()) -> list[Path
     found: list[Path] = []
     for path in paths:
         if not path.exists():
-            raise DataError(f"there is no {path}; --corpus takes text files and folders of .txt files.")
+            raise DataError(f"there is no {path}: name text files, or folders of .txt files.")
         found += sorted(path.glob("*.txt")) if path.is_dir() else [path]
     chosen = [path for path in dict.fromkeys(found) if path.resolve() not in left_out]
     if not chosen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def test_quickstart_of_a_staged_card_runs(agent_id: str, folder: Path) -> None:
     assert found
     scope: dict[str, Any] = {}
     exec(found[1].replace("n_envs=4", "n_envs=1").replace("n_eval_episodes=4", "n_eval_episodes=1"), scope)
-    assert scope["mean"] > 0
+    assert math.isfinite(scope["mean"])  # a maze may be lost
 
 
 def test_a_fine_tune_names_its_base(folder: Path) -> None:
