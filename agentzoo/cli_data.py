@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from agentzoo.console import console, plain, print_json, progress_bar
+from agentzoo.console import console, errors_console, plain, print_json, progress_bar
 
 app = typer.Typer(no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies.")
 
@@ -110,17 +110,21 @@ def build(
     workers: Annotated[int, typer.Option("--workers", min=1, help="processes; the data does not depend on it")] = 1,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Make one dataset, or all; each appears whole or not at all, checked against the environment."""
+    """Make one dataset, or all; each appears whole or not at all, checked against the environment.
+
+    With --all, what cannot be made is left out and listed in the end, with status 1.
+    """
     import time
 
     from agentzoo.data.build import build as run
     from agentzoo.data.catalogue import DATASETS, BuildOptions, find_recipe
     from agentzoo.data.minari import datasets_root
-    from agentzoo.errors import ConfigError
+    from agentzoo.errors import AgentzooError, ConfigError
 
     if (name is None) != everything:
         raise ConfigError("give either the NAME of a dataset or --all.")
     recipes = list(DATASETS.values()) if name is None else [find_recipe(name)]
+    left_out: list[str] = []
     for recipe in recipes:
         if everything and not overwrite and (datasets_root() / recipe.dataset_id).exists():
             console.print(f"{recipe.dataset_id} is there already", style="dim")
@@ -135,8 +139,19 @@ def build(
                 advance(done, f"{total / (time.monotonic() - began):,.0f} steps/s")  # noqa: B023  (used at once)
 
             options = BuildOptions(sources=sources, steps=asked, seed=seed, workers=workers, on_steps=count)
-            made = run(recipe.name, options, overwrite=overwrite)
+            try:
+                made = run(recipe.name, options, overwrite=overwrite)
+            except AgentzooError as error:
+                if not everything:
+                    raise
+                left_out.append(f"{recipe.dataset_id}: {error}")
+                continue
         console.print(f"{made}: {total:,} steps in {time.monotonic() - began:.0f} s")
+    if left_out:
+        errors_console.print(f"left out {len(left_out)} of {len(recipes)}:", style="red")
+        for line in left_out:
+            errors_console.print(plain(line), highlight=False)
+        raise SystemExit(1)
 
 
 @app.command()
@@ -172,7 +187,7 @@ def behaviour(
 
         record = train_behaviour(env, folder, options, on_steps, on_score)
     last = record.scores[-1]
-    verdict = "reached" if record.reached else "not reached"
+    verdict = "reached" if last.mean >= threshold else "not reached"  # folders of before keep no threshold
     console.print(
         f"threshold {threshold:g} {verdict}: return {last.mean:.1f} ± {last.std:.1f} after {last.steps:,} steps"
     )

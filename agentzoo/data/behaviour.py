@@ -57,10 +57,11 @@ class Score(NamedTuple):
 
 @dataclass
 class Behaviour:
-    """What a run did: kept in `behaviour.json`, and what `train_behaviour` returns."""
+    """What a run was told and did: kept in `behaviour.json`, and what `train_behaviour` returns."""
 
     env_id: str
     seed: int
+    options: BehaviourOptions | None = None  # None in files of before they were kept
     scores: list[Score] = field(default_factory=list)
     reached: bool = False
     steps: int = 0
@@ -90,14 +91,14 @@ def train_behaviour(
         on_steps: hears the env steps done so far. on_score: hears each evaluation.
 
     Raises:
-        SpaceError: SAC cannot act there. ConfigError: the folder holds a run of another environment or seed.
+        SpaceError: SAC cannot act there. ConfigError: the folder holds a run with another environment or other options.
     """
     from stable_baselines3 import SAC
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
 
     folder.mkdir(parents=True, exist_ok=True)
-    record = _read_record(folder, env_id, options.seed)
+    record = _read_record(folder, env_id, options)
     if record.policy is not None:
         return record
     recorder = Recorder(make_env(env_id), options.max_steps)
@@ -146,18 +147,21 @@ def _require_boxes(env: gym.Env[Any, Any], env_id: str) -> None:
             raise SpaceError(f"SAC needs {what} in a one-dimensional Box; those of {env_id} are {space}.")
 
 
-def _read_record(folder: Path, env_id: str, seed: int) -> Behaviour:
+def _read_record(folder: Path, env_id: str, options: BehaviourOptions) -> Behaviour:
     path = folder / RECORD
     if not path.exists():
-        return Behaviour(env_id, seed)
+        return Behaviour(env_id, options.seed, options)
     tree = json.loads(path.read_text())
-    record = Behaviour(**{**tree, "scores": [Score(*score) for score in tree["scores"]]})
-    if (record.env_id, record.seed) != (env_id, seed):
-        raise ConfigError(
-            f"{folder} holds a run on {record.env_id} with seed {record.seed}, asked is {env_id} with seed {seed}. "
-            "Choose another --out, or delete it."
-        )
-    return record
+    kept = tree.get("options")
+    there = {"env": tree["env_id"], "seed": tree["seed"], **(kept or {})}
+    asked = {"env": env_id, **asdict(options)}
+    changed = [
+        f"{name} {value!r} there, {asked[name]!r} asked" for name, value in there.items() if value != asked[name]
+    ]
+    if changed:
+        raise ConfigError(f"{folder} holds a run with {'; '.join(changed)}. Choose another --out, or delete it.")
+    scores = [Score(*score) for score in tree["scores"]]
+    return Behaviour(**{**tree, "scores": scores, "options": None if kept is None else BehaviourOptions(**kept)})
 
 
 def _write_record(folder: Path, record: Behaviour) -> None:

@@ -5,12 +5,13 @@ With `workers > 1` processes are spawned: call `build` under `if __name__ == "__
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
-from agentzoo.data.catalogue import BuildOptions, DatasetRecipe, check_options, find_recipe
+from agentzoo.data.catalogue import SOURCES_KEY, BuildOptions, DatasetRecipe, check_options, find_recipe
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
 from agentzoo.envs import make_env, quiet_compiler
@@ -38,9 +39,13 @@ def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
     extra: dict[str, Any] = {"build_seed": options.seed, "build_command": _command(recipe, options)}
     if recipe.obs_keys is not None:
         extra["obs_keys"] = list(recipe.obs_keys)
+    used: dict[str, str] = {}
+    rollouts = recipe.episodes(replace(options, on_source=used.__setitem__))
+    if used:
+        extra[SOURCES_KEY] = [f"{digest}  {name}" for name, digest in sorted(used.items())]
     write_dataset(
         recipe.dataset_id,
-        recipe.episodes(options),
+        rollouts,
         overwrite=overwrite,
         check=replay_ends,
         extra=extra,

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from agentzoo.checkpoint import sha256
 from agentzoo.data.collect import BlockRunner, Rollout, collect
 from agentzoo.data.policies import resolve_policy
 from agentzoo.envs import DOORKEY, MAZE2D_DENSE
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 
 SOURCES_VARIABLE = "AGENTZOO_SOURCES"
+SOURCES_KEY = "source_sha256"  # of a dataset's metadata: lines as sha256sum writes them
 DEFAULT_STEPS = 500_000
 DOORKEY_STEPS = 10
 MAZE2D_STEPS = 200
@@ -33,7 +35,8 @@ EnvOptions = tuple[tuple[str, bool], ...]
 class BuildOptions:
     """What a build may be told: where policies and buffers lie, how many steps, which seed, how many processes.
 
-    `on_steps` hears the steps of each episode as it is written.
+    `on_steps` hears the steps of each episode as it is written, `on_source` the name and sha256 of each file it is made
+    of, before the first of them.
     """
 
     sources: Path | None = None
@@ -41,6 +44,7 @@ class BuildOptions:
     seed: int = 0
     workers: int = 1
     on_steps: Callable[[int], None] = lambda _: None
+    on_source: Callable[[str, str], None] = lambda *_: None
 
     def source(self, name: str, hub: str | None = None) -> Path:
         """A file of the sources folder, or else the policy in the Hub repo `hub`.
@@ -48,6 +52,11 @@ class BuildOptions:
         Raises:
             UnknownNameError: no folder was given or the file is not in it. DataError: the Hub did not give it.
         """
+        found = self._find(name, hub)
+        self.on_source(name, sha256(found))
+        return found
+
+    def _find(self, name: str, hub: str | None) -> Path:
         folder = self.sources or (Path(os.environ[SOURCES_VARIABLE]) if os.environ.get(SOURCES_VARIABLE) else None)
         if folder is not None and (folder / name).is_file():
             return folder / name
@@ -139,11 +148,16 @@ def _both(names: tuple[str, str]) -> Callable[[BuildOptions], Iterator[Rollout]]
     """All episodes of two datasets, read where they are built for these options and made where they are not."""
 
     def part(name: str, options: BuildOptions) -> Iterable[Rollout]:
-        from agentzoo.data.minari import read_built
+        from agentzoo.data.minari import dataset_metadata, read_built
 
         recipe = DATASETS[name]
         built = read_built(recipe.dataset_id, options.seed, options.steps or recipe.steps or DEFAULT_STEPS)
-        return recipe.episodes(options) if built is None else _heard(built, options)
+        if built is None:
+            return recipe.episodes(options)
+        for line in dataset_metadata(recipe.dataset_id).get(SOURCES_KEY, ()):
+            digest, _, file = line.partition("  ")
+            options.on_source(file, digest)
+        return _heard(built, options)
 
     def episodes(options: BuildOptions) -> Iterator[Rollout]:
         parts = [part(name, options) for name in names]  # now: while a set is written, Minari looks elsewhere

@@ -11,6 +11,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from agentzoo.errors import ConfigError
+
 FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
@@ -65,8 +67,18 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
         return len(self.final_observations)
 
     def restore(self, path: Path) -> None:
-        """Take up what `save` wrote."""
+        """Take up what `save` wrote.
+
+        Raises:
+            ConfigError: it is more than this recorder has room for.
+        """
         with np.load(path, allow_pickle=False) as file:
+            capacity = len(self.arrays["rewards"])
+            if len(file["rewards"]) > capacity:
+                raise ConfigError(
+                    f"{path} holds {len(file['rewards']):,} steps, room is for {capacity:,}. Ask for at least as many "
+                    "with --max-steps."
+                )
             self.whole = self.size = len(file["rewards"])
             for name, values in self.arrays.items():
                 values[: self.size] = file[name]

@@ -14,6 +14,7 @@ from agentzoo.data.catalogue import DATASETS
 from agentzoo.data.minari import local_datasets, open_dataset, return_statistics
 from agentzoo.data.references import Reference, normalized_score, reference_of
 from agentzoo.errors import AgentzooError, DataError
+from agentzoo.plots import figure_class
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 BINS = 20
@@ -180,13 +181,9 @@ def plot(summary: Summary, path: Path) -> None:
     """A histogram of the returns, weighted by episodes and by steps, as a picture.
 
     Raises:
-        DataError: matplotlib is not installed, or cannot write this kind of file.
+        ConfigError: matplotlib is not installed. DataError: it cannot write this kind of file.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise DataError("a picture needs matplotlib: pip install 'agentzoo[plots]'") from error
-    figure = Figure(figsize=(7.0, 4.0), layout="constrained")  # no pyplot: needs no display and leaves no global state
+    figure = figure_class()(figsize=(7.0, 4.0), layout="constrained")
     axes = figure.add_subplot()
     edges = np.histogram_bin_edges(summary.returns, bins=BINS * 2)
     looks: tuple[tuple[Any, str, dict[str, Any]], ...] = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium as gym
@@ -65,6 +66,22 @@ def test_a_stopped_run_goes_on_with_what_it_saw(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one.rewards, other.rewards)
 
 
+def test_fewer_steps_than_were_recorded_are_refused_for_folders_of_before_too(tmp_path: Path) -> None:
+    def stop(_: object) -> None:
+        raise StopRun
+
+    with pytest.raises(StopRun):
+        train_behaviour("Pendulum-v1", tmp_path, FEW, on_score=stop)
+    fewer = replace(FEW, max_steps=100)
+    with pytest.raises(ConfigError, match="max_steps 600 there, 100 asked"):
+        train_behaviour("Pendulum-v1", tmp_path, fewer)
+    path = tmp_path / "behaviour.json"
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "options"}))
+    with pytest.raises(ConfigError, match=r"transitions.npz holds 200 steps, room is for 100"):
+        train_behaviour("Pendulum-v1", tmp_path, fewer)
+    assert train_behaviour("Pendulum-v1", tmp_path, FEW).steps == 600
+
+
 def test_the_replay_buffer_is_filled_as_sb3_fills_it(tmp_path: Path) -> None:
     from stable_baselines3 import SAC
     from stable_baselines3.common.monitor import Monitor
@@ -87,8 +104,10 @@ def test_the_replay_buffer_is_filled_as_sb3_fills_it(tmp_path: Path) -> None:
 
 def test_a_folder_of_another_run_and_spaces_sac_cannot_use_are_refused(tmp_path: Path) -> None:
     train_behaviour("Pendulum-v1", tmp_path, BehaviourOptions(-1e9, 200, 0, 200, 1, 200))
-    with pytest.raises(ConfigError, match="seed 0"):
+    with pytest.raises(ConfigError, match="seed 0 there, 1 asked"):
         train_behaviour("Pendulum-v1", tmp_path, BehaviourOptions(-1e9, 200, 1, 200, 1, 200))
+    with pytest.raises(ConfigError, match=r"threshold -1000000000.0 there, 0.0 asked"):
+        train_behaviour("Pendulum-v1", tmp_path, BehaviourOptions(0.0, 200, 0, 200, 1, 200))
     with pytest.raises(SpaceError, match="actions"):
         train_behaviour("CartPole-v1", tmp_path / "other", FEW)
     with pytest.raises(ConfigError, match="episodes"):

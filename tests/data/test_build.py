@@ -16,10 +16,11 @@ import minari
 import numpy as np
 import pytest
 
+from agentzoo.checkpoint import sha256
 from agentzoo.data.build import build, replay_ends
 from agentzoo.data.catalogue import DATASETS, BuildOptions
 from agentzoo.data.collect import BLOCK, Rollout, collect, only_last
-from agentzoo.data.minari import load_episodes, read_built, write_dataset
+from agentzoo.data.minari import dataset_metadata, load_episodes, read_built, write_dataset
 from agentzoo.data.runners import PolicyRunner
 from agentzoo.envs import make_env
 from agentzoo.errors import ConfigError, DataError, StorageError, UnknownNameError
@@ -132,6 +133,7 @@ def test_a_block_s_episodes_do_not_depend_on_its_neighbours(sources: Path) -> No
 BUILD = """
 import sys
 from pathlib import Path
+from agentzoo.checkpoint import sha256
 from agentzoo.data.build import build
 from agentzoo.data.catalogue import BuildOptions
 build("hopper/medium", BuildOptions(Path(sys.argv[1]), steps=1500, on_steps=lambda n: print(n, flush=True)))
@@ -183,6 +185,16 @@ def test_an_existing_dataset_is_kept_unless_asked(root: Path) -> None:
     assert load_episodes(HOPPER).rewards.tolist() == [2.0]
 
 
+def test_a_dataset_lost_in_a_killed_replacement_is_found_again(root: Path) -> None:
+    write_dataset(HOPPER, [one_step(1.0)], env=gym.make("Hopper-v5"))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (root / HOPPER).rename((root / HOPPER).with_name(f".replaced-medium-v0-{dead.pid}"))
+    with pytest.raises(DataError, match="--overwrite"):
+        write_dataset(HOPPER, [one_step(2.0)], env=gym.make("Hopper-v5"))
+    assert load_episodes(HOPPER).rewards.tolist() == [1.0]
+
+
 def test_no_episode_is_no_dataset(root: Path) -> None:
     with pytest.raises(DataError, match="no episode"):
         write_dataset(HOPPER, [], env=gym.make("Hopper-v5"))
@@ -209,6 +221,19 @@ def test_medium_expert_is_both_sets_whether_or_not_they_are_built(root: Path, so
     assert read_built(HOPPER, 0, 100) is not None
     assert read_built(HOPPER, 1, 100) is None  # another seed
     assert read_built(HOPPER, 0, 100_000) is None  # another size
+
+
+def test_a_dataset_names_the_files_it_was_made_of(root: Path, sources: Path) -> None:
+    def made_of(dataset_id: str) -> list[str]:
+        return list(dataset_metadata(dataset_id)["source_sha256"])
+
+    lines = [f"{sha256(sources / name)}  {name}" for name in ("sac-hopper-medium.zip", "tqc-hopper-expert.zip")]
+    build("hopper/medium", BuildOptions(sources, steps=100))
+    assert made_of(HOPPER) == lines[:1]
+    build("hopper/medium-expert", BuildOptions(sources, steps=100))  # one half built, one not
+    assert made_of("zoo/hopper/medium-expert-v0") == sorted(lines)
+    build("doorkey/train-50", BuildOptions())
+    assert "source_sha256" not in dataset_metadata("zoo/doorkey/train-50-v0")
 
 
 def test_a_policy_that_is_nowhere_is_said_to_be(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

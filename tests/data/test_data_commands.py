@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from agentzoo.cli import main
+from agentzoo.data.catalogue import DATASETS
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets" / "minari"
 
@@ -118,6 +119,30 @@ def test_build_once_then_again_with_overwrite(data: Data, minari_root: Path) -> 
     assert "--overwrite" in data("build", "doorkey/train-50", code=2).stderr
     data("build", "doorkey/train-50", "--overwrite")
     assert json.loads(data("show", "doorkey/train-50", "--json").stdout)["episodes"] == 50
+
+
+def test_build_all_goes_on_after_what_cannot_be_made(
+    data: Data, minari_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {name: DATASETS[name] for name in ("hopper/medium", "doorkey/train-50")}
+    for name in list(DATASETS):
+        if name not in few:
+            monkeypatch.delitem(DATASETS, name)
+    monkeypatch.delenv("AGENTZOO_SOURCES", raising=False)
+    said = data("build", "--all", code=1)
+    assert "zoo/doorkey/train-50-v0: 500 steps" in said.stdout
+    assert "left out 1 of 2" in said.stderr
+    assert "zoo/hopper/medium-v0: building this needs 'sac-hopper-medium.zip'" in said.stderr
+    assert "is there already" in data("build", "--all", code=1).stdout
+
+
+def test_a_picture_without_matplotlib_says_what_to_install(
+    data: Data, minari_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, module, None)
+    said = data("show", "zoo/hopper/tiny-v0", "--plot", str(tmp_path / "returns.png"), code=2).stderr
+    assert "agentzoo[plots]" in said
 
 
 def test_import_says_what_it_left_out(data: Data, minari_root: Path, tmp_path: Path) -> None:
