@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from agentzoo.agent import Agent
+from agentzoo.checkpoint import write_atomic
 from agentzoo.hub.publish import check_folder
+from agentzoo.recipe import load_recipe
 
 DEMOS = Path(__file__).resolve().parents[1] / "demos"
 pytestmark = pytest.mark.slow
@@ -52,10 +54,13 @@ def test_record(tmp_path: Path) -> None:
 
 
 def test_finetune_small_then_publish(tmp_path: Path) -> None:
+    earlier = load_recipe("dt-hopper-medium").replace(
+        agent_id="dt-hopper-own"
+    )  # what this demo left when it was killed
+    write_atomic(tmp_path / "tuned" / "run" / "train_config.json", earlier.to_json())
+    (tmp_path / "tuned" / "thesis.txt").write_text("years of work")
     said = run("finetune_small.py", "--collect", 2, "--steps", 5, "--episodes", 1, "--out", tmp_path / "tuned")
     assert "dt-hopper-own" in said
-    (tmp_path / "tuned" / "thesis.txt").write_text("years of work")
-    run("finetune_small.py", "--collect", 1, "--steps", 2, "--episodes", 1, "--out", tmp_path / "tuned")  # anew
     assert (tmp_path / "tuned" / "thesis.txt").read_text() == "years of work"
     said = run("publish.py", "--from", tmp_path / "tuned", "--out", tmp_path / "zoo")
     assert "NO" not in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from agentzoo.agent import Agent
 from agentzoo.checkpoint import swap_in
 from agentzoo.cli import app
 from agentzoo.config import AgentConfig
-from agentzoo.errors import SpaceError, UnknownNameError
-from agentzoo.evaluation.results import Result, Results
+from agentzoo.errors import CheckpointError, ConfigError, SpaceError, UnknownNameError
+from agentzoo.evaluation.results import Result, Results, evaluate
+from agentzoo.evaluation.study import Study, write_study
 from agentzoo.hub.card import card_text
-from agentzoo.hub.stage import RESULT, measured, stage
+from agentzoo.hub.stage import RESULT, _video, measured, stage
 from agentzoo.hub.verify import check_files
 from agentzoo.recipe import Recipe
 from agentzoo.training import log
@@ -73,6 +75,90 @@ def test_an_agent_that_heeds_no_target_in_an_environment_without_pictures_is_sta
     assert all(check.holds is not False for check in check_files(folder)[2])
 
 
+def quickly(run: Path, zoo: Path, **options: Any) -> Path:
+    return stage(run, zoo, "a test machine", sweep_episodes=0, **options)
+
+
+def rewritten(run: Path, **settings: Any) -> Path:
+    """The run with another recipe: `--set` by field, dots as `__`."""
+    path = run / "train_config.json"
+    changes = [f"{name.replace('__', '.')}={value}" for name, value in settings.items()]
+    path.write_text(Recipe.from_json(path.read_text(), "recipe").override(changes).to_json())
+    return run
+
+
+def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str, tmp_path: Path) -> None:
+    run, zoo = finished(tmp_path / "run", tiny_hopper), tmp_path / "zoo"
+    write_study(Study(title="no picture here", picture="gone.png"), tmp_path / "study")
+    write_study(Study(title="words"), tmp_path / "words")
+    other = rewritten(finished(tmp_path / "other", tiny_hopper), train__lr=0.5, train__seed=1)
+    elsewhere = rewritten(finished(tmp_path / "elsewhere", tiny_hopper), data__dataset="zoo/hopper/medium-v0")
+    heard: list[str] = []
+    wrong: tuple[tuple[dict[str, Any], type[Exception], str], ...] = (
+        ({"studies": [tmp_path / "study"]}, CheckpointError, "gone.png, which is not beside it"),
+        ({"studies": [tmp_path / "nothing"]}, CheckpointError, "no study at"),
+        ({"studies": [tmp_path / "words"] * 5}, ConfigError, "at most 4 studies, got 5"),
+        ({"seeds": [other]}, ConfigError, r"other cannot stand beside dt-test: train.lr is 0.5 instead of 0.0001"),
+        (
+            {"baselines": [elsewhere]},
+            ConfigError,
+            r"data.dataset is 'zoo/hopper/medium-v0' instead of 'zoo/hopper/tiny",
+        ),
+    )
+    for options, error, said in wrong:
+        with pytest.raises(error, match=said):
+            stage(run, zoo, "a test machine", note=heard.append, **options)
+    assert heard == []
+    assert not list(zoo.iterdir())
+
+
+@pytest.mark.slow
+def test_without_matplotlib_an_agent_is_staged_without_its_plot(
+    tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, module, None)
+    heard: list[str] = []
+    run = finished(tmp_path / "run", tiny_hopper)
+    folder = stage(run, tmp_path / "zoo", "a test machine", sweep_episodes=1, note=heard.append)
+    assert any("agentzoo[plots]" in what for what in heard)
+    results = Results.from_json((folder / "results.json").read_text(), "results.json")
+    assert (len(results.targets), results.plotted) == (8, False)
+    assert not (folder / "targets.png").exists()
+    assert "targets.png" not in (folder / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_only_a_better_agent_replaces_one_unless_it_is_forced(tiny_hopper: str, tmp_path: Path) -> None:
+    run, zoo = finished(tmp_path / "run", tiny_hopper), tmp_path / "zoo"
+    baseline = rewritten(finished(tmp_path / "baseline", tiny_hopper), train__lr=0.5)
+    folder = quickly(run, zoo, baselines=[baseline])
+    path = folder / "results.json"
+    first = Results.from_json(path.read_text(), "results.json")
+    assert len(first.baselines) == 1
+    quickly(run, zoo)  # the same weights again
+    raised = first.headline.model_copy(update={"weights_sha256": "0" * 64, "mean_return": 1e6})
+    path.write_text(first.model_copy(update={"headline": raised}).to_json())
+    with pytest.raises(
+        CheckpointError, match=rf"return is 1000000.0 \(score.*this one's {first.headline.mean_return:.1f}"
+    ):
+        quickly(run, zoo)
+    assert Results.from_json(path.read_text(), "results.json").headline.mean_return == 1e6
+    assert os.listdir(zoo) == ["dt-test"]  # noqa: PTH208
+    quickly(run, zoo, force=True)
+    assert Results.from_json(path.read_text(), "results.json").headline.mean_return == first.headline.mean_return
+
+
+def test_the_video_of_a_short_episode_shows_every_step(tmp_path: Path) -> None:
+    agent = make_agent()
+    (length,) = evaluate(agent, episodes=1).lengths
+    assert _video(agent, tmp_path / "replay.mp4", length, False, lambda _: None)
+    import imageio.v2 as imageio
+
+    with imageio.get_reader(tmp_path / "replay.mp4") as reader:
+        assert reader.count_frames() >= length
+
+
 def test_a_kept_measurement_counts_only_if_it_asked_the_same(tiny_hopper: str, tmp_path: Path) -> None:
     run = finished(tmp_path / "run", tiny_hopper)
     heard: list[str] = []
@@ -111,6 +197,9 @@ def test_a_recipe_file_trains_what_it_says_and_a_wrong_environment_is_found_at_o
     assert trained.recipe is not None
     assert trained.recipe.model == recipe.model
     assert np.isfinite(trained.predict(np.zeros(11, np.float32))[0]).all()
+    done = CliRunner().invoke(app, ["train", str(tmp_path / "nofile.json")])
+    assert isinstance(done.exception, ConfigError)
+    assert "no recipe file" in str(done.exception)
     for env, error in (("Hoper-v5", UnknownNameError), ("Walker2d-v5", SpaceError)):
         wrong = ["--set", "eval.every=1", "--set", f"eval.env={env}", "--out", str(tmp_path / "wrong")]
         done = CliRunner().invoke(app, ["train", str(run / "train_config.json"), *wrong])

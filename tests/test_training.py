@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.tracking import GeneralTracker
 from conftest import SMALL, make_agent
 from test_learning import coin_episodes
 from typer.testing import CliRunner
@@ -29,7 +31,7 @@ from agentzoo.training.finetune import finetune_recipe, start_from
 from agentzoo.training.lock import LOCK, held
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import Evaluation, Hooks, build_model, train
-from agentzoo.training.machine import check_machine
+from agentzoo.training.machine import check_machine, tracking
 from agentzoo.training.optim import lr_factor, make_optimizer
 
 
@@ -220,15 +222,34 @@ def test_a_tracker_that_is_not_installed_is_named_with_its_extra(
         check_machine(None, ["trackio"])
 
 
-def test_a_tracker_has_written_all_it_was_told_when_a_run_fails(tmp_path: Path) -> None:
+class HeardTracker(GeneralTracker):
+    """A tracker of one's own, as accelerate lets one bring."""
+
+    name = "heard"
+    requires_logging_directory = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = 0
+
+    @property
+    def tracker(self) -> HeardTracker:
+        return self
+
+    def finish(self) -> None:
+        self.ended += 1
+
+
+def test_a_tracker_hears_the_end_of_a_run_that_fails() -> None:
+    heard = HeardTracker()
+    with pytest.raises(TrainingError), tracking(Accelerator(cpu=True, log_with=heard), "dt-test", ["heard"]):
+        raise TrainingError("not finite")
+    assert heard.ended == 1
+
+
+def test_a_run_is_tracked(tmp_path: Path) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-
-    def fail(step: int) -> None:
-        if step == 12:
-            raise TrainingError("stopped")
-
-    with pytest.raises(TrainingError, match="stopped"):
-        train(recipe(), tmp_path, coin_episodes(), hooks=Hooks(on_step=fail), trackers=["tensorboard"], device="cpu")
+    train(recipe(steps=10), tmp_path, coin_episodes(), trackers=["tensorboard"], device="cpu")
     written = events.EventAccumulator(str(tmp_path / "dt-test")).Reload()
     assert [event.step for event in written.Scalars("loss")] == [5, 10]
 

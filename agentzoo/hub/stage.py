@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import load_strict, read_tensors, save_tensors, sha256, swap_in, write_atomic
+from agentzoo.checkpoint import load_strict, read_tensors, save_tensors, sha256, staging, swap_in, write_atomic
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
 from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.errors import CheckpointError, ConfigError
@@ -20,11 +20,15 @@ from agentzoo.hub.card import RESULTS, write_card
 from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO
 from agentzoo.nn.base import ActingMode, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
+from agentzoo.plots import figure_class
+from agentzoo.recipe import Recipe, differences
 from agentzoo.training import log
 from agentzoo.training.finetune import NORMALIZATION
 from agentzoo.training.loop import BEST
 
 MAX_BYTES = 5_000_000  # of one staged agent's weights
+FRAMES = 250  # of an episode's video at most; a short episode shows every step
+SHARED = ("data.dataset", "eval.env", "eval.env_options")  # by an agent and its baselines
 RESULT = "result.json"  # an evaluation kept beside a run's weights
 
 
@@ -38,23 +42,28 @@ def stage(
     sweep_episodes: int = 20,
     studies: Sequence[Path] = (),
     trust_env_module: bool = False,
+    force: bool = False,
     note: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Evaluate a finished run and write its folder, whole or not at all.
 
+    All that can be wrong without measuring is found before anything is measured.
+
     Args:
         run: folder of the run; its agent id names the new folder of `zoo`.
         hardware: what it was trained on, for the card.
-        seeds, baselines: other finished runs to show beside it; a `result.json` in them is used if it was measured
-            on their weights.
+        seeds, baselines: other finished runs to show beside it, of the same recipe but for its seed and on the same
+            data and environment; a `result.json` in them is used if it was measured on their weights.
         sweep_episodes: episodes for each of eight target returns; 0 leaves the sweep out.
         studies: records of experiments to show on the card, with their pictures beside them.
         trust_env_module: import the module an environment id names.
+        force: replace an agent that measured better.
         note: hears what is being done.
 
     Raises:
         CheckpointError: the run is not finished, its weights are larger than 5 MB even as float16 (which they are
-            stored as when they have to be), or a study is not there.
+            stored as when they have to be), a study is not there, or the agent that is there measured better.
+        ConfigError: a run to show beside it is of something else, or there are too many studies.
     """
     agent = _finished(run, trust_env_module)
     recipe = agent.recipe
@@ -62,10 +71,15 @@ def stage(
     rows = log.read_log(run)
     if not rows:
         raise CheckpointError(f"{run / log.FILE} has no row; train for at least `train.log_every` updates.")
-    zoo.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".staging-", dir=zoo) as name:
-        folder = Path(name) / recipe.agent_id
+    _require_comparable(recipe, seeds, baselines, trust_env_module)
+    if len(studies) > len(STUDY_PICTURES):
+        raise ConfigError(f"a card shows at most {len(STUDY_PICTURES)} studies, got {len(studies)}.")
+    with staging(zoo, ".staging-") as place:
+        folder, final = place / recipe.agent_id, zoo / recipe.agent_id
         folder.mkdir()
+        shown = tuple(_with_picture(path, folder, i) for i, path in enumerate(studies))
+        facts = _dataset(recipe.data.dataset, recipe.data.obs_keys)
+        plots = sweep_episodes > 0 and _can_plot(note)
         for file in (CONFIG, WEIGHTS, RECIPE, log.FILE):
             shutil.copyfile(run / file, folder / file)
         if (folder / WEIGHTS).stat().st_size > MAX_BYTES:
@@ -75,17 +89,19 @@ def stage(
         note(f"{recipe.eval.episodes} episodes of {recipe.agent_id}")
         episodes, trust = recipe.eval.episodes, trust_env_module
         head = evaluate(staged, episodes=episodes, trust_env_module=trust)
+        if not force:
+            _require_no_better(head, final)
         acting = tuple(_other_ways(staged, episodes, trust, note))
         others = [measured(path, episodes, note, trust) for path in seeds]
         compared = [measured(path, episodes, note, trust) for path in baselines]
         best = _best(run, episodes, trust, note)
         targets: tuple[Result, ...] = ()
-        facts = _dataset(recipe.data.dataset, recipe.data.obs_keys)
         if sweep_episodes:
             note("eight target returns")
             targets = sweep(staged, even_targets(staged.target_return), sweep_episodes, trust_env_module=trust)
-            plot_sweeps([targets], folder / SWEEP_PLOT, facts.best_return)
-        filmed = _video(staged, folder / VIDEO, trust, note)
+            if plots:
+                plot_sweeps([targets], folder / SWEEP_PLOT, facts.best_return)
+        filmed = _video(staged, folder / VIDEO, head.lengths[0], trust, note)
         results = Results(
             headline=head,
             dataset=facts,
@@ -97,23 +113,63 @@ def stage(
             seeds=tuple(others),
             baselines=tuple(compared),
             acting=acting,
-            studies=tuple(_with_picture(path, folder, i) for i, path in enumerate(studies)),
+            studies=shown,
             spearman=rank_correlation(targets) if targets else None,
-            plotted=bool(targets),
+            plotted=plots,
             filmed=filmed,
         )
         write_atomic(folder / RESULTS, results.to_json())
         write_card(folder)
-        final = zoo / recipe.agent_id
         swap_in(folder, final)
     return final
 
 
-def _video(staged: Agent, path: Path, trust: bool, note: Callable[[str], None]) -> bool:
-    """Film one episode, if this environment renders here: what was measured must not be lost for a picture."""
-    note("a video")
+def _require_comparable(recipe: Recipe, seeds: Sequence[Path], baselines: Sequence[Path], trust: bool) -> None:
+    """The card says "same recipe" of the ones, and that the others learned and acted in the same place."""
+    for path in (*seeds, *baselines):
+        other = _finished(path, trust).recipe
+        assert other is not None
+        changed = differences(recipe.unseeded(), other.unseeded())
+        if path not in seeds:
+            changed = {name: changed[name] for name in SHARED if name in changed}
+        if changed:
+            said = "; ".join(f"{name} is {new!r} instead of {old!r}" for name, (old, new) in changed.items())
+            hint = " Another recipe is a --baseline, no --seed-run." if path in seeds else ""
+            raise ConfigError(f"{path} cannot stand beside {recipe.agent_id}: {said}.{hint}")
+
+
+def _require_no_better(head: Result, final: Path) -> None:
+    """Raise CheckpointError if other weights are staged at `final` that scored more in the same environment."""
+    if not (final / RESULTS).is_file():
+        return
+    old = Results.from_json(read_text(final / RESULTS), str(final / RESULTS)).headline
+    if old.weights_sha256 == head.weights_sha256 or old.env != head.env or old.mean_return <= head.mean_return:
+        return
+    raise CheckpointError(
+        f"{final} holds a better agent: its mean return is {_scored(old)}, this one's {_scored(head)}. "
+        "Replace it all the same with --force (force=True), or stage into another folder."
+    )
+
+
+def _scored(result: Result) -> str:
+    return f"{result.mean_return:.1f}" + ("" if result.score is None else f" (score {result.score:.1f})")
+
+
+def _can_plot(note: Callable[[str], None]) -> bool:
     try:
-        save_video(film(staged, episodes=1, every=4, max_frames=250, trust_env_module=trust), path)
+        figure_class()
+    except ConfigError as error:
+        note(f"no plot: {error}")
+        return False
+    return True
+
+
+def _video(staged: Agent, path: Path, steps: int, trust: bool, note: Callable[[str], None]) -> bool:
+    """Film one episode of about `steps`, if its environment renders: measurements must not be lost for a picture."""
+    note("a video")
+    every = math.ceil(steps / FRAMES)
+    try:
+        save_video(film(staged, episodes=1, every=every, max_frames=4 * FRAMES, trust_env_module=trust), path)
     except ConfigError as error:
         note(f"no video: {error}")
         return False
@@ -137,8 +193,6 @@ def _with_picture(path: Path, folder: Path, place: int) -> Study:
     study = read_study(path)
     if study.picture is None:
         return study
-    if place >= len(STUDY_PICTURES):
-        raise ConfigError(f"a card shows at most {len(STUDY_PICTURES)} studies.")
     beside = (path if path.is_dir() else path.parent) / study.picture
     if not beside.is_file():
         raise CheckpointError(f"{path} names the picture {study.picture}, which is not beside it.")
@@ -197,8 +251,13 @@ def _asked_alike(kept: Result, agent: Agent, episodes: int) -> bool:
     )
 
 
+def is_finished(run: Path) -> bool:
+    """Whether a training in this folder has come to its end."""
+    return (run / WEIGHTS).is_file() and (run / CONFIG).is_file()
+
+
 def _finished(run: Path, trust_env_module: bool = False) -> Agent:
-    if not (run / WEIGHTS).is_file() or not (run / CONFIG).is_file():
+    if not is_finished(run):
         raise CheckpointError(
             f"{run} holds no finished run ({WEIGHTS} and {CONFIG}); `agentzoo train` goes on with one."
         )
