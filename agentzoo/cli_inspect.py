@@ -13,6 +13,7 @@ from agentzoo.console import console, errors_console, plain, print_json
 
 if TYPE_CHECKING:
     from agentzoo.analysis.inspection import Inspection
+    from agentzoo.analysis.markov import MarkovReport
 
 
 def inspect(
@@ -59,7 +60,7 @@ def tables(found: Inspection) -> Iterator[Table]:
     """One for each part that is there."""
     name = plain(f"{found.name} ({found.kind})")
     if found.markov is not None:
-        yield _markov_table(found, name)
+        yield markov_table(found.markov, name)
     if found.importance is not None:
         yield _importance_table(found)
     if found.gates is not None:
@@ -70,9 +71,8 @@ def tables(found: Inspection) -> Iterator[Table]:
         yield _maps_table(found)
 
 
-def _markov_table(found: Inspection, name: str) -> Table:
-    report = found.markov
-    assert report is not None
+def markov_table(report: MarkovReport, name: str) -> Table:
+    """Both conditions and the verdict of every head; `name` is printed as it is."""
     title = f"Markov heads of {name}, r = {report.threshold:g} (the paper's rule: {report.rule:.2f})"
     table = Table("layer", "head", "diagonal > 0", "ratio", "Markov", title=title, title_justify="left")
     for one in report.heads:
@@ -95,8 +95,10 @@ def _importance_table(found: Inspection) -> Table:
 def _gates_table(found: Inspection) -> Table:
     report = found.gates
     assert report is not None
-    named = ", ".join(map(str, report.markov_heads)) or "none"
-    title = f"Mean gates; G_Markov (layer 0, heads {named}) {report.g_markov:.3f}, uniform {report.uniform:.3f}"
+    title = "Mean gates; no Markov head in layer 0 (--markov-head N counts one all the same)"
+    if report.heads and found.markov is not None:
+        words = found.markov.counted(report.heads).words()
+        title = f"Mean gates; layer 0, {words}: G {report.g_markov:.3f}, uniform {report.uniform:.3f}"
     table = Table("layer", "head", "all tokens", *report.by_kind, title=title, title_justify="left")
     for layer, row in enumerate(report.mean):
         for head, value in enumerate(row):

@@ -24,7 +24,8 @@ from agentzoo.analysis import (
     r_markov,
 )
 from agentzoo.analysis.layers import attention_layers, layer_inputs
-from agentzoo.analysis.windows import fullest, thinned
+from agentzoo.analysis.markov import MarkovHead, MarkovReport
+from agentzoo.analysis.windows import fullest, newest, thinned
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.decision_gpt import DecisionGPTConfig
@@ -83,6 +84,19 @@ def test_windows_of_a_recurrent_agent_are_windows_too() -> None:
     assert agent.acting == "recurrent"
     with pytest.raises(ConfigError, match="at least one episode"):
         decision_windows(agent, episodes=0)
+
+
+def test_the_newest_steps_of_windows() -> None:
+    windows = windows_of(make_agent(), [4, 3, 1])
+    found = newest(windows, 2)
+    assert found.valid.tolist() == [[True, True], [True, True], [True, False]]
+    for name in ("observations", "actions", "returns_to_go", "timesteps"):
+        before, after = getattr(windows, name), getattr(found, name)
+        assert torch.equal(after[0], before[0, 2:4])
+        assert torch.equal(after[1], before[1, 1:3])
+        assert torch.equal(after[2, :1], before[2, :1])
+        assert not after[2, 1].any()
+    assert torch.equal(newest(windows, 9).observations, windows.observations)
 
 
 # -- attention maps ----------------------------------------------------------------------------------------------------
@@ -216,6 +230,28 @@ def test_the_gain_of_the_norm_can_be_folded_in() -> None:
     assert markov_report(agent).heads == plain.heads
 
 
+def a_report(*heads: tuple[float, float]) -> MarkovReport:
+    """Of one layer with these positive shares and ratios."""
+    found = [
+        MarkovHead(0, i, share == 1.0, share, ratio, share == 1.0 and ratio > 8)
+        for i, (share, ratio) in enumerate(heads)
+    ]
+    return MarkovReport("x", 8.0, 5.8, 128, 64, [*found, MarkovHead(1, 0, True, 1.0, 99.0, True)])
+
+
+def test_without_a_markov_head_the_nearest_is_counted_and_called_that() -> None:
+    some = a_report((1.0, 9.0), (0.5, 20.0), (1.0, 8.5))
+    assert some.counted() == ((0, 2), "markov")
+    assert some.counted([2, 0]) == ((0, 2), "markov")
+    assert some.counted([2]) == ((2,), "named")
+    assert some.counted().words() == "Markov heads 0, 2"
+    assert some.counted([2]).words() == "head 2, as named"
+    none = a_report((0.9, 3.0), (0.9, 7.0), (1.0, 6.0), (0.0, 12.0))
+    assert none.counted() == ((1,), "nearest")  # head 3 has a higher ratio, on a diagonal of negative numbers
+    assert none.counted().words() == "head 1, the nearest to Markov (not one by the threshold)"
+    assert a_report((0.1, 3.0), (0.0, 7.0)).counted() == ((1,), "nearest")
+
+
 def test_networks_without_attention_are_told_apart() -> None:
     agent = make_agent(model=BCConfig(embed_dim=16))
     for look in (markov_report, lambda a: head_importance(a, windows_of(a))):
@@ -239,7 +275,7 @@ def gated() -> Agent:
 def test_gates_are_averaged_over_real_tokens_and_split_by_kind() -> None:
     agent = gated()
     windows = windows_of(agent, [4, 2])
-    found = gate_report(agent, windows, markov_heads=[1, 3])
+    found = gate_report(agent, windows, heads=[1, 3])
     layer = attention_layers(agent.model)[0]
     tokens = layer_inputs(agent.model, windows, [layer])[0]
     assert layer.gate is not None
@@ -279,11 +315,16 @@ def test_r_markov_of_the_published_table() -> None:
 
 def test_a_gate_curve_is_the_mean_of_markov_and_of_other_heads(tmp_path: Path) -> None:
     (tmp_path / LOG).write_text("step,loss,gate_0,gate_1,gate_2\n10,1,0.2,0.5,0.3\n20,1,0.1,0.8,0.1\n")
-    assert gate_curve(tmp_path, [1]) == ([10, 20], [0.5, 0.8], [0.25, 0.1])
-    assert gate_curve(tmp_path, [0, 1]).markov == [pytest.approx(0.35), pytest.approx(0.45)]
+    found = gate_curve(tmp_path, [1])
+    assert (found.steps, found.counted, found.others) == ([10, 20], [0.5, 0.8], [0.25, 0.1])
+    assert found.gates == [[0.2, 0.1], [0.5, 0.8], [0.3, 0.1]]
+    assert gate_curve(tmp_path, [0, 1]).counted == [pytest.approx(0.35), pytest.approx(0.45)]
     for heads in ([], [0, 1, 2], [3]):
         with pytest.raises(ConfigError, match="gates of 3 heads"):
             gate_curve(tmp_path, heads)
+    (tmp_path / LOG).write_text("step,loss\n10,1\n")
+    with pytest.raises(ConfigError, match="has no gates; families with gates end in 'dtma'"):
+        gate_curve(tmp_path, [0])
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

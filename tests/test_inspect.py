@@ -25,7 +25,7 @@ from agentzoo.analysis import markov_report
 from agentzoo.analysis.inspection import Inspection, Options, inspect, inspect_agent
 from agentzoo.analysis.markov import is_language_model
 from agentzoo.analysis.page import explanation, write_page
-from agentzoo.analysis.pictures import parts_of
+from agentzoo.analysis.pictures import draw_all, parts_of
 from agentzoo.cli import app
 from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.models.bc import BCConfig
@@ -77,7 +77,7 @@ def test_tables_and_json_say_the_same(tmp_path: Path) -> None:
         assert f"{one['ratio']:.2f}" in text
     for value in tree["importance"]["mean"][0]:
         assert f"{value:.4g}" in text
-    assert tree["gates"]["g_markov"] == pytest.approx(0.25 * len(tree["gates"]["markov_heads"]), abs=1e-6)
+    assert tree["gates"]["g_markov"] == pytest.approx(0.25 * len(tree["gates"]["heads"]), abs=1e-6)
     assert tree["attention_maps"] == [[4, 12, 12]] * 2
 
 
@@ -85,7 +85,7 @@ def test_options_reach_the_instruments(tmp_path: Path) -> None:
     folder = agent_in(tmp_path)
     low = json.loads(run(folder, "-n", 1, "--threshold", 0.0, "--markov-head", 1, "--markov-head", 2, "--json"))
     assert [one["markov"] for one in low["markov"]["heads"]] == [one["positive"] for one in low["markov"]["heads"]]
-    assert low["gates"]["markov_heads"] == [1, 2]
+    assert low["gates"]["heads"] == [1, 2]
     ratios = [one["ratio"] for one in low["markov"]["heads"]]
     random = json.loads(run(folder, "-n", 1, "--random", "--seed", 5, "--json"))
     assert random["kind"] == "dtma, random weights"
@@ -125,9 +125,9 @@ def test_a_network_of_nothing_to_see_says_so() -> None:
 def test_gates_over_training_are_shown_where_there_is_a_log(tmp_path: Path) -> None:
     folder = agent_in(tmp_path)
     (folder / LOG).write_text("step,loss,gate_0,gate_1,gate_2,gate_3\n10,1,.2,.5,.2,.1\n20,1,.1,.8,.05,.05\n")
-    found = inspect(str(folder), FEW._replace(markov_heads=(1,)))
+    found = inspect(str(folder), FEW._replace(heads=(1,)))
     assert found.curve is not None
-    assert found.curve.markov == [0.5, 0.8]
+    assert found.curve.counted == [0.5, 0.8]
     assert "curve" in parts_of(found)
 
 
@@ -143,8 +143,61 @@ def test_the_curve_is_of_the_markov_heads_the_report_finds(tmp_path: Path) -> No
     assert plain.gates is not None
     assert folded.gates is not None
     assert folded.curve is not None
-    assert (plain.gates.markov_heads, plain.curve) == ([], None)
-    assert (folded.gates.markov_heads, folded.curve.markov) == ([1], [0.5])
+    assert (plain.gates.heads, plain.curve) == ([], None)
+    assert (folded.gates.heads, folded.curve.counted) == ([1], [0.5])
+
+
+def without_markov_heads() -> Agent:
+    """The queries of head 1 look away from tokens like the asking one, so it is not Markov at any threshold."""
+    agent = make_agent(model=NETWORKS["gated"][0])
+    with torch.no_grad():
+        qkv = agent.model.get_parameter("backbone.blocks.0.attn.qkv.weight")
+        qkv[20:24] = -qkv[4:8]
+    return agent
+
+
+def test_no_sentence_counts_heads_that_are_not_there() -> None:
+    found = inspect_agent(without_markov_heads(), FEW)
+    assert found.gates is not None
+    assert (found.gates.heads, found.gates.g_markov) == ([], 0.0)
+    words = explanation(found)[1]
+    assert "has no Markov head among 8" in words
+    assert "Gates give" not in words
+
+
+def test_heads_that_are_named_are_not_called_markov(tmp_path: Path) -> None:
+    found = inspect_agent(without_markov_heads(), FEW._replace(heads=(2,)))
+    words = explanation(found)[1]
+    assert "has no Markov head among 8" in words
+    assert " Gates give head 2, as named, 0.250 together; if all heads had the same it would be 0.250." in words
+    drawn = draw_all(found, tmp_path / "named.svg").read_text()
+    for text in (
+        "<!-- 2 * -->",
+        "<!-- head (*: counted as named, not Markov) -->",
+        "; head 2, as named: G = 0.250 -->",
+    ):
+        assert text in drawn
+    assert " M -->" not in drawn
+    none = draw_all(inspect_agent(without_markov_heads(), FEW), tmp_path / "none.svg").read_text()
+    assert "<!-- Gates of layer 0; no Markov head -->" in none
+    assert "* -->" not in none
+
+
+def test_markov_heads_are_marked_whether_they_are_counted_or_not(tmp_path: Path) -> None:
+    agent = make_agent(model=DTMAConfig(embed_dim=128, n_layers=1, n_heads=2))
+    with torch.no_grad():
+        qkv = agent.model.get_parameter("backbone.blocks.0.attn.qkv.weight")
+        qkv[128:192] = qkv[:64]  # keys of head 0 = its queries: Markov
+    words = explanation(inspect_agent(agent, FEW))[1]
+    assert "Gates give the Markov heads of the first layer 0.500 together" in words
+    assert "Gates give head 1, as named, 0.500" in explanation(inspect_agent(agent, FEW._replace(heads=(1,))))[1]
+    drawn = draw_all(inspect_agent(agent, FEW._replace(heads=(1,))), tmp_path / "a.svg").read_text()
+    for text in ("<!-- 0 M -->", "<!-- 1 * -->", "head (M: Markov; *: counted as named, not Markov)"):
+        assert text in drawn
+    assert (
+        "Gates of layer 0; Markov head 0: G = 0.500"
+        in draw_all(inspect_agent(agent, FEW), tmp_path / "b.svg").read_text()
+    )
 
 
 # -- language models ---------------------------------------------------------------------------------------------------

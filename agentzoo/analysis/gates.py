@@ -1,4 +1,7 @@
-"""What the gates of a Mixture of Attention give to Markov heads: now, by token kind, over training, against context."""
+"""What the gates of a Mixture of Attention give to some heads: now, by token kind, over training, against context.
+
+These are the Markov heads of the first layer, and their sum is G_Markov, unless others are named.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,15 @@ TOKEN_KINDS = ("return-to-go", "observation", "action")
 
 
 class GateReport(NamedTuple):
-    """Mean gates over the real tokens of windows, and the share of the first layer's Markov heads.
+    """Mean gates over the real tokens of windows, and what some heads of the first layer get of them.
 
     mean: [layer][head]. by_kind: kind of token -> [layer][head].
     """
 
     mean: list[list[float]]
     by_kind: dict[str, list[list[float]]]
-    markov_heads: list[int]
-    g_markov: float  # sum over these heads of the first layer's mean gates
+    heads: list[int]  # of the first layer, which are counted together
+    g_markov: float  # sum of their mean gates
     uniform: float  # what it would be if all heads had the same
     context: int
     windows: int
@@ -40,12 +43,13 @@ class GateReport(NamedTuple):
         return self._asdict()
 
 
-def gate_report(agent: Agent, windows: Batch, markov_heads: Sequence[int] | None = None) -> GateReport:
+def gate_report(agent: Agent, windows: Batch, heads: Sequence[int] | None = None) -> GateReport:
     """How the gates weigh the heads of every layer.
 
     Args:
         windows: see `decision_windows`.
-        markov_heads: of the first layer; by default those `markov_report` finds in the agent as it is.
+        heads: of the first layer, to count together; by default the Markov heads `markov_report` finds in the agent as
+            it is, which may be none.
 
     Raises:
         ConfigError: the network has no gates, or no such head.
@@ -54,7 +58,7 @@ def gate_report(agent: Agent, windows: Batch, markov_heads: Sequence[int] | None
     gates = [layer.gate for layer in layers]
     if any(gate is None for gate in gates):
         raise ConfigError(f"{agent.config.agent_id} has no gates; families with gates end in 'dtma' or are gpt2_p.")
-    chosen = markov_report(agent).markov_heads() if markov_heads is None else sorted(set(markov_heads))
+    chosen = markov_report(agent).markov_heads() if heads is None else sorted(set(heads))
     if any(not 0 <= head < layers[0].n_heads for head in chosen):
         raise ConfigError(f"the first layer has heads 0 to {layers[0].n_heads - 1}, got {chosen}.")
     sums = torch.zeros(len(layers), TOKENS_PER_STEP, layers[0].n_heads, dtype=torch.float64)
@@ -72,7 +76,7 @@ def gate_report(agent: Agent, windows: Batch, markov_heads: Sequence[int] | None
     return GateReport(
         mean=mean.tolist(),
         by_kind={kind: means[:, k].tolist() for k, kind in enumerate(TOKEN_KINDS)},
-        markov_heads=chosen,
+        heads=chosen,
         g_markov=float(mean[0, chosen].sum()),
         uniform=len(chosen) / layers[0].n_heads,
         context=windows.shape[1],
@@ -94,31 +98,57 @@ def r_markov(g_by_context: Mapping[int, float], base: int = 10) -> dict[int, flo
         ConfigError: no figure for `base`, or it is 0.
     """
     if not g_by_context.get(base):
-        raise ConfigError(f"R_Markov is relative to G_Markov at context {base}, which must be there and above 0.")
+        given = ", ".join(f"{value:.3f} at {context}" for context, value in sorted(g_by_context.items())) or "nothing"
+        raise ConfigError(
+            f"R_Markov is relative to G_Markov at context {base}, which must be there and above 0; got {given}. "
+            "Measure it there; where a network has no Markov head, name the heads to count."
+        )
     return {context: 100.0 * value / g_by_context[base] for context, value in sorted(g_by_context.items())}
 
 
 class GateCurve(NamedTuple):
-    """Mean gate of one Markov head and of one other head of the first layer, against training steps."""
+    """Mean gate of each head of the first layer against training steps."""
 
     steps: list[int]
-    markov: list[float]
-    others: list[float]
+    gates: list[list[float]]  # [head][point]
+    heads: list[int]  # which of them are counted together
+
+    @property
+    def counted(self) -> list[float]:
+        """Mean gate of one of these heads."""
+        return self._mean(self.heads)
+
+    @property
+    def others(self) -> list[float]:
+        """Mean gate of one of the other heads."""
+        return self._mean([head for head in range(len(self.gates)) if head not in self.heads])
+
+    def _mean(self, heads: Sequence[int]) -> list[float]:
+        return [sum(self.gates[head][point] for head in heads) / len(heads) for point in range(len(self.steps))]
+
+    def as_tree(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**self._asdict(), "counted": self.counted, "others": self.others}
 
 
-def gate_curve(folder: Path, markov_heads: Sequence[int]) -> GateCurve:
+def gate_curve(folder: Path, heads: Sequence[int]) -> GateCurve:
     """From the `training_log.csv` of a run or a staged agent.
+
+    Args:
+        heads: to count together.
 
     Raises:
         ConfigError: a log without gates, or heads that leave no one to compare with.
     """
     rows = [row for row in read_log(folder) if row.get("gate_0")]
-    heads = [name for name in (rows[0] if rows else {}) if name.startswith("gate_")]
-    inside = [f"gate_{head}" for head in markov_heads]
-    outside = [name for name in heads if name not in inside]
-    if not heads or not inside or not outside or not set(inside) <= set(heads):
+    count = sum(name.startswith("gate_") for name in rows[0]) if rows else 0
+    chosen = sorted(set(heads))
+    if not rows:
+        raise ConfigError(f"the log in {folder} has no gates; families with gates end in 'dtma' or are gpt2_p.")
+    if not 0 < len(chosen) < count or not set(chosen) <= set(range(count)):
         raise ConfigError(
-            f"the log in {folder} has gates of {len(heads)} heads; Markov heads named: {inside or 'none'}."
+            f"the log in {folder} has gates of {count} heads, 0 to {count - 1}; a curve needs some of them to compare "
+            f"with the rest, got {chosen}."
         )
-    means = [[sum(float(row[name]) for name in names) / len(names) for row in rows] for names in (inside, outside)]
-    return GateCurve([int(row["step"]) for row in rows], means[0], means[1])
+    gates = [[float(row[f"gate_{head}"]) for row in rows] for head in range(count)]
+    return GateCurve([int(row["step"]) for row in rows], gates, chosen)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from agentzoo.agent import Agent
@@ -18,9 +17,10 @@ from agentzoo.analysis.maps import attention_maps
 from agentzoo.analysis.markov import (
     MarkovReport,
     is_language_model,
-    language_network,
+    language_blocks,
     markov_report,
     random_network,
+    untrained,
 )
 from agentzoo.analysis.memory import MemoryReport, memory_report
 from agentzoo.analysis.windows import decision_windows, fullest, thinned
@@ -28,7 +28,6 @@ from agentzoo.errors import ConfigError
 from agentzoo.locate import find_agent
 from agentzoo.nn.mamba import Mamba
 from agentzoo.nn.markov import THRESHOLD
-from agentzoo.registry import get_family
 from agentzoo.training.log import FILE as LOG
 
 
@@ -53,7 +52,7 @@ class Inspection(NamedTuple):
             if found is not None:
                 tree[part] = found.as_tree()
         if self.curve is not None:
-            tree["gate_curve"] = self.curve._asdict()
+            tree["gate_curve"] = self.curve.as_tree()
         if self.maps is not None:
             tree["attention_maps"] = [list(one.shape) for one in self.maps]
         return tree
@@ -67,7 +66,7 @@ class Options(NamedTuple):
     most_windows: int = 2_000  # evenly spaced ones are taken from more
     threshold: float = THRESHOLD
     fold_ln_gain: bool = False
-    markov_heads: tuple[int, ...] | None = None  # whose gates count as G_Markov; None: those found
+    heads: tuple[int, ...] | None = None  # of layer 0, whose gates are counted together; None: Markov heads
     temperature: float = 1.0  # of attention maps
     random: bool = False  # the same network before it learned anything
 
@@ -83,10 +82,10 @@ def inspect(name: str, options: Options | None = None, *, trust_env_module: bool
         return _inspect_language_model(name, options)
     agent = Agent.from_pretrained(name, trust_env_module=trust_env_module)
     if options.random:
-        found = inspect_agent(_untrained(agent, options.seed), options, trust_env_module=trust_env_module)
+        found = inspect_agent(untrained(agent, options.seed), options, trust_env_module=trust_env_module)
         return found._replace(kind=f"{found.kind}, random weights")
     found = inspect_agent(agent, options, trust_env_module=trust_env_module)
-    return found if found.gates is None else found._replace(curve=_curve(find_agent(name), found.gates.markov_heads))
+    return found if found.gates is None else found._replace(curve=_curve(find_agent(name), found.gates.heads))
 
 
 def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_module: bool = False) -> Inspection:
@@ -111,7 +110,7 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
     causal = layers[0].causal
     gated = all(layer.gate is not None for layer in layers)
     report = markov_report(agent, options.threshold, fold_ln_gain=options.fold_ln_gain) if causal else None
-    heads = options.markov_heads if options.markov_heads is not None or report is None else report.markov_heads()
+    heads = options.heads if options.heads is not None or report is None else report.markov_heads()
     return found._replace(
         markov=report,
         importance=head_importance(agent, windows),
@@ -122,29 +121,18 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
 
 
 def _inspect_language_model(name: str, options: Options) -> Inspection:
-    network = language_network(name)
-    kind = "language model"
-    if options.random:
-        from agentzoo.nn.pretrained import load_backbone
+    from agentzoo.nn.pretrained import load_backbone
 
-        network, kind = random_network(load_backbone(name).sizes, options.seed), "language model, random weights"
+    found = load_backbone(name)
+    network, kind = language_blocks(found), "language model"
+    if options.random:
+        network, kind = random_network(found.sizes, options.seed), "language model, random weights"
     report = markov_report(network, options.threshold, fold_ln_gain=options.fold_ln_gain)
     return Inspection(name, kind, markov=report._replace(name=name))
 
 
-def _untrained(agent: Agent, seed: int) -> Agent:
-    """The same network with fresh weights; it reads observations as the trained one does."""
-    config = agent.model.config
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        fresh = get_family(config.family).model(config, agent.model.io)
-    fresh.obs_mean.copy_(agent.model.obs_mean)
-    fresh.obs_std.copy_(agent.model.obs_std)
-    return Agent(fresh.to(agent.device), agent.config, agent.recipe)
-
-
 def _curve(folder: Path, heads: Sequence[int]) -> GateCurve | None:
-    """Where there is a log, gates in it, and Markov heads to tell from others."""
+    """Where there is a log, gates in it, and heads to tell from others."""
     if not heads or not (folder / LOG).is_file():
         return None
     try:

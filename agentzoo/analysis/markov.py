@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,11 @@ from agentzoo.config import CONFIG
 from agentzoo.locate import is_backbone, local_zoo
 from agentzoo.nn.language import LanguageBackbone, Sizes
 from agentzoo.nn.markov import THRESHOLD, head_matrix, markov_statistics, rule_threshold
+from agentzoo.registry import get_family
 from agentzoo.remote import fetch, is_repo_id
+
+if TYPE_CHECKING:
+    from agentzoo.nn.pretrained import Pretrained
 
 TIED_GAUSSIAN = (
     "For scale: independent random queries and keys give 1, queries equal to keys give sqrt(pi h / 2) = {0:.1f} for "
@@ -37,6 +42,22 @@ class MarkovHead(NamedTuple):
     markov: bool
 
 
+class CountedHeads(NamedTuple):
+    """Heads of the first layer whose gates are counted together, and why these."""
+
+    heads: tuple[int, ...]
+    chosen: Literal["markov", "named", "nearest"]
+
+    def words(self) -> str:
+        """Which and why, to stand in a label or a sentence."""
+        named = f"head{'s' * (len(self.heads) != 1)} {', '.join(map(str, self.heads))}"
+        if self.chosen == "markov":
+            return f"Markov {named}"
+        return f"{named}, " + (
+            "as named" if self.chosen == "named" else "the nearest to Markov (not one by the threshold)"
+        )
+
+
 class MarkovReport(NamedTuple):
     """Every head of a network."""
 
@@ -50,6 +71,23 @@ class MarkovReport(NamedTuple):
     def markov_heads(self, layer: int = 0) -> list[int]:
         """Those of one layer."""
         return [one.head for one in self.heads if one.layer == layer and one.markov]
+
+    def counted(self, named: Sequence[int] | None = None) -> CountedHeads:
+        """The heads that are named; else the Markov heads of the first layer; else the one nearest to them.
+
+        Nearest is the highest ratio among heads whose diagonal is mostly positive, where there is one: a head that
+        looks away from tokens like the asking one has a high ratio too.
+        """
+        found = self.markov_heads()
+        if named is not None:
+            heads = tuple(sorted(set(named)))
+            return CountedHeads(heads, "markov" if list(heads) == found else "named")
+        if found:
+            return CountedHeads(tuple(found), "markov")
+        nearest = max(
+            (one for one in self.heads if one.layer == 0), key=lambda one: (one.positive_share > 0.5, one.ratio)
+        )
+        return CountedHeads((nearest.head,), "nearest")
 
     def as_tree(self) -> dict[str, Any]:
         """For JSON."""
@@ -103,7 +141,11 @@ def language_network(name: str) -> LanguageBackbone:
     """The blocks of a language model, by folder, staged id or Hub id."""
     from agentzoo.nn.pretrained import load_backbone
 
-    found = load_backbone(name)
+    return language_blocks(load_backbone(name))
+
+
+def language_blocks(found: Pretrained) -> LanguageBackbone:
+    """The blocks of a checkpoint as a network."""
     network = LanguageBackbone(found.sizes)
     network.load_state_dict(found.blocks)
     return network.eval()
@@ -131,3 +173,14 @@ def random_network(sizes: Sizes, seed: int = 0) -> LanguageBackbone:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LanguageBackbone(sizes).eval()
+
+
+def untrained(agent: Agent, seed: int = 0) -> Agent:
+    """The same network with fresh weights; it reads observations as the trained one does."""
+    config = agent.model.config
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        fresh = get_family(config.family).model(config, agent.model.io)
+    fresh.obs_mean.copy_(agent.model.obs_mean)
+    fresh.obs_std.copy_(agent.model.obs_std)
+    return Agent(fresh.to(agent.device), agent.config, agent.recipe)

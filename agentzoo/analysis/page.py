@@ -30,7 +30,7 @@ CAPTIONS = {
     "markov": "Mean absolute diagonal of W_q W_k^T over the mean of the rest, for every head.",
     "importance": "Distance between the action and the action with one head silenced, on the same windows.",
     "gates": "Softmax weights of the heads, averaged over the tokens of the agent's own windows.",
-    "curve": "From the training log: first layer, mean over each batch.",
+    "curve": "From the training log: first layer, mean over each batch; faint: single heads.",
     "memory": "Mean over tokens of the agent's own windows.",
     "maps": "One window from the middle of an episode.",
 }
@@ -71,10 +71,12 @@ def _markov_words(found: Inspection) -> str:
     words = f"{found.name} has {count} among {len(report.heads)}{': ' if heads else ''}{'; '.join(heads)}."
     words += f" The highest ratio is {best.ratio:.2f} (head {best.head} of layer {best.layer})."
     words += f" The paper's rule for matrices of {report.dim} numbers would ask for {report.rule:.2f}."
-    if found.gates is not None:
+    if found.gates is not None and found.gates.heads:
+        counted = report.counted(found.gates.heads)
+        whose = "the Markov heads of the first layer" if counted.chosen == "markov" else f"{counted.words()},"
         words += (
-            f" Gates give the Markov heads of the first layer {found.gates.g_markov:.3f} together; if all heads had "
-            f"the same it would be {found.gates.uniform:.3f}."
+            f" Gates give {whose} {found.gates.g_markov:.3f} together; if all heads had the same it would be "
+            f"{found.gates.uniform:.3f}."
         )
     return f"{words} {_importance_words(found)}".strip()
 

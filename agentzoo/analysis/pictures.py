@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from agentzoo.analysis.gates import GateCurve
 from agentzoo.analysis.inspection import Inspection
+from agentzoo.analysis.markov import CountedHeads, MarkovReport
 from agentzoo.checkpoint import write_atomic
 from agentzoo.errors import ConfigError
 
@@ -22,8 +24,15 @@ Draw = Callable[[Any, Inspection], None]
 def _grid(figure: Any, values: Any, texts: list[list[str]], title: str, label: str) -> Any:
     """Layers down, heads across, every cell with its text."""
     axes = figure.add_subplot()
+    image = _cells(axes, values, texts, float(np.nanmax(values)))
+    axes.set_title(title, fontsize=10, loc="left")
+    figure.colorbar(image, ax=axes, label=label, pad=0.02)
+    return axes
+
+
+def _cells(axes: Any, values: Any, texts: list[list[str]], highest: float) -> Any:
     array = np.asarray(values, dtype=float)
-    image = axes.imshow(array, cmap="Blues", aspect="auto", vmin=0.0, vmax=max(float(np.nanmax(array)), 1e-9))
+    image = axes.imshow(array, cmap="Blues", aspect="auto", vmin=0.0, vmax=max(highest, 1e-9))
     bright = image.norm(array) > 0.55
     for row in range(array.shape[0]):
         for column in range(array.shape[1]):
@@ -33,27 +42,39 @@ def _grid(figure: Any, values: Any, texts: list[list[str]], title: str, label: s
     axes.set_yticks(range(array.shape[0]))
     axes.set_xlabel("head")
     axes.set_ylabel("layer")
-    axes.set_title(title, fontsize=10, loc="left")
-    figure.colorbar(image, ax=axes, label=label, pad=0.02)
-    return axes
+    return image
 
 
-def draw_markov(figure: Any, found: Inspection) -> None:
-    """Ratio of each head, + where the diagonal is positive, framed where both conditions hold."""
+def draw_ratios(axes: Any, report: MarkovReport, highest: float) -> Any:
+    """Ratio of each head, + where the diagonal is positive, framed where both conditions hold.
+
+    Args:
+        highest: ratio of the darkest colour.
+    """
     from matplotlib.patches import Rectangle
 
-    report = found.markov
-    assert report is not None
     layers, heads = 1 + max(one.layer for one in report.heads), 1 + max(one.head for one in report.heads)
     ratios, texts = np.zeros((layers, heads)), [[""] * heads for _ in range(layers)]
     for one in report.heads:
         ratios[one.layer, one.head] = one.ratio
         texts[one.layer][one.head] = f"{one.ratio:.2f}{' +' if one.positive else ''}"
-    title = f"Markov ratio; + condition (i) holds, framed: Markov head (r = {report.threshold:g})"
-    axes = _grid(figure, ratios, texts, title, "ratio")
+    image = _cells(axes, ratios, texts, highest)
     for one in report.heads:
         if one.markov:
             axes.add_patch(Rectangle((one.head - 0.47, one.layer - 0.47), 0.94, 0.94, fill=False, lw=2, ec=MARKOV))
+    return image
+
+
+def draw_markov(figure: Any, found: Inspection) -> None:
+    """Ratio and verdict of each head."""
+    report = found.markov
+    assert report is not None
+    axes = figure.add_subplot()
+    image = draw_ratios(axes, report, max(one.ratio for one in report.heads))
+    title = f"Markov ratio; + condition (i) holds, framed: Markov head (r = {report.threshold:g})"
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_xlabel(f"head\n{report.scale()}", fontsize=8)
+    figure.colorbar(image, ax=axes, label="ratio", pad=0.02)
 
 
 def draw_importance(figure: Any, found: Inspection) -> None:
@@ -68,35 +89,49 @@ def draw_importance(figure: Any, found: Inspection) -> None:
 
 def draw_gates(figure: Any, found: Inspection) -> None:
     """Mean gate of each head of the first layer, by kind of token."""
-    report = found.gates
+    report, judged = found.gates, found.markov
     assert report is not None
+    assert judged is not None
     axes = figure.add_subplot()
     heads = len(report.mean[0])
     for k, (kind, means) in enumerate(report.by_kind.items()):
         axes.bar(np.arange(heads) + 0.26 * (k - 1), means[0], width=0.24, color=KINDS[k], label=f"{kind} tokens")
     axes.axhline(1 / heads, color="0.5", linestyle="--", linewidth=1, label="all heads the same")
-    axes.set_xticks(range(heads), [f"{h}{' M' if h in report.markov_heads else ''}" for h in range(heads)])
-    axes.set_xlabel("head (M: Markov)")
+    markov = judged.markov_heads()
+    marks = dict.fromkeys(report.heads, " *") | dict.fromkeys(markov, " M")
+    legend = ["M: Markov"] * bool(markov) + ["*: counted as named, not Markov"] * bool(set(report.heads) - set(markov))
+    axes.set_xticks(range(heads), [f"{head}{marks.get(head, '')}" for head in range(heads)])
+    axes.set_xlabel(f"head ({'; '.join(legend)})" if legend else "head")
     axes.set_ylabel("mean gate")
-    named = ", ".join(map(str, report.markov_heads)) or "none"
-    axes.set_title(f"Gates of layer 0; Markov heads {named}: G = {report.g_markov:.3f}", fontsize=10, loc="left")
+    words = f"{judged.counted(report.heads).words()}: G = {report.g_markov:.3f}" if report.heads else "no Markov head"
+    axes.set_title(f"Gates of layer 0; {words}", fontsize=10, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(0.0, 1.2 * axes.get_ylim()[1])  # room for the legend
     axes.legend(frameon=False, fontsize=8, loc="upper center", ncols=4)
 
 
 def draw_curve(figure: Any, found: Inspection) -> None:
-    """Mean gate of a Markov head and of another one over training."""
-    curve = found.curve
+    """Mean gate of the counted heads and of the others over training."""
+    curve, judged = found.curve, found.markov
     assert curve is not None
+    assert judged is not None
     axes = figure.add_subplot()
-    axes.plot(curve.steps, curve.markov, color=MARKOV, label="a Markov head")
-    axes.plot(curve.steps, curve.others, color=OTHER, label="another head")
+    plot_curve(axes, curve, judged.counted(curve.heads))
     axes.set_xlabel("update")
     axes.set_ylabel("mean gate, layer 0")
     axes.set_title("Gates over training", fontsize=10, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8)
+
+
+def plot_curve(axes: Any, curve: GateCurve, counted: CountedHeads) -> None:
+    """Means as lines, each head faint behind them; dashed what all heads would have if they had the same."""
+    for head, gates in enumerate(curve.gates):
+        axes.plot(curve.steps, gates, color=MARKOV if head in curve.heads else OTHER, linewidth=0.8, alpha=0.3)
+    mean = ", mean" * (len(curve.heads) > 1)
+    axes.plot(curve.steps, curve.counted, color=MARKOV, label=f"{counted.words()}{mean}")
+    axes.plot(curve.steps, curve.others, color=OTHER, label="the other heads, mean")
+    axes.axhline(1 / len(curve.gates), color="0.5", linestyle="--", linewidth=1, label="all heads the same")
 
 
 def draw_maps(figure: Any, found: Inspection) -> None:
@@ -176,13 +211,13 @@ def _height(name: str, found: Inspection) -> float:
                 for one in found.markov.heads  # type: ignore[union-attr]
             )
         )
-        return 1.3 + 0.5 * layers
+        return 1.4 + 0.5 * layers
     return 3.2
 
 
 def picture_of(name: str, found: Inspection) -> bytes:
     """One part as a PNG."""
-    figure = _new_figure(_height(name, found))
+    figure = new_figure(_height(name, found))
     PARTS[name](figure, found)
     return _png(figure)
 
@@ -193,25 +228,39 @@ def draw_all(found: Inspection, path: Path) -> Path:
     Raises:
         ConfigError: matplotlib writes no such file. StorageError: no space or permission.
     """
-    if path.suffix not in (".png", ".pdf", ".svg"):
-        raise ConfigError(f"a picture ends in .png, .pdf or .svg, not {path.suffix!r}.")
     parts = parts_of(found)
     heights = [_height(name, found) for name in parts]
-    figure = _new_figure(sum(heights) + 0.4)
+    figure = new_figure(sum(heights) + 0.4)
     figure.suptitle(f"{found.name} ({found.kind})", fontsize=11)
     rows = figure.subfigures(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0]
     for row, draw in zip(rows, parts.values(), strict=True):
         draw(row, found)
-    write_atomic(path, _png(figure, path.suffix[1:]))
-    return path
+    return save_figure(figure, path)
 
 
-def _new_figure(height: float) -> Any:
+def new_figure(height: float) -> Any:
+    """As wide as all our pictures.
+
+    Raises:
+        ConfigError: matplotlib is not installed.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError("pictures need matplotlib: pip install 'agentzoo[plots]'.") from None
     return Figure(figsize=(WIDTH, height), dpi=110, layout="constrained")
+
+
+def save_figure(figure: Any, path: Path) -> Path:
+    """Write it, the same bytes for the same figure.
+
+    Raises:
+        ConfigError: matplotlib writes no such file. StorageError: no space or permission.
+    """
+    if path.suffix not in (".png", ".pdf", ".svg"):
+        raise ConfigError(f"a picture ends in .png, .pdf or .svg, not {path.suffix!r}.")
+    write_atomic(path, _png(figure, path.suffix[1:]))
+    return path
 
 
 def _png(figure: Any, kind: str = "png") -> bytes:
