@@ -99,6 +99,10 @@ class Recipe(Config):
         """With the hashes of what training reads beside the data (`ModelConfig.pinned`)."""
         return self.replace(model=self.model.pinned())
 
+    def unpinned(self) -> Recipe:
+        """As a package has it."""
+        return self.replace(model=self.model.unpinned())
+
     def replace(self, **fields: Any) -> Recipe:
         """A copy with some of the fields of the recipe itself changed."""
         return self.model_copy(update=fields)
@@ -138,18 +142,24 @@ class Recipe(Config):
         return Recipe.from_json(json.dumps(tree), "the recipe with --set applied")
 
 
+HASHES = {"model.backbone_sha256": "model.backbone", "base_weights_sha256": "base"}  # field -> what it is of
+
+
 def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
     """Field -> its values in `first` and `other`, where they differ, named as `--set` does.
 
-    Of two families only the family is named: their models have fields of their own.
+    Of two families only the family is named: their models have fields of their own. A hash is only named where what it
+    is of has the same name.
     """
     ours, theirs = _fields(first), _fields(other)
-    return {
+    of_one_family = first.model.family == other.model.family
+    found = {
         name: (ours.get(name), theirs.get(name))
         for name in {**ours, **theirs}
         if ours.get(name) != theirs.get(name)
-        and (first.model.family == other.model.family or not name.startswith("model.") or name == "model.family")
+        and (of_one_family or not name.startswith("model.") or name == "model.family")
     }
+    return {name: values for name, values in found.items() if HASHES.get(name) not in found}
 
 
 def _fields(recipe: Recipe) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, DataError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.study import read_study
+from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.recipe import load_recipe
 from agentzoo.studies.comparison import as_study, compare, differences, draw_comparison
 
@@ -87,6 +88,9 @@ def test_differences_are_what_one_would_set() -> None:
     assert differences(whole, whole.override(["train.seed=3", "train.lr=0.01"])) == "train.lr=0.01"
     other = differences(load_recipe("dt-pointmaze-medium"), load_recipe("dtma-pointmaze-medium"))
     assert other == "Decision Transformer with mixed attention"
+    mine, yours = (whole.replace(model=GPT2DTConfig(backbone="lm-x", backbone_sha256=c * 64)) for c in "ab")
+    assert differences(mine, yours.override(["train.seed=1"])) == f"model.backbone_sha256={'b' * 64}"
+    assert differences(mine, yours.override(["model.backbone=lm-y"])) == "model.backbone=lm-y"
     long = whole.override([f"data.dataset=zoo/{'x' * 180}-v0"])
     assert len(differences(whole, long)) == 190
 

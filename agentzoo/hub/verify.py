@@ -111,7 +111,7 @@ def _recipe(folder: Path, config: AgentConfig) -> list[Check]:
     packaged = recipe_table().get(config.agent_id)
     if packaged is None:
         return [*checks, Check(name="package", holds=None, said="this package has no recipe of that id")]
-    differs = _differences(packaged, recipe)
+    differs = _differences(packaged, recipe.unpinned())
     return [*checks, Check(name="package", holds=not differs, said=differs or "the recipe is the package's own")]
 
 

@@ -136,6 +136,10 @@ class LanguageDTConfig(ModelConfig):
             )
         return self.model_copy(update={"backbone_sha256": found})
 
+    def unpinned(self) -> LanguageDTConfig:
+        """Of whatever backbone has the name."""
+        return self.model_copy(update={"backbone_sha256": None})
+
     def environment(self) -> dict[str, str]:
         """Co-training reads text."""
         return {TEXT_VARIABLE: "TEXTS"} if self.lm_weight else {}

@@ -37,6 +37,10 @@ class ModelConfig(Config):
         """
         return self
 
+    def unpinned(self) -> ModelConfig:
+        """As a packaged recipe has it: without the hashes that `pinned` fills in."""
+        return self
+
     def environment(self) -> dict[str, str]:
         """For a card's command: variables that a training needs, and what to put there."""
         return {}

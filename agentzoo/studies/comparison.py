@@ -20,6 +20,7 @@ from agentzoo.hub.card import RESULTS
 from agentzoo.hub.published import TITLES, published_together
 from agentzoo.hub.stage import measured
 from agentzoo.recipe import Recipe
+from agentzoo.recipe import differences as differing_fields
 
 PICTURE = "comparison.png"
 MOST = 190  # characters of a cell
@@ -83,18 +84,12 @@ def _staged(folder: Path) -> Result | None:
 
 def differences(first: Recipe, other: Recipe) -> str:
     """What `other` changes, as it would be set on a command line; another family is named instead of listed."""
-    parts = [f"base={other.base}"] if other.base != first.base else []
-    sections = ["model", "data", "train", "eval"]
-    if other.model.family != first.model.family:
-        parts.append(TITLES.get(other.model.family, other.model.family))
-        sections.remove("model")
-    for section in sections:
-        ours, theirs = getattr(first, section).model_dump(), getattr(other, section).model_dump()
-        parts += [
-            f"{section}.{name}={_short(value)}"
-            for name, value in theirs.items()
-            if value != ours.get(name) and (section, name) != ("train", "seed")
-        ]
+    changed = differing_fields(first, other)
+    parts = [
+        TITLES.get(str(new), str(new)) if name == "model.family" else f"{name}={_short(new)}"
+        for name, (_, new) in changed.items()
+        if name not in ("agent_id", "train.seed")
+    ]
     return _cut(", ".join(parts))
 
 
