@@ -1,0 +1,113 @@
+"""`agentzoo markov` and `agentzoo gates ...`: studies of Markov heads and of gates. Heavy imports happen inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentzoo.cli_inspect import markov_table
+from agentzoo.console import console, errors_console, plain, print_json, print_study
+
+app = typer.Typer(help="What gates make of Markov heads.", no_args_is_help=True)
+
+ThresholdOption = Annotated[float, typer.Option("--threshold", min=0.0, help="r: a Markov head has a ratio above it")]
+HeadOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--markov-head", min=0, help="of layer 0, counted whatever it is; repeatable. By default Markov heads, or the "
+        "nearest to one"
+    ),
+]  # fmt: skip
+TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+
+
+def markov(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="agents and language models; `random`: their sizes, nothing learned"),
+    ],
+    threshold: ThresholdOption = 8.0,
+    fold_ln_gain: Annotated[bool, typer.Option("--fold-ln-gain", help="count the gain of the norm before")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="of random weights")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="folder for a study.json and its picture, for a card")
+    ] = None,
+    trust_env_module: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Which heads are Markov heads, in networks side by side: before training, after it, and by chance."""
+    from agentzoo.evaluation.study import write_study
+    from agentzoo.studies.markov import PICTURE, as_study, changes, draw_heads, judge, scale
+
+    with errors_console.status("reading"):
+        found = judge(names, threshold, fold_ln_gain=fold_ln_gain, seed=seed, trust_env_module=trust_env_module)
+    if out is not None:
+        draw_heads(found, out / PICTURE)
+        write_study(as_study(found), out)
+    if as_json:
+        print_json({"networks": [one.as_tree() for one in found], "changes": list(changes(found))})
+        return
+    for one in found:
+        console.print(markov_table(one.report, plain(f"{one.name} ({one.kind})")))
+    for sentence in (*(one.summary() for one in found), *changes(found), scale(found)):
+        console.print(plain(sentence), highlight=False, soft_wrap=True)
+    if out is not None:
+        console.print(f"wrote {plain(out)}", highlight=False)
+
+
+@app.command()
+def training(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="finished or running trainings, or staged agents")
+    ],
+    heads: HeadOption = None,
+    threshold: ThresholdOption = 8.0,
+    out: Annotated[Path, typer.Option("--out", help="folder for study.json and its picture")] = Path("runs/gates"),
+    trust_env_module: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Gates of Markov and of other heads over training, environments side by side."""
+    from agentzoo.evaluation.study import write_study
+    from agentzoo.studies.gates import PICTURE, as_study, draw_curves, read_gates
+
+    with errors_console.status("reading"):
+        found = read_gates(runs, heads, threshold, trust_env_module=trust_env_module)
+    draw_curves(found, out / PICTURE)
+    study = as_study(found)
+    write_study(study, out)
+    print_study(study, f"{study.title}, drawn in {out}", as_json)
+
+
+@app.command()
+def context(
+    agents: Annotated[
+        list[str], typer.Argument(metavar="AGENT...", help="one, on shorter windows; or several of different contexts")
+    ],
+    contexts: Annotated[
+        list[int] | None, typer.Option("--context", min=1, help="K for one agent; repeatable; 10, 20, ... by default")
+    ] = None,
+    heads: HeadOption = None,
+    threshold: ThresholdOption = 8.0,
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="that windows are taken from")] = 5,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="of these episodes")] = 0,
+    windows: Annotated[int, typer.Option("--windows", min=1, help="at most so many, evenly spaced")] = 2_000,
+    out: Annotated[Path, typer.Option("--out", help="folder for study.json and its picture")] = Path("runs/contexts"),
+    trust_env_module: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """G_Markov and R_Markov against context length, beside the published ones."""
+    from agentzoo.agent import Agent
+    from agentzoo.evaluation.study import write_study
+    from agentzoo.studies.contexts import PICTURE, Looks, as_study, draw_contexts, gates_by_context
+
+    loaded = [Agent.from_pretrained(agent, trust_env_module=trust_env_module) for agent in agents]
+    looks = Looks(episodes, seed, windows, None if heads is None else tuple(heads), threshold)
+    with errors_console.status("looking") as status:
+        found = gates_by_context(loaded, contexts, looks, status.update, trust_env_module=trust_env_module)
+    draw_contexts(found, out / PICTURE)
+    study = as_study(found)
+    write_study(study, out)
+    print_study(study, f"{study.title}, drawn in {out}", as_json)
