@@ -1,6 +1,9 @@
 """Environments of our own, registered with Gymnasium by importing this package.
 
-`agentzoo/DoorKey-4x4-v0`: a grid with a locked door, as pictures or as two one-hot cells.
+Gymnasium 1.0 and later know no entry points: either import this package first, or name it before the id, as in
+`gym.make("agentzoo.envs:agentzoo/DoorKey-4x4-v0")`, which does it; stable-baselines3's `make_vec_env` takes both.
+
+`agentzoo/DoorKey-4x4-v0`: a grid with a locked door, a Dict of two one-hot cells.
 `agentzoo/Maze2DDense-Medium-v0`: a point in a maze, paid for the distance it covers towards the goal.
 
 The classes are imported when an environment is made: importing this package loads neither MuJoCo nor PIL.

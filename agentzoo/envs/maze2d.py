@@ -35,7 +35,7 @@ class Maze2DDenseEnv(gym.Env[Array, NDArray[np.float32]]):
     `reset(options={"reset_cell": (row, column), "goal_cell": (row, column)})` chooses the cells, as PointMaze has it.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 50}  # noqa: RUF012  (Gymnasium's own declaration)
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 100}  # noqa: RUF012  (Gymnasium's own declaration)
 
     def __init__(self, maze: str = "Medium", render_mode: str | None = None, **kwargs: Any) -> None:
         if maze not in LAYOUTS:
@@ -46,6 +46,8 @@ class Maze2DDenseEnv(gym.Env[Array, NDArray[np.float32]]):
             self._point = PointMazeEnv(
                 LAYOUTS[maze], render_mode=render_mode, continuing_task=True, reset_target=False, **kwargs
             )
+        # from above: the slanted view PointMaze has by itself hides the point behind walls
+        self._point.point_env.mujoco_renderer.default_cam_config.update(elevation=-90.0, lookat=np.zeros(3))
         self.maze = self._point.maze
         self.goal: Array = np.zeros(2)
         self.free_cells = [
@@ -80,7 +82,7 @@ class Maze2DDenseEnv(gym.Env[Array, NDArray[np.float32]]):
         return self._observe(), before - self._distance(), False, False, self._info()
 
     def render(self) -> Any:
-        """PointMaze's own picture of the maze."""
+        """The maze from above."""
         return self._point.render()
 
     def close(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -23,6 +25,14 @@ DISTANCES = {  # by (x, y); the wall column x = 3 has its door at y = 1
     3: {1: 8, 2: 7, 4: 1},
     4: {1: 9, 2: 8, 4: 0},
 }
+
+
+@pytest.mark.parametrize("maker", ["gymnasium.make", "stable_baselines3.common.env_util.make_vec_env"])
+def test_gymnasium_and_sb3_make_it_without_another_import(maker: str) -> None:
+    module, name = maker.rsplit(".", 1)
+    code = f'from {module} import {name} as make; print(*make("agentzoo.envs:{DOORKEY}").observation_space)'
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout == "agent key\n", done.stderr
 
 
 def test_distances_through_the_door() -> None:

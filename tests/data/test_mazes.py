@@ -77,6 +77,17 @@ def test_the_same_seed_is_the_same_episode_whatever_came_before() -> None:
     np.testing.assert_array_equal(make_env(MAZE2D_DENSE).reset(seed=3)[0], first)
 
 
+def test_a_picture_shows_the_point_wherever_it_is_and_a_second_lasts_a_second() -> None:
+    env = make_env(MAZE2D_DENSE, render_mode="rgb_array", width=160, height=120)
+    base = env.unwrapped
+    assert env.metadata["render_fps"] * base.data.model.opt.timestep == 1.0  # a frame a step
+    for cell in base.free_cells:
+        env.reset(seed=0, options={"reset_cell": cell, "goal_cell": base.free_cells[0]})
+        red, green, blue = np.moveaxis(env.render().astype(int), -1, 0)
+        assert ((green > red + 20) & (green > blue + 20)).sum() > 10, cell
+    env.close()
+
+
 @pytest.mark.filterwarnings("ignore:.*we recommend.*:UserWarning")
 def test_gymnasium_finds_nothing_wrong_with_it() -> None:
     check_env(make_env(MAZE2D_DENSE).unwrapped, skip_render_check=True)
