@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +18,7 @@ from agentzoo.checkpoint import check_header, load_strict, save_tensors, sha256,
 from agentzoo.conditions import Conditions, checked_steps
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, check_env_id, read_text
 from agentzoo.data.spaces import GOAL_KEY, describe_misfit, without_goal
+from agentzoo.envs.making import make_configured
 from agentzoo.errors import CheckpointError, ConfigError, ObservationError, ShapeError, SpaceError
 from agentzoo.history import AgentState
 from agentzoo.locate import find_agent
@@ -30,6 +31,19 @@ from agentzoo.rewards import Kept, Reader, reader_of
 
 if TYPE_CHECKING:
     from agentzoo.asking import Answer
+
+
+class _Elsewhere:
+    """A name that other libraries have and `Agent` has not: no attribute, but an error that says what there is."""
+
+    def __init__(self, instead: str) -> None:
+        self.instead = instead
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type) -> NoReturn:
+        raise AttributeError(f"an Agent has no {self.name!r}; {self.instead}")
 
 
 class Agent:
@@ -76,7 +90,7 @@ class Agent:
 
         Args:
             id_or_path: looked up as a folder, in the local zoo, then on the Hub (cache first).
-            env: bound as by `set_env`, so that rewards need not be passed to `predict`.
+            env: bound as by `set_env`, so that rewards need not be passed to `predict`; an id is made as SB3 does.
             revision, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`.
             device: "auto" is CUDA where there is one.
             trust_env_module: accept a config whose environment id names a module to import.
@@ -101,7 +115,7 @@ class Agent:
             recipe = Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE))
         agent = cls(model.to(_pick_device(device)), config, recipe)
         if env is not None:
-            agent.set_env(env)
+            agent.set_env(env, trust_env_module=trust_env_module)
         return agent
 
     def save_pretrained(self, folder: str | Path) -> Path:
@@ -117,6 +131,12 @@ class Agent:
         self.config = self.config.model_copy(update={"weights_sha256": sha256(folder / WEIGHTS)})
         write_atomic(folder / CONFIG, self.config.to_json())
         return folder
+
+    load = _Elsewhere("use Agent.from_pretrained(id_or_path).")
+    save = _Elsewhere("use agent.save_pretrained(folder).")
+    learn = _Elsewhere("agents learn from data: `agentzoo train` and `agentzoo finetune`.")
+    reset = _Elsewhere("it keeps no history: pass state=None to predict, or episode_start=True, to begin afresh.")
+    select_action = _Elsewhere("use action, state = agent.predict(obs, state).")
 
     def push_to_hub(
         self,
@@ -164,6 +184,15 @@ class Agent:
         """Where the network is."""
         return self.model.obs_mean.device
 
+    def to(self, device: str | torch.device) -> Agent:
+        """Move the network, as torch does; a recurrent agent's states stay where they were, so start afresh.
+
+        Raises:
+            ConfigError: no such device.
+        """
+        self.model.to(_pick_device(device))
+        return self
+
     @property
     def acting(self) -> ActingMode:
         """ "window": the last K steps run again at every step. "recurrent": a memory of constant size, where the family
@@ -180,17 +209,37 @@ class Agent:
         """The bound environment, or None."""
         return self._env
 
-    def set_env(self, env: Any) -> None:
+    def set_env(self, env: Any, *, trust_env_module: bool = False) -> None:
         """Bind a gymnasium.Env, an SB3 VecEnv or a gymnasium VectorEnv, so that rewards can be read from it.
 
+        Args:
+            env: an id is made as SB3 does, one environment in a Monitor and a DummyVecEnv; `get_env` returns it.
+            trust_env_module: import the module an id names.
+
         Raises:
-            SpaceError: its spaces are not those the agent was made for.
+            SpaceError: its spaces are not those the agent was made for, or it normalizes observations, as the network
+                does itself. As `make_env` for an id.
         """
+        if isinstance(env, str):
+            env = self._made(env, trust_env_module)
+        if getattr(env, "norm_obs", False):
+            raise SpaceError(
+                f"VecNormalize normalizes observations, which {self.config.agent_id} does itself; pass "
+                "VecNormalize(..., norm_obs=False)."
+            )
         observation = getattr(env, "single_observation_space", env.observation_space)
         action = getattr(env, "single_action_space", env.action_space)
         self.check_spaces(observation, action)
         self._env = env
         self._read_rewards = reader_of(env)
+
+    def _made(self, env_id: str, trust_env_module: bool) -> Any:
+        from stable_baselines3.common.monitor import Monitor
+        from stable_baselines3.common.vec_env import DummyVecEnv
+
+        options = self.config.env_options if env_id == self.config.env else {}
+        made = Monitor(make_configured(env_id, options, trust_env_module))
+        return DummyVecEnv([lambda: made])
 
     def check_spaces(self, observation: gym.Space[Any], action: gym.Space[Any]) -> None:
         """Raise SpaceError, naming both sides, unless these are the agent's spaces.
@@ -248,6 +297,11 @@ class Agent:
         """Whether `condition` gave each environment of a batch something of its own, so that none may leave it."""
         told = (self._conditions.goal, *self._conditions.waypoints.values())
         return self._targets is not None or any(rows is not None and len(rows) > 1 for rows in told)
+
+    @property
+    def is_conditioned(self) -> bool:
+        """Whether `condition` told it of a goal, waypoints, or targets for each environment."""
+        return bool(self._conditions) or self._targets is not None
 
     def infer(self, **question: Any) -> Answer:
         """What a masked network says of the hidden part of a window; see `agentzoo.asking.infer` for the arguments.
@@ -425,7 +479,7 @@ class Agent:
         return f"Agent({self.config.agent_id!r}, target_return={self.target_return:g}, device={self.device})"
 
 
-def _pick_device(device: str) -> torch.device:
+def _pick_device(device: str | torch.device) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -9,6 +9,7 @@ from typing import Any
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
 from agentzoo.evaluation.results import Results, versions
+from agentzoo.evaluation.scores import amount
 from agentzoo.hub.card import RESULTS
 from agentzoo.locate import check_links, find_agent, local_zoo, staged_agents
 from agentzoo.recipe import Recipe, load_recipe
@@ -102,7 +103,7 @@ def markdown_table() -> str:
         if not one.staged:
             continue
         score = "" if one.score is None or one.low is None else f"{one.score:.1f} [{one.low:.1f}, {one.high:.1f}]"
-        reached = "" if one.mean_return is None else f"{one.mean_return:,.{0 if abs(one.mean_return) >= 100 else 2}f}"
+        reached = "" if one.mean_return is None else amount(one.mean_return, ",")
         cells = (
             f"[`{one.agent_id}`](hub_cards/{one.agent_id}/README.md)",
             f"`{one.env or ''}`",

@@ -10,10 +10,10 @@ import pytest
 import torch
 from conftest import CountingEnv, make_agent
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
 from agentzoo.agent import Agent
-from agentzoo.errors import ObservationError, ShapeError, SpaceError
+from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError, UnknownNameError
 from agentzoo.types import ActionSpec
 
 OBS = np.array([0.5, -0.5, 0.1], dtype=np.float32)
@@ -235,6 +235,57 @@ def test_an_environment_that_does_not_fit_is_refused() -> None:
         agent.set_env(gym.make("Pendulum-v1").unwrapped if False else gym.make("MountainCarContinuous-v0"))
     with pytest.raises(SpaceError, match="Discrete"):
         agent.set_env(gym.make("tests/CountingDiscrete-v0"))
+
+
+def test_an_environment_may_be_named_as_for_sb3() -> None:
+    agent = make_agent(env_options={"length": 3})
+    agent.set_env("tests/Counting-v0")
+    env = agent.get_env()
+    assert env.envs[0].unwrapped.length == 3  # the options it was trained with
+    obs, state = env.reset(), None
+    for t in range(3):
+        action, state = agent.predict(obs, state)
+        assert newest_rtg(state) == [50.0 - t * (t + 1) / 2]
+        obs, *_ = env.step(action)
+    assert agent.rtg_source == "env"
+    with pytest.raises(UnknownNameError, match="Did you mean 'Hopper-v5'"):
+        agent.set_env("Hoper-v5")
+    with pytest.raises(ConfigError, match="runs its code"):
+        agent.set_env("os:Evil-v0")
+
+
+def test_observations_are_not_normalized_twice() -> None:
+    agent = make_agent()
+    with pytest.raises(SpaceError, match=r"dt-test does itself; pass VecNormalize\(..., norm_obs=False\)"):
+        agent.set_env(VecNormalize(DummyVecEnv([CountingEnv])))
+    with pytest.raises(SpaceError, match="norm_obs=False"):
+        agent.set_env(VecMonitor(VecNormalize(DummyVecEnv([CountingEnv]))))  # at any depth
+    agent.set_env(VecNormalize(DummyVecEnv([CountingEnv]), norm_obs=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("load", "from_pretrained"),
+        ("save", r"save_pretrained\(folder\)"),
+        ("learn", "agentzoo finetune"),
+        ("reset", "state=None"),
+        ("select_action", r"agent.predict\(obs, state\)"),
+    ],
+)
+def test_names_other_libraries_have_say_what_to_use(name: str, words: str) -> None:
+    for holder in (make_agent(), Agent):
+        assert not hasattr(holder, name)
+        with pytest.raises(AttributeError, match=words):
+            getattr(holder, name)
+
+
+def test_an_agent_moves_as_a_module_does() -> None:
+    agent = make_agent()
+    assert agent.to("meta") is agent
+    assert agent.device == torch.device("meta")
+    with pytest.raises(ConfigError, match="no device 'gpu'"):
+        make_agent().to("gpu")
 
 
 def test_spaces_are_those_of_the_environment() -> None:

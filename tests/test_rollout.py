@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from agentzoo.errors import ConfigError, SpaceError, UnknownNameError
 from agentzoo.evaluation.results import Result, evaluate
 from agentzoo.evaluation.rollout import evaluation_seed, make_env, rollout
-from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
+from agentzoo.evaluation.scores import amount, mean_interval, normalized_score, reference_of
 
 
 @pytest.mark.parametrize(
@@ -79,6 +79,84 @@ def test_sb3_vec_env_shares_episodes_out_evenly() -> None:
 def test_returns_under_vec_normalize_are_the_environment_s_own() -> None:
     found = rollout(make_agent(), VecNormalize(DummyVecEnv([CountingEnv] * 2), norm_obs=False), 4)
     assert all(one.total_reward == one.length * (one.length + 1) / 2 for one in found)
+
+
+def test_observations_under_vec_normalize_are_the_environment_s_own() -> None:
+    plain, normalized = CountingEnv(), CountingEnv()
+    rollout(make_agent(), DummyVecEnv([lambda: plain]), 2)
+    rollout(make_agent(), VecNormalize(DummyVecEnv([lambda: normalized])), 2)
+    np.testing.assert_array_equal(plain.actions, normalized.actions)
+
+
+class Judged(gym.Wrapper[Any, Any, Any, Any]):
+    """Says of every second episode that it succeeded."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.episode = 0
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if terminated:
+            self.episode += 1
+            info["success"] = self.episode % 2 == 0
+        return observation, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize("mode", [None, *gym.vector.AutoresetMode])
+def test_success_is_read_from_vector_environments(mode: gym.vector.AutoresetMode | None) -> None:
+    makers = [lambda: Judged(CountingEnv())] * 2
+    env = DummyVecEnv(makers) if mode is None else gym.vector.SyncVectorEnv(makers, autoreset_mode=mode)
+    result = evaluate(make_agent(), env, 8)
+    assert result.success_rate == 0.5
+    assert result.command is None  # nothing on the command line makes this environment
+    without = rollout(make_agent(), DummyVecEnv([CountingEnv]), 1)
+    assert without[0].success is None
+
+
+def test_the_recorded_command_repeats_the_numbers_or_is_not_there(tmp_path: Path) -> None:
+    agent = make_agent("tests/CountingDiscrete-v0")
+    agent.target_return = 1234.5678
+    sampled = evaluate(agent, episodes=3, n_envs=2, seed=4, deterministic=False)
+    assert sampled.command == "agentzoo evaluate dt-test -n 3 --seed 4 --target 1234.5678 --sampled --envs 2"
+    assert evaluate(make_agent(), episodes=2).command == "agentzoo evaluate dt-test -n 2 --seed 0 --target 50"
+    moved = make_agent()
+    moved.config = moved.config.model_copy(update={"env": "tests/Other-v0"})
+    assert str(evaluate(moved, "tests/Counting-v0", 2).command).endswith("--target 50 --env tests/Counting-v0")
+    best = evaluate(agent, episodes=1, checkpoint="best")
+    assert best.command is None
+    assert evaluate(agent, episodes=1, command="mine").command == "mine"
+    assert Result.from_json(best.to_json(), "test") == best
+
+
+def test_an_agent_may_be_named_or_lie_in_a_folder(tmp_path: Path) -> None:
+    agent = make_agent()
+    folder = agent.save_pretrained(tmp_path / "dt-test")
+    for named in (folder, str(folder)):
+        assert evaluate(named, episodes=2).returns == evaluate(agent, episodes=2).returns
+    with pytest.raises(UnknownNameError, match="no agent 'zoo/nobody'"):
+        evaluate("zoo/nobody", episodes=1)
+
+
+def test_what_is_missing_is_named_with_what_helps() -> None:
+    with pytest.raises(ConfigError, match=r"Hopper-v3 cannot be made: .*gymnasium-robotics.* Use Hopper-v5\.$"):
+        make_env("Hopper-v3")
+    with pytest.raises(UnknownNameError, match="Did you mean 'LunarLander-v3'"):
+        make_env("LunarLander-v2")
+
+    def make(missing: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    for missing, hint in (("mujoco", True), ("gymnasium_robotics", True), ("Box2D", False)):
+        gym.register(f"tests/Needs{missing}-v0", entry_point=lambda missing=missing: make(missing))  # type: ignore[misc]
+        with pytest.raises(ConfigError, match="No module named") as raised:
+            make_env(f"tests/Needs{missing}-v0")
+        assert str(raised.value).endswith("Try pip install 'agentzoo[mujoco]'.") is hint
+
+
+def test_amounts_keep_the_digits_that_matter() -> None:
+    assert [amount(value) for value in (0.48, -3.0, 99.5, 100.0, 3029.6)] == ["0.48", "-3.00", "99.50", "100", "3030"]
+    assert amount(3029.6, ",") == "3,030"
 
 
 def test_evaluate_records_everything_needed_to_repeat_it(tmp_path: Path) -> None:

@@ -69,6 +69,6 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert [one["target_return"] for one in found] == [10.0, 20.0, 30.0]
     study = read_study(tmp_path / "out")
     low, high = found[2]["return_interval"]
-    assert study.rows[2] == ("30", f"{found[2]['mean_return']:.0f} [{low:.0f}, {high:.0f}]")
+    assert study.rows[2] == ("30", f"{found[2]['mean_return']:.2f} [{low:.2f}, {high:.2f}]")  # no rounding to whole
     assert (tmp_path / "out" / str(study.picture)).exists()
     assert (tmp_path / "s.png").exists()

@@ -10,8 +10,9 @@ from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import describe_misfit
+from agentzoo.envs.making import make_configured
 from agentzoo.errors import SpaceError
-from agentzoo.evaluation.rollout import make_configured, rollout
+from agentzoo.evaluation.rollout import rollout
 from agentzoo.evaluation.scores import normalized_score, reference_of
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe

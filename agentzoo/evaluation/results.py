@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import shlex
 import time
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -54,7 +56,7 @@ class Result(Config):
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     versions: dict[str, str]
-    command: str
+    command: str | None  # repeats it; None where no command does
 
 
 class DatasetFacts(Config):
@@ -94,7 +96,7 @@ class Results(Config):
 
 
 def evaluate(
-    agent: Agent,
+    agent: Agent | str | Path,
     env: str | Any | None = None,
     episodes: int = 100,
     *,
@@ -110,13 +112,16 @@ def evaluate(
     """Run `episodes` episodes and say how they went.
 
     Args:
-        agent: its own target return is used unless `target_return` is given.
+        agent: its own target return is used unless `target_return` is given. An id or folder is loaded.
         env: an id, or any environment `rollout` takes; the config's own by default.
         seed: episode e is reset with `10_000 * (seed + 1) + e`.
+        command: what to record as repeating this; by default what does, if anything.
 
     Raises:
-        ConfigError: no environment is named anywhere.
+        ConfigError: no environment is named anywhere. As `Agent.from_pretrained` for an id or folder.
     """
+    if not isinstance(agent, Agent):
+        agent = Agent.from_pretrained(agent, trust_env_module=trust_env_module)
     where = env if env is not None else agent.config.env
     if where is None:
         raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
@@ -139,10 +144,22 @@ def evaluate(
         agent.target_return = asked
     seconds = time.perf_counter() - began
     env_id = where if isinstance(where, str) else _id_of(where)
-    default = f"agentzoo evaluate {agent.config.agent_id} -n {episodes} --seed {seed} --target {used:g}"
+    if command is None and isinstance(where, str) and checkpoint == "final" and not agent.is_conditioned:
+        command = _command(agent, where, episodes, seed, n_envs, deterministic, used)
+    return summarize(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command)
+
+
+def _command(
+    agent: Agent, env_id: str, episodes: int, seed: int, n_envs: int, deterministic: bool, target: float
+) -> str:
+    command = f"agentzoo evaluate {agent.config.agent_id} -n {episodes} --seed {seed} --target {target:.12g}"
+    if env_id != agent.config.env:
+        command += f" --env {shlex.quote(env_id)}"
     if agent.acting != agent.model.acting:
-        default += f" --acting {agent.acting}"
-    return summarize(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command or default)
+        command += f" --acting {agent.acting}"
+    if not deterministic:
+        command += f" --sampled --envs {n_envs}"  # how many act at once decides who gets which random number
+    return command
 
 
 def summarize(
@@ -154,7 +171,7 @@ def summarize(
     seed: int,
     seconds: float,
     checkpoint: Literal["final", "best"],
-    command: str,
+    command: str | None,
 ) -> Result:
     """The record of finished episodes."""
     returns = np.array([one.total_reward for one in found])

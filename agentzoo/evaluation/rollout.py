@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +10,16 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo import envs
 from agentzoo.agent import Agent
-from agentzoo.config import check_env_id
-from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+from agentzoo.envs.making import make_configured, make_env
+from agentzoo.errors import ConfigError
 from agentzoo.history import rows
 
+__all__ = ["EpisodeResult", "env_of", "evaluation_seed", "make_configured", "make_env", "rollout", "run_episode"]
+__all__ += ["OnEpisode", "run_seeded"]
+
 OnEpisode = Callable[["EpisodeResult"], None]
+SUCCESS = ("success", "is_success")  # what environments call it in info; the second is SB3's word
 
 
 @dataclass(frozen=True)
@@ -30,25 +31,6 @@ class EpisodeResult:
     length: int
     terminated: bool
     success: bool | None = None  # what info said, where it said so
-
-
-def make_env(env_id: str, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
-    """`gym.make` with errors that help, the zoo's environments registered and rendering possible without a display.
-
-    Raises:
-        UnknownNameError: no such environment, with the nearest id. ConfigError: it names a module, or a package it
-            needs is not installed.
-    """
-    check_env_id(env_id, trust_env_module)
-    if kwargs.get("render_mode") == "rgb_array" and sys.platform == "linux" and not os.environ.get("DISPLAY"):
-        os.environ.setdefault("MUJOCO_GL", "egl")  # must be set before mujoco is imported
-    try:
-        return envs.make_env(env_id, disable_env_checker=True, **kwargs)
-    except (gym.error.DependencyNotInstalled, ImportError) as error:
-        hint = "Try pip install 'agentzoo[mujoco]'."
-        raise ConfigError(f"{env_id} needs a package that is missing: {error}. {hint}") from error
-    except (gym.error.NameNotFound, gym.error.NamespaceNotFound, gym.error.VersionNotFound) as error:
-        raise UnknownNameError(f"no environment {env_id!r}.{did_you_mean(env_id, gym.registry)}") from error
 
 
 def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
@@ -69,20 +51,6 @@ def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, 
         env = make_configured(where, options, trust_env_module)
     agent.check_spaces(env.observation_space, env.action_space)
     return env
-
-
-def make_configured(env_id: str, options: Mapping[str, Any], trust_env_module: bool = False) -> gym.Env[Any, Any]:
-    """`make_env` with the options of a config or recipe.
-
-    Raises:
-        ConfigError: the environment does not take them. Otherwise as `make_env`.
-    """
-    try:
-        return make_env(env_id, trust_env_module=trust_env_module, **options)
-    except TypeError as error:
-        if not options:
-            raise
-        raise ConfigError(f"{env_id} cannot be made with env_options {dict(options)}: {error}") from error
 
 
 def evaluation_seed(seed: int, episode: int) -> int:
@@ -159,7 +127,7 @@ def run_episode(
 
 
 def _success(info: dict[str, Any]) -> bool | None:
-    said = info.get("success", info.get("is_success"))
+    said = next((info[key] for key in SUCCESS if key in info), None)
     return None if said is None else bool(said)
 
 
@@ -224,7 +192,7 @@ def _stack(observations: list[Any]) -> Any:
 
 
 # What a self-resetting environment says after each step: observations, rewards of the step, which episodes it ended
-# and how, which observations are the first of an episode, and infos. `send` takes the actions.
+# and how, and which observations are the first of an episode. `send` takes the actions.
 @dataclass
 class _Step:
     observations: Any
@@ -233,20 +201,24 @@ class _Step:
     terminated: NDArray[np.bool_]
     starts: NDArray[np.bool_]
     counts: NDArray[np.bool_]  # False where the step only reset the environment
+    successes: list[bool | None]  # of the episodes it ended
 
 
 def _vec_env_steps(env: Any, seed: int) -> Any:
     env.seed(evaluation_seed(seed, 0))
     observations, n = env.reset(), env.num_envs
-    actions = yield _first(observations, n)
+    normalized = bool(getattr(env, "norm_obs", False))
+    actions = yield _first(env.get_original_obs() if normalized else observations, n)
     while True:
         observations, rewards, dones, infos = env.step(actions)
-        # VecNormalize scales rewards; the agent counts the environment's own
+        # VecNormalize scales rewards and observations; the agent counts and reads the environment's own
         own = env.get_original_reward() if hasattr(env, "get_original_reward") else rewards
         raw = np.asarray(own, dtype=np.float64)
         cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
         dones = np.asarray(dones, dtype=bool)
-        actions = yield _Step(observations, raw, dones, dones & ~cut, dones, np.ones(n, dtype=bool))
+        seen = env.get_original_obs() if normalized else observations
+        successes = [_success(info) for info in infos]
+        actions = yield _Step(seen, raw, dones, dones & ~cut, dones, np.ones(n, dtype=bool), successes)
 
 
 def _vector_steps(env: gym.vector.VectorEnv[Any, Any, Any], seed: int) -> Any:
@@ -256,7 +228,7 @@ def _vector_steps(env: gym.vector.VectorEnv[Any, Any, Any], seed: int) -> Any:
     actions = yield _first(observations, n)
     resetting = np.zeros(n, dtype=bool)
     while True:
-        observations, rewards, terminations, truncations, _ = env.step(actions)
+        observations, rewards, terminations, truncations, infos = env.step(actions)
         ended = np.asarray(terminations | truncations) & ~resetting
         starts = resetting
         if mode == gym.vector.AutoresetMode.SAME_STEP:
@@ -265,15 +237,24 @@ def _vector_steps(env: gym.vector.VectorEnv[Any, Any, Any], seed: int) -> Any:
             observations, _ = env.reset(options={"reset_mask": ended})
             starts = ended
         counts = ~resetting
-        actions = yield _Step(
-            observations, np.asarray(rewards, dtype=np.float64), ended, np.asarray(terminations), starts, counts
-        )
+        own, successes = np.asarray(rewards, dtype=np.float64), _successes(infos, n)
+        actions = yield _Step(observations, own, ended, np.asarray(terminations), starts, counts, successes)
         resetting = ended if mode == gym.vector.AutoresetMode.NEXT_STEP else np.zeros(n, dtype=bool)
+
+
+def _successes(infos: dict[str, Any], n: int) -> list[bool | None]:
+    """Of a gymnasium VectorEnv's infos, where `_key` tells which environments said `key`."""
+    ended = infos.get("final_info", infos)  # where an environment resets in its last step
+    for key in SUCCESS:
+        if key in ended:
+            said = ended.get(f"_{key}", np.ones(n, dtype=bool))
+            return [bool(value) if known else None for value, known in zip(ended[key], said, strict=True)]
+    return [None] * n
 
 
 def _first(observations: Any, n: int) -> _Step:
     no, yes = np.zeros(n, dtype=bool), np.ones(n, dtype=bool)
-    return _Step(observations, np.zeros(n), no, no, yes, no)
+    return _Step(observations, np.zeros(n), no, no, yes, no, [None] * n)
 
 
 def _shared_out(
@@ -292,7 +273,8 @@ def _shared_out(
         for i in np.flatnonzero(step.ended):
             if quota[i] > 0:
                 quota[i] -= 1
-                result = EpisodeResult(None, float(total[i]), int(length[i]), bool(step.terminated[i]))
+                terminated, success = bool(step.terminated[i]), step.successes[i]
+                result = EpisodeResult(None, float(total[i]), int(length[i]), terminated, success)
                 found.append(result)
                 on_episode(result)
             total[i], length[i] = 0.0, 0

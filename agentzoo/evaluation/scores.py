@@ -11,7 +11,16 @@ import numpy as np
 from agentzoo.data.references import D4RL_REFERENCES, Reference, normalized_score, reference_of
 from agentzoo.types import FloatArray
 
-__all__ = ["D4RL_REFERENCES", "Reference", "mean_interval", "normalized_score", "reference_of"]
+__all__ = ["D4RL_REFERENCES", "Reference", "amount", "mean_interval", "normalized_score", "reference_of"]
+
+
+def amount(value: float, thousands: str = "") -> str:
+    """A return or length in words: with as many digits as its size is worth, so that 0.48 is no 0.
+
+    Args:
+        thousands: "," groups digits.
+    """
+    return f"{value:{thousands}.{0 if abs(value) >= 100 else 2}f}"
 
 
 def mean_interval(values: FloatArray, level: float = 0.95, resamples: int = 9_999) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, evaluate
+from agentzoo.evaluation.scores import amount
 from agentzoo.evaluation.study import Study
 
 
@@ -59,9 +60,9 @@ def as_study(sweeps: Sequence[Sequence[Result]], picture: str, best_in_data: flo
     rows = []
     for i, one in enumerate(first):
         reached = [results[i] for results in sweeps]
-        cells = (f"{r.mean_return:.0f} [{r.return_interval[0]:.0f}, {r.return_interval[1]:.0f}]" for r in reached)
-        rows.append((f"{one.target_return:.0f}", *cells))
-    best = "" if best_in_data is None else f" The best episode of the data returns {best_in_data:.0f}."
+        cells = (measured(r) for r in reached)
+        rows.append((f"{one.target_return:g}", *cells))
+    best = "" if best_in_data is None else f" The best episode of the data returns {amount(best_in_data)}."
     return Study(
         title="Targets beyond the data",
         columns=("asked", *(results[0].agent_id for results in sweeps)),
@@ -70,6 +71,12 @@ def as_study(sweeps: Sequence[Sequence[Result]], picture: str, best_in_data: flo
         note=f"Return achieved over {first[0].episodes} episodes a target, the same episode seeds for all; brackets "
         f"hold 95 % bootstrap intervals.{best}",
     )
+
+
+def measured(one: Result) -> str:
+    """The mean return and its interval, in words."""
+    low, high = one.return_interval
+    return f"{amount(one.mean_return)} [{amount(low)}, {amount(high)}]"
 
 
 COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")

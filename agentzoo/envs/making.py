@@ -1,0 +1,58 @@
+"""Making an environment by its id, with errors that help."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import find_highest_version, parse_env_id
+
+from agentzoo import envs
+from agentzoo.config import check_env_id
+from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+
+
+def make_env(env_id: str, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
+    """`gym.make` with errors that help, the zoo's environments registered and rendering possible without a display.
+
+    Raises:
+        UnknownNameError: no such environment, with the nearest id. ConfigError: it names a module, or a package it
+            needs is not installed.
+    """
+    check_env_id(env_id, trust_env_module)
+    if kwargs.get("render_mode") == "rgb_array" and sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")  # must be set before mujoco is imported
+    try:
+        return envs.make_env(env_id, disable_env_checker=True, **kwargs)
+    except (gym.error.DependencyNotInstalled, ImportError) as error:
+        raise ConfigError(f"{env_id} cannot be made: {error}{_what_to_do(env_id, str(error))}") from error
+    except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
+        raise UnknownNameError(f"no environment {env_id!r}.{did_you_mean(env_id, gym.registry)}") from error
+
+
+def _what_to_do(env_id: str, missing: str) -> str:
+    """A newer version of the environment, or the extra that brings its package; nothing where neither helps."""
+    namespace, name, version = parse_env_id(env_id)
+    highest = find_highest_version(namespace, name)
+    if version is not None and highest is not None and version < highest:
+        return f" Use {env_id.removesuffix(f'-v{version}')}-v{highest}."
+    if "mujoco" in missing.lower() or "gymnasium_robotics" in missing:
+        return " Try pip install 'agentzoo[mujoco]'."
+    return ""
+
+
+def make_configured(env_id: str, options: Mapping[str, Any], trust_env_module: bool = False) -> gym.Env[Any, Any]:
+    """`make_env` with the options of a config or recipe.
+
+    Raises:
+        ConfigError: the environment does not take them. Otherwise as `make_env`.
+    """
+    try:
+        return make_env(env_id, trust_env_module=trust_env_module, **options)
+    except TypeError as error:
+        if not options:
+            raise
+        raise ConfigError(f"{env_id} cannot be made with env_options {dict(options)}: {error}") from error
