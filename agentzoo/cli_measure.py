@@ -8,10 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from agentzoo.cli_options import JsonOption, RevisionOption, TrustOption, load_agent
 from agentzoo.console import console, print_json, print_study, progress_bar
-
-TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 
 
 def sweep(
@@ -25,19 +23,20 @@ def sweep(
         Path | None, typer.Option("--out", help="folder for a study.json and its picture, for a card")
     ] = None,
     best: Annotated[float | None, typer.Option("--best-in-data", help="draw this return as a line")] = None,
+    revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Ask agents for several returns and see what they reach; far above the data shows how they extrapolate."""
-    from agentzoo.agent import Agent
+    from agentzoo.evaluation.scores import amount
     from agentzoo.evaluation.study import write_study
-    from agentzoo.evaluation.sweep import as_study, even_targets, plot_sweeps, rank_correlation
+    from agentzoo.evaluation.sweep import as_study, even_targets, measured, plot_sweeps, rank_correlation
     from agentzoo.evaluation.sweep import sweep as run
 
     found = []
     with progress_bar("targets", len(agents) * count) as bar:
         for agent in agents:
-            loaded = Agent.from_pretrained(agent, trust_env_module=trust_env_module)
+            loaded = load_agent(agent, revision, trust_env_module)
             found.append(
                 run(
                     loaded,
@@ -61,10 +60,7 @@ def sweep(
         name = f"{results[0].agent_id}: " + ("always the same" if ranks is None else f"rank correlation {ranks:.2f}")
         table = Table("asked", "achieved (95 %)", "length", title=name, title_justify="left")
         for one in results:
-            low, high = one.return_interval
-            table.add_row(
-                f"{one.target_return:.0f}", f"{one.mean_return:.0f}  [{low:.0f}, {high:.0f}]", f"{one.mean_length:.0f}"
-            )
+            table.add_row(f"{one.target_return:g}", measured(one), amount(one.mean_length))
         console.print(table)
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from agentzoo.cli_options import JsonOption, RevisionOption, TrustOption, load_agent
 from agentzoo.console import console, print_json, print_study, progress_bar
 
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 app = typer.Typer(help="Studies of Uni[MASK].", no_args_is_help=True)
 
 
@@ -21,18 +21,19 @@ def infer(
     seed: Annotated[int, typer.Option(min=0, help="of the episode that is asked about")] = 0,
     start: Annotated[int, typer.Option(min=0, help="the window's first step in the episode")] = 0,
     out: Annotated[Path, typer.Option("--out", help="picture to write: .png, .pdf or .svg")] = Path("answer.png"),
+    revision: RevisionOption = None,
+    trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run an episode, hide part of a window of it as a task does, and draw what the agent says was there."""
-    from agentzoo.agent import Agent
     from agentzoo.asking import infer as ask_about
     from agentzoo.evaluation.answers import draw_answer
     from agentzoo.evaluation.windows import run_window
     from agentzoo.nn.masking import steps_of
 
-    loaded = Agent.from_pretrained(agent)
+    loaded = load_agent(agent, revision, trust_env_module)
     loaded.require_masked("asked about a window")
-    truth = run_window(loaded, seed, start)
+    truth = run_window(loaded, seed, start, trust_env_module=trust_env_module)
     steps = steps_of(task, truth.mask.actions.shape[1])  # type: ignore[arg-type]  # it checks the name
     at = (steps.first + steps.last + 1) // 2 if step is None else step
     answer = ask_about(loaded, window=truth, task=task, step=at)  # type: ignore[arg-type]
@@ -113,20 +114,21 @@ def maze2d(
     out: Annotated[Path, typer.Option("--out", help="folder for the result")] = Path("runs/maze2d"),
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=2)] = 100,
     seed: Annotated[int, typer.Option(min=0, help="episode e is reset with 10000*(seed+1)+e")] = 0,
+    revision: RevisionOption = None,
+    trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Let one network act in three ways: cloned, asked for a return, shown its goal."""
-    from agentzoo.agent import Agent
     from agentzoo.data.minari import load_episodes
     from agentzoo.errors import ConfigError
     from agentzoo.evaluation.study import write_study
     from agentzoo.studies.maze2d import as_study, three_ways
 
-    loaded = Agent.from_pretrained(agent)
+    loaded = load_agent(agent, revision, trust_env_module)
     if loaded.recipe is None:
         raise ConfigError(f"{agent} comes without its recipe, which names the data to take targets from.")
     data = load_episodes(loaded.recipe.data.dataset, loaded.recipe.data.obs_keys)
     with console.status(f"{episodes} episodes in three ways"):
-        found = as_study(three_ways(loaded, data, episodes, seed), data)
+        found = as_study(three_ways(loaded, data, episodes, seed, trust_env_module=trust_env_module), data)
     write_study(found, out)
     print_study(found, found.title, as_json)

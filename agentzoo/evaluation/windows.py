@@ -13,7 +13,7 @@ from agentzoo.evaluation.rollout import env_of, evaluation_seed
 from agentzoo.question import Window, read_window
 
 
-def run_window(agent: Agent, seed: int = 0, start: int = 0) -> Window:
+def run_window(agent: Agent, seed: int = 0, start: int = 0, *, trust_env_module: bool = False) -> Window:
     """Steps `start`, `start + 1`, ... of the agent's own episode, as many as it reads, all of them known.
 
     Discrete actions are sampled, from `seed` as the environment is.
@@ -21,7 +21,7 @@ def run_window(agent: Agent, seed: int = 0, start: int = 0) -> Window:
     Raises:
         ConfigError: the episode ends before it holds two steps from `start` on.
     """
-    env = env_of(agent, None)
+    env = env_of(agent, None, trust_env_module=trust_env_module)
     context = agent.config.io.context
     agent.set_random_seed(seed)
     observation, _ = env.reset(seed=evaluation_seed(seed, 0))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from agentzoo.agent import Agent
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import GOAL_KEY
+from agentzoo.envs import MAZE2D_DENSE
 from agentzoo.envs.maze2d import REACHED
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.rollout import env_of, evaluation_seed, run_seeded
@@ -86,18 +87,24 @@ def nearest_targets(starts: NDArray[np.float32], data: Episodes, factor: float =
     return np.asarray(factor * data.returns[nearest])
 
 
-def three_ways(agent: Agent, data: Episodes, episodes: int, seed: int = 0) -> list[Way]:
+def three_ways(
+    agent: Agent, data: Episodes, episodes: int, seed: int = 0, *, trust_env_module: bool = False
+) -> list[Way]:
     """Run the same `episodes` starts in each way, all side by side.
 
     Raises:
         ConfigError: not a masked agent of an environment of this kind.
     """
     model = agent.require_masked("run in three ways")
-    assert isinstance(model, UniMask)
-    conditioned = model.acts_on_returns
-    envs = [env_of(agent, None) for _ in range(episodes)]
-    starts = np.stack([env.reset(seed=evaluation_seed(seed, e))[0] for e, env in enumerate(envs)]).astype(np.float32)
+    if not isinstance(model, UniMask) or agent.config.io.observation.shapes != ((4,),):
+        raise ConfigError(
+            f"{agent.config.agent_id} is a {model.config.family!r} network for {agent.config.env}; only a 'unimask' "
+            f"network for {MAZE2D_DENSE}, or one that observes the same, can be run in three ways."
+        )
     reach = usual_reach(data, agent.config.io.context - 1)
+    conditioned = model.acts_on_returns
+    envs = [env_of(agent, None, trust_env_module=trust_env_module) for _ in range(episodes)]
+    starts = np.stack([env.reset(seed=evaluation_seed(seed, e))[0] for e, env in enumerate(envs)]).astype(np.float32)
     ways = []
     try:
         for name in ("cloned", "with a return", "with a goal"):

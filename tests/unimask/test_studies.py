@@ -24,7 +24,7 @@ from agentzoo.models.unimask import UniMask, UniMaskConfig
 from agentzoo.recipe import load_recipe
 from agentzoo.studies.maze2d import GoalAhead, as_study, nearest_targets, three_ways, usual_reach
 from agentzoo.types import ActionSpec, ObservationSpec
-from unimask.cases import SIZES
+from unimask.cases import SIZES, doorkey_agent
 
 CARDS = Path(__file__).resolve().parents[2] / "hub_cards"
 STUDY = Study(title="A *study*", columns=("a|b", "c"), rows=(("<b>", "1"),), picture="study-0.png", note="[x](y)")
@@ -113,6 +113,11 @@ def test_the_goal_ahead_lies_on_the_way() -> None:
     assert near["goal"].tolist() == [1.2, 1.0, 1.2, 1.0]
     assert env.observation(np.ones(4))["goal"].tolist() == [1.0] * 4
     env.close()
+
+
+def test_masked_agents_that_see_no_point_and_goal_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"a 'unimask' network for agentzoo/DoorKey.*can be run in three ways"):
+        three_ways(doorkey_agent(), walks(), 2)
 
 
 @pytest.mark.slow

@@ -1,0 +1,31 @@
+"""What every command that takes an agent has in common: its argument, the options of loading it, and the loading."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from agentzoo.agent import Agent
+
+AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="an id like dt-hopper-medium, a folder, or a Hub repo")]
+RevisionOption = Annotated[str | None, typer.Option("--revision", help="commit, tag or branch on the Hub")]
+TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+
+
+def load_agent(
+    agent: str, revision: str | None = None, trust_env_module: bool = False, target: float | None = None
+) -> Agent:
+    """The agent a command names, asked for `target` if one is given.
+
+    Raises:
+        AgentzooError: as `Agent.from_pretrained`.
+    """
+    from agentzoo.agent import Agent
+
+    loaded = Agent.from_pretrained(agent, revision=revision, trust_env_module=trust_env_module)
+    if target is not None:
+        loaded.target_return = target
+    return loaded
