@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from agentzoo import cli_data, cli_hub, cli_inspect, cli_measure, cli_pretrain, cli_train, cli_unimask
+from agentzoo import cli_data, cli_hub, cli_inspect, cli_markov, cli_measure, cli_pretrain, cli_train, cli_unimask
 from agentzoo.console import console, errors_console, plain, print_json, progress_bar
 from agentzoo.errors import AgentzooError
 
@@ -24,8 +24,10 @@ app = typer.Typer(
 app.add_typer(cli_data.app, name="data")
 app.add_typer(cli_pretrain.app, name="pretrain")
 app.add_typer(cli_unimask.app, name="unimask")
+app.add_typer(cli_markov.app, name="gates")
 app.command("infer")(cli_unimask.infer)
 app.command("inspect")(cli_inspect.inspect)
+app.command("markov")(cli_markov.markov)
 app.command("train")(cli_train.train)
 app.command("finetune")(cli_train.finetune)
 app.command("sweep")(cli_measure.sweep)
