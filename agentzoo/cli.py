@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from agentzoo import cli_data, cli_hub, cli_inspect, cli_markov, cli_measure, cli_pretrain, cli_train, cli_unimask
+from agentzoo.cli_options import AgentArg, JsonOption, RevisionOption, TrustOption, load_agent
 from agentzoo.console import console, errors_console, plain, print_json, progress_bar
 from agentzoo.errors import AgentzooError
 
@@ -36,21 +38,11 @@ app.command("bench")(cli_measure.bench)
 for _command in (cli_hub.push, cli_hub.pull, cli_hub.card, cli_hub.verify, cli_hub.export):
     app.command(_command.__name__)(_command)
 
-AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="an id like dt-hopper-medium, a folder, or a Hub repo")]
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id instead of the agent's own")]
 EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1)]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="episode e is reset with 10000*(seed+1)+e")]
 TargetOption = Annotated[float | None, typer.Option("--target", help="return to ask for, in the environment's reward")]
 ActingOption = Annotated[str | None, typer.Option("--acting", help="window or recurrent, instead of its own way")]
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
-RevisionOption = Annotated[str | None, typer.Option("--revision", help="commit, tag or branch on the Hub")]
-TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
-
-
-def _load(agent: str, revision: str | None = None, trust: bool = False) -> Any:
-    from agentzoo.agent import Agent
-
-    return Agent.from_pretrained(agent, revision=revision, trust_env_module=trust)
 
 
 @app.command("list")
@@ -58,15 +50,17 @@ def list_command(
     remote: Annotated[bool, typer.Option("--remote", help="what a Hub has instead")] = False,
     author: Annotated[str | None, typer.Option("--author", help="with --remote: of one account")] = None,
     token: cli_hub.TokenOption = None,
+    all_: Annotated[bool, typer.Option("--all", help="also those that have a recipe only")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="print what is staged as a Markdown table")] = False,
     into: Annotated[
         Path | None, typer.Option("--into", help="write that table into a file that marks its place")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Agents of the zoo: what is staged, with its score, and what has a recipe only."""
+    """Agents of the zoo: what is staged, with its score; `--all`: what has a recipe only, too."""
     from agentzoo.checkpoint import write_atomic
     from agentzoo.config import read_text
+    from agentzoo.evaluation.scores import amount
     from agentzoo.zoo import markdown_table, summaries, with_table
 
     if remote:
@@ -78,24 +72,31 @@ def list_command(
     if markdown:
         sys.stdout.write(markdown_table() + "\n")
         return
-    found = summaries()
+    known = summaries()
+    found = [one for one in known if all_ or one.staged or one.problem]
     if as_json:
         print_json([one.model_dump() for one in found])
         return
-    table = Table("agent", "staged", "environment", "score (95 %)", "return", "target", "steps", title="agentzoo")
+    mixed = all_ or any(one.problem for one in found)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
+    for column in ("agent", *(["staged"] if mixed else []), "return", "target", "steps"):
+        table.add_column(column, no_wrap=True, overflow="ignore")  # a cut id or number is another one
+    table.add_column("score (95 %)", min_width=len("[92.4, 94.9]"))
+    table.add_column("environment", overflow="fold")
     for one in found:
         score = "" if one.score is None else f"{one.score:.1f} [{one.low:.1f}, {one.high:.1f}]"
-        reached = "" if one.mean_return is None else f"{one.mean_return:.0f}"
         table.add_row(
             plain(one.agent_id),
-            "yes" if one.staged else "unreadable" if one.problem else "",
-            plain(one.problem or one.env or ""),
-            score,
-            reached,
+            *(["yes" if one.staged else "unreadable" if one.problem else ""] if mixed else []),
+            "" if one.mean_return is None else amount(one.mean_return),
             "" if one.target is None else f"{one.target:g}",
             "" if one.steps is None else f"{one.steps:,}",
+            score,
+            plain(one.problem or one.env or ""),
         )
     console.print(table)
+    if len(known) > len(found):
+        console.print(f"{len(known) - len(found)} more have a recipe to train: `agentzoo list --all`", highlight=False)
 
 
 @app.command()
@@ -141,6 +142,9 @@ def evaluate(
     n_envs: Annotated[int, typer.Option("--envs", min=1, help="environments stepped side by side")] = 20,
     target: TargetOption = None,
     acting: ActingOption = None,
+    sampled: Annotated[
+        bool, typer.Option("--sampled", help="sample Discrete actions instead of the likeliest")
+    ] = False,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     output: Annotated[Path | None, typer.Option("--output", help="also write the whole record here")] = None,
@@ -149,22 +153,24 @@ def evaluate(
     """Mean return and D4RL-normalized score with a 95 % interval over episodes."""
     from agentzoo.checkpoint import write_atomic
     from agentzoo.evaluation.results import evaluate as run
+    from agentzoo.evaluation.scores import amount
 
-    loaded = _load(agent, revision, trust_env_module)
+    loaded = load_agent(agent, revision, trust_env_module)
     if acting is not None:
-        loaded.acting = acting
+        loaded.acting = acting  # type: ignore[assignment]  # it checks the word
     with progress_bar(f"evaluating {loaded.config.agent_id}", episodes) as bar:
-        command = " ".join(["agentzoo", *sys.argv[1:]])
+        command = shlex.join(["agentzoo", *sys.argv[1:]])
         result = run(
             loaded,
             env,
             episodes,
             seed=seed,
             n_envs=n_envs,
+            deterministic=not sampled,
             target_return=target,
             command=command,
             trust_env_module=trust_env_module,
-            on_episode=lambda one: bar(1, f"last return {one.total_reward:.0f}"),
+            on_episode=lambda one: bar(1, f"last return {amount(one.total_reward)}"),
         )
     if output is not None:
         write_atomic(output, result.to_json())
@@ -173,12 +179,14 @@ def evaluate(
         return
     table = Table("what", "value", title=plain(f"{result.agent_id} on {result.env}"))
     low, high = result.return_interval
-    table.add_row("return", f"{result.mean_return:.1f}  [{low:.1f}, {high:.1f}] (95 %)")
+    table.add_row("return", f"{amount(result.mean_return)}  [{amount(low)}, {amount(high)}] (95 %)")
     if result.score is not None and result.score_interval is not None:
         low, high = result.score_interval
         table.add_row("normalized score", f"{result.score:.1f}  [{low:.1f}, {high:.1f}] (95 %)")
+    if result.success_rate is not None:
+        table.add_row("success", f"{100 * result.success_rate:.0f} % of episodes")
     table.add_row("target return", f"{result.target_return:g}")
-    table.add_row("episodes, mean length", f"{result.episodes}, {result.mean_length:.0f}")
+    table.add_row("episodes, mean length", f"{result.episodes}, {amount(result.mean_length)}")
     table.add_row("steps a second", f"{result.steps_per_second:,.0f}")
     console.print(table)
 
@@ -190,19 +198,22 @@ def enjoy(
     env: EnvOption = None,
     seed: SeedOption = 0,
     target: TargetOption = None,
+    revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
 ) -> None:
     """Watch an agent in a window; says so where there is no display."""
     from agentzoo.evaluation.enjoy import has_display, play
+    from agentzoo.evaluation.scores import amount
 
-    loaded = _load(agent, trust=trust_env_module)
-    if target is not None:
-        loaded.target_return = target
+    loaded = load_agent(agent, revision, trust_env_module, target)
     shown = has_display()
     if not shown:
         console.print("No display here, so there is no window; use `agentzoo record` for a video. Playing without one.")
     for one in play(loaded, env, episodes, seed=seed, window=shown, trust_env_module=trust_env_module):
-        console.print(f"seed {one.seed}: return {one.total_reward:.1f} in {one.length} steps", highlight=False)
+        said = {None: "", True: ", success", False: ", no success"}[one.success]
+        console.print(
+            f"seed {one.seed}: return {amount(one.total_reward)} in {one.length} steps{said}", highlight=False
+        )
 
 
 @app.command()
@@ -216,16 +227,16 @@ def record(
     every: Annotated[int, typer.Option("--every", min=1, help="keep one frame in so many steps")] = 4,
     width: Annotated[int, typer.Option(min=16)] = 320,
     height: Annotated[int, typer.Option(min=16)] = 240,
+    revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
 ) -> None:
     """Render episodes to a video or a GIF."""
     from agentzoo.evaluation.record import film, save_gif, save_video
+    from agentzoo.evaluation.scores import amount
 
     if output.suffix not in (".mp4", ".gif"):
         fail(f"the output must end in .mp4 or .gif, got {output.name!r}.")
-    loaded = _load(agent, trust=trust_env_module)
-    if target is not None:
-        loaded.target_return = target
+    loaded = load_agent(agent, revision, trust_env_module, target)
     with progress_bar(f"filming {loaded.config.agent_id}", None) as bar:
         clip = film(
             loaded,
@@ -238,7 +249,7 @@ def record(
             on_step=lambda: bar(1, ""),
         )
     (save_video if output.suffix == ".mp4" else save_gif)(clip, output)
-    returns = ", ".join(f"{one.total_reward:.0f}" for one in clip.episodes)
+    returns = ", ".join(amount(one.total_reward) for one in clip.episodes)
     console.print(f"{output}: {len(clip.frames)} frames, returns {returns}", highlight=False)
 
 

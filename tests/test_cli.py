@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,15 @@ from pathlib import Path
 import pytest
 from conftest import make_agent
 from typer.testing import CliRunner
+from unimask.cases import doorkey_agent
 
 from agentzoo.cli import app
+from agentzoo.envs import MAZE2D_DENSE
 from agentzoo.errors import CheckpointError
 from agentzoo.zoo import list_agents, markdown_table, summaries
 
 PYTHON = sys.executable
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def agentzoo(*words: str, env: dict[str, str] | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
@@ -49,6 +53,61 @@ def test_loading_an_agent_needs_neither_transformers_nor_minari(zoo: dict[str, s
     )
     done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, **zoo})
     assert done.stdout.strip() == "[]"
+
+
+def test_ids_that_begin_alike_stay_apart_on_a_narrow_terminal(tmp_path: Path) -> None:
+    for name in ("dt-hopper-medium", "dt-hopper-medium-replay"):
+        agent = make_agent("Hopper-v5", context=5, target_return=3600.0)
+        agent.config = agent.config.model_copy(update={"agent_id": name})
+        agent.save_pretrained(tmp_path / name)
+    shutil.copyfile(ROOT / "hub_cards" / "unimask-doorkey" / "results.json", tmp_path / "dt-hopper-medium/results.json")
+    narrow = CliRunner().invoke(app, ["list"], env={"AGENTZOO_ZOO": str(tmp_path), "COLUMNS": "80"}).output
+    shown = {line.split()[0]: line.split() for line in narrow.splitlines() if line.startswith("dt-h")}
+    assert set(shown) == {"dt-hopper-medium", "dt-hopper-medium-replay"}
+    assert "chibit-hopper-medium" not in narrow  # a recipe nobody trained
+    assert "agentzoo list --all" in narrow
+    everything = CliRunner().invoke(app, ["list", "--all"], env={"AGENTZOO_ZOO": str(tmp_path), "COLUMNS": "80"}).output
+    assert "chibit-hopper-medium" in everything
+    assert "agentzoo list --all" not in everything
+    reached = json.loads((tmp_path / "dt-hopper-medium/results.json").read_text())["headline"]["mean_return"]
+    assert abs(reached) < 100
+    assert shown["dt-hopper-medium"][1] == f"{reached:.2f}"
+
+
+def test_every_command_that_takes_an_agent_can_be_told_which_and_whether_to_trust_it() -> None:
+    from typer.main import get_command
+
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    chosen = {name: commands[name] for name in ("evaluate", "enjoy", "record", "sweep", "infer", "finetune", "export")}
+    chosen["unimask maze2d"] = commands["unimask"].commands["maze2d"]
+    for name, command in chosen.items():
+        options = {word for one in command.params for word in one.opts}
+        assert {"--revision", "--trust-env-module"} <= options, name
+
+
+def test_masked_agents_of_environments_elsewhere_can_be_asked_when_trusted(tmp_path: Path) -> None:
+    """The error that refuses them recommends an option, which must be there."""
+    agent = doorkey_agent()
+    agent.config = agent.config.model_copy(update={"env": f"agentzoo.envs:{agent.config.env}"})
+    words = ["infer", str(agent.save_pretrained(tmp_path / "unimask-test")), "--out", str(tmp_path / "answer.png")]
+    assert "--trust-env-module" in str(CliRunner().invoke(app, words).exception)
+    assert CliRunner().invoke(app, [*words, "--trust-env-module"]).exit_code == 0
+    assert (tmp_path / "answer.png").stat().st_size > 1_000
+
+
+def test_evaluate_prints_success_where_the_environment_knows_it(tmp_path: Path) -> None:
+    for env, said in ((MAZE2D_DENSE, True), ("tests/Counting-v0", False)):
+        folder = str(make_agent(env).save_pretrained(tmp_path / str(said)))
+        done = CliRunner().invoke(app, ["evaluate", folder, "-n", "2"], env={"COLUMNS": "100"})
+        assert done.exit_code == 0, done.output
+        assert ("% of episodes" in done.output) is said
+
+
+def test_sampled_actions_can_be_asked_for(tmp_path: Path) -> None:
+    folder = str(make_agent("tests/CountingDiscrete-v0").save_pretrained(tmp_path / "dt-test"))
+    for more, deterministic in (["--sampled"], False), ([], True):
+        done = CliRunner().invoke(app, ["evaluate", folder, "-n", "2", "--json", *more])
+        assert json.loads(done.stdout)["deterministic"] is deterministic
 
 
 def test_list_and_show(zoo: dict[str, str]) -> None:
