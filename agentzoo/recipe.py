@@ -149,7 +149,7 @@ def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
     """Field -> its values in `first` and `other`, where they differ, named as `--set` does.
 
     Of two families only the family is named: their models have fields of their own. A hash is only named where what it
-    is of has the same name.
+    is of has the same name, and both are known: recipes of before kept none.
     """
     ours, theirs = _fields(first), _fields(other)
     of_one_family = first.model.family == other.model.family
@@ -159,7 +159,11 @@ def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
         if ours.get(name) != theirs.get(name)
         and (of_one_family or not name.startswith("model.") or name == "model.family")
     }
-    return {name: values for name, values in found.items() if HASHES.get(name) not in found}
+    return {
+        name: values
+        for name, values in found.items()
+        if name not in HASHES or (HASHES[name] not in found and None not in values)
+    }
 
 
 def _fields(recipe: Recipe) -> dict[str, Any]:

@@ -90,6 +90,9 @@ def test_differences_are_named_as_they_are_set() -> None:
     }
     based = differences(first, first.replace(base="dt-hopper-medium", base_weights_sha256="0" * 64))
     assert based == {"base": (None, "dt-hopper-medium")}  # the hash is of another agent, as it must be
+    tuned, again = (first.replace(base_weights_sha256=c * 64) for c in "01")
+    assert differences(tuned, again) == {"base_weights_sha256": ("0" * 64, "1" * 64)}
+    assert differences(first, again) == {}  # what is not known is no difference
     assert {name for name in differences(first, load_recipe("bc-hopper-medium")) if name.startswith("model.")} == {
         "model.family"
     }

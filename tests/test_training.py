@@ -159,6 +159,12 @@ def test_a_folder_of_another_recipe_is_refused(tmp_path: Path) -> None:
         run(tmp_path, recipe(steps=2))
 
 
+def test_a_run_of_before_hashes_were_kept_goes_on(tmp_path: Path) -> None:
+    based = recipe(steps=1).replace(base="dt-base")
+    run(tmp_path, based)
+    run(tmp_path, based.replace(base_weights_sha256="0" * 64))
+
+
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
     def again(step: int) -> None:
         if step == 3:  # a lock counts within its process as well
