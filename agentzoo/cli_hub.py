@@ -107,6 +107,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check an agent's files against each other and measure it again: does its card's number hold? Status 1: no."""
+    from agentzoo.evaluation.scores import amount
     from agentzoo.hub.verify import verify as run
 
     with progress_bar(f"verifying {plain(agent)}", episodes) as bar:
@@ -117,7 +118,7 @@ def verify(
             token=token,
             n_envs=n_envs,
             trust_env_module=trust_env_module,
-            on_episode=lambda one: bar(1, f"last return {one.total_reward:.0f}"),
+            on_episode=lambda one: bar(1, f"last return {amount(one.total_reward)}"),
         )
     if as_json:
         print_json({**report.model_dump(), "holds": report.holds})

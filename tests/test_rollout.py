@@ -133,7 +133,9 @@ def test_an_agent_may_be_named_or_lie_in_a_folder(tmp_path: Path) -> None:
     agent = make_agent()
     folder = agent.save_pretrained(tmp_path / "dt-test")
     for named in (folder, str(folder)):
-        assert evaluate(named, episodes=2).returns == evaluate(agent, episodes=2).returns
+        result = evaluate(named, episodes=2)
+        assert result.returns == evaluate(agent, episodes=2).returns
+        assert str(result.command).startswith(f"agentzoo evaluate {folder} -n 2")
     with pytest.raises(UnknownNameError, match="no agent 'zoo/nobody'"):
         evaluate("zoo/nobody", episodes=1)
 

@@ -120,6 +120,7 @@ def evaluate(
     Raises:
         ConfigError: no environment is named anywhere. As `Agent.from_pretrained` for an id or folder.
     """
+    named = agent.config.agent_id if isinstance(agent, Agent) else str(agent)
     if not isinstance(agent, Agent):
         agent = Agent.from_pretrained(agent, trust_env_module=trust_env_module)
     where = env if env is not None else agent.config.env
@@ -145,14 +146,14 @@ def evaluate(
     seconds = time.perf_counter() - began
     env_id = where if isinstance(where, str) else _id_of(where)
     if command is None and isinstance(where, str) and checkpoint == "final" and not agent.is_conditioned:
-        command = _command(agent, where, episodes, seed, n_envs, deterministic, used)
+        command = _command(agent, named, where, episodes, seed, n_envs, deterministic, used)
     return summarize(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command)
 
 
 def _command(
-    agent: Agent, env_id: str, episodes: int, seed: int, n_envs: int, deterministic: bool, target: float
+    agent: Agent, named: str, env_id: str, episodes: int, seed: int, n_envs: int, deterministic: bool, target: float
 ) -> str:
-    command = f"agentzoo evaluate {agent.config.agent_id} -n {episodes} --seed {seed} --target {target:.12g}"
+    command = f"agentzoo evaluate {shlex.quote(named)} -n {episodes} --seed {seed} --target {target:.12g}"
     if env_id != agent.config.env:
         command += f" --env {shlex.quote(env_id)}"
     if agent.acting != agent.model.acting:
