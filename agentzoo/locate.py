@@ -122,8 +122,12 @@ def find_agent(
             from agentzoo.registry import recipe_table
 
             known = sorted({*staged, *recipe_table()})
-            trained = " It has a recipe but no weights yet: `agentzoo train` makes them." if plain in known else ""
-            hint = trained or did_you_mean(plain, known)
+            looked = ", ".join(map(str, _local_zoos())) or f"${ZOO_VARIABLE}, which is not set"
+            absent = (
+                f" It has a recipe, but its weights are neither in {looked} nor on the Hub as far as the index knows: "
+                f"`agentzoo train {plain}` makes them; a Hub repo is named as OWNER/NAME."
+            )
+            hint = absent if plain in known else did_you_mean(plain, known)
             raise UnknownNameError(f"no agent {name!r}.{hint} See `agentzoo list`.")
         repo_id, revision = location.repo_id, revision or location.revision
     elif is_repo_id(name):

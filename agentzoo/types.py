@@ -57,7 +57,8 @@ def explain(error: ValidationError) -> str:
         where = ".".join(str(part) for part in item["loc"])[:100] or "the file"
         got = repr(item.get("input"))
         got = got if len(got) <= 60 else got[:57] + "..."
-        lines.append(f"{where}: {item['msg'][:300]} (got {got})")
+        newer = ", or a newer agentzoo's" if item["type"] == "extra_forbidden" else ""
+        lines.append(f"{where}: {item['msg'][:300]}{newer} (got {got})")
     return "; ".join(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from agentzoo.checkpoint import write_atomic
@@ -129,8 +130,9 @@ def _quickstart(config: AgentConfig, results: Results | None) -> str:
             "mean, std = evaluate_policy(agent, vec_env, n_eval_episodes=4)",
             "```",
             "",
-            f"`zoo/{config.agent_id}` is found in a checkout's `hub_cards/` and in the folder `$AGENTZOO_ZOO`; a Hub "
-            "repo or a folder may be named instead. "
+            f"`zoo/{config.agent_id}` is found in a checkout's `hub_cards/` and in the folder `$AGENTZOO_ZOO`. If you "
+            "read this on the Hub, name the page instead, `OWNER/NAME`; a folder may be named as well. "
+            "`pip install -e '.[mujoco]'` in a checkout of agentzoo installs what the code above needs. "
             f"`agent.target_return` (here {config.target_return:g}) is the return it is asked for, in the "
             "environment's reward.",
             *(["", _ways(results)] if results is not None and results.acting else []),
@@ -238,11 +240,20 @@ def _published_row(paper: Published) -> str:
 
 
 def _targets(results: Results) -> str:
-    said = "" if results.spearman is None else f" Rank correlation (Spearman): {results.spearman:.2f}."
+    """A rank correlation alone would hide how little an agent may care what it is asked for."""
+    asked = [_amount(value) for value in _range(one.target_return for one in results.targets)]
+    brought = [_amount(value) for value in _range(one.mean_return for one in results.targets)]
+    ranks = "" if results.spearman is None else f" (rank correlation {results.spearman:.2f}, Spearman)"
     return (
         f"## Asked and achieved return\n\n![achieved over asked return]({SWEEP_PLOT})\n\n"
-        f"{len(results.targets)} targets, {results.targets[0].episodes} episodes each.{said}"
+        f"{len(results.targets)} targets, {results.targets[0].episodes} episodes each. Asked for "
+        f"{' to '.join(asked)}, it brought {' to '.join(brought)} on average{ranks}."
     )
+
+
+def _range(values: Iterable[float]) -> tuple[float, float]:
+    found = list(values)
+    return min(found), max(found)
 
 
 def _study(study: Study) -> str:

@@ -6,6 +6,7 @@ timesteps from 0, and `valid`, windows being padded on the right with zeros. The
 
 from __future__ import annotations
 
+import copy
 import io
 import logging
 import warnings
@@ -73,7 +74,7 @@ def export_onnx(agent: Agent, path: Path) -> ExportReport:
     _need("onnxscript")
     if type(agent.model).forward is nn.Module.forward:
         raise ConfigError(f"a {agent.config.model.family!r} network has no single forward pass that ONNX could hold.")
-    network = _OneAction(agent.model).eval().cpu()
+    network = _OneAction(copy.deepcopy(agent.model)).eval().cpu()  # the agent's own stays where it is
     windows = _windows(agent.config.io, 8)
     data = _to_onnx(network, windows, agent)
     model = onnx.load_model_from_string(data)
@@ -88,7 +89,7 @@ def export_onnx(agent: Agent, path: Path) -> ExportReport:
     for count in counts:
         parts = _windows(agent.config.io, count, seed=count)
         with torch.inference_mode():
-            expected = agent.model.act(Batch(*parts)).numpy()
+            expected = network.model.act(Batch(*parts)).numpy()
         expected = _clip(expected, agent.config.io)
         fed = {name: part.numpy() for name, part in zip(INPUTS, parts, strict=True) if name in names}
         found = session.run(None, fed)[0]

@@ -185,6 +185,10 @@ class HeatMap(NamedTuple):
         """The mean over seeds of every cell."""
         return {row: {column: sum(v) / len(v) for column, v in cells.items()} for row, cells in self.losses.items()}
 
+    def seeds(self) -> int:
+        """How many there are of the cell that has most."""
+        return max((len(values) for cells in self.losses.values() for values in cells.values()), default=0)
+
     def to_json(self) -> str:
         """As text."""
         return json.dumps(self._asdict(), indent=1) + "\n"
@@ -236,7 +240,7 @@ def rank_agreement(ours: dict[str, dict[str, float]], published: dict[str, dict[
 
 def as_study(found: HeatMap) -> Study:
     """The record for the card of the random-mask agent."""
-    seeds = max((len(values) for cells in found.losses.values() for values in cells.values()), default=0)
+    seeds = found.seeds()
     published = published_losses(found.episodes)
     means = found.means()
     agreement = rank_agreement(means, published) if published and means else {}

@@ -21,7 +21,8 @@ def draw_heatmap(found: HeatMap, path: Path, relative: bool = False) -> Path:
     """
     from matplotlib.figure import Figure
 
-    maps = {f"ours, {found.episodes} trajectories": found.means()}
+    seeds = f"{found.seeds()} seed{'s' if found.seeds() > 1 else ''}"
+    maps = {f"ours, {found.episodes} trajectories, mean of {seeds}": found.means()}
     published = published_losses(found.episodes)
     if published:
         maps["published"] = published
