@@ -20,6 +20,11 @@ SWEEP_PLOT, VIDEO = "targets.png", "replay.mp4"
 STUDY_PICTURES = tuple(f"study-{i}.png" for i in range(4))
 # all that a Hub repo of an agent holds
 PUBLISHED = (*FILES, "training_log.csv", SWEEP_PLOT, VIDEO, *STUDY_PICTURES)
+# of what agents start from: transformers' own, and the records of its training
+BACKBONE_FILES = (
+    *(CONFIG, WEIGHTS, "generation_config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json"),
+    *("corpus.json", "pretrain.json", "results.json", "training_log.csv", "README.md"),
+)
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
 
 

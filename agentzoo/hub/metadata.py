@@ -70,7 +70,7 @@ def _evaluations(recipe: Recipe, head: Result) -> list[Any]:
     ]
 
 
-def check_metadata(text: str) -> Any:
+def check_metadata(text: str, library: str = "agentzoo", pipeline: str | None = "reinforcement-learning") -> Any:
     """The front matter of a card as `ModelCardData`, after the checks that the Hub makes when it is pushed.
 
     Raises:
@@ -85,7 +85,7 @@ def check_metadata(text: str) -> Any:
         raise CheckpointError(f"the card's metadata cannot be read: {' '.join(str(error).split())[:200]}") from None
     problems = [
         f"{key} is {tree.get(key)!r}, not {wanted!r}"
-        for key, wanted in (("library_name", "agentzoo"), ("pipeline_tag", "reinforcement-learning"))
+        for key, wanted in (("library_name", library), ("pipeline_tag", pipeline))
         if tree.get(key) != wanted
     ]
     if not tree.get("license"):

@@ -1,4 +1,4 @@
-"""Putting an agent's folder on a Hub in one commit, listing what is there, and bringing one back as a folder."""
+"""Putting an agent's folder, or a backbone's, on a Hub in one commit; listing agents, and bringing one back."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 
 from agentzoo.agent import Agent
 from agentzoo.checkpoint import swap_in
-from agentzoo.config import CONFIG, RECIPE
+from agentzoo.config import CONFIG, RECIPE, read_text
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
 from agentzoo.hub.card import CARD, RESULTS, check_card, read_records, write_card
-from agentzoo.locate import PUBLISHED, check_links, hub_location
+from agentzoo.hub.metadata import check_metadata
+from agentzoo.locate import BACKBONE_FILES, PUBLISHED, check_links, hub_location, is_backbone
+from agentzoo.nn.pretrained import load_backbone
 from agentzoo.remote import Where, check_revision, explain, fetch, is_repo_id, patiently
 from agentzoo.types import Config
 
@@ -71,6 +73,7 @@ def push(
     check_revision(branch)
     check_revision(tag)
     files, left_out = check_folder(folder)
+    known = BACKBONE_FILES if is_backbone(folder) else PUBLISHED
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     api = HfApi(token=token, library_name=LIBRARY)
@@ -82,7 +85,7 @@ def push(
         head = patiently(lambda: api.model_info(repo_id, revision=branch)).sha
         there = {entry.path for entry in patiently(lambda: list(api.list_repo_tree(repo_id, revision=head)))}
         operations: list[Any] = [CommitOperationAdd(name, str(folder / name)) for name in files]
-        operations += [CommitOperationDelete(name) for name in PUBLISHED if name in there and name not in files]
+        operations += [CommitOperationDelete(name) for name in known if name in there and name not in files]
         note(f"uploading {len(files)} files")
         info = api.create_commit(
             repo_id,
@@ -132,12 +135,18 @@ def _fate(api: Any, where: Where, head: str | None) -> str:
 def check_folder(folder: Path) -> tuple[list[str], list[str]]:
     """Names to upload and names to leave out, of a folder that loads strictly and whose card is its records'.
 
+    Of a backbone, which agents start from, the card only has to be one that the Hub accepts.
+
     Raises:
         CheckpointError: it does not load, links lead out of it, or the card is missing or stale.
     """
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is no folder.")
     check_links(folder)
+    if is_backbone(folder):
+        load_backbone(str(folder))
+        check_metadata(read_text(folder / CARD), "transformers", None)
+        return _sorted_out(folder, BACKBONE_FILES)
     agent = Agent.from_pretrained(folder, trust_env_module=True)  # nothing is imported unless an environment is made
     name = agent.config.agent_id
     if agent.recipe is None:
@@ -152,8 +161,12 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
     if not (folder / CARD).is_file():
         raise CheckpointError(f"{folder} has no {CARD}; `agentzoo card {folder}` makes one from its records.")
     check_card(folder)
+    return _sorted_out(folder, PUBLISHED)
+
+
+def _sorted_out(folder: Path, known: tuple[str, ...]) -> tuple[list[str], list[str]]:
     present = sorted(path.name for path in folder.iterdir())
-    return [one for one in PUBLISHED if one in present], [one for one in present if one not in PUBLISHED]
+    return [one for one in known if one in present], [one for one in present if one not in known]
 
 
 def pull(

@@ -271,7 +271,7 @@ def _sizes(name: str, kind: Architecture, config: Any) -> Sizes:
 
 def _source(name: str) -> str:
     """The folder `name` stands for, or `name` itself, which is then the Hub's."""
-    from agentzoo.locate import local_zoo  # upwards, so only here
+    from agentzoo.locate import hub_location, local_zoo  # upwards, so only here
 
     if Path(name).is_dir():
         return name
@@ -279,9 +279,13 @@ def _source(name: str) -> str:
     if zoo is not None and "/" not in plain and (zoo / plain / "config.json").is_file():
         return str(zoo / plain)
     if name.startswith("zoo/") or plain.startswith(("lm-", "clip-mini")):
+        location = hub_location(plain)
+        if location is not None:
+            return location.repo_id
         raise CheckpointError(
-            f"backbone {name!r} is not in the local zoo ({zoo}). `agentzoo pretrain` makes one; "
-            "$AGENTZOO_ZOO names another folder to look in."
+            f"backbone {name!r} is not in the local zoo ({zoo}), nor does the index name a Hub repo for it. "
+            "`agentzoo pretrain` makes one; $AGENTZOO_ZOO names another folder to look in, and "
+            f"--set model.backbone=OWNER/{plain} a repo."
         )
     return name
 

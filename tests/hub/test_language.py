@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pytest
+import torch
+from test_gpt2_dt import lm
+
 from agentzoo.analysis.inspection import Options, inspect
+from agentzoo.errors import CheckpointError
 from agentzoo.hub.publish import push
-from agentzoo.nn.pretrained import new_language_model
+from agentzoo.nn.cotraining import TEXT_VARIABLE, read_text
+from agentzoo.nn.pretrained import load_backbone, new_language_model
 from hub.conftest import REPO
 from hub.server import Hub, Repo
+
+__all__ = ["lm"]  # a fixture
 
 
 def test_inspect_tells_a_language_model_from_an_agent(hub: Hub, folder: Path, tmp_path: Path) -> None:
@@ -20,3 +29,29 @@ def test_inspect_tells_a_language_model_from_an_agent(hub: Hub, folder: Path, tm
     assert (language.kind, agent.kind) == ("language model", "dt")
     assert language.markov is not None
     assert len(language.markov.heads) == 4
+
+
+def test_a_language_model_is_pushed_and_trained_from(
+    hub: Hub, lm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole, by its repo or by the id that an index maps to it; its text needs its own tokenizer and record."""
+    folder = lm / "zoo" / "lm-tiny"
+    pushed = push(folder, "tests/lm-tiny")
+    assert pushed.left_out == ()
+    assert {"config.json", "model.safetensors", "tokenizer.json", "corpus.json", "README.md"} <= set(pushed.files)
+    monkeypatch.setenv(TEXT_VARIABLE, str(lm / "text"))
+    here = load_backbone(str(folder))
+    (tmp_path / "index.json").write_text(json.dumps({"agents": {"lm-tiny": {"repo_id": "tests/lm-tiny"}}}))
+    with pytest.raises(CheckpointError, match=r"--set model\.backbone=OWNER/lm-tiny a repo"):
+        load_backbone("lm-tiny")
+    monkeypatch.setenv("AGENTZOO_INDEX", str(tmp_path / "index.json"))
+    for name in ("tests/lm-tiny", "lm-tiny", "zoo/lm-tiny"):
+        there = load_backbone(name)
+        assert there.sha256() == here.sha256()
+        assert torch.equal(read_text(there, 16), read_text(here, 16))
+    (folder / "README.md").rename(tmp_path / "README.md")
+    try:
+        with pytest.raises(CheckpointError, match=r"README.md"):
+            push(folder, "tests/lm-tiny")
+    finally:
+        (tmp_path / "README.md").rename(folder / "README.md")
