@@ -262,6 +262,8 @@ def stage(
     baselines: Annotated[list[Path] | None, typer.Option("--baseline", help="a run to show beside it")] = None,
     sweep_episodes: Annotated[int, typer.Option(min=0, help="for each of eight targets; 0: no sweep")] = 20,
     studies: Annotated[list[Path] | None, typer.Option("--study", help="a study.json to show on the card")] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace an agent that measured better")] = False,
+    max_mb: Annotated[float, typer.Option("--max-mb", min=0.1, help="of the weights; more are stored as float16")] = 5,
     trust_env_module: TrustOption = False,
 ) -> None:
     """Measure a finished run and write its Hub folder: weights, records, plot, video, card."""
@@ -277,6 +279,8 @@ def stage(
             sweep_episodes=sweep_episodes,
             studies=studies or [],
             trust_env_module=trust_env_module,
+            force=force,
+            max_bytes=int(1e6 * max_mb),
             note=lambda what: status.update(f"staging: {what}"),
         )
     console.print(f"staged {folder}", highlight=False)

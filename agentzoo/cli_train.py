@@ -23,7 +23,7 @@ TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import th
 
 def train(
     agent_id: Annotated[
-        str, typer.Argument(metavar="AGENT", help="an id with a recipe, see `agentzoo list`, or a train_config.json")
+        str, typer.Argument(metavar="AGENT", help="an id (`agentzoo list --all`) or a train_config.json")
     ],
     out: OutOption = None,
     settings: SetOption = None,
@@ -102,7 +102,7 @@ def _read_recipe(path: Path) -> Any:
     if not path.exists():
         raise ConfigError(
             f"no recipe file {path}. Name the {RECIPE} of an agent's folder or of a run, or an id with a recipe of its "
-            "own, see `agentzoo list`."
+            "own, see `agentzoo list --all`."
         )
     return Recipe.from_json(read_text(path), str(path))
 

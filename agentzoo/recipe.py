@@ -200,6 +200,6 @@ def load_recipe(agent_id: str) -> Recipe:
     table = recipe_table()
     name = agent_id.removeprefix("zoo/")
     if name not in table:
-        raise UnknownNameError(f"no recipe {agent_id!r}.{did_you_mean(name, table)} See `agentzoo list`.")
+        raise UnknownNameError(f"no recipe {agent_id!r}.{did_you_mean(name, table)} See `agentzoo list --all`.")
     recipe: Recipe = table[name]
     return recipe

@@ -633,9 +633,8 @@ def test_large_agents_are_stored_as_float16_and_act_nearly_the_same(
     with torch.no_grad():
         torch.testing.assert_close(loaded.model.act(batch), agent.model.act(batch), atol=0.02, rtol=0)
         assert not torch.equal(loaded.model.act(batch), agent.model.act(batch))
-    monkeypatch.setattr(stage, "MAX_BYTES", 1000)
-    with pytest.raises(CheckpointError, match=r"as float16; a staged agent may take 1,000"):
-        stage.as_float16(folder)
+    with pytest.raises(CheckpointError, match=r"as float16, a staged agent may take 1,000.*--max-mb"):
+        stage.as_float16(folder, 1000)
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,16 @@ def test_filmed_episodes_are_those_of_a_rollout() -> None:
     agent = make_agent()
     clip = film(agent, episodes=2, every=2)
     assert clip.episodes == rollout(agent, "tests/Counting-v0", 2, n_envs=1)
-    assert len(clip.frames) == sum((one.length + 1) // 2 for one in clip.episodes)
+    assert len(clip.frames) == sum((one.length + 1) // 2 + 1 for one in clip.episodes)  # the last: how it ended
     assert clip.fps == 10.0  # the environment's 20 frames a second, every other kept
 
 
 def test_an_agent_with_options_is_filmed_where_no_size_can_be_chosen() -> None:
     clip = film(make_agent(env_options={"length": 3}), every=1)
     assert clip.frames[0].shape == (48, 64, 3)
-    assert 3 <= len(clip.frames) <= 5
+    orange = [int((frame[0] == (200, 90, 30)).all(-1).sum()) for frame in clip.frames]
+    assert orange == [8 * now for now in range(len(orange))]  # every step, and how it ended
+    assert 4 <= len(clip.frames) <= 6
 
 
 def test_gif_and_video_hold_the_frames(tmp_path: Path) -> None:

@@ -55,8 +55,12 @@ def film(
             frames.append(_render(env))
         on_step()
 
+    found = []
     try:
-        found = [run_episode(agent, env, evaluation_seed(seed, e), before_step) for e in range(episodes)]
+        for e in range(episodes):
+            found.append(run_episode(agent, env, evaluation_seed(seed, e), before_step))
+            if max_frames is None or len(frames) < max_frames:
+                frames.append(_render(env))  # how it ended
     finally:
         env.close()
     return Clip(frames, found, float(env.metadata.get("render_fps", 30)) / every)

@@ -26,7 +26,7 @@ from agentzoo.training import log
 from agentzoo.training.finetune import NORMALIZATION
 from agentzoo.training.loop import BEST
 
-MAX_BYTES = 5_000_000  # of one staged agent's weights
+MAX_BYTES = 5_000_000  # of one agent's weights in this zoo
 FRAMES = 250  # of an episode's video at most; a short episode shows every step
 SHARED = ("data.dataset", "eval.env", "eval.env_options")  # by an agent and its baselines
 RESULT = "result.json"  # an evaluation kept beside a run's weights
@@ -43,6 +43,7 @@ def stage(
     studies: Sequence[Path] = (),
     trust_env_module: bool = False,
     force: bool = False,
+    max_bytes: int = MAX_BYTES,
     note: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Evaluate a finished run and write its folder, whole or not at all.
@@ -58,11 +59,12 @@ def stage(
         studies: records of experiments to show on the card, with their pictures beside them.
         trust_env_module: import the module an environment id names.
         force: replace an agent that measured better.
+        max_bytes: of the weights; more are stored as float16, and refused if that is more still.
         note: hears what is being done.
 
     Raises:
-        CheckpointError: the run is not finished, its weights are larger than 5 MB even as float16 (which they are
-            stored as when they have to be), a study is not there, or the agent that is there measured better.
+        CheckpointError: the run is not finished, its weights are too large, a study is not there, or the agent that is
+            there measured better.
         ConfigError: a run to show beside it is of something else, or there are too many studies.
     """
     agent = _finished(run, trust_env_module)
@@ -82,9 +84,9 @@ def stage(
         plots = sweep_episodes > 0 and _can_plot(note)
         for file in (CONFIG, WEIGHTS, RECIPE, log.FILE):
             shutil.copyfile(run / file, folder / file)
-        if (folder / WEIGHTS).stat().st_size > MAX_BYTES:
+        if (folder / WEIGHTS).stat().st_size > max_bytes:
             note("storing weights as float16")
-            as_float16(folder)
+            as_float16(folder, max_bytes)
         staged = Agent.from_pretrained(folder, trust_env_module=trust_env_module)
         note(f"{recipe.eval.episodes} episodes of {recipe.agent_id}")
         episodes, trust = recipe.eval.episodes, trust_env_module
@@ -200,11 +202,11 @@ def _with_picture(path: Path, folder: Path, place: int) -> Study:
     return study.model_copy(update={"picture": STUDY_PICTURES[place]})
 
 
-def as_float16(folder: Path) -> None:
+def as_float16(folder: Path, max_bytes: int = MAX_BYTES) -> None:
     """Halve an agent's weights where they lie; observation mean and std keep their precision.
 
     Raises:
-        CheckpointError: they are larger than 5 MB all the same, or a number does not fit.
+        CheckpointError: they are larger than `max_bytes` all the same, or a number does not fit.
     """
     tensors, _ = read_tensors(folder / WEIGHTS)
     halved = {name: value if name in NORMALIZATION else value.half() for name, value in tensors.items()}
@@ -213,8 +215,11 @@ def as_float16(folder: Path) -> None:
         raise CheckpointError(f"{folder / WEIGHTS} holds numbers too large for float16, in {broken[0]}.")
     save_tensors(folder / WEIGHTS, halved)
     size = (folder / WEIGHTS).stat().st_size
-    if size > MAX_BYTES:
-        raise CheckpointError(f"the weights take {size:,} bytes as float16; a staged agent may take {MAX_BYTES:,}.")
+    if size > max_bytes:
+        raise CheckpointError(
+            f"the weights take {size:,} bytes as float16, a staged agent may take {max_bytes:,}; a zoo of your own may "
+            "hold larger ones with --max-mb."
+        )
     config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
     config = config.model_copy(update={"weights_sha256": sha256(folder / WEIGHTS)})
     write_atomic(folder / CONFIG, config.to_json())
@@ -232,6 +237,7 @@ def measured(
             return found
     note(f"{episodes} episodes of {run.name}")
     found = evaluate(agent, episodes=episodes, trust_env_module=trust_env_module)
+    found = found.model_copy(update={"command": None})  # an id names what is staged, not this run
     write_atomic(kept, found.to_json())
     return found
 
