@@ -43,7 +43,6 @@ def front_matter(config: AgentConfig, recipe: Recipe, results: Results | None) -
         pipeline_tag="reinforcement-learning",
         tags=[*tags, *([code(config.env)] if config.env else [])],
         datasets=[hub_name(recipe.data.dataset)],
-        base_model=code(recipe.base) if recipe.base else None,
         model_name=config.agent_id,
         eval_results=_evaluations(recipe, results.headline) if results is not None else None,
     )

@@ -96,7 +96,8 @@ def test_quickstart_of_a_staged_card_runs(agent_id: str, folder: Path) -> None:
 def test_a_fine_tune_names_its_base(folder: Path) -> None:
     edit(folder, "train_config.json", base="dt-hopper-medium")
     text = card_text(folder)
-    assert check_metadata(text).base_model == "dt-hopper-medium"
+    assert check_metadata(text).base_model is None  # an id of the zoo is no repo of the Hub
+    assert "fine-tuned from `dt-hopper-medium`" in text
     assert "agentzoo finetune dt-hopper-medium --recipe train_config.json" in text
 
 
