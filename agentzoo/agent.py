@@ -14,12 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from agentzoo.acting import Acting, MemoryState, make_acting
-from agentzoo.checkpoint import check_header, load_strict, save_tensors, sha256, write_atomic
+from agentzoo.checkpoint import check_header, load_strict, save_tensors
 from agentzoo.conditions import Conditions, checked_steps
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, check_env_id, read_text
 from agentzoo.data.spaces import GOAL_KEY, describe_misfit, without_goal
 from agentzoo.envs.making import make_configured
 from agentzoo.errors import CheckpointError, ConfigError, ObservationError, ShapeError, SpaceError
+from agentzoo.files import sha256, write_atomic
 from agentzoo.history import AgentState
 from agentzoo.locate import find_agent
 from agentzoo.nn.base import ActingMode, SequenceModel

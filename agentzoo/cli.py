@@ -58,9 +58,9 @@ def list_command(
     as_json: JsonOption = False,
 ) -> None:
     """Agents of the zoo: what is staged, with its score; `--all`: what has a recipe only, too."""
-    from agentzoo.checkpoint import write_atomic
     from agentzoo.config import read_text
     from agentzoo.evaluation.scores import amount
+    from agentzoo.files import write_atomic
     from agentzoo.zoo import markdown_table, summaries, with_table
 
     if remote:
@@ -151,9 +151,9 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Mean return and D4RL-normalized score with a 95 % interval over episodes."""
-    from agentzoo.checkpoint import write_atomic
     from agentzoo.evaluation.results import evaluate as run
     from agentzoo.evaluation.scores import amount
+    from agentzoo.files import write_atomic
 
     loaded = load_agent(agent, revision, trust_env_module)
     if acting is not None:

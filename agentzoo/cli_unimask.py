@@ -70,9 +70,9 @@ def heatmap(
     """
     import torch
 
-    from agentzoo.checkpoint import write_atomic
     from agentzoo.data.minari import load_episodes
     from agentzoo.evaluation.study import write_study
+    from agentzoo.files import write_atomic
     from agentzoo.recipes.unimask import HORIZON
     from agentzoo.studies import heatmap as study
     from agentzoo.studies.heatmap_plot import draw_heatmap

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import write_atomic
+from agentzoo.files import write_atomic
 from agentzoo.hub.publish import check_folder
 from agentzoo.recipe import load_recipe
 

@@ -19,20 +19,12 @@ from conftest import make_agent
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentzoo import checkpoint
+from agentzoo import files
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import (
-    check_header,
-    load_strict,
-    read_tensors,
-    save_tensors,
-    sha256,
-    staging,
-    swap_in,
-    write_atomic,
-)
+from agentzoo.checkpoint import check_header, load_strict, read_tensors, save_tensors
 from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError, UnknownNameError
+from agentzoo.files import sha256, staging, swap_in, write_atomic
 from agentzoo.locate import find_agent, hub_location, staged_agents
 
 
@@ -62,7 +54,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkey
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(StorageError, match=r"was not written: .*No space left.*unchanged"):
         write_atomic(path, "new")
     assert path.read_text() == "old"
@@ -79,7 +71,7 @@ def test_a_folder_that_cannot_be_flushed_is_no_failure_once_the_file_is_there(
             raise OSError(errno.EINVAL, "Invalid argument")
         flush(handle)
 
-    monkeypatch.setattr(checkpoint.os, "fsync", files_only)
+    monkeypatch.setattr(files.os, "fsync", files_only)
     write_atomic(tmp_path / "file", "new")
     assert (tmp_path / "file").read_text() == "new"
 

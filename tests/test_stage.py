@@ -14,12 +14,12 @@ from conftest import SMALL, make_agent
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import swap_in
 from agentzoo.cli import app
 from agentzoo.config import AgentConfig
 from agentzoo.errors import CheckpointError, ConfigError, SpaceError, UnknownNameError
 from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.evaluation.study import Study, write_study
+from agentzoo.files import swap_in
 from agentzoo.hub.card import card_text
 from agentzoo.hub.stage import RESULT, _video, measured, stage
 from agentzoo.hub.verify import check_files

@@ -20,10 +20,11 @@ from test_learning import coin_episodes
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import read_tensors, sha256
+from agentzoo.checkpoint import read_tensors
 from agentzoo.cli import app
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError, TrainingError
+from agentzoo.files import sha256
 from agentzoo.models.bc import BCConfig, BehaviourCloning
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig

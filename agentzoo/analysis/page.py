@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentzoo.analysis.inspection import Inspection
 from agentzoo.analysis.pictures import parts_of, picture_of
-from agentzoo.checkpoint import write_atomic
+from agentzoo.files import write_atomic
 
 PAGE = "index.html"
 STYLE = """

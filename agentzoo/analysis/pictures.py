@@ -12,8 +12,8 @@ import numpy as np
 from agentzoo.analysis.gates import GateCurve
 from agentzoo.analysis.inspection import Inspection
 from agentzoo.analysis.markov import CountedHeads, MarkovReport
-from agentzoo.checkpoint import write_atomic
 from agentzoo.errors import ConfigError
+from agentzoo.files import write_atomic
 
 MARKOV, OTHER, KINDS = "#c05621", "#2b6cb0", ("#2b6cb0", "#2f855a", "#b7791f")
 MOST_LAYERS, MOST_HEADS = 4, 12  # of attention maps

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from agentzoo.checkpoint import sha256
 from agentzoo.data.collect import BlockRunner, Rollout, collect
 from agentzoo.data.policies import resolve_policy
 from agentzoo.envs import DOORKEY, MAZE2D_DENSE
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+from agentzoo.files import sha256
 
 SOURCES_VARIABLE = "AGENTZOO_SOURCES"
 SOURCES_KEY = "source_sha256"  # of a dataset's metadata: lines as sha256sum writes them

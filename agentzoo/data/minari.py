@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from agentzoo.checkpoint import put_back, staging, swap_in
 from agentzoo.data.collect import Rollout
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import action_spec, flatten_observations, observation_spec
 from agentzoo.envs import quiet_compiler
 from agentzoo.errors import DataError, StorageError, UnknownNameError, did_you_mean
+from agentzoo.files import put_back, staging, swap_in
 from agentzoo.types import FloatArray
 
 

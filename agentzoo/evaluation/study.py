@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from agentzoo.checkpoint import write_atomic
 from agentzoo.config import read_text
 from agentzoo.errors import CheckpointError
+from agentzoo.files import write_atomic
 from agentzoo.types import Config
 
 STUDY = "study.json"

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from agentzoo.checkpoint import write_atomic
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.evaluation.study import Study
+from agentzoo.files import write_atomic
 from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
 from agentzoo.hub.published import CITATIONS, D4RL, PUBLISHED, TITLES, Published
 from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import write_atomic
 from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.files import write_atomic
 from agentzoo.nn.attention import causal_bias
 from agentzoo.nn.base import SequenceModel
 from agentzoo.types import Batch, Config, IOSpec

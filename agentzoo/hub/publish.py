@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import swap_in
 from agentzoo.config import CONFIG, RECIPE, read_text
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
+from agentzoo.files import swap_in
 from agentzoo.hub.card import CARD, RESULTS, check_card, read_records, write_card
 from agentzoo.hub.metadata import check_metadata
 from agentzoo.locate import BACKBONE_FILES, PUBLISHED, check_links, hub_location, is_backbone

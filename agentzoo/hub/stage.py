@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import load_strict, read_tensors, save_tensors, sha256, staging, swap_in, write_atomic
+from agentzoo.checkpoint import load_strict, read_tensors, save_tensors
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
 from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.errors import CheckpointError, ConfigError
@@ -16,6 +16,7 @@ from agentzoo.evaluation.record import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate
 from agentzoo.evaluation.study import Study, read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
+from agentzoo.files import sha256, staging, swap_in, write_atomic
 from agentzoo.hub.card import RESULTS, write_card
 from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO
 from agentzoo.nn.base import ActingMode, parameter_count

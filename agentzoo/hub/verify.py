@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import sha256
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
 from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.evaluation.rollout import OnEpisode
 from agentzoo.evaluation.scores import mean_interval
+from agentzoo.files import sha256
 from agentzoo.hub.card import CARD, RESULTS, check_card
 from agentzoo.locate import find_agent
 from agentzoo.recipe import Recipe

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from agentzoo.checkpoint import write_atomic
+from agentzoo.files import write_atomic
 from agentzoo.nn.pretrained import new_clip_model
 from agentzoo.pretrain.card import clip_card
 from agentzoo.pretrain.run import RESULTS, PretrainSettings, Row, claim, pretrain

@@ -19,8 +19,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from agentzoo.checkpoint import read_tensors, save_tensors, write_atomic
+from agentzoo.checkpoint import read_tensors, save_tensors
 from agentzoo.errors import CheckpointError, DataError, TrainingError
+from agentzoo.files import write_atomic
 from agentzoo.nn.pretrained import new_language_model
 from agentzoo.pretrain.card import language_model_card
 from agentzoo.pretrain.run import RESULTS, PretrainSettings, Row, claim, pretrain

@@ -16,8 +16,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from agentzoo.checkpoint import read_tensors, remove_unfinished, save_tensors, write_atomic
+from agentzoo.checkpoint import read_tensors, save_tensors
 from agentzoo.errors import CheckpointError, ConfigError, TrainingError, did_you_mean
+from agentzoo.files import remove_unfinished, write_atomic
 from agentzoo.training import log, state
 from agentzoo.types import Config
 

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import torch
 
-from agentzoo.checkpoint import load_strict, write_atomic
+from agentzoo.checkpoint import load_strict
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.windows import WindowSampler
 from agentzoo.evaluation.study import Study
+from agentzoo.files import write_atomic
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.masked import Askable
 from agentzoo.nn.masking import StepTask, draw

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agentzoo.checkpoint import write_atomic
 from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.files import write_atomic
 
 FILE = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"  # what transformers' AutoTokenizer reads beside it

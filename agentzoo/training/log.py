@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agentzoo.checkpoint import write_atomic
+from agentzoo.files import write_atomic
 
 FILE = "training_log.csv"
 COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds")  # of every log; more follow

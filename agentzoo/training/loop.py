@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from agentzoo.checkpoint import remove_unfinished, save_tensors, write_atomic
+from agentzoo.checkpoint import save_tensors
 from agentzoo.config import RECIPE, WEIGHTS
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.normalize import observation_statistics
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import TrainingError
+from agentzoo.files import remove_unfinished, write_atomic
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, differences
 from agentzoo.registry import get_family

@@ -16,7 +16,6 @@ import minari
 import numpy as np
 import pytest
 
-from agentzoo.checkpoint import sha256
 from agentzoo.data.build import build, replay_ends
 from agentzoo.data.catalogue import DATASETS, BuildOptions
 from agentzoo.data.collect import BLOCK, Rollout, collect, only_last
@@ -24,6 +23,7 @@ from agentzoo.data.minari import dataset_metadata, load_episodes, read_built, wr
 from agentzoo.data.runners import PolicyRunner
 from agentzoo.envs import make_env
 from agentzoo.errors import ConfigError, DataError, StorageError, UnknownNameError
+from agentzoo.files import sha256
 
 HOPPER = "zoo/hopper/medium-v0"
 
@@ -133,7 +133,7 @@ def test_a_block_s_episodes_do_not_depend_on_its_neighbours(sources: Path) -> No
 BUILD = """
 import sys
 from pathlib import Path
-from agentzoo.checkpoint import sha256
+from agentzoo.files import sha256
 from agentzoo.data.build import build
 from agentzoo.data.catalogue import BuildOptions
 build("hopper/medium", BuildOptions(Path(sys.argv[1]), steps=1500, on_steps=lambda n: print(n, flush=True)))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from conftest import make_agent
 
-from agentzoo.checkpoint import write_atomic
 from agentzoo.evaluation.results import DatasetFacts, Results, TrainingFacts, evaluate
+from agentzoo.files import write_atomic
 from agentzoo.hub.card import CARD, RESULTS, card_text
 from agentzoo.nn.base import ModelConfig
 from hub.server import TOKEN, Hub, start

@@ -9,8 +9,8 @@ import pytest
 from huggingface_hub import constants
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import sha256
 from agentzoo.errors import ConfigError, HubError
+from agentzoo.files import sha256
 from agentzoo.hub.publish import push, remote_agents
 from agentzoo.remote import LONGEST_WAIT
 from hub.conftest import REPO, cached_files

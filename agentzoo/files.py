@@ -1,0 +1,127 @@
+"""Files and folders that appear whole or not at all, whatever is killed in between."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentzoo.errors import StorageError
+
+
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Write to a temporary name in the same folder, flush to disk, rename over `path`.
+
+    Raises:
+        StorageError: no space or no permission; what was at `path` is untouched and nothing is left behind.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)  # mkstemp makes it private
+        Path(temporary).replace(path)
+        temporary = None
+    except OSError as error:
+        raise StorageError(f"{path} was not written: {error}. What was there before is unchanged.") from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # the new content is there; not every file system flushes folders
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # or the rename itself may be lost with the power
+        finally:
+            os.close(folder)
+
+
+@contextlib.contextmanager
+def staging(parent: Path, prefix: str) -> Iterator[Path]:
+    """A folder of this process in `parent` to write in, gone in the end. What killed processes left is tidied up first.
+
+    Args:
+        prefix: what its name begins with, e.g. `.staging-`; the process's id follows.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    put_back(parent)
+    for stale in parent.glob(f"{prefix}*"):
+        if not _alive(stale.name.removeprefix(prefix).partition("-")[0]):
+            shutil.rmtree(stale, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def put_back(parent: Path) -> None:
+    """Tidy up after processes killed inside `swap_in`: an old folder gets its name back if the new one never came."""
+    for aside in parent.glob(".replaced-*"):
+        name, _, process = aside.name.removeprefix(".replaced-").rpartition("-")
+        if _alive(process):
+            continue
+        if (parent / name).exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            with contextlib.suppress(FileNotFoundError):  # another process was faster
+                aside.replace(parent / name)
+
+
+def _alive(process: str) -> bool:
+    """Whether the process of this id runs; what is no id may belong to anybody."""
+    if not process.isdecimal():
+        return True
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def swap_in(new: Path, target: Path) -> None:
+    """Rename the finished folder `new` to `target`; what was there is deleted once it is replaced.
+
+    Between the two renames the old folder lies beside the target as `.replaced-...`: at no moment is there neither, and
+    `put_back` renames it back should the process be killed just then.
+    """
+    put_back(target.parent)
+    if not target.exists():
+        new.replace(target)
+        return
+    aside = target.with_name(f".replaced-{target.name}-{os.getpid()}")
+    target.replace(aside)
+    try:
+        new.replace(target)
+    except BaseException:
+        aside.replace(target)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """What a process left that was killed while it wrote tensors."""
+    for stale in folder.glob(".*.safetensors.*"):
+        stale.unlink(missing_ok=True)
+
+
+def sha256(path: Path) -> str:
+    """Hex digest of a file's content."""
+    with path.open("rb") as file:
+        return (
+            hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file.read())
+        )
+
+
+def _digest(data: bytes) -> str:  # Python 3.10 has no file_digest
+    return hashlib.sha256(data).hexdigest()
