@@ -32,7 +32,12 @@ def sweep(
     from agentzoo.evaluation.study import write_study
     from agentzoo.evaluation.sweep import as_study, even_targets, measured, plot_sweeps, rank_correlation
     from agentzoo.evaluation.sweep import sweep as run
+    from agentzoo.plots import require_picture
 
+    if plot is not None:
+        require_picture(plot)
+    if out is not None:
+        require_picture(out / "targets.png")
     found = []
     with progress_bar("targets", len(agents) * count) as bar:
         for agent in agents:

@@ -73,10 +73,12 @@ def heatmap(
     from agentzoo.data.minari import load_episodes
     from agentzoo.evaluation.study import write_study
     from agentzoo.files import write_atomic
+    from agentzoo.plots import require_picture
     from agentzoo.recipes.unimask import HORIZON
     from agentzoo.studies import heatmap as study
     from agentzoo.studies.heatmap_plot import draw_heatmap
 
+    require_picture(out / study.PICTURE)
     torch.set_num_threads(threads)
     chosen = seeds or [0, 1, 2]
     if train:

@@ -1,10 +1,15 @@
-"""The one place that asks for matplotlib, which only pictures need."""
+"""The one place that asks for matplotlib and writes its figures."""
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from typing import Any
 
 from agentzoo.errors import ConfigError
+from agentzoo.files import write_atomic
+
+KINDS = (".png", ".pdf", ".svg")
 
 
 def figure_class() -> Any:
@@ -18,3 +23,37 @@ def figure_class() -> Any:
     except ImportError as error:
         raise ConfigError("pictures need matplotlib: pip install 'agentzoo[plots]'.") from error
     return Figure
+
+
+def new_figure(width: float, height: float, layout: str | None = "constrained", dpi: int = 110) -> Any:
+    """A figure of so many inches.
+
+    Raises:
+        ConfigError: matplotlib is not installed.
+    """
+    return figure_class()(figsize=(width, height), dpi=dpi, layout=layout)
+
+
+def require_picture(path: Path) -> None:
+    """Raise ConfigError unless a picture can be drawn there: asked before what takes long."""
+    figure_class()
+    if path.suffix not in KINDS:
+        raise ConfigError(f"a picture ends in .png, .pdf or .svg, not {path.suffix!r}.")
+
+
+def save_figure(figure: Any, path: Path, **options: Any) -> Path:
+    """Write it whole, the same bytes for the same figure; `options` of matplotlib's `savefig`.
+
+    Raises:
+        ConfigError: `path` ends in nothing we write. StorageError: no space or permission.
+    """
+    require_picture(path)
+    write_atomic(path, image_of(figure, path.suffix[1:], **options))
+    return path
+
+
+def image_of(figure: Any, kind: str = "png", **options: Any) -> bytes:
+    """The file's content."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else None, **options)
+    return buffer.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ import numpy as np
 from agentzoo.analysis.gates import GateCurve
 from agentzoo.analysis.inspection import Inspection
 from agentzoo.analysis.markov import CountedHeads, MarkovReport
-from agentzoo.errors import ConfigError
-from agentzoo.files import write_atomic
+from agentzoo.plots import image_of, new_figure, save_figure
 
 MARKOV, OTHER, KINDS = "#c05621", "#2b6cb0", ("#2b6cb0", "#2f855a", "#b7791f")
 MOST_LAYERS, MOST_HEADS = 4, 12  # of attention maps
@@ -32,6 +30,9 @@ def _grid(figure: Any, values: Any, texts: list[list[str]], title: str, label: s
 
 def _cells(axes: Any, values: Any, texts: list[list[str]], highest: float) -> Any:
     array = np.asarray(values, dtype=float)
+    labels = ["layer", "head"]
+    if array.shape[1] == 1:  # one head a layer: side by side, or each would be a band across the page
+        array, texts, labels = array.T, [[row[0] for row in texts]], labels[::-1]
     image = axes.imshow(array, cmap="Blues", aspect="auto", vmin=0.0, vmax=max(highest, 1e-9))
     bright = image.norm(array) > 0.55
     for row in range(array.shape[0]):
@@ -40,8 +41,8 @@ def _cells(axes: Any, values: Any, texts: list[list[str]], highest: float) -> An
             axes.text(column, row, texts[row][column], ha="center", va="center", fontsize=7.5, color=ink)
     axes.set_xticks(range(array.shape[1]))
     axes.set_yticks(range(array.shape[0]))
-    axes.set_xlabel("head")
-    axes.set_ylabel("layer")
+    axes.set_ylabel(labels[0])
+    axes.set_xlabel(labels[1])
     return image
 
 
@@ -61,7 +62,8 @@ def draw_ratios(axes: Any, report: MarkovReport, highest: float) -> Any:
     image = _cells(axes, ratios, texts, highest)
     for one in report.heads:
         if one.markov:
-            axes.add_patch(Rectangle((one.head - 0.47, one.layer - 0.47), 0.94, 0.94, fill=False, lw=2, ec=MARKOV))
+            x, y = (one.head, one.layer) if heads > 1 else (one.layer, one.head)
+            axes.add_patch(Rectangle((x - 0.47, y - 0.47), 0.94, 0.94, fill=False, lw=2, ec=MARKOV))
     return image
 
 
@@ -73,7 +75,7 @@ def draw_markov(figure: Any, found: Inspection) -> None:
     image = draw_ratios(axes, report, max(one.ratio for one in report.heads))
     title = f"Markov ratio; + condition (i) holds, framed: Markov head (r = {report.threshold:g})"
     axes.set_title(title, fontsize=10, loc="left")
-    axes.set_xlabel(f"head\n{report.scale()}", fontsize=8)
+    axes.set_xlabel(f"{axes.get_xlabel()}\n{report.scale()}", fontsize=8)
     figure.colorbar(image, ax=axes, label="ratio", pad=0.02)
 
 
@@ -139,7 +141,8 @@ def draw_maps(figure: Any, found: Inspection) -> None:
     assert found.maps is not None
     shown = found.maps[:MOST_LAYERS]
     heads = min(len(shown[0]), MOST_HEADS)
-    grid = figure.subplots(len(shown), heads, squeeze=False)
+    shape = (len(shown), heads) if heads > 1 else (1, len(shown))
+    grid = figure.subplots(*shape, squeeze=False).reshape(len(shown), heads)
     for layer, weights in enumerate(shown):
         for head in range(heads):
             axes, one = grid[layer, head], weights[head]
@@ -197,29 +200,27 @@ def _height(name: str, found: Inspection) -> float:
     if name == "maps":
         assert found.maps is not None
         rows, columns = min(len(found.maps), MOST_LAYERS), min(len(found.maps[0]), MOST_HEADS)
+        rows, columns = (1, rows) if columns == 1 else (rows, columns)
         return 0.6 + rows * min(WIDTH / columns + 0.25, 4.0)
     if name == "memory":
         assert found.memory is not None
         return 1.4 + 0.35 * len(found.memory.blocks)
     if name in ("markov", "importance"):
-        layers = (
-            len(found.importance.mean)
-            if found.importance is not None
-            else 1
-            + max(
-                one.layer
-                for one in found.markov.heads  # type: ignore[union-attr]
-            )
-        )
-        return 1.4 + 0.5 * layers
+        if found.importance is not None:
+            layers, heads = len(found.importance.mean), len(found.importance.mean[0])
+        else:
+            assert found.markov is not None
+            layers = 1 + max(one.layer for one in found.markov.heads)
+            heads = 1 + max(one.head for one in found.markov.heads)
+        return 1.4 + 0.5 * (layers if heads > 1 else 1)
     return 3.2
 
 
 def picture_of(name: str, found: Inspection) -> bytes:
     """One part as a PNG."""
-    figure = new_figure(_height(name, found))
+    figure = new_figure(WIDTH, _height(name, found))
     PARTS[name](figure, found)
-    return _png(figure)
+    return image_of(figure)
 
 
 def draw_all(found: Inspection, path: Path) -> Path:
@@ -230,40 +231,9 @@ def draw_all(found: Inspection, path: Path) -> Path:
     """
     parts = parts_of(found)
     heights = [_height(name, found) for name in parts]
-    figure = new_figure(sum(heights) + 0.4)
+    figure = new_figure(WIDTH, sum(heights) + 0.4)
     figure.suptitle(f"{found.name} ({found.kind})", fontsize=11)
     rows = figure.subfigures(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0]
     for row, draw in zip(rows, parts.values(), strict=True):
         draw(row, found)
     return save_figure(figure, path)
-
-
-def new_figure(height: float) -> Any:
-    """As wide as all our pictures.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigError("pictures need matplotlib: pip install 'agentzoo[plots]'.") from None
-    return Figure(figsize=(WIDTH, height), dpi=110, layout="constrained")
-
-
-def save_figure(figure: Any, path: Path) -> Path:
-    """Write it, the same bytes for the same figure.
-
-    Raises:
-        ConfigError: matplotlib writes no such file. StorageError: no space or permission.
-    """
-    if path.suffix not in (".png", ".pdf", ".svg"):
-        raise ConfigError(f"a picture ends in .png, .pdf or .svg, not {path.suffix!r}.")
-    write_atomic(path, _png(figure, path.suffix[1:]))
-    return path
-
-
-def _png(figure: Any, kind: str = "png") -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else None)
-    return buffer.getvalue()

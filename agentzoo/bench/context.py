@@ -14,6 +14,7 @@ import torch
 from agentzoo.bench import Figure, compare
 from agentzoo.models.decision_mamba import DecisionMamba, DMConfig
 from agentzoo.models.dt import DecisionTransformer, DTConfig
+from agentzoo.plots import new_figure, save_figure
 from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
 
 CONTEXTS = (20, 50, 100, 200, 500, 1000, 2000)
@@ -46,11 +47,9 @@ def run(runs: int) -> list[Figure]:
 
 def plot(figures: Sequence[Figure], path: Path) -> None:
     """Milliseconds an action over the context, both axes logarithmic."""
-    from matplotlib.figure import Figure as Picture
-
     recurrent = {int(f.figure.removeprefix("recurrent_")): f for f in figures if f.figure.startswith("recurrent_")}
     windows = {int(f.figure.removeprefix("window_")): f for f in figures if f.figure.startswith("window_")}
-    picture = Picture(figsize=(6, 4.2), dpi=110)
+    picture = new_figure(6, 4.2, layout=None)
     axes = picture.add_subplot()
     curves = (
         ("Decision Mamba, recurrent", {k: f.ours for k, f in recurrent.items()}, "#2b6cb0", "-"),
@@ -65,7 +64,7 @@ def plot(figures: Sequence[Figure], path: Path) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     picture.tight_layout()
-    picture.savefig(path)
+    save_figure(picture, path)
 
 
 def _io(context: int) -> IOSpec:

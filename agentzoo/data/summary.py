@@ -14,7 +14,7 @@ from agentzoo.data.catalogue import DATASETS
 from agentzoo.data.minari import local_datasets, open_dataset, return_statistics
 from agentzoo.data.references import Reference, normalized_score, reference_of
 from agentzoo.errors import AgentzooError, DataError
-from agentzoo.plots import figure_class
+from agentzoo.plots import new_figure, save_figure
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 BINS = 20
@@ -181,9 +181,9 @@ def plot(summary: Summary, path: Path) -> None:
     """A histogram of the returns, weighted by episodes and by steps, as a picture.
 
     Raises:
-        ConfigError: matplotlib is not installed. DataError: it cannot write this kind of file.
+        ConfigError: matplotlib is not installed, or it is no picture we write. StorageError: no space.
     """
-    figure = figure_class()(figsize=(7.0, 4.0), layout="constrained")
+    figure = new_figure(7.0, 4.0)
     axes = figure.add_subplot()
     edges = np.histogram_bin_edges(summary.returns, bins=BINS * 2)
     looks: tuple[tuple[Any, str, dict[str, Any]], ...] = (
@@ -209,7 +209,4 @@ def plot(summary: Summary, path: Path) -> None:
         scale.set_xlabel("normalised (0 random, 100 expert)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    try:
-        figure.savefig(path, dpi=150)
-    except (ValueError, OSError) as error:
-        raise DataError(f"the picture could not be written to {path}: {error}") from error
+    save_figure(figure, path, dpi=150)

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from agentzoo.asking import Answer
 from agentzoo.envs import DOORKEY
 from agentzoo.envs.doorkey import DOOR, GOAL, MOVES, SIDE, cell_of, is_wall
-from agentzoo.errors import ConfigError
+from agentzoo.plots import figure_class, require_picture, save_figure
 from agentzoo.question import Window
 
 ASKED, SHOWN, TRUTH = "#c05621", "#2b6cb0", "0.55"
 KEY = "#b7791f"
+LEAST = 0.05  # chance of a cell that is written into it
 MAX_CURVES = 12  # of a wide observation, the first so many numbers
 
 
@@ -30,17 +31,12 @@ def draw_answer(answer: Answer, truth: Window | None, path: Path, title: str = "
     Raises:
         ConfigError: matplotlib writes no such file.
     """
-    from matplotlib.figure import Figure
-
-    if path.suffix not in (".png", ".pdf", ".svg"):
-        raise ConfigError(f"a picture ends in .png, .pdf or .svg, not {path.suffix!r}.")
-    figure = Figure(dpi=110)
+    require_picture(path)
+    figure = figure_class()(dpi=110)
     draw = {DOORKEY: _draw_grids}.get(answer.agent.config.env or "", _draw_curves)
     draw(figure, answer, truth)
     figure.suptitle(title or answer.agent.config.agent_id, fontsize=11)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Software": None} if path.suffix == ".png" else None)
-    return path
+    return save_figure(figure, path)
 
 
 def _of_first(values: Any, window: Window) -> NDArray[Any]:
@@ -64,8 +60,12 @@ def _draw_grids(figure: Any, answer: Answer, truth: Window | None) -> None:
         where = (known[: SIDE**2], known[SIDE**2 :]) if seen[t] else (agent[t], key[t])
         for index in range(SIDE**2):
             x, y = cell_of(index)
-            axes.add_patch(_square(x, y, 0.46, SHOWN, float(where[0][index])))
-            axes.plot(x, y, "o", color=KEY, markersize=6, alpha=min(1.0, float(where[1][index])), markeredgewidth=0)
+            here, key_here = (min(max(float(values[index]), 0.0), 1.0) for values in where)
+            axes.add_patch(_square(x, y, 0.46, SHOWN, here**0.5))  # the root: one cell in eight can still be seen
+            axes.plot(x + 0.27, y - 0.27, "o", color=KEY, markersize=5, alpha=key_here**0.5, markeredgewidth=0)
+            if not seen[t] and here >= LEAST:
+                ink = "white" if here > 0.3 else "0.2"
+                axes.text(x - 0.4, y + 0.38, f"{100 * here:.0f}", fontsize=5.5, color=ink)
         chances = np.eye(len(MOVES))[window.actions[0, t]] if acted[t] else moves[t]
         for (dx, dy), chance in zip(MOVES, chances, strict=True):
             start = (2.5 + 0.3 * dx, 6.0 + 0.3 * dy)
@@ -78,9 +78,11 @@ def _draw_grids(figure: Any, answer: Answer, truth: Window | None) -> None:
             )
         if truth is not None:
             x, y = cell_of(int(truth.observations[0, t, : SIDE**2].argmax()))
-            axes.plot(x, y, "x", color="black", markersize=7)
+            axes.plot(x, y, "x", color="black", markersize=6)
         axes.set_title(f"{t}{' shown' if seen[t] else ''}", fontsize=8, color=SHOWN if seen[t] else ASKED)
-    note = "blue: agent, gold: key, arrows: move (blue shown, orange asked)" + (", x: what happened" if truth else "")
+    note = "blue: agent (in %), gold: key, arrows: move (blue shown, orange asked)" + (
+        ", x: where the agent was" if truth else ""
+    )
     figure.text(0.5, 0.02, note, ha="center", fontsize=8, color="0.3")
 
 

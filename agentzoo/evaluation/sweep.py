@@ -11,6 +11,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, evaluate
 from agentzoo.evaluation.scores import amount
 from agentzoo.evaluation.study import Study
+from agentzoo.plots import new_figure, save_figure
 
 
 def sweep(
@@ -84,11 +85,9 @@ COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
 
 def plot_sweeps(sweeps: Sequence[Sequence[Result]], path: Path, best_in_data: float | None = None) -> None:
     """Achieved return with its interval over the asked one, a curve an agent; the diagonal, the best of the data."""
-    from matplotlib.figure import Figure
-
     first, alone = sweeps[0][0], len(sweeps) == 1
     highest = max(one.target_return for results in sweeps for one in results)
-    figure = Figure(figsize=(6, 4.2), dpi=110)
+    figure = new_figure(6, 4.2, layout=None)
     axes = figure.add_subplot()
     axes.plot([0, highest], [0, highest], color="0.6", linestyle="--", linewidth=1, label="asked = achieved")
     if best_in_data is not None:
@@ -108,5 +107,4 @@ def plot_sweeps(sweeps: Sequence[Sequence[Result]], path: Path, best_in_data: fl
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Software": None})
+    save_figure(figure, path)

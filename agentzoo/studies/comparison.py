@@ -19,6 +19,7 @@ from agentzoo.evaluation.study import Study
 from agentzoo.hub.card import RESULTS
 from agentzoo.hub.published import TITLES, published_together
 from agentzoo.hub.stage import measured
+from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.recipe import differences as differing_fields
 
@@ -161,12 +162,10 @@ def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
 
     Where papers count the steps to a goal, so does the picture.
     """
-    from matplotlib.figure import Figure
-
     papers = published_together(each.agent_id for each in compared)
     counts_steps = any(paper.unit == "steps" for paper in papers.values())
     normalized = compared[0].results[0].score is not None
-    figure = Figure(figsize=(7.0, 0.9 + 0.45 * len(compared)), dpi=120, layout="constrained")
+    figure = new_figure(7.0, 0.9 + 0.45 * len(compared), dpi=120)
     axes: Any = figure.add_subplot()
     for place, each in enumerate(compared):
         dots = each.lengths() if counts_steps else each.scores()
@@ -182,6 +181,4 @@ def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
     score = "normalized score" if normalized else "return"
     unit = "steps to the goal, less is better" if counts_steps else score
     axes.set_xlabel(f"{unit}, 95 % interval (cross: published)", fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Software": None} if path.suffix == ".png" else None)
-    return path
+    return save_figure(figure, path)

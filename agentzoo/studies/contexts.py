@@ -12,11 +12,12 @@ from typing import NamedTuple
 from agentzoo.agent import Agent
 from agentzoo.analysis.gates import gate_report, r_markov
 from agentzoo.analysis.markov import CountedHeads, markov_report
-from agentzoo.analysis.pictures import MARKOV, OTHER, new_figure, save_figure
+from agentzoo.analysis.pictures import MARKOV, OTHER, WIDTH
 from agentzoo.analysis.windows import decision_windows, newest
 from agentzoo.errors import ConfigError, DataError
 from agentzoo.evaluation.study import Study
 from agentzoo.nn.markov import THRESHOLD
+from agentzoo.plots import new_figure, save_figure
 from agentzoo.studies.gates import letter_of
 
 PICTURE = "contexts.png"
@@ -162,7 +163,7 @@ def draw_contexts(points: Sequence[ContextGates], path: Path) -> Path:
     lengths = [one.context for one in points]
     words = sorted({one.counted.words() for one in points})
     g, r = (letter_of([one.counted for one in points], letter) for letter in "GR")
-    figure = new_figure(3.7)
+    figure = new_figure(WIDTH, 3.7)
     left, right = figure.subplots(1, 2)
     left.plot(lengths, [one.g for one in points], "o-", color=MARKOV, label=words[0] if len(words) == 1 else "counted")
     left.plot(lengths, [one.uniform for one in points], "--", color="0.5", linewidth=1, label="all heads the same")

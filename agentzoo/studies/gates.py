@@ -15,13 +15,14 @@ from typing import NamedTuple
 from agentzoo.agent import Agent
 from agentzoo.analysis.gates import GateCurve, gate_curve
 from agentzoo.analysis.markov import CountedHeads, MarkovReport, markov_report
-from agentzoo.analysis.pictures import new_figure, plot_curve, save_figure
+from agentzoo.analysis.pictures import WIDTH, plot_curve
 from agentzoo.checkpoint import read_tensors
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, read_text
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.study import Study
 from agentzoo.nn.markov import THRESHOLD
+from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.training import state
 from agentzoo.training.loop import build_model, prepare_data
@@ -156,7 +157,7 @@ def draw_curves(runs: Sequence[GateRun], path: Path) -> Path:
         panels.setdefault(run.recipe.agent_id, []).append(run)
     columns = min(len(panels), 2)
     down = -(-len(panels) // columns)
-    figure = new_figure(0.5 + 3.3 * down)
+    figure = new_figure(WIDTH, 0.5 + 3.3 * down)
     grid = figure.subplots(down, columns, squeeze=False).flatten()
     every = [gate for run in runs for gates in run.curve.gates for gate in gates]
     span = max(max(every) - min(every), 0.01)

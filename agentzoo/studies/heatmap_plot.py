@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from agentzoo.plots import new_figure, save_figure
 from agentzoo.studies.heatmap import COLUMNS, ROWS, HeatMap, normalized
 from agentzoo.studies.heatmap_published import published_losses
 
@@ -19,15 +20,13 @@ def draw_heatmap(found: HeatMap, path: Path, relative: bool = False) -> Path:
 
     The published map stands beside ours where there is one.
     """
-    from matplotlib.figure import Figure
-
     seeds = f"{found.seeds()} seed{'s' if found.seeds() > 1 else ''}"
     maps = {f"ours, {found.episodes} trajectories, mean of {seeds}": found.means()}
     published = published_losses(found.episodes)
     if published:
         maps["published"] = published
     rows = [row for row in ROWS if any(row in cells for cells in maps.values())]
-    figure = Figure(figsize=(6.2 * len(maps) + 0.6, 0.36 * len(rows) + 1.3), dpi=120)
+    figure = new_figure(6.2 * len(maps) + 0.6, 0.36 * len(rows) + 1.3, layout=None, dpi=120)
     for place, (title, cells) in enumerate(maps.items()):
         axes = figure.add_subplot(1, len(maps), place + 1)
         image = _draw(axes, cells, rows, title, relative)
@@ -37,9 +36,7 @@ def draw_heatmap(found: HeatMap, path: Path, relative: bool = False) -> Path:
     ticks = (1.0, 1.25, 1.5, 2.0, WORST)
     bar.set_ticks([float(np.log(tick)) for tick in ticks], labels=[f"{tick:g}" for tick in ticks], fontsize=8)
     bar.set_label("loss over the best of its column", fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight", metadata={"Software": None} if path.suffix == ".png" else None)
-    return path
+    return save_figure(figure, path, bbox_inches="tight")
 
 
 def _draw(axes: Any, cells: Cells, rows: list[str], title: str, relative: bool) -> Any:

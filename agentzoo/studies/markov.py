@@ -16,10 +16,11 @@ from agentzoo.analysis.markov import (
     random_network,
     untrained,
 )
-from agentzoo.analysis.pictures import draw_ratios, new_figure, save_figure
+from agentzoo.analysis.pictures import WIDTH, draw_ratios
 from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.evaluation.study import Study
 from agentzoo.nn.markov import THRESHOLD
+from agentzoo.plots import new_figure, save_figure
 from agentzoo.studies.gates import filled
 
 RANDOM = "random"  # stands for every network beside it, before that one learned anything
@@ -182,7 +183,7 @@ def draw_heads(judged: Sequence[Judged], path: Path) -> Path:
     heads = [1 + max(head.head for head in one.report.heads) for one in judged]
     columns = 1 if max(heads) > WIDE or len(judged) == 1 else 2
     down = -(-len(judged) // columns)
-    figure = new_figure(1.2 + down * (0.9 + 0.42 * max(layers)))
+    figure = new_figure(WIDTH, 1.2 + down * (0.9 + 0.42 * max(layers)))
     grid = figure.subplots(down, columns, squeeze=False).flatten()
     threshold = judged[0].report.threshold
     highest = 2 * threshold or max(head.ratio for one in judged for head in one.report.heads)

@@ -19,6 +19,7 @@ from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.study import Study
 from agentzoo.hub.stage import is_finished, measured
+from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.studies.comparison import Compared, differences, several
 from agentzoo.training import log
@@ -150,13 +151,11 @@ def study_of(curves: Sequence[Curve], picture: str | None) -> Study:
 
 def draw_curves(curves: Sequence[Curve], path: Path) -> Path:
     """One panel for each agent that has a twin, and one for all that have none; a band is the range over seeds."""
-    from matplotlib.figure import Figure
-
     pairs = [(one.agent_id, [one, twin]) for one, twin in pairs_of(curves)]
     paired = {curve.agent_id for _, both in pairs for curve in both}
     others = [curve for curve in curves if curve.agent_id not in paired]
     panels = [*pairs, *([("others", others)] if others else [])]
-    figure = Figure(figsize=(5.2 * len(panels), 3.6), dpi=120, layout="constrained")
+    figure = new_figure(5.2 * len(panels), 3.6, dpi=120)
     for place, (title, members) in enumerate(panels):
         axes: Any = figure.add_subplot(1, len(panels), place + 1)
         for curve in members:
@@ -171,6 +170,4 @@ def draw_curves(curves: Sequence[Curve], path: Path) -> Path:
         axes.set_xlabel("updates (dotted: 90 % of the final score)", fontsize=8)
         axes.set_ylabel("score of short evaluations", fontsize=8)
         axes.legend(fontsize=7)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Software": None} if path.suffix == ".png" else None)
-    return path
+    return save_figure(figure, path)
