@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from agentzoo.cli_options import JsonOption
 from agentzoo.console import console, errors_console, plain, print_json, progress_bar
 
 app = typer.Typer(no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies.")
 
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0)]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="replace a dataset of this id")]
 

@@ -8,14 +8,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from agentzoo.cli_options import JsonOption, RevisionOption, TrustOption
 from agentzoo.console import console, plain, print_json, progress_bar
 
 FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="an agent's folder with its records")]
 AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="an id like dt-hopper-medium, a folder, or a Hub repo")]
 TokenOption = Annotated[str | None, typer.Option("--token", help="instead of HF_TOKEN or `hf auth login`")]
-RevisionOption = Annotated[str | None, typer.Option("--revision", help="commit, tag or branch on the Hub")]
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
-TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
 
 
 def push(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
+from agentzoo.cli_options import JsonOption, TrustOption
 from agentzoo.console import console, errors_console, plain, print_json
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ def inspect(
     random: Annotated[bool, typer.Option("--random", help="the same network with random weights")] = False,
     picture: Annotated[Path | None, typer.Option("--picture", help="draw all of it here: .png, .pdf or .svg")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="folder for a page with pictures inside")] = None,
-    trust_env_module: Annotated[bool, typer.Option("--trust-env-module", help="import what an env id names")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of tables")] = False,
+    trust_env_module: TrustOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Look inside: Markov heads, head importance, gates, attention maps; memory length of a Mamba agent."""
     from agentzoo.analysis.inspection import Options

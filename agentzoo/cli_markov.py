@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from agentzoo.cli_inspect import markov_table
+from agentzoo.cli_options import JsonOption, TrustOption
 from agentzoo.console import console, errors_console, plain, print_json, print_study
 
 app = typer.Typer(help="What gates make of Markov heads.", no_args_is_help=True)
@@ -20,8 +21,6 @@ HeadOption = Annotated[
         "nearest to one"
     ),
 ]  # fmt: skip
-TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 
 
 def markov(

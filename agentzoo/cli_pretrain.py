@@ -11,6 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from agentzoo.cli_options import JsonOption, TrustOption
 from agentzoo.console import console, errors_console, plain, print_json, print_study
 from agentzoo.errors import UnknownNameError, did_you_mean
 
@@ -21,7 +22,6 @@ HubOption = Annotated[Path | None, typer.Option("--to", help="the Hub folder to 
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="field=value, e.g. steps=2000")]
 ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="1 makes runs repeat to the bit")]
 HardwareOption = Annotated[str, typer.Option("--hardware", help="what it is trained on, for the card")]
-JsonOption = Annotated[bool, typer.Option("--json", help="print the figures as JSON")]
 
 
 @app.command()
@@ -83,9 +83,7 @@ def pairs(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of trainings; seeds go together")],
     out: Annotated[Path, typer.Option("--out", help="folder for study.json and curves.png")] = Path("runs/pairs"),
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="of each finished run")] = 100,
-    trust_env_module: Annotated[
-        bool, typer.Option("--trust-env-module", help="import the module an environment id names")
-    ] = False,
+    trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Learning curves of agents beside their twins from scratch: final scores, and how soon each is nearly there."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from agentzoo.cli_options import RevisionOption, TrustOption
 from agentzoo.console import console, errors_console
 
 OutOption = Annotated[Path | None, typer.Option("--out", help="folder of the run; default runs/<agent>-s<seed>")]
@@ -18,7 +19,6 @@ ThreadsOption = Annotated[
 ]
 TrackerOption = Annotated[list[str] | None, typer.Option("--tracker", help="tensorboard, wandb or trackio; repeatable")]
 DeviceOption = Annotated[str | None, typer.Option("--device", help="cpu or cuda; the fastest there is by default")]
-TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
 
 
 def train(
@@ -54,9 +54,7 @@ def finetune(
     normalization: Annotated[
         str, typer.Option(help="keep: the start's mean and std; dataset: of the new data")
     ] = "keep",
-    revision: Annotated[
-        str | None, typer.Option("--revision", help="commit, tag or branch of AGENT on the Hub")
-    ] = None,
+    revision: RevisionOption = None,
     reinit: Annotated[bool, typer.Option("--reinit", help="start layers of another shape afresh")] = False,
     out: OutOption = None,
     settings: SetOption = None,
