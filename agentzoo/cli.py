@@ -6,18 +6,34 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from typer.core import TyperGroup
 
 from agentzoo import cli_data, cli_hub, cli_inspect, cli_markov, cli_measure, cli_pretrain, cli_train, cli_unimask
 from agentzoo.cli_options import AgentArg, JsonOption, RevisionOption, TrustOption, load_agent
 from agentzoo.console import console, errors_console, plain, print_json, progress_bar
 from agentzoo.errors import AgentzooError
 
+ORDER = (
+    *("list", "show", "info", "evaluate", "enjoy", "record", "infer"),  # to use
+    *("data", "train", "finetune", "pretrain", "stage"),  # to make
+    *("compare", "sweep", "inspect", "markov", "gates", "unimask", "bench"),  # to find out
+    *("push", "pull", "verify", "card", "export"),  # to share
+)
+
+
+class _InOrder(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        """For `--help`; one that nobody has put in its place comes last."""
+        return sorted(super().list_commands(ctx), key=lambda name: (*ORDER, name).index(name))
+
+
 app = typer.Typer(
+    cls=_InOrder,
     no_args_is_help=True,
     help="Pretrained offline-RL sequence agents: list, show, evaluate, record, train, fine-tune.",
     pretty_exceptions_enable=False,

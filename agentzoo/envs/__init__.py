@@ -12,6 +12,8 @@ The classes are imported when an environment is made: importing this package loa
 from __future__ import annotations
 
 import io
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from typing import Any
@@ -33,6 +35,8 @@ def register() -> None:
 def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     """`gymnasium.make`, after registering the package an id of the zoo comes from, and without MuJoCo's chatter.
 
+    Pictures are possible without a display, unless `$MUJOCO_GL` says otherwise.
+
     Raises:
         gymnasium.error.Error: as `gymnasium.make`. ImportError: gymnasium-robotics is needed and absent.
     """
@@ -41,6 +45,8 @@ def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
             import gymnasium_robotics
 
         gym.register_envs(gymnasium_robotics)
+    if kwargs.get("render_mode") == "rgb_array" and sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
     with quiet_compiler():
         return gym.make(env_id, **kwargs)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,15 +14,13 @@ from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 
 
 def make_env(env_id: str, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
-    """`gym.make` with errors that help, the zoo's environments registered and rendering possible without a display.
+    """`envs.make_env` with errors that help.
 
     Raises:
         UnknownNameError: no such environment, with the nearest id. ConfigError: it names a module, or a package it
             needs is not installed.
     """
     check_env_id(env_id, trust_env_module)
-    if kwargs.get("render_mode") == "rgb_array" and sys.platform == "linux" and not os.environ.get("DISPLAY"):
-        os.environ.setdefault("MUJOCO_GL", "egl")  # must be set before mujoco is imported
     try:
         return envs.make_env(env_id, disable_env_checker=True, **kwargs)
     except (gym.error.DependencyNotInstalled, ImportError) as error:
