@@ -24,7 +24,8 @@ def make_env(env_id: str, *, trust_env_module: bool = False, **kwargs: Any) -> g
     try:
         return envs.make_env(env_id, disable_env_checker=True, **kwargs)
     except (gym.error.DependencyNotInstalled, ImportError) as error:
-        raise ConfigError(f"{env_id} cannot be made: {error}{_what_to_do(env_id, str(error))}") from error
+        said = " ".join(map(str, error.args))  # Gymnasium says some in several parts
+        raise ConfigError(f"{env_id} cannot be made: {said}{_what_to_do(env_id, said)}") from error
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
         raise UnknownNameError(f"no environment {env_id!r}.{did_you_mean(env_id, gym.registry)}") from error
 
