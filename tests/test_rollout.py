@@ -11,9 +11,10 @@ import pytest
 from conftest import CountingEnv, make_agent
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+from agentzoo.envs.making import make_env
 from agentzoo.errors import ConfigError, SpaceError, UnknownNameError
 from agentzoo.evaluation.results import Result, evaluate
-from agentzoo.evaluation.rollout import evaluation_seed, make_env, rollout
+from agentzoo.evaluation.rollout import evaluation_seed, rollout
 from agentzoo.evaluation.scores import amount, mean_interval, normalized_score, reference_of
 
 

@@ -18,8 +18,9 @@ from agentzoo.bench import Figure, compare
 from agentzoo.config import AgentConfig
 from agentzoo.data.episodes import Episodes, returns_to_go
 from agentzoo.data.windows import WindowSampler
+from agentzoo.envs.making import make_env
 from agentzoo.errors import UnknownNameError
-from agentzoo.evaluation.rollout import evaluation_seed, make_env, run_seeded
+from agentzoo.evaluation.rollout import evaluation_seed, run_seeded
 from agentzoo.models.dt import DecisionTransformer
 from agentzoo.nn.pretrained import as_transformers_decision_transformer
 from agentzoo.recipe import load_recipe

@@ -15,9 +15,6 @@ from agentzoo.envs.making import make_configured, make_env
 from agentzoo.errors import ConfigError
 from agentzoo.history import rows
 
-__all__ = ["EpisodeResult", "env_of", "evaluation_seed", "make_configured", "make_env", "rollout", "run_episode"]
-__all__ += ["OnEpisode", "run_seeded"]
-
 OnEpisode = Callable[["EpisodeResult"], None]
 SUCCESS = ("success", "is_success")  # what environments call it in info; the second is SB3's word
 

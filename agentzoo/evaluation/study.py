@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from agentzoo.files import write_atomic
 from agentzoo.types import Config
 
 STUDY = "study.json"
+MOST_IN_CELL, MOST_IN_NOTE = 190, 1_000  # characters
 Text = Annotated[str, Field(max_length=200)]
 
 
@@ -23,13 +25,26 @@ class Study(Config):
     columns: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
     rows: Annotated[tuple[tuple[Text, ...], ...], Field(max_length=100)] = ()
     picture: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,60}\.png$")] | None = None
-    note: Annotated[str, Field(max_length=1_000)] = ""
+    note: Annotated[str, Field(max_length=MOST_IN_NOTE)] = ""
 
     @model_validator(mode="after")
     def _rows_fit(self) -> Study:
         if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"every row needs {len(self.columns)} cells, one a column")
         return self
+
+
+def cell(text: str) -> str:
+    """As much as a cell or title of a study takes."""
+    return text if len(text) <= MOST_IN_CELL else text[: MOST_IN_CELL - 1] + "…"
+
+
+def filled(note: str, sentences: Sequence[str]) -> str:
+    """The note of a study, with as many whole sentences after it as it takes."""
+    for sentence in sentences:
+        if len(note) + 1 + len(sentence) <= MOST_IN_NOTE:
+            note += f" {sentence}"
+    return note
 
 
 def write_study(study: Study, folder: Path) -> Path:

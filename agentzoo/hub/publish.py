@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from agentzoo.agent import Agent
 from agentzoo.config import CONFIG, RECIPE, read_text
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
-from agentzoo.files import swap_in
+from agentzoo.files import staging, swap_in
 from agentzoo.hub.card import CARD, RESULTS, check_card, read_records, write_card
 from agentzoo.hub.metadata import check_metadata
 from agentzoo.locate import BACKBONE_FILES, PUBLISHED, check_links, hub_location, is_backbone
@@ -210,9 +210,8 @@ def pull(
     )
     Agent.from_pretrained(found, trust_env_module=True)  # it makes no environment, so nothing is imported
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".pulling-", dir=target.parent) as name:
-            new = Path(name) / "new"
+        with staging(target.parent, ".pulling-") as place:
+            new = place / "new"
             new.mkdir()
             for file in PUBLISHED:
                 if (found / file).is_file():

@@ -122,19 +122,12 @@ class LanguageDTConfig(ModelConfig):
         return PRESETS
 
     def pinned(self) -> LanguageDTConfig:
-        """With the hash of the backbone that is there now."""
-        if self.backbone is None:
+        """With the hash of the backbone that is there now; one that is noted is checked when training begins."""
+        if self.backbone is None or self.backbone_sha256 is not None:
             return self
         from agentzoo.nn.pretrained import load_backbone
 
-        found = load_backbone(self.backbone).sha256()
-        if self.backbone_sha256 not in (None, found):
-            raise ConfigError(
-                f"backbone {self.backbone!r} has sha256 {found[:12]}…, the recipe was made with "
-                f"{str(self.backbone_sha256)[:12]}…: put that one there, or train with what there is: "
-                "--set model.backbone_sha256=null."
-            )
-        return self.model_copy(update={"backbone_sha256": found})
+        return self.model_copy(update={"backbone_sha256": load_backbone(self.backbone).sha256()})
 
     def unpinned(self) -> LanguageDTConfig:
         """Of whatever backbone has the name."""
@@ -290,6 +283,12 @@ class LanguageDT(SequenceModel):
         from agentzoo.nn.pretrained import load_backbone
 
         found = load_backbone(config.backbone)
+        if config.backbone_sha256 is not None and (there := found.sha256()) != config.backbone_sha256:
+            raise ConfigError(
+                f"backbone {config.backbone!r} has sha256 {there[:12]}…, the recipe was made with "
+                f"{config.backbone_sha256[:12]}…: put that one there, or train with what there is: "
+                "--set model.backbone_sha256=null."
+            )
         _require_sizes(found.sizes, config.sizes(), config.backbone)
         self.backbone.load_state_dict(found.blocks)
         if config.positions == "own":

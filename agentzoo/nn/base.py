@@ -32,8 +32,7 @@ class ModelConfig(Config):
     def pinned(self) -> ModelConfig:
         """With the hashes of the files that a training reads beside its data, so that a run goes on with the same ones.
 
-        Raises:
-            ConfigError: a hash is there already, and is another one.
+        Hashes that are there already stay: `SequenceModel.begin_training` refuses other files.
         """
         return self
 

@@ -15,7 +15,7 @@ from agentzoo.config import RECIPE, read_text
 from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.evaluation.scores import mean_interval
-from agentzoo.evaluation.study import Study
+from agentzoo.evaluation.study import MOST_IN_CELL, MOST_IN_NOTE, Study, cell
 from agentzoo.hub.card import RESULTS
 from agentzoo.hub.published import TITLES, published_together
 from agentzoo.hub.stage import measured
@@ -24,7 +24,6 @@ from agentzoo.recipe import Recipe
 from agentzoo.recipe import differences as differing_fields
 
 PICTURE = "comparison.png"
-MOST = 190  # characters of a cell
 
 
 class Compared(NamedTuple):
@@ -91,12 +90,7 @@ def differences(first: Recipe, other: Recipe) -> str:
         for name, (_, new) in changed.items()
         if name not in ("agent_id", "train.seed")
     ]
-    return _cut(", ".join(parts))
-
-
-def _cut(text: str) -> str:
-    """As much as a cell of a study takes."""
-    return text if len(text) <= MOST else text[: MOST - 1] + "…"
+    return cell(", ".join(parts))
 
 
 def _short(value: Any) -> str:
@@ -119,7 +113,7 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
             )
         paper = papers.get(each.agent_id)
         cells.append("" if paper is None else paper.text())
-        rows.append(tuple(_cut(cell) for cell in cells))
+        rows.append(tuple(map(cell, cells)))
     scored = "normalized score" if normalized else "return"
     columns = ["agent", "differs in", scored, "length", *(["success"] if succeeds else []), "published"]
     episodes = sorted({one.episodes for each in compared for one in each.results})
@@ -137,14 +131,14 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
             f" Published: {'; '.join(sources)}{''.join(said)}; means and spreads over seeds of 100,000 updates on "
             "other data."
         )
-    return Study(title=_cut(title), columns=tuple(columns), rows=tuple(rows), picture=picture, note=note[:1_000])
+    return Study(title=cell(title), columns=tuple(columns), rows=tuple(rows), picture=picture, note=note[:MOST_IN_NOTE])
 
 
 def several(figures: Sequence[tuple[float, float, float]]) -> str:
     """(mean, low, high) of each seed as one cell."""
     digits = 1 if max(abs(middle) for middle, _, _ in figures) < 1_000 else 0
     whole = "; ".join(f"{m:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" for m, low, high in figures)
-    return whole if len(whole) <= MOST else "; ".join(f"{middle:.{digits}f}" for middle, _, _ in figures)
+    return whole if len(whole) <= MOST_IN_CELL else "; ".join(f"{middle:.{digits}f}" for middle, _, _ in figures)
 
 
 def _labels(compared: Sequence[Compared]) -> list[str]:

@@ -16,11 +16,11 @@ from agentzoo.agent import Agent
 from agentzoo.analysis.gates import GateCurve, gate_curve
 from agentzoo.analysis.markov import CountedHeads, MarkovReport, markov_report
 from agentzoo.analysis.pictures import WIDTH, plot_curve
-from agentzoo.checkpoint import read_tensors
-from agentzoo.config import CONFIG, RECIPE, WEIGHTS, read_text
+from agentzoo.config import RECIPE, WEIGHTS, read_text
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError
-from agentzoo.evaluation.study import Study
+from agentzoo.evaluation.study import Study, filled
+from agentzoo.hub.stage import is_finished
 from agentzoo.nn.markov import THRESHOLD
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
@@ -28,7 +28,6 @@ from agentzoo.training import state
 from agentzoo.training.loop import build_model, prepare_data
 
 PICTURE = "gates.png"
-MOST = 1_000  # characters of a study's note
 
 
 class GateRun(NamedTuple):
@@ -100,7 +99,7 @@ def run_report(run: Path, recipe: Recipe, threshold: float, trust_env_module: bo
     Raises:
         CheckpointError: neither is there yet.
     """
-    if (run / WEIGHTS).is_file() and (run / CONFIG).is_file():
+    if is_finished(run):
         return markov_report(Agent.from_pretrained(run, trust_env_module=trust_env_module), threshold)
     if not (run / state.FILE).is_file():
         raise CheckpointError(
@@ -109,16 +108,7 @@ def run_report(run: Path, recipe: Recipe, threshold: float, trust_env_module: bo
         )
     data = prepare_data(recipe, load_episodes(recipe.data.dataset, recipe.data.obs_keys))
     model = build_model(recipe, data)
-    tensors, _ = read_tensors(run / state.FILE)
-    parts = {
-        start: {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}
-        for start in ("model/", "extra/")
-    }
-    try:
-        model.load_state_dict(parts["model/"])
-        model.load_training_state(parts["extra/"])
-    except (KeyError, RuntimeError) as error:
-        raise CheckpointError(f"{run / state.FILE} does not fit {run / RECIPE}: {error}") from error
+    state.load_model(run, model)
     return markov_report(model, threshold)
 
 
@@ -181,11 +171,3 @@ def draw_curves(runs: Sequence[GateRun], path: Path) -> Path:
 def letter_of(counted: Sequence[CountedHeads], letter: str) -> str:
     """The papers' name for it, where it is of Markov heads."""
     return f"{letter}_Markov" if all(one.chosen == "markov" for one in counted) else letter
-
-
-def filled(note: str, sentences: Sequence[str]) -> str:
-    """The note of a study, with as many whole sentences after it as it takes."""
-    for sentence in sentences:
-        if len(note) + 1 + len(sentence) <= MOST:
-            note += f" {sentence}"
-    return note

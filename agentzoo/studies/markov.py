@@ -18,14 +18,13 @@ from agentzoo.analysis.markov import (
 )
 from agentzoo.analysis.pictures import WIDTH, draw_ratios
 from agentzoo.errors import ConfigError, UnknownNameError
-from agentzoo.evaluation.study import Study
+from agentzoo.evaluation.study import Study, cell, filled
 from agentzoo.nn.markov import THRESHOLD
 from agentzoo.plots import new_figure, save_figure
-from agentzoo.studies.gates import filled
 
 RANDOM = "random"  # stands for every network beside it, before that one learned anything
 PICTURE = "markov.png"
-MOST_ROWS, MOST = 100, 190  # of a study, and characters of a cell
+MOST_ROWS = 100  # of a study
 WIDE = 6  # heads: networks with more stand below each other
 
 
@@ -151,7 +150,7 @@ def as_study(judged: Sequence[Judged], picture: str | None = PICTURE) -> Study:
             verdict = f"{len(markov)} of {len(heads)}{': ' if markov else ''}{', '.join(markov)}"
             ratios = ", ".join(f"{head.ratio:.2f}{' +' if head.positive else ''}" for head in heads)
             origin = one.kind if one.started_from is None else f"{one.kind} from {one.started_from}"
-            rows.append(tuple(_cut(cell) for cell in (one.name, origin, str(layer), verdict, ratios)))
+            rows.append(tuple(map(cell, (one.name, origin, str(layer), verdict, ratios))))
     first = judged[0].report
     note = (
         f"A head is Markov if the diagonal of its W_q W_k^T is positive (+) and, in the mean, above r = "
@@ -171,10 +170,6 @@ def scale(judged: Sequence[Judged]) -> str:
     tied = {one.report.head_size: math.sqrt(math.pi * one.report.head_size / 2) for one in judged}
     values = " and ".join(f"{value:.1f} for heads of {size} numbers" for size, value in sorted(tied.items()))
     return f"For scale: independent random queries and keys give 1, queries equal to keys {values}."
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST else text[: MOST - 1] + "…"
 
 
 def draw_heads(judged: Sequence[Judged], path: Path) -> Path:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from agentzoo.config import RECIPE, read_text
 from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
-from agentzoo.evaluation.study import Study
+from agentzoo.evaluation.study import MOST_IN_NOTE, Study
 from agentzoo.hub.stage import is_finished, measured
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
@@ -145,7 +145,7 @@ def study_of(curves: Sequence[Curve], picture: str | None) -> Study:
         rows=tuple(rows),
         picture=picture,
         note=f"{finals}brackets hold 95 % bootstrap intervals over them. Updates are read off the short evaluations "
-        f"during training, so they are as coarse as those are apart.{''.join(told)}"[:1_000],
+        f"during training, so they are as coarse as those are apart.{''.join(told)}"[:MOST_IN_NOTE],
     )
 
 

@@ -93,16 +93,36 @@ def load_state(
         CheckpointError: the file is broken or of another network or number of processes.
     """
     tensors, metadata = read_tensors(folder / FILE)
-
-    def part(prefix: str) -> dict[str, Tensor]:
-        return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
+    _restore_model(folder, model, tensors)
     try:
         progress = Progress(**json.loads(metadata["progress"]))
-        model.load_state_dict(part("model/"))
-        model.load_training_state(part("extra/"))
         restore_optimizer(model, optimizer, tensors)
-        restore_random_state(part(f"random/{rank}/"), sampler)
+        restore_random_state(_part(tensors, f"random/{rank}/"), sampler)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{folder / FILE} does not fit this run: {error}") from error
+        raise _misfit(folder, error) from error
     return progress
+
+
+def load_model(folder: Path, model: SequenceModel) -> None:
+    """Of what `save_state` kept, the network alone.
+
+    Raises:
+        CheckpointError: the file is broken or of another network.
+    """
+    _restore_model(folder, model, read_tensors(folder / FILE)[0])
+
+
+def _restore_model(folder: Path, model: SequenceModel, tensors: Mapping[str, Tensor]) -> None:
+    try:
+        model.load_state_dict(_part(tensors, "model/"))
+        model.load_training_state(_part(tensors, "extra/"))
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise _misfit(folder, error) from error
+
+
+def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _misfit(folder: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(f"{folder / FILE} does not fit this run: {error}")

@@ -10,7 +10,7 @@ from conftest import io_of
 from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.envs import DOORKEY
-from agentzoo.evaluation.rollout import make_env
+from agentzoo.envs.making import make_env
 from agentzoo.models.unimask import UniMask, UniMaskConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec

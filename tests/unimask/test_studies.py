@@ -15,9 +15,9 @@ from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.data.episodes import Episodes
 from agentzoo.envs import MAZE2D_DENSE
+from agentzoo.envs.making import make_env
 from agentzoo.errors import CheckpointError, ConfigError, ShapeError
 from agentzoo.evaluation.results import Results
-from agentzoo.evaluation.rollout import make_env
 from agentzoo.evaluation.study import Study, read_study, write_study
 from agentzoo.hub.card import card_text
 from agentzoo.models.unimask import UniMask, UniMaskConfig
