@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.cli_options import JsonOption, TrustOption
+from agentzoo.cli_options import JsonOption, RevisionOption, TrustOption
 from agentzoo.console import console, errors_console, plain, print_json
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def inspect(
     random: Annotated[bool, typer.Option("--random", help="the same network with random weights")] = False,
     picture: Annotated[Path | None, typer.Option("--picture", help="draw all of it here: .png, .pdf or .svg")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="folder for a page with pictures inside")] = None,
+    revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -43,7 +44,7 @@ def inspect(
     heads = None if markov_heads is None else tuple(markov_heads)
     options = Options(episodes, seed, windows, threshold, fold_ln_gain, heads, temperature, random)
     with errors_console.status("looking"):
-        found = look(name, options, trust_env_module=trust_env_module)
+        found = look(name, options, revision=revision, trust_env_module=trust_env_module)
         written = [draw_all(found, picture)] if picture is not None else []
         written += [write_page(found, report)] if report is not None else []
     if as_json:

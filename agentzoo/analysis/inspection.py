@@ -71,21 +71,28 @@ class Options(NamedTuple):
     random: bool = False  # the same network before it learned anything
 
 
-def inspect(name: str, options: Options | None = None, *, trust_env_module: bool = False) -> Inspection:
+def inspect(
+    name: str, options: Options | None = None, *, revision: str | None = None, trust_env_module: bool = False
+) -> Inspection:
     """An agent, or a language model, by id, folder or Hub repo.
+
+    Args:
+        revision: commit, tag or branch on the Hub.
 
     Raises:
         ConfigError: there is nothing in this network that the instruments read. As `Agent.from_pretrained`.
     """
     options = options or Options()
-    if is_language_model(name):
-        return _inspect_language_model(name, options)
-    agent = Agent.from_pretrained(name, trust_env_module=trust_env_module)
+    if is_language_model(name, revision):
+        return _inspect_language_model(name, options, revision)
+    agent = Agent.from_pretrained(name, revision=revision, trust_env_module=trust_env_module)
     if options.random:
         found = inspect_agent(untrained(agent, options.seed), options, trust_env_module=trust_env_module)
         return found._replace(kind=f"{found.kind}, random weights")
     found = inspect_agent(agent, options, trust_env_module=trust_env_module)
-    return found if found.gates is None else found._replace(curve=_curve(find_agent(name), found.gates.heads))
+    if found.gates is None:
+        return found
+    return found._replace(curve=_curve(find_agent(name, revision=revision), found.gates.heads))
 
 
 def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_module: bool = False) -> Inspection:
@@ -120,10 +127,10 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
     )
 
 
-def _inspect_language_model(name: str, options: Options) -> Inspection:
+def _inspect_language_model(name: str, options: Options, revision: str | None) -> Inspection:
     from agentzoo.nn.pretrained import load_backbone
 
-    found = load_backbone(name)
+    found = load_backbone(name, revision)
     network, kind = language_blocks(found), "language model"
     if options.random:
         network, kind = random_network(found.sizes, options.seed), "language model, random weights"

@@ -151,8 +151,11 @@ def language_blocks(found: Pretrained) -> LanguageBackbone:
     return network.eval()
 
 
-def is_language_model(name: str) -> bool:
+def is_language_model(name: str, revision: str | None = None) -> bool:
     """Whether `name` is no agent but what agents start from: a folder, a staged one's id, or a Hub id.
+
+    Args:
+        revision: of the Hub.
 
     Raises:
         HubError: a repo whose config could not be fetched.
@@ -164,7 +167,7 @@ def is_language_model(name: str) -> bool:
     if any(folder.is_dir() for folder in folders):
         return False
     if "/" in plain and is_repo_id(name):
-        return is_backbone(fetch(name, (CONFIG,)))
+        return is_backbone(fetch(name, (CONFIG,), revision=revision))
     return name in WITHOUT_OWNER
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, Results
+from agentzoo.evaluation.scores import amount
 from agentzoo.evaluation.study import Study
 from agentzoo.files import write_atomic
 from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
@@ -18,6 +19,7 @@ from agentzoo.recipe import Recipe
 
 CARD = "README.md"
 RESULTS = "results.json"
+COLUMNS = ("agent", "normalized score", "return", "success", "length", "episodes")
 OUTSIDE_GYMNASIUM = ("agentzoo/", "PointMaze_", "AntMaze_")  # environments that a package of their own registers
 
 
@@ -167,25 +169,18 @@ def _training(recipe: Recipe, results: Results | None) -> str:
     return (
         f"{text}\n\n"
         f"The data: {data.steps:,} steps in {data.episodes:,} episodes. {inline(data.made_by)} Mean return of its "
-        f"episodes {_amount(data.mean_return)}, best {_amount(data.best_return)}."
+        f"episodes {amount(data.mean_return)}, best {amount(data.best_return)}."
     )
 
 
-def _amount(value: float) -> str:
-    """A return with as many digits as its size is worth."""
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.2f}"
-
-
-def _row(label: str, result: Result) -> str:
+def _row(label: str, result: Result) -> tuple[str, ...]:
     low, high = result.return_interval
     score = "" if result.score is None else f"{result.score:.1f}"
     if result.score_interval is not None:
         score += f" [{result.score_interval[0]:.1f}, {result.score_interval[1]:.1f}]"
-    return (
-        f"| {label} | {score} | {_amount(result.mean_return)} [{_amount(low)}, {_amount(high)}] | "
-        f"{result.mean_length:.0f} | "
-        f"{result.episodes} |"
-    )
+    returned = f"{amount(result.mean_return)} [{amount(low)}, {amount(high)}]"
+    success = "" if result.success_rate is None else f"{100 * result.success_rate:.0f} %"
+    return label, score, returned, success, f"{result.mean_length:.0f}", str(result.episodes)
 
 
 def _results(config: AgentConfig, results: Results) -> str:
@@ -203,9 +198,7 @@ def _results(config: AgentConfig, results: Results) -> str:
     lines = [
         "## Results",
         "",
-        "| agent | normalized score | return | length | episodes |",
-        "|---|---|---|---|---|",
-        *rows,
+        *_table(COLUMNS, rows),
         "",
         f"Brackets hold 95 % bootstrap intervals of the mean over episodes. Environment `{code(head.env)}`, target "
         f"return {head.target_return:g}, {'deterministic' if head.deterministic else 'sampled'} actions, episode e "
@@ -233,16 +226,22 @@ def _seeded(label: str, result: Result) -> str:
     return label if result.training_seed is None else f"{label}, training seed {result.training_seed}"
 
 
-def _published_row(paper: Published) -> str:
-    if paper.unit == "steps":
-        return f"| published | | | {paper.text()} | |"
-    return f"| published | {paper.text()} | | | |"
+def _published_row(paper: Published) -> tuple[str, ...]:
+    told = paper.text()
+    return ("published", "", "", "", told, "") if paper.unit == "steps" else ("published", told, "", "", "", "")
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """In Markdown, without the columns that are empty."""
+    shown = [i for i in range(len(columns)) if any(row[i] for row in rows)]
+    head, *body = (f"| {' | '.join(line[i] for i in shown)} |" for line in (columns, *rows))
+    return [head, "|" + "---|" * len(shown), *body]
 
 
 def _targets(results: Results) -> str:
     """A rank correlation alone would hide how little an agent may care what it is asked for."""
-    asked = [_amount(value) for value in _range(one.target_return for one in results.targets)]
-    brought = [_amount(value) for value in _range(one.mean_return for one in results.targets)]
+    asked = [amount(value) for value in _range(one.target_return for one in results.targets)]
+    brought = [amount(value) for value in _range(one.mean_return for one in results.targets)]
     ranks = "" if results.spearman is None else f" (rank correlation {results.spearman:.2f}, Spearman)"
     return (
         f"## Asked and achieved return\n\n![achieved over asked return]({SWEEP_PLOT})\n\n"
@@ -261,16 +260,15 @@ def _study(study: Study) -> str:
     if study.picture is not None and study.picture in STUDY_PICTURES:
         lines.append(f"![{inline(study.title)}]({study.picture})")
     if study.rows:
-        rows = [f"| {' | '.join(inline(cell) for cell in row)} |" for row in study.rows]
-        head = f"| {' | '.join(inline(column) for column in study.columns)} |"
-        lines.append("\n".join([head, "|" + "---|" * len(study.columns), *rows]))
+        rows = [tuple(map(inline, row)) for row in study.rows]
+        lines.append("\n".join(_table(tuple(map(inline, study.columns)), rows)))
     if study.note:
         lines.append(inline(study.note))
     return "\n\n".join(lines)
 
 
 def _limits(recipe: Recipe, results: Results | None) -> str:
-    best = f" ({_amount(results.dataset.best_return)})" if results is not None else ""
+    best = f" ({amount(results.dataset.best_return)})" if results is not None else ""
     return (
         "## Limits\n\n"
         f"It has only seen `{code(recipe.data.dataset)}`: states that data does not visit, and targets above its best "

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubError
 from agentzoo.nn.language import ACTIVATIONS, Architecture, Sizes
+from agentzoo.remote import check_revision
 from agentzoo.text.tokenizer import FILE
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ class Pretrained(NamedTuple):
 
     name: str  # as it was asked for
     source: str  # folder or Hub id
+    revision: str | None  # of the Hub
     sizes: Sizes
     blocks: dict[str, Tensor]  # the state dict of a `LanguageBackbone`
     tokens: Tensor  # (V, D): the token table
@@ -173,23 +175,27 @@ class Pretrained(NamedTuple):
         from transformers.utils import cached_file
 
         try:
-            found = cached_file(self.source, name, _raise_exceptions_for_missing_entries=False)
+            found = cached_file(self.source, name, revision=self.revision, _raise_exceptions_for_missing_entries=False)
         except OSError as error:
             raise HubError(f"{name} of backbone {self.name!r} could not be fetched: {_first_line(error)}") from error
         return None if found is None else Path(found)
 
 
-def load_backbone(name: str) -> Pretrained:
+def load_backbone(name: str, revision: str | None = None) -> Pretrained:
     """A backbone by folder, by the id of a staged one (`lm-chibi`, `zoo/lm-chibi`), or by Hub id (`gpt2`).
+
+    Args:
+        revision: commit, tag or branch; asks for the Hub, where a staged one has the name too.
 
     Raises:
         ConfigError: an architecture, activation or option that is not known. CheckpointError: weights are missing
             or no safetensors. HubError: not here, and the Hub could not be reached or has no such model.
     """
     transformers = _transformers()
-    source = _source(name)
+    check_revision(revision)
+    source, revision = _source(name, revision)
     try:
-        config = transformers.AutoConfig.from_pretrained(source)
+        config = transformers.AutoConfig.from_pretrained(source, revision=revision)
     except (OSError, ValueError) as error:
         raise _not_loaded(name, source, error) from error
     kind = _KINDS.get(config.model_type)
@@ -204,7 +210,7 @@ def load_backbone(name: str) -> Pretrained:
     transformers.logging.disable_progress_bar()
     try:
         model, report = loader.from_pretrained(
-            source, dtype=torch.float32, use_safetensors=True, output_loading_info=True
+            source, revision=revision, dtype=torch.float32, use_safetensors=True, output_loading_info=True
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _not_loaded(name, source, error) from error
@@ -228,6 +234,7 @@ def load_backbone(name: str) -> Pretrained:
     return Pretrained(
         name=name,
         source=source,
+        revision=revision,
         sizes=sizes,
         blocks={key: value.detach().clone() for key, value in blocks.items()},
         tokens=tokens.weight.detach().clone(),
@@ -269,25 +276,25 @@ def _sizes(name: str, kind: Architecture, config: Any) -> Sizes:
     )
 
 
-def _source(name: str) -> str:
-    """The folder `name` stands for, or `name` itself, which is then the Hub's."""
+def _source(name: str, revision: str | None) -> tuple[str, str | None]:
+    """The folder `name` stands for, or the Hub's repo and revision."""
     from agentzoo.locate import hub_location, local_zoo  # upwards, so only here
 
     if Path(name).is_dir():
-        return name
+        return name, None
     zoo, plain = local_zoo(), name.removeprefix("zoo/")
-    if zoo is not None and "/" not in plain and (zoo / plain / "config.json").is_file():
-        return str(zoo / plain)
+    if revision is None and zoo is not None and "/" not in plain and (zoo / plain / "config.json").is_file():
+        return str(zoo / plain), None
     if name.startswith("zoo/") or plain.startswith(("lm-", "clip-mini")):
         location = hub_location(plain)
         if location is not None:
-            return location.repo_id
+            return location.repo_id, revision or location.revision
         raise CheckpointError(
             f"backbone {name!r} is not in the local zoo ({zoo}), nor does the index name a Hub repo for it. "
             "`agentzoo pretrain` makes one; $AGENTZOO_ZOO names another folder to look in, and "
             f"--set model.backbone=OWNER/{plain} a repo."
         )
-    return name
+    return name, revision
 
 
 def _not_loaded(name: str, source: str, error: Exception) -> AgentzooError:

@@ -109,14 +109,29 @@ def test_an_agent_measured_in_two_ways_says_which_is_its_own(folder: Path) -> No
     text = card_text(folder)
     assert 'By default `agent.acting = "window"`' in text
     assert "| **this agent, final weights, window acting** |" in text
-    assert "| same weights, recurrent acting | | 1.25 " in text.replace("|  |", "| |")
+    assert "| same weights, recurrent acting | 1.25 " in text
 
 
 def test_the_published_number_stands_beside_ours(folder: Path) -> None:
     edit(folder, "config.json", agent_id="dt-hopper-medium")
     text = card_text(folder)
-    assert "| published | 67.6 ± 1 | | | |" in text
+    assert "| published | 67.6 ± 1 |" in text
     assert "The numbers are not comparable one to one" in text
+
+
+def columns(folder: Path) -> list[str]:
+    """Of the card's table of results."""
+    head = card_text(folder).split("## Results")[1].split("\n")[2]
+    return [cell.strip() for cell in head.strip("| ").split("|")]
+
+
+def test_a_table_has_the_columns_that_its_rows_fill(folder: Path) -> None:
+    assert columns(folder) == ["agent", "return", "length", "episodes"]
+    edit(folder, "results.json", headline__success_rate=0.125, headline__score=37.5)
+    assert columns(folder) == ["agent", "normalized score", "return", "success", "length", "episodes"]
+    own = next(line for line in card_text(folder).splitlines() if line.startswith("| **this agent"))
+    cells = [cell.strip() for cell in own.split("|")]
+    assert (cells[2], cells[4]) == ("37.5", "12 %")
 
 
 def test_an_environment_with_options_is_made_with_them(folder: Path) -> None:

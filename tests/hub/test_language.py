@@ -10,7 +10,7 @@ import torch
 from test_gpt2_dt import lm
 
 from agentzoo.analysis.inspection import Options, inspect
-from agentzoo.errors import CheckpointError
+from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.publish import push
 from agentzoo.nn.cotraining import TEXT_VARIABLE, read_text
 from agentzoo.nn.pretrained import load_backbone, new_language_model
@@ -29,6 +29,28 @@ def test_inspect_tells_a_language_model_from_an_agent(hub: Hub, folder: Path, tm
     assert (language.kind, agent.kind) == ("language model", "dt")
     assert language.markov is not None
     assert len(language.markov.heads) == 4
+
+
+def test_an_earlier_revision_of_a_language_model(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By option, or because an index pins it."""
+    hub.repos["tests/lm-two"] = repo = Repo()
+    commits, hashes = [], []
+    for layers in (1, 2):
+        new_language_model(20, 16, layers, 2, 8, "relu").save_pretrained(tmp_path / str(layers))
+        commits.append(repo.commit({path.name: path.read_bytes() for path in (tmp_path / str(layers)).iterdir()}))
+        hashes.append(load_backbone(str(tmp_path / str(layers))).sha256())
+    assert load_backbone("tests/lm-two").sha256() == hashes[1]
+    assert load_backbone("tests/lm-two", commits[0]).sha256() == hashes[0]
+    seen = inspect("tests/lm-two", revision=commits[0]).markov
+    assert seen is not None
+    assert {head.layer for head in seen.heads} == {0}
+    pinned = {"agents": {"lm-two": {"repo_id": "tests/lm-two", "revision": commits[0]}}}
+    (tmp_path / "index.json").write_text(json.dumps(pinned))
+    monkeypatch.setenv("AGENTZOO_INDEX", str(tmp_path / "index.json"))
+    assert load_backbone("lm-two").sha256() == hashes[0]
+    assert load_backbone("lm-two", commits[1]).sha256() == hashes[1]
+    with pytest.raises(ConfigError, match="is no branch, tag or commit"):
+        load_backbone("tests/lm-two", "../main")
 
 
 def test_a_language_model_is_pushed_and_trained_from(
