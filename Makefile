@@ -13,7 +13,7 @@ test: $(VENV)/.dev
 	$(BIN)/ruff check agentzoo tests demos setup.py
 	$(BIN)/ruff format --check agentzoo tests demos setup.py
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
