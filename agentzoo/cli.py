@@ -77,6 +77,7 @@ def list_command(
     from agentzoo.config import read_text
     from agentzoo.evaluation.scores import amount
     from agentzoo.files import write_atomic
+    from agentzoo.locate import staged_backbones
     from agentzoo.zoo import markdown_table, summaries, with_table
 
     if remote:
@@ -111,6 +112,8 @@ def list_command(
             plain(one.problem or one.env or ""),
         )
     console.print(table)
+    if backbones := staged_backbones():
+        console.print(f"to start from: {plain(', '.join(backbones))} (`agentzoo inspect NAME`)", highlight=False)
     if len(known) > len(found):
         console.print(f"{len(known) - len(found)} more have a recipe to train: `agentzoo list --all`", highlight=False)
 

@@ -141,6 +141,7 @@ def test_a_folder_that_is_no_readable_agent_does_not_hide_the_others(
     done = CliRunner().invoke(app, ["list"], env={"COLUMNS": "200"})
     assert done.output.count("unreadable") == 2
     assert "torn[" in done.output
+    assert "to start from: gpt2 " in done.output
     with pytest.raises(CheckpointError, match="dt-hopper-medium cannot be read: "):
         markdown_table()
 

@@ -603,11 +603,12 @@ def test_ablations_change_what_they_say(change: str, fields: set[str]) -> None:
 
 def test_language_models_in_the_zoo_are_no_agents(zoo: Path) -> None:
     from agentzoo.errors import UnknownNameError
-    from agentzoo.locate import staged_agents
+    from agentzoo.locate import staged_agents, staged_backbones
     from agentzoo.zoo import list_agents
 
     assert (zoo / "zoo" / "lm-tiny" / "config.json").is_file()
     assert staged_agents() == {}
+    assert list(staged_backbones()) == ["lm-tiny"]
     assert list_agents() == []
     with pytest.raises(UnknownNameError, match="no agent 'zoo/lm-tiny'"):
         Agent.from_pretrained("zoo/lm-tiny")
