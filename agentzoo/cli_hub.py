@@ -69,10 +69,16 @@ def card(
     license_id: Annotated[
         str | None, typer.Option("--license", help="from now on, as the Hub names it: apache-2.0, cc-by-4.0, other")
     ] = None,
+    studies: Annotated[
+        list[Path] | None, typer.Option("--study", help="a study.json to show from now on, in place of those shown")
+    ] = None,
 ) -> None:
-    """Make README.md of a folder again from its records."""
+    """Make README.md of a folder again from its records; nothing is measured."""
     from agentzoo.hub.card import CARD, write_card
+    from agentzoo.hub.stage import show_studies
 
+    if studies:
+        show_studies(folder, studies)
     write_card(folder, license_id)
     console.print(f"wrote {plain(folder / CARD)}", highlight=False)
 

@@ -17,8 +17,8 @@ from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingF
 from agentzoo.evaluation.study import Study, read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
 from agentzoo.files import sha256, staging, swap_in, write_atomic
-from agentzoo.hub.card import RESULTS, write_card
-from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO
+from agentzoo.hub.card import RESULTS, read_records, write_card
+from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO, check_links
 from agentzoo.nn.base import ActingMode, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.plots import figure_class
@@ -75,12 +75,10 @@ def stage(
     if not rows:
         raise CheckpointError(f"{run / log.FILE} has no row; train for at least `train.log_every` updates.")
     _require_comparable(recipe, seeds, baselines, trust_env_module)
-    if len(studies) > len(STUDY_PICTURES):
-        raise ConfigError(f"a card shows at most {len(STUDY_PICTURES)} studies, got {len(studies)}.")
     with staging(zoo, ".staging-") as place:
         folder, final = place / recipe.agent_id, zoo / recipe.agent_id
         folder.mkdir()
-        shown = tuple(_with_picture(path, folder, i) for i, path in enumerate(studies))
+        shown = _take_studies(studies, folder)
         facts = _dataset(recipe.data.dataset, recipe.data.obs_keys)
         plots = sweep_episodes > 0 and _can_plot(note)
         for file in (CONFIG, WEIGHTS, RECIPE, log.FILE):
@@ -189,6 +187,30 @@ def _other_ways(staged: Agent, episodes: int, trust: bool, note: Callable[[str],
             staged.acting = way
             yield evaluate(staged, episodes=episodes, trust_env_module=trust)
     staged.acting = own
+
+
+def show_studies(folder: Path, studies: Sequence[Path]) -> None:
+    """Put other studies on the card of a staged agent. Nothing is measured again, and no number changes.
+
+    Raises:
+        CheckpointError: a record of the agent or a study is not there. ConfigError: too many studies.
+    """
+    folder = check_links(folder).resolve()
+    _, _, results = read_records(folder)
+    with staging(folder.parent, ".staging-") as place:
+        new = Path(shutil.copytree(folder, place / folder.name))
+        for name in STUDY_PICTURES:
+            (new / name).unlink(missing_ok=True)
+        results = results.model_copy(update={"studies": _take_studies(studies, new)})
+        write_atomic(new / RESULTS, results.to_json())
+        write_card(new)
+        swap_in(new, folder)
+
+
+def _take_studies(studies: Sequence[Path], folder: Path) -> tuple[Study, ...]:
+    if len(studies) > len(STUDY_PICTURES):
+        raise ConfigError(f"a card shows at most {len(STUDY_PICTURES)} studies, got {len(studies)}.")
+    return tuple(_with_picture(path, folder, i) for i, path in enumerate(studies))
 
 
 def _with_picture(path: Path, folder: Path, place: int) -> Study:

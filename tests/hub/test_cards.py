@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.evaluation.study import Study, write_study
 from agentzoo.hub.card import card_text, check_card, read_records, write_card
 from agentzoo.hub.metadata import check_metadata, code, hub_name, inline
+from agentzoo.hub.stage import show_studies
 from agentzoo.hub.verify import verify
 from agentzoo.locate import staged_agents
 from agentzoo.models.bc import BCConfig
@@ -132,6 +134,28 @@ def test_a_table_has_the_columns_that_its_rows_fill(folder: Path) -> None:
     own = next(line for line in card_text(folder).splitlines() if line.startswith("| **this agent"))
     cells = [cell.strip() for cell in own.split("|")]
     assert (cells[2], cells[4]) == ("37.5", "12 %")
+
+
+def test_a_study_comes_onto_a_card_without_measuring(folder: Path, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        write_study(Study(title=f"The {name}", picture="drawn.png"), tmp_path / name)
+        (tmp_path / name / "drawn.png").write_bytes(name.encode())
+    before = read_records(folder)[2]
+    done = CliRunner().invoke(app, ["card", str(folder), "--study", str(tmp_path / "first")])
+    assert done.exit_code == 0, done.output
+    assert "## The first\n\n![The first](study-0.png)" in (folder / "README.md").read_text()
+    assert (folder / "study-0.png").read_bytes() == b"first"
+    show_studies(folder, [tmp_path / "second"])
+    assert (folder / "study-0.png").read_bytes() == b"second"
+    check_card(folder)
+    after = read_records(folder)[2]
+    assert [one.title for one in after.studies] == ["The second"]
+    assert after.model_copy(update={"studies": ()}) == before
+    kept = sorted((path.name, path.read_bytes()) for path in folder.iterdir())
+    with pytest.raises(CheckpointError, match="no study at"):
+        show_studies(folder, [tmp_path / "second", tmp_path / "third"])
+    assert sorted((path.name, path.read_bytes()) for path in folder.iterdir()) == kept
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
 def test_an_environment_with_options_is_made_with_them(folder: Path) -> None:
