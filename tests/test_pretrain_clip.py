@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging.handlers
 import os
 import signal
 import subprocess
@@ -144,7 +145,12 @@ def test_the_written_folder_is_what_transformers_loads(tmp_path: Path) -> None:
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "20 held-out pairs" in card
     assert f"| a sentence | its picture | {figures['picture_top1_accuracy']:.1%} |" in card
+    assert (tmp_path / "hub" / "model.safetensors").stat().st_mode & 0o777 == 0o644
+    said = logging.handlers.BufferingHandler(1_000)
+    logging.getLogger("transformers").addHandler(said)
     found = load_backbone(str(tmp_path / "hub"))
+    logging.getLogger("transformers").removeHandler(said)
+    assert said.buffer == []  # the tower of pictures is left in the file without a word
     assert found.sizes == CLIPDTConfig(embed_dim=16, n_layers=1, n_heads=2).sizes()
     assert torch.equal(found.blocks["blocks.0.up.weight"], trained)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -206,17 +208,13 @@ def load_backbone(name: str, revision: str | None = None) -> Pretrained:
         )
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "true")  # transformers would ask a service for them
     loader = transformers.CLIPTextModel if kind == "clip" else transformers.AutoModel
-    shown = transformers.logging.is_progress_bar_enabled()
-    transformers.logging.disable_progress_bar()
     try:
-        model, report = loader.from_pretrained(
-            source, revision=revision, dtype=torch.float32, use_safetensors=True, output_loading_info=True
-        )
+        with _quiet(transformers.logging):
+            model, report = loader.from_pretrained(
+                source, revision=revision, dtype=torch.float32, use_safetensors=True, output_loading_info=True
+            )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _not_loaded(name, source, error) from error
-    finally:
-        if shown:
-            transformers.logging.enable_progress_bar()
     lacking = sorted(key for key in report["missing_keys"] if not key.endswith(".attn.bias"))
     if lacking:
         raise CheckpointError(f"backbone {name!r} lacks {len(lacking)} tensors, among them {', '.join(lacking[:3])}.")
@@ -241,6 +239,20 @@ def load_backbone(name: str, revision: str | None = None) -> Pretrained:
         positions=None if places is None else getattr(tables, places).weight.detach().clone(),
         speaks_by_table=kind in ("gpt2", "gptj") and bool(getattr(model.config, "tie_word_embeddings", True)),
     )
+
+
+@contextmanager
+def _quiet(logging: Any) -> Iterator[None]:
+    """No progress bar, and no report of tensors that are left in the file on purpose: heads, a tower of pictures."""
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _stacked(layers: list[nn.Module]) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from agentzoo.config import WEIGHTS
 from agentzoo.files import write_atomic
 from agentzoo.nn.pretrained import new_clip_model
 from agentzoo.pretrain.card import clip_card
@@ -164,6 +165,7 @@ def write_clip(task: ContrastiveTask, run: Path, folder: Path, hardware: str) ->
         write_atomic(folder / name, (run / name).read_text())
     model: Any = task.module
     model.save_pretrained(folder)
+    (folder / WEIGHTS).chmod(0o644)  # transformers leaves it to its owner alone
     processor = {
         "image_processor_type": "CLIPImageProcessor",
         "do_resize": False,
