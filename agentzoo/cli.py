@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from agentzoo import cli_data, cli_hub, cli_inspect, cli_markov, cli_measure, cli_pretrain, cli_train, cli_unimask
 from agentzoo.cli_options import AgentArg, JsonOption, RevisionOption, TrustOption, load_agent
-from agentzoo.console import console, errors_console, plain, print_json, progress_bar
+from agentzoo.console import console, errors_console, listing, plain, print_json, progress_bar
 from agentzoo.errors import AgentzooError
 
 ORDER = (
@@ -95,9 +95,7 @@ def list_command(
         print_json([one.model_dump() for one in found])
         return
     mixed = all_ or any(one.problem for one in found)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
-    for column in ("agent", *(["staged"] if mixed else []), "return", "target", "steps"):
-        table.add_column(column, no_wrap=True, overflow="ignore")  # a cut id or number is another one
+    table = listing("agent", *(["staged"] if mixed else []), "return", "target", "steps")
     table.add_column("score (95 %)", min_width=len("[92.4, 94.9]"))
     table.add_column("environment", overflow="fold")
     for one in found:

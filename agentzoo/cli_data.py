@@ -8,11 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from agentzoo.cli_options import JsonOption
-from agentzoo.console import console, errors_console, plain, print_json, progress_bar
+from agentzoo.console import console, errors_console, listing, plain, print_json, progress_bar
 
 app = typer.Typer(no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies.")
 
 SeedOption = Annotated[int, typer.Option("--seed", min=0)]
+ROOM = 120  # columns of a terminal that words about a dataset have room in, beside its numbers
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="replace a dataset of this id")]
 
 
@@ -25,30 +26,32 @@ def list_command(as_json: JsonOption = False) -> None:
     """Datasets with a recipe, built or not, and every other Minari dataset on this machine."""
     from dataclasses import asdict
 
-    from rich.table import Table
-
     from agentzoo.data.minari import datasets_root
     from agentzoo.data.summary import rows
+    from agentzoo.evaluation.scores import amount
 
     found = rows()
     if as_json:
         print_json([asdict(row) for row in found])
         return
-    table = Table(title=f"datasets in {datasets_root()}", title_justify="left")
-    for column in ("dataset", "steps", "episodes", "mean", "best", "score"):
-        table.add_column(column, justify="left" if column == "dataset" else "right", no_wrap=True)
-    table.add_column("how it was made")
+    table = listing("dataset", "steps", "episodes", "mean", "best", "score")
+    told = console.width >= ROOM
+    if told:
+        table.add_column("how it was made")
+    for row in found:
+        numbers = [f"({row.steps:,})" if row.steps else "", "not built", "", ""]
+        if row.problem is not None:
+            numbers = ["", "unreadable", "", ""]
+        elif row.built:
+            returns = [row.mean_return, row.best_return]
+            numbers = [f"{row.steps:,}", f"{row.episodes:,}", *("" if r is None else amount(r, ",") for r in returns)]
+        cells = [plain(row.dataset_id), *numbers, _number(row.mean_score), *([plain(row.made_by)] if told else [])]
+        table.add_row(*cells, style="" if row.built else "dim")
+    console.print(f"datasets in {plain(datasets_root())}", highlight=False, soft_wrap=True)
+    console.print(table)
     for row in found:
         if row.problem is not None:
-            numbers = ("", "unreadable", "", "")
-        elif row.built:
-            numbers = (f"{row.steps:,}", f"{row.episodes:,}", _number(row.mean_return), _number(row.best_return))
-        else:
-            numbers = (f"({row.steps:,})" if row.steps else "", "not built", "", "")
-        said = plain(row.problem or row.made_by)
-        name, style = plain(row.dataset_id), "" if row.built else "dim"
-        table.add_row(name, *numbers, _number(row.mean_score), said, style=style)
-    console.print(table)
+            console.print(f"{plain(row.dataset_id)}: {plain(row.problem)}", highlight=False, soft_wrap=True)
 
 
 @app.command()

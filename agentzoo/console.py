@@ -33,6 +33,14 @@ def plain(text: object) -> str:
     return escape("".join(c if c.isprintable() or c in "\n\t" else "?" for c in str(text)))
 
 
+def listing(*columns: str) -> Table:
+    """A table whose cells are never cut, however narrow the terminal: a cut id or number is another one."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
+    for column in columns:
+        table.add_column(column, no_wrap=True, overflow="ignore")
+    return table
+
+
 def print_json(value: Any) -> None:
     """One JSON document on standard output and nothing else."""
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")

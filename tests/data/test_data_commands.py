@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from agentzoo.cli import main
+from agentzoo.console import console
 from agentzoo.data.catalogue import DATASETS
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets" / "minari"
@@ -24,7 +25,7 @@ ASSETS = Path(__file__).resolve().parents[1] / "assets" / "minari"
 def minari_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(ASSETS, tmp_path / "minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(console, "width", 160)
     return tmp_path / "minari"
 
 
@@ -72,7 +73,9 @@ def a_copy(root: Path, name: str, **metadata: object) -> Path:
     return path.parent
 
 
-def test_one_bad_dataset_is_a_row_and_descriptions_are_plain_text(data: Data, minari_root: Path) -> None:
+def test_one_bad_dataset_is_a_row_and_descriptions_are_plain_text(
+    data: Data, minari_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a_copy(minari_root, "words-v0", description="closes [/b] what [a, b] holds", requirements=["[/b]", 3])
     a_copy(minari_root, "steps-v0", total_steps="many")
     a_copy(minari_root, "spec-v0", env_spec="[1]")
@@ -88,6 +91,12 @@ def test_one_bad_dataset_is_a_row_and_descriptions_are_plain_text(data: Data, mi
     assert said.count("unreadable") == 3
     for word in ("[/b]", "[a,", "ValueError"):
         assert word in said
+    monkeypatch.setattr(console, "width", 80)
+    narrow = data("list").stdout
+    (tiny,) = (line for line in narrow.splitlines() if line.startswith("zoo/hopper/tiny-v0 "))
+    assert tiny.rstrip().endswith(f"{rows['zoo/hopper/tiny-v0']['mean_score']:.1f}")  # nothing is cut
+    assert narrow.count("unreadable") == 3
+    assert f"strange/cut-v0: {rows['strange/cut-v0']['problem']}\n" in narrow
     shown = data("show", "strange/words-v0").stdout
     assert "closes [/b] what [a, b] holds" in shown
     assert "[/b], 3" in shown
