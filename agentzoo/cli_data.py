@@ -12,8 +12,9 @@ from agentzoo.console import console, errors_console, listing, plain, print_json
 
 app = typer.Typer(no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies.")
 
-SeedOption = Annotated[int, typer.Option("--seed", min=0)]
 ROOM = 120  # columns of a terminal that words about a dataset have room in, beside its numbers
+
+SeedOption = Annotated[int, typer.Option("--seed", min=0)]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="replace a dataset of this id")]
 
 

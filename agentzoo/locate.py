@@ -51,19 +51,20 @@ def _local_zoos() -> list[Path]:
 
 def staged_agents() -> dict[str, Path]:
     """Agent id -> folder of every agent on this machine that has a config and weights; not what agents start from."""
-    return {name: folder for name, folder in _staged().items() if not is_backbone(folder)}
+    return _staged(backbones=False)
 
 
 def staged_backbones() -> dict[str, Path]:
     """Id -> folder of every network on this machine that agents start from (`lm-chibi`)."""
-    return {name: folder for name, folder in _staged().items() if is_backbone(folder)}
+    return _staged(backbones=True)
 
 
-def _staged() -> dict[str, Path]:
+def _staged(backbones: bool) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for zoo in _local_zoos():
         for folder in zoo.iterdir():
-            if (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file():
+            whole = (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
+            if whole and is_backbone(folder) == backbones:
                 found.setdefault(folder.name, folder)
     return dict(sorted(found.items()))
 
