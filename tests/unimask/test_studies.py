@@ -33,13 +33,14 @@ STUDY = Study(title="A *study*", columns=("a|b", "c"), rows=(("<b>", "1"),), pic
 def test_a_study_stands_on_the_card_and_its_markup_does_not(tmp_path: Path) -> None:
     folder = tmp_path / "dt-hopper-medium"
     shutil.copytree(CARDS / "dt-hopper-medium", folder)
-    plain = card_text(folder)
     results = Results.from_json((folder / "results.json").read_text(), "results.json")
-    (folder / "results.json").write_text(results.model_copy(update={"studies": (STUDY,)}).to_json())
-    text = card_text(folder)
-    unseen = STUDY.model_copy(update={"picture": None})
-    (folder / "results.json").write_text(results.model_copy(update={"studies": (unseen,)}).to_json())
-    without_picture = card_text(folder)
+
+    def card_with(*studies: Study) -> str:
+        (folder / "results.json").write_text(results.model_copy(update={"studies": studies}).to_json())
+        return card_text(folder)
+
+    plain, text = card_with(), card_with(STUDY)
+    without_picture = card_with(STUDY.model_copy(update={"picture": None}))
     assert "## A \\*study\\*\n\n![A \\*study\\*](study-0.png)\n\n| a\\|b | c |\n|---|---|\n| \\<b\\> | 1 |\n" in text
     assert "\\[x\\](y)" in text
     assert "](study-0.png)" not in without_picture
