@@ -54,11 +54,8 @@ def _so_far(keeper: Any) -> Kept:
 
 
 def _vec_env_reader(env: Any) -> Reader | None:
-    try:
-        kept = env.get_attr("rewards")
-    except AttributeError:
-        kept = None
-    if kept is not None and all(isinstance(rewards, list) for rewards in kept):
+    # asked before it is got: an AttributeError would end a SubprocVecEnv's workers
+    if env.has_attr("rewards") and all(isinstance(rewards, list) for rewards in env.get_attr("rewards")):
         return lambda: _newest(env.get_attr("rewards"))
     if isinstance(getattr(env, "episode_returns", None), np.ndarray):  # VecMonitor, at any depth of wrappers
         return lambda: _so_far(env)

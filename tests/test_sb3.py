@@ -11,7 +11,7 @@ import pytest
 from conftest import CountingEnv, make_agent
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
 
 
 def make_counting() -> Monitor:
@@ -27,6 +27,7 @@ ENVS: dict[str, Callable[[], Any]] = {
     "three in a DummyVecEnv": lambda: DummyVecEnv([make_counting] * 3),
     "two in a SubprocVecEnv": lambda: SubprocVecEnv([make_counting] * 2),
     "VecNormalize": vec_normalize,
+    "VecMonitor around a SubprocVecEnv": lambda: VecMonitor(SubprocVecEnv([CountingEnv] * 2)),
     "a plain env with Monitor": make_counting,
 }
 
@@ -52,6 +53,18 @@ def test_evaluate_policy_sees_exact_returns_to_go(kind: str) -> None:
     assert len(seen) >= sum(lengths)
     assert max(abs(got - expected) for got, expected in seen) == 0.0
     assert agent.rtg_source == "env"
+
+
+def test_workers_of_which_none_keeps_rewards_live_on() -> None:
+    env = SubprocVecEnv([CountingEnv] * 2)
+    try:
+        agent = make_agent()
+        agent.set_env(env)
+        assert env.reset().shape == (2, 3)
+        with pytest.warns(UserWarning, match="no reward reaches predict"):
+            evaluate_policy(agent, VecMonitor(env), n_eval_episodes=2)
+    finally:
+        env.close()
 
 
 @pytest.mark.parametrize("kind", ENVS)
