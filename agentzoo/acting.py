@@ -160,4 +160,4 @@ class _RecurrentActing:
         return output, MemoryState(state.actions, rtg, timesteps, memory)
 
     def remember(self, state: MemoryState, actions: NDArray[Any]) -> MemoryState:
-        return state._replace(actions=actions)
+        return state._replace(actions=actions.astype(state.actions.dtype, copy=False))

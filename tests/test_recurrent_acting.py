@@ -48,6 +48,24 @@ def test_recurrent_acts_as_a_window_that_holds_the_whole_episode(env_id: str) ->
         np.testing.assert_allclose(found[1], found[0], atol=2e-5, rtol=1e-4)
 
 
+def test_float64_actions_come_back_as_the_network_reads_them() -> None:
+    """In PyTorch, as where there is no compiler; C does not know these input maps."""
+    agent = make_agent(model=SMALL.model_copy(update={"input_map": "linear"}))
+    agent.acting = "recurrent"
+    io = agent.config.io
+    wide = io.model_copy(update={"action": io.action.model_copy(update={"dtype": "float64"})})
+    double = Agent(agent.model, agent.config.model_copy(update={"io": wide}))
+    double.acting = "recurrent"
+    states: list[object] = [None, None]
+    for _ in range(3):
+        found = []
+        for i, one in enumerate((agent, double)):
+            action, states[i] = one.predict(np.ones(3, np.float32), states[i], reward=1.0)  # type: ignore[arg-type]
+            found.append(action)
+        assert [action.dtype for action in found] == [np.float32, np.float64]
+        np.testing.assert_array_equal(*found)
+
+
 def test_both_states_say_what_is_still_to_come() -> None:
     """Right after a reset too, where a window's last place is padding."""
     rewards = np.array([[0.0, 0.0], [4.0, 1.0], [0.0, 2.0]])
