@@ -19,13 +19,14 @@ from agentzoo.conditions import Conditions, checked_steps
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, check_env_id, read_text
 from agentzoo.data.spaces import GOAL_KEY, describe_misfit, without_goal
 from agentzoo.envs.making import make_configured
+from agentzoo.envs.wrapping import observation_normalizer
 from agentzoo.errors import CheckpointError, ConfigError, ObservationError, ShapeError, SpaceError
 from agentzoo.files import sha256, write_atomic
 from agentzoo.history import AgentState
 from agentzoo.locate import find_agent
 from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.nn.masked import MaskedModel
-from agentzoo.observing import Observed, read_observation
+from agentzoo.observing import Observed, read_observation, reward_beside
 from agentzoo.recipe import Recipe
 from agentzoo.registry import get_family
 from agentzoo.rewards import Kept, Reader, reader_of
@@ -98,7 +99,7 @@ class Agent:
 
         Raises:
             UnknownNameError: no such agent, with the nearest id. CheckpointError: files missing, broken or tampered
-                with. ConfigError: a config that cannot be used. SpaceError: `env` does not fit.
+                with. ConfigError: a config that cannot be used, or no such device. SpaceError: `env` does not fit.
         """
         folder = find_agent(
             id_or_path,
@@ -110,11 +111,12 @@ class Agent:
         )
         config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
         check_env_id(config.env, trust_env_module)
+        place = _pick_device(device)
         model = _load_model(config, folder / WEIGHTS)
         recipe = None
         if (folder / RECIPE).is_file():
             recipe = Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE))
-        agent = cls(model.to(_pick_device(device)), config, recipe)
+        agent = cls(model.to(place), config, recipe)
         if env is not None:
             agent.set_env(env, trust_env_module=trust_env_module)
         return agent
@@ -223,10 +225,11 @@ class Agent:
         """
         if isinstance(env, str):
             env = self._made(env, trust_env_module)
-        if getattr(env, "norm_obs", False):
+        normalizer = observation_normalizer(env)
+        if normalizer is not None:
             raise SpaceError(
-                f"VecNormalize normalizes observations, which {self.config.agent_id} does itself; pass "
-                "VecNormalize(..., norm_obs=False)."
+                f"{normalizer.name} normalizes observations, which {self.config.agent_id} does itself; "
+                f"{normalizer.instead}."
             )
         observation = getattr(env, "single_observation_space", env.observation_space)
         action = getattr(env, "single_action_space", env.action_space)
@@ -352,17 +355,18 @@ class Agent:
 
         Raises:
             ShapeError: observation, state, reward or episode_start of another shape. ObservationError: NaN or
-                infinity.
+                infinity, in what came or in what the network makes of it.
         """
-        observation, conditions = self._split_goal(observation)
-        observations, rewards_seen, single = self._read(observation)
+        own, conditions = self._split_goal(observation)
+        observations, single = self._read(own)
         n = len(observations)
         starts = self._starts(state, episode_start, n)
         previous = self._acting.empty(n) if state is None else self._acting.check(state, n)
-        rtg = self._returns_to_go(previous, starts, reward if reward is not None else rewards_seen, reward is not None)
+        seen = reward_beside(observation, self.config.io.observation)
+        rtg = self._returns_to_go(previous, starts, seen if reward is None else reward, reward is not None)
         with torch.inference_mode():
             output, current = self._acting.act(previous, observations, rtg, starts, conditions)
-        actions = self._to_actions(output.float().cpu().numpy(), deterministic)
+        actions = self._to_actions(self._finite(output.float().cpu().numpy(), rtg), deterministic)
         current = self._acting.remember(current, actions)
         actions = self._to_space(actions)
         return (actions[0] if single and actions.ndim > 1 else actions.reshape(()) if single else actions), current
@@ -456,6 +460,16 @@ class Agent:
             )
         return np.where(played, rewards, 0.0)
 
+    def _finite(self, output: NDArray[Any], rtg: NDArray[np.float64]) -> NDArray[Any]:
+        if np.isfinite(output).all():
+            return output
+        row, _ = np.argwhere(~np.isfinite(output))[0]
+        raise ObservationError(
+            f"{self.config.agent_id} answers {output[row]} to environment {row}, asked for a return of {rtg[row]:g} "
+            f"in units of {self.config.rtg_scale:g} (target_return is {self.target_return:g}): a network cannot read "
+            "that, or an observation is too large."
+        )
+
     def _to_actions(self, output: NDArray[Any], deterministic: bool) -> NDArray[Any]:
         """Network output (N, A) -> clipped Box actions, or choices (N,) counted from 0."""
         spec = self.config.io.action
@@ -484,9 +498,12 @@ def _pick_device(device: str | torch.device) -> torch.device:
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.device(device)
-    except RuntimeError as error:
-        raise ConfigError(f"no device {device!r}: {error}") from None
+        found = torch.device(device)
+        torch.empty(0, device=found)  # known is not there: "cuda" is a name on every machine
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        said = str(error).splitlines()[0]
+        raise ConfigError(f"no device {str(device)!r} here ({said}); use 'auto' or 'cpu'.") from None
+    return found
 
 
 def build_network(config: AgentConfig) -> SequenceModel:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.nn.masking import Masking, StepTask, masking_at
-from agentzoo.question import Mask, Window, read_window
+from agentzoo.question import Mask, Window, is_count, read_window
 from agentzoo.types import Batch
 
 
@@ -81,6 +81,8 @@ def infer(
     if task is not None:
         if step is None or mask is not None:
             raise ConfigError("a task is asked at a step (step=0, 1, ...) and brings its own mask (leave mask= away).")
+        if not is_count(step):
+            raise ConfigError(f"a task is asked at a step 0, 1, ..., not at {step!r}.")
         window = replace(window, mask=_both(window.mask, _task_mask(window, task, step)))
     elif mask is not None:
         window = replace(window, mask=_both(window.mask, _own_mask(window, mask)))

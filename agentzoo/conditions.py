@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agentzoo.errors import ShapeError
+from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.history import AgentState, newest, to_batch
 from agentzoo.nn.masked import Known
+from agentzoo.question import is_count
 from agentzoo.types import Batch
 
 Rows = NDArray[np.float32]
@@ -45,6 +46,8 @@ class Conditions:
             if len(rows) not in (1, n):
                 raise ShapeError(f"a goal or waypoint was given for {len(rows)} environments, the observation has {n}.")
         if self.goal is not None:
+            if context < 2:
+                raise ConfigError("a goal takes the last place of the window; a context of 1 has no other.")
             state = newest(state, context - 1)
         observations = np.zeros_like(state.observations)
         shown = np.zeros(observations.shape[:2], dtype=bool)
@@ -66,6 +69,6 @@ def checked_steps(waypoints: Mapping[Any, Any]) -> list[int]:
         ShapeError: another kind of key.
     """
     steps = list(waypoints)
-    if not all(isinstance(step, int | np.integer) and step >= 0 for step in steps):
+    if not all(map(is_count, steps)):
         raise ShapeError(f"waypoints map environment steps (0, 1, ...) to observations, got the steps {steps}.")
     return [int(step) for step in steps]

@@ -34,8 +34,9 @@ def histories(
     """Sample what is hidden, from the last step backwards.
 
     At each step first the action is drawn and shown, then the observation; both are drawn again, at most `tries` times,
-    where the environment does not lead from them to the next observation. What was shown from the start is never
-    changed: where it contradicts itself or cannot be reached, the row is kept and marked.
+    where the environment does not lead from them to the next observation, or to them from a step before that was shown.
+    What was shown from the start is never changed: where it contradicts itself or cannot be reached, the row is kept
+    and marked.
 
     Args:
         agent: of a masked family.
@@ -46,11 +47,16 @@ def histories(
     count, steps = window.mask.actions.shape
     window = window.take(np.arange(count))  # ours to write in
     consistent = np.ones(count, dtype=bool)
+    given = window.mask.actions & window.mask.observations
+
+    def leads(rows: NDArray[np.intp], t: int) -> Bools:
+        if not len(rows) or t + 1 == steps:  # nothing comes after the last step that could contradict it
+            return np.ones(len(rows), dtype=bool)
+        return possible(window.observations[rows, t], window.actions[rows, t], window.observations[rows, t + 1])
+
     for t in range(steps - 1, -1, -1):
         hidden = ~window.mask.actions[:, t], ~window.mask.observations[:, t]
         due = np.flatnonzero(hidden[0] | hidden[1])
-        # nothing comes after the last step that could contradict it
-        last = t == steps - 1
         still = due
         acting = ask(agent, window.take(due)) if len(due) else None  # does not depend on what is drawn at t
         for _ in range(tries):
@@ -61,12 +67,14 @@ def histories(
             window.mask.actions[still, t] = True
             seen = ask(agent, window.take(still)).sample(rng).observations[:, t]  # what is shown stays as it is
             window.observations[still, t] = seen
-            if last:
-                break
-            ok = possible(window.observations[still, t], window.actions[still, t], window.observations[still, t + 1])
+            ok = leads(still, t)
+            if t > 0:
+                follows = given[still, t - 1]
+                ok[follows] &= leads(still[follows], t - 1)
             still = still[~ok]
-        else:
-            consistent[still] = False
+        consistent[still] = False
+        shown = np.flatnonzero(given[:, t])
+        consistent[shown] &= leads(shown, t)
         window.mask.observations[:, t] = window.mask.actions[:, t] = True
     return Histories(window, consistent)
 

@@ -14,10 +14,9 @@ from agentzoo.types import ObservationSpec
 
 
 class Observed(NamedTuple):
-    """flat: (N, S). rewards: (N,), of a Dict observation that brings them. single: there was no leading N."""
+    """flat: (N, S). single: there was no leading N."""
 
     flat: NDArray[np.float32]
-    rewards: NDArray[np.float64] | None
     single: bool
 
 
@@ -42,7 +41,7 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
         raise ShapeError(f"{name} misses {missing} in the observation; it holds {sorted(parts)}.")
     arrays, singles = {}, set()
     for key, shape in zip(keys, spec.shapes, strict=True):
-        values = _as_numbers(parts[key], key)
+        values = as_numbers(parts[key], _called(key))
         if values.shape == shape:
             values, single = values[None], True
         elif values.shape[1:] == shape and values.ndim == len(shape) + 1 and len(values):
@@ -61,21 +60,34 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
     if not np.isfinite(flat).all():
         row, column = np.argwhere(~np.isfinite(flat))[0]
         raise ObservationError(f"obs holds {flat[row, column]} at environment {row}, number {column}.")
-    rewards = None
-    if isinstance(observation, Mapping) and REWARD_KEY in observation and REWARD_KEY not in keys:
-        rewards = np.asarray(observation[REWARD_KEY], dtype=np.float64).reshape(-1)
-    return Observed(flat, rewards, next(iter(singles))[0])
+    return Observed(flat, next(iter(singles))[0])
+
+
+def reward_beside(observation: Any, spec: ObservationSpec) -> NDArray[np.float64] | None:
+    """(N,) of a Dict observation that brings the last rewards without them being observed.
+
+    Raises:
+        ShapeError: no numbers.
+    """
+    if not isinstance(observation, Mapping) or REWARD_KEY not in observation or REWARD_KEY in (spec.keys or ()):
+        return None
+    return as_numbers(observation[REWARD_KEY], _called(REWARD_KEY)).astype(np.float64).reshape(-1)
 
 
 def _called(key: str) -> str:
     return f"obs[{key!r}]" if key else "obs"
 
 
-def _as_numbers(values: Any, key: str) -> NDArray[Any]:
+def as_numbers(values: Any, called: str) -> NDArray[Any]:
+    """`values` as an array of whatever kind of number they are.
+
+    Raises:
+        ShapeError: ragged, or no numbers; it names them as `called`.
+    """
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise ShapeError(f"{_called(key)} is no array of numbers: {error}") from None
+        raise ShapeError(f"{called} is no array of numbers: {error}") from None
     if array.dtype.kind not in "fiub":
-        raise ShapeError(f"{_called(key)} must hold numbers, it has dtype {array.dtype}.")
+        raise ShapeError(f"{called} must hold numbers, it has dtype {array.dtype}.")
     return array

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import flatten_observations
 from agentzoo.errors import ShapeError
+from agentzoo.observing import as_numbers
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
@@ -59,6 +60,8 @@ def read_window(
         ShapeError: see `infer`.
     """
     io = config.io
+    if not is_count(timestep):
+        raise ShapeError(f"timestep is the environment step of the window's first, 0, 1, ...; got {timestep!r}.")
     obs = _read_observations(config, observations)
     act = _read_actions(config, actions)
     found = next((part for part in (obs, act) if part is not None), None)
@@ -73,7 +76,7 @@ def read_window(
     discrete = io.action.kind == "discrete"
     inner = () if discrete else (io.action.size,)
     empty = np.zeros((count, steps, *inner), np.int64 if discrete else np.float32)
-    rtg = np.full(count, np.nan) if returns is None else np.broadcast_to(np.asarray(returns, np.float64), (count,))
+    rtg = _read_returns(returns, count)
     known = np.isfinite(rtg)
     window = Window(
         observations=np.zeros((count, steps, io.observation.size), np.float32) if obs is None else obs[0],
@@ -83,6 +86,21 @@ def read_window(
         timestep=timestep,
     )
     return window, single
+
+
+def is_count(value: Any) -> bool:
+    """Whether it is 0, 1, ..."""
+    return isinstance(value, int | np.integer) and bool(value >= 0)
+
+
+def _read_returns(values: Any, count: int) -> NDArray[np.float64]:
+    """(N,), NaN where unknown."""
+    if values is None:
+        return np.full(count, np.nan)
+    array = as_numbers(values, "returns").astype(np.float64)
+    if array.shape not in ((), (count,)):
+        raise ShapeError(f"returns have shape {array.shape}; one number or ({count},), one a window, is expected.")
+    return np.broadcast_to(array, (count,))
 
 
 def _read_observations(config: AgentConfig, values: Any) -> tuple[Floats, Bools, bool] | None:
@@ -97,7 +115,10 @@ def _read_observations(config: AgentConfig, values: Any) -> tuple[Floats, Bools,
     missing = [key for key in spec.keys or () if key not in given]
     if missing:
         raise ShapeError(f"{name} misses {missing} in the observations; they hold {sorted(given)}.")
-    parts = {key: np.asarray(given[key], np.float32) for key in spec.keys or ("",)}
+    parts = {
+        key: as_numbers(given[key], f"observations[{key!r}]" if key else "observations").astype(np.float32)
+        for key in spec.keys or ("",)
+    }
     singles = set()
     for key, shape in zip(spec.keys or ("",), spec.shapes, strict=True):
         leading = parts[key].ndim - len(shape)
@@ -123,7 +144,7 @@ def _read_actions(config: AgentConfig, values: Any) -> tuple[NDArray[Any], Bools
     spec, name = config.io.action, config.agent_id
     if values is None:
         return None
-    array = np.asarray(values)
+    array = as_numbers(values, "actions")
     discrete = spec.kind == "discrete"
     inner = () if discrete else (spec.size,)
     leading = array.ndim - len(inner)

@@ -231,10 +231,34 @@ def test_bad_rewards_states_and_starts_are_explained() -> None:
 
 def test_an_environment_that_does_not_fit_is_refused() -> None:
     agent = make_agent()
-    with pytest.raises(SpaceError, match=r"observations differ.*Box\(3\).*actions differ.*Box\(2\) in \[-2, 2\]"):
-        agent.set_env(gym.make("Pendulum-v1").unwrapped if False else gym.make("MountainCarContinuous-v0"))
-    with pytest.raises(SpaceError, match="Discrete"):
+    both = r"observations differ: Box\(3,\).*Box\(2,\); actions differ: Box\(2\) is.* Box\(1\)"
+    with pytest.raises(SpaceError, match=both):
+        agent.set_env(gym.make("MountainCarContinuous-v0"))
+    with pytest.raises(SpaceError, match=r"Box\(2\) is expected, this is Discrete\(4, start=2\)"):
         agent.set_env(gym.make("tests/CountingDiscrete-v0"))
+    with pytest.raises(SpaceError, match=r"Discrete\(4, start=2\) is expected, this is Discrete\(4\)"):
+        make_agent("tests/CountingDiscrete-v0").check_spaces(agent.observation_space, gym.spaces.Discrete(4))
+    other = gym.spaces.Box(np.array([-2.0, -1.0], np.float32), np.array([2.0, 3.0], np.float32))
+    with pytest.raises(SpaceError, match=r"Box\(2\) whose number 1 lies in \[-2, 2\] is expected.*in \[-1, 3\]"):
+        agent.check_spaces(agent.observation_space, other)
+    with pytest.raises(SpaceError, match=r"Box\(2\) is expected, this is an unbounded Box\(2\)"):
+        agent.check_spaces(agent.observation_space, gym.spaces.Box(-np.inf, np.inf, (2,)))
+
+
+def test_bounds_that_only_their_dtype_tells_apart_fit() -> None:
+    agent, spec = make_agent(), {"kind": "box", "size": 2, "low": (-0.1, -0.1), "high": (0.1, 0.1)}
+    io = agent.config.io.model_copy(update={"action": ActionSpec(**spec, dtype="float64")})
+    agent.config = agent.config.model_copy(update={"io": io})
+    agent.check_spaces(agent.observation_space, gym.spaces.Box(-0.1, 0.1, (2,), np.float32))
+
+
+def test_what_no_network_can_read_is_no_action() -> None:
+    for target, shown in ((np.nan, "nan"), (np.inf, "inf"), (-1e300, r"-1e\+300")):
+        agent = make_agent()
+        agent.target_return = target
+        words = rf"dt-test answers \[nan nan\].*asked for a return of {shown} in units of 10"
+        with pytest.raises(ObservationError, match=words), np.errstate(over="ignore"):
+            agent.predict(OBS)
 
 
 def test_an_environment_may_be_named_as_for_sb3() -> None:
@@ -263,6 +287,18 @@ def test_observations_are_not_normalized_twice() -> None:
     agent.set_env(VecNormalize(DummyVecEnv([CountingEnv]), norm_obs=False))
 
 
+def test_nor_where_gymnasium_normalizes_them() -> None:
+    agent, wrapper = make_agent(), gym.wrappers.NormalizeObservation
+    for env in (
+        Monitor(wrapper(CountingEnv())),
+        DummyVecEnv([lambda: Monitor(wrapper(CountingEnv()))]),
+        gym.wrappers.vector.NormalizeObservation(gym.make_vec("tests/Counting-v0", num_envs=2)),
+        gym.make_vec("tests/Counting-v0", num_envs=2, wrappers=[wrapper]),
+    ):
+        with pytest.raises(SpaceError, match="NormalizeObservation normalizes observations, which dt-test does itself"):
+            agent.set_env(env)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -284,8 +320,10 @@ def test_an_agent_moves_as_a_module_does() -> None:
     agent = make_agent()
     assert agent.to("meta") is agent
     assert agent.device == torch.device("meta")
-    with pytest.raises(ConfigError, match="no device 'gpu'"):
+    with pytest.raises(ConfigError, match="no device 'gpu' here"):
         make_agent().to("gpu")
+    with pytest.raises(ConfigError, match=r"no device 'xpu' here .*; use 'auto' or 'cpu'"):
+        make_agent().to("xpu")  # a name torch knows
 
 
 def test_spaces_are_those_of_the_environment() -> None:

@@ -97,19 +97,47 @@ def describe_misfit(
     Raises:
         SpaceError: a space no network is made for.
     """
-    found = action_spec(acted).model_copy(update={"dtype": action.dtype})
-    both = (("observations", observation, observation_spec(observed, observation.keys)), ("actions", action, found))
-    return "; ".join(
-        f"{kind} differ: {_short(expected)} is expected, this is {_short(got)}"
-        for kind, expected, got in both
-        if expected != got
-    )
+    seen, found = observation_spec(observed, observation.keys), action_spec(acted)
+    sides = []
+    if seen != observation:
+        sides.append(f"observations differ: {_shapes(observation)} is expected, this is {_shapes(seen)}")
+    if _as_float32(found) != _as_float32(action):
+        bounds = _first_other_bounds(action, found)
+        what = [_choices(spec) if bounds is None else _bounded(spec, bounds) for spec in (action, found)]
+        sides.append(f"actions differ: {what[0]} is expected, this is {what[1]}")
+    return "; ".join(sides)
 
 
-def _short(spec: Any) -> str:
-    if isinstance(spec, ActionSpec):
-        bounds = "" if spec.low is None else f" in [{min(spec.low):g}, {max(spec.high or ()):g}]"
-        return f"{'Discrete' if spec.kind == 'discrete' else 'Box'}({spec.size}){bounds}"
-    if isinstance(spec, ObservationSpec):
-        return f"Box({spec.size})" if spec.keys is None else f"Dict({', '.join(spec.keys)}; {spec.size} numbers)"
-    return str(spec)
+def _shapes(spec: ObservationSpec) -> str:
+    if spec.keys is None:
+        return f"Box{spec.shapes[0]}"
+    return f"Dict({', '.join(f'{key}: {shape}' for key, shape in zip(spec.keys, spec.shapes, strict=True))})"
+
+
+def _as_float32(spec: ActionSpec) -> ActionSpec:
+    """0.1 is another number in float64: bounds that are written alike shall be equal."""
+    rounded = {
+        side: None if bounds is None else tuple(float(np.float32(x)) for x in bounds)
+        for side, bounds in (("low", spec.low), ("high", spec.high))
+    }
+    return spec.model_copy(update={"dtype": "float32", **rounded})
+
+
+def _first_other_bounds(a: ActionSpec, b: ActionSpec) -> int | None:
+    """The first number whose bounds differ, of two bounded boxes of one size."""
+    if a.size != b.size or None in (a.low, a.high, b.low, b.high):
+        return None
+    sides = [np.array((spec.low, spec.high), dtype=np.float32) for spec in (a, b)]
+    return int(np.argmax((sides[0] != sides[1]).any(axis=0)))
+
+
+def _bounded(spec: ActionSpec, i: int) -> str:
+    assert spec.low is not None
+    assert spec.high is not None
+    return f"Box({spec.size}) whose number {i} lies in [{spec.low[i]:g}, {spec.high[i]:g}]"
+
+
+def _choices(spec: ActionSpec) -> str:
+    if spec.kind == "discrete":
+        return f"Discrete({spec.size}{f', start={spec.start}' if spec.start else ''})"
+    return f"{'an unbounded ' if spec.low is None else ''}Box({spec.size})"

@@ -146,6 +146,12 @@ class UniMask(MaskedModel):
         self._turn = 0
 
     @property
+    def _factors(self) -> list[str]:
+        """What the parts of the observation are called beside "action", whatever their keys are."""
+        keys = self.io.observation.keys
+        return ["observation"] if keys is None else [f"obs/{key}" for key in keys]
+
+    @property
     def factor_sizes(self) -> list[int]:
         """How many numbers each part of the observation has."""
         return [math.prod(shape) for shape in self.io.observation.shapes]
@@ -193,8 +199,7 @@ class UniMask(MaskedModel):
         actions = self.encode_actions(batch.actions)
         found = {"action": factor_error(said.action[:, :keep], actions, asked.ask_actions, discrete)}
         normalized = torch.split(self.normalize_obs(batch.observations, batch.valid), self.factor_sizes, dim=-1)
-        names = self.io.observation.keys or ("observation",)
-        for name, predicted, target in zip(names, said.observations, normalized, strict=True):
+        for name, predicted, target in zip(self._factors, said.observations, normalized, strict=True):
             onehot = self.config.onehot_observations
             found[name] = factor_error(predicted[:, :keep], target, asked.ask_observations, onehot)
         return found
@@ -202,8 +207,8 @@ class UniMask(MaskedModel):
     def loss(self, batch: Batch) -> Losses:
         """Weighted errors under freshly drawn masks."""
         found = self.factor_losses(batch, self.draw_masking(batch).within(batch.valid))
-        action = found.pop("action") * self.config.action_weight
-        return {"action": action, **{name: value * self.config.state_weight for name, value in found.items()}}
+        weights = dict.fromkeys(self._factors, self.config.state_weight) | {"action": self.config.action_weight}
+        return {name: value * weights[name] for name, value in found.items()}
 
     def act(self, batch: Batch) -> Tensor:
         """(B, A) for the newest valid step, in env units, or logits; the first return-to-go is shown or not."""

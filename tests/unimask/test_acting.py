@@ -136,6 +136,17 @@ def test_a_goal_in_the_observation_is_the_same_as_a_condition() -> None:
     assert a == b
 
 
+def test_the_reward_beside_a_goal_counts() -> None:
+    agent = counting_agent()
+    seen = {"observation": np.ones(3), "goal": np.ones(3), "reward": np.array([4.0])}
+    _, state = agent.predict(seen, None)
+    _, state = agent.predict(seen, state)
+    assert state.newest_return_to_go().tolist() == [agent.target_return - 4.0]
+    assert agent.rtg_source == "observation"
+    with pytest.raises(ShapeError, match=r"obs\['reward'\] must hold numbers"):
+        agent.predict({**seen, "reward": "much"}, state)
+
+
 def test_an_environment_that_names_its_goals_can_be_bound() -> None:
     class Goals(gym.ObservationWrapper[Any, Any, Any]):
         def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -163,6 +174,9 @@ def test_wrong_conditions_are_explained() -> None:
     agent.condition(goal=np.zeros((3, 3)))
     with pytest.raises(ShapeError, match="given for 3 environments, the observation has 2"):
         agent.predict(np.zeros((2, 3)), None)
+    one = make_agent(model=UniMaskConfig(**SIZES), context=1).condition(goal=np.zeros(3))
+    with pytest.raises(ConfigError, match="a context of 1 has no other"):
+        one.predict(np.zeros(3), None)
     with pytest.raises(ConfigError, match="'dt' network cannot be given a goal"):
         make_agent().predict({"observation": np.zeros(3), "goal": np.zeros(3)}, None)
 

@@ -141,6 +141,11 @@ def test_shorter_windows_and_their_place_in_time() -> None:
         ({"observations": np.zeros((4, 3)), "task": "past"}, ConfigError, "asked at a step"),
         ({"observations": np.zeros((4, 3)), "task": "past", "step": 9}, ConfigError, "steps 1 to 4 of 4, got"),
         ({"observations": np.zeros((4, 3)), "task": "past", "step": 1, "mask": {}}, ConfigError, "brings its own mask"),
+        ({"observations": np.zeros((4, 3)), "task": "past", "step": 0.5}, ConfigError, "not at 0.5"),
+        ({"observations": np.zeros((4, 3)), "timestep": -5}, ShapeError, "0, 1, ...; got -5"),
+        ({"observations": np.zeros((4, 3)), "returns": [1.0, 2.0]}, ShapeError, r"shape \(2,\); one number or \(1,\)"),
+        ({"observations": [[1, 2, 3], [1, 2]]}, ShapeError, "observations is no array of numbers"),
+        ({"actions": [["a", "b"]]}, ShapeError, "actions must hold numbers"),
         ({"observations": np.zeros((4, 3)), "mask": {"rewards": 1}}, ShapeError, "got \\['rewards'\\]"),
         ({"observations": np.zeros((4, 3)), "mask": {"actions": np.ones(3)}}, ShapeError, r"a mask is \(K,\)"),
     ],
@@ -215,6 +220,31 @@ def test_a_history_that_cannot_be_is_marked_and_what_was_shown_stays() -> None:
     found = histories(agent, asked, possible_rows, seed=0, tries=20)
     assert not found.consistent.any()
     np.testing.assert_array_equal(found.window.observations[:, 5], seen[:, 5])
+
+
+def test_a_shown_step_that_does_not_lead_on_is_marked() -> None:
+    """Nothing is drawn at step 0, and still what is drawn behind it must follow from it."""
+    agent = make_agent(model=UniMaskConfig(**SIZES))
+    observations, actions = np.full((3, 3), np.nan), np.full((3, 2), np.nan)
+    observations[[0, 2]], actions[[0, 2]] = [[0.0] * 3, [5.0] * 3], 0.0
+    window, _ = read_window(agent.config, observations, actions)
+
+    def only_to_1000(obs: Any, _: Any, following: Any) -> Any:
+        return np.where((obs == 0).all(1), (following == 1000).all(1), True)
+
+    found = histories(agent, window.take(np.zeros(5, dtype=int)), only_to_1000, tries=5)
+    assert not found.consistent.any()
+    shown, _ = read_window(agent.config, np.zeros((2, 3, 3)), np.zeros((2, 3, 2)))
+    assert not histories(agent, shown, lambda obs, *_: np.zeros(len(obs), dtype=bool)).consistent.any()
+    assert histories(agent, shown, lambda obs, *_: np.ones(len(obs), dtype=bool)).consistent.all()
+
+
+def test_a_step_is_drawn_again_until_the_one_before_leads_there() -> None:
+    agent = doorkey_agent()
+    asked = hidden(windows(agent, 12), slice(1, 2), slice(1, 2))
+    found = histories(agent, asked, possible_rows, seed=0, tries=400)
+    assert [really_happens(found.window, i) for i in range(12)] == found.consistent.tolist()
+    assert found.consistent.any()
 
 
 def test_futures_follow_the_environment() -> None:

@@ -126,10 +126,10 @@ def test_uniform_answers_cost_the_logarithm_of_the_choices() -> None:
     model = flat_network()
     batch = onehot_batch(model.io, 20)
     losses = model.factor_losses(batch, draw("past", 20, 10, torch.Generator().manual_seed(0)))
-    assert list(losses) == ["action", "agent", "key"]
+    assert list(losses) == ["action", "obs/agent", "obs/key"]
     assert float(losses["action"]) == pytest.approx(math.log(4), abs=1e-6)
-    assert float(losses["agent"]) == pytest.approx(math.log(16), abs=1e-6)
-    assert float(losses["key"]) == pytest.approx(math.log(16), abs=1e-6)
+    assert float(losses["obs/agent"]) == pytest.approx(math.log(16), abs=1e-6)
+    assert float(losses["obs/key"]) == pytest.approx(math.log(16), abs=1e-6)
 
 
 def test_a_factor_nobody_asks_for_costs_nothing() -> None:
@@ -137,15 +137,26 @@ def test_a_factor_nobody_asks_for_costs_nothing() -> None:
     batch = onehot_batch(model.io, 10)
     bc = model.factor_losses(batch, draw("bc", 10, 10))
     forward = model.factor_losses(batch, draw("forward", 10, 10))
-    assert (float(bc["agent"]), float(bc["key"]), float(forward["action"])) == (0.0, 0.0, 0.0)
-    assert float(forward["agent"]) > 2.0
+    assert (float(bc["obs/agent"]), float(bc["obs/key"]), float(forward["action"])) == (0.0, 0.0, 0.0)
+    assert float(forward["obs/agent"]) > 2.0
+
+
+def test_an_observation_may_be_called_action() -> None:
+    spec = ObservationSpec(size=4, keys=("action", "x"), shapes=((2,), (2,)))
+    action = ActionSpec(kind="box", size=2, low=(-1.0, -1.0), high=(1.0, 1.0))
+    model = network(IOSpec(observation=spec, action=action, context=4))
+    losses = model.loss(any_batch(model.io, 8))
+    assert list(losses) == ["action", "obs/action", "obs/x"]
+    losses["action"].backward()  # type: ignore[no-untyped-call]
+    gradient = model.body.predict.weight.grad.abs().sum(1)
+    assert (gradient > 0).tolist() == [True, True] + [False] * (len(gradient) - 2)
 
 
 def test_weights_of_the_loss() -> None:
     model = flat_network(tasks=("past",), action_weight=2.0, state_weight=0.25)
     losses = model.loss(onehot_batch(model.io, 10))
     assert float(losses["action"]) == pytest.approx(2 * math.log(4), abs=1e-5)
-    assert float(losses["agent"]) == pytest.approx(0.25 * math.log(16), abs=1e-5)
+    assert float(losses["obs/agent"]) == pytest.approx(0.25 * math.log(16), abs=1e-5)
 
 
 def test_a_continuous_loss_by_hand() -> None:
