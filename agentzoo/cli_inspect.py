@@ -40,7 +40,12 @@ def inspect(
     from agentzoo.analysis.inspection import inspect as look
     from agentzoo.analysis.page import write_page
     from agentzoo.analysis.pictures import draw_all
+    from agentzoo.plots import figure_class, require_picture
 
+    if picture is not None:
+        require_picture(picture)
+    if report is not None:
+        figure_class()  # what cannot be drawn is said before what takes long
     heads = None if markov_heads is None else tuple(markov_heads)
     options = Options(episodes, seed, windows, threshold, fold_ln_gain, heads, temperature, random)
     with errors_console.status("looking"):

@@ -39,8 +39,11 @@ def markov(
 ) -> None:
     """Which heads are Markov heads, in networks side by side: before training, after it, and by chance."""
     from agentzoo.evaluation.study import write_study
+    from agentzoo.plots import require_picture
     from agentzoo.studies.markov import PICTURE, as_study, changes, draw_heads, judge, scale
 
+    if out is not None:
+        require_picture(out / PICTURE)
     with errors_console.status("reading"):
         found = judge(names, threshold, fold_ln_gain=fold_ln_gain, seed=seed, trust_env_module=trust_env_module)
     if out is not None:
@@ -70,8 +73,10 @@ def training(
 ) -> None:
     """Gates of Markov and of other heads over training, environments side by side."""
     from agentzoo.evaluation.study import write_study
+    from agentzoo.plots import require_picture
     from agentzoo.studies.gates import PICTURE, as_study, draw_curves, read_gates
 
+    require_picture(out / PICTURE)
     with errors_console.status("reading"):
         found = read_gates(runs, heads, threshold, trust_env_module=trust_env_module)
     draw_curves(found, out / PICTURE)
@@ -100,8 +105,10 @@ def context(
     """G_Markov and R_Markov against context length, beside the published ones."""
     from agentzoo.agent import Agent
     from agentzoo.evaluation.study import write_study
+    from agentzoo.plots import require_picture
     from agentzoo.studies.contexts import PICTURE, Looks, as_study, draw_contexts, gates_by_context
 
+    require_picture(out / PICTURE)
     loaded = [Agent.from_pretrained(agent, trust_env_module=trust_env_module) for agent in agents]
     looks = Looks(episodes, seed, windows, None if heads is None else tuple(heads), threshold)
     with errors_console.status("looking") as status:

@@ -14,8 +14,9 @@ from agentzoo.console import console, print_json, print_study, progress_bar
 
 def sweep(
     agents: Annotated[list[str], typer.Argument(metavar="AGENT...", help="ids, folders or Hub repos")],
-    highest: Annotated[float, typer.Option("--up-to", min=0.0, help="the largest return to ask for")],
-    count: Annotated[int, typer.Option("--targets", min=3, help="evenly spaced up to it")] = 8,
+    highest: Annotated[float, typer.Option("--up-to", help="the largest return to ask for")],
+    lowest: Annotated[float, typer.Option("--from", help="the targets are evenly spaced above it")] = 0.0,
+    count: Annotated[int, typer.Option("--targets", min=3, help="how many returns to ask for")] = 8,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="for each target")] = 20,
     seed: Annotated[int, typer.Option("--seed", min=0, help="episode e is reset with 10000*(seed+1)+e")] = 0,
     plot: Annotated[Path | None, typer.Option("--plot", help="draw achieved over asked return here")] = None,
@@ -38,6 +39,7 @@ def sweep(
         require_picture(plot)
     if out is not None:
         require_picture(out / "targets.png")
+    targets = even_targets(highest, count, lowest)
     found = []
     with progress_bar("targets", len(agents) * count) as bar:
         for agent in agents:
@@ -45,7 +47,7 @@ def sweep(
             found.append(
                 run(
                     loaded,
-                    even_targets(highest, count),
+                    targets,
                     episodes,
                     seed=seed,
                     trust_env_module=trust_env_module,
@@ -82,9 +84,11 @@ def compare(
     """Trainings side by side in one table and one picture; the others are compared with the first. `agentzoo stage
     --study` puts it on a card."""
     from agentzoo.evaluation.study import write_study
+    from agentzoo.plots import require_picture
     from agentzoo.studies.comparison import PICTURE, as_study, draw_comparison
     from agentzoo.studies.comparison import compare as run
 
+    require_picture(out / PICTURE)
     with console.status("reading") as status:
         compared = run(runs, episodes, note=status.update, trust_env_module=trust_env_module)
     draw_comparison(compared, out / PICTURE)
@@ -108,14 +112,17 @@ def bench(
 
     from agentzoo import bench as package
     from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+    from agentzoo.plots import require_picture
 
     known = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
     if family not in known:
         raise UnknownNameError(f"no benchmark {family!r}.{did_you_mean(family, known)} Known: {', '.join(known)}.")
     torch.set_num_threads(threads)
     module = importlib.import_module(f"agentzoo.bench.{family}")
-    if plot is not None and not hasattr(module, "plot"):
-        raise ConfigError(f"the benchmark {family!r} draws no picture; leave --plot away.")
+    if plot is not None:
+        if not hasattr(module, "plot"):
+            raise ConfigError(f"the benchmark {family!r} draws no picture; leave --plot away.")
+        require_picture(plot)
     with console.status(f"timing {family}, {runs} runs"):
         figures = module.run(runs)
     if plot is not None:

@@ -88,12 +88,14 @@ def pairs(
 ) -> None:
     """Learning curves of agents beside their twins from scratch: final scores, and how soon each is nearly there."""
     from agentzoo.evaluation.study import write_study
-    from agentzoo.studies.pairs import draw_curves, read_curves, study_of
+    from agentzoo.plots import require_picture
+    from agentzoo.studies.pairs import PICTURE, draw_curves, read_curves, study_of
 
+    require_picture(out / PICTURE)
     with console.status("reading") as status:
         curves = read_curves(runs, episodes, status.update, trust_env_module)
-    draw_curves(curves, out / "curves.png")
-    study = study_of(curves, "curves.png")
+    draw_curves(curves, out / PICTURE)
+    study = study_of(curves, PICTURE)
     write_study(study, out)
     print_study(study, f"{study.title}, drawn in {out}", as_json)
 

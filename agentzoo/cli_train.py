@@ -50,10 +50,10 @@ def finetune(
         Path | None, typer.Option("--recipe", help="train_config.json of a fine-tune to repeat, instead of --dataset")
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="id of the new agent; default <agent>-finetuned")] = None,
-    steps: Annotated[int, typer.Option("--steps", min=1)] = 3_000,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="updates; 3,000 by default")] = None,
     normalization: Annotated[
-        str, typer.Option(help="keep: the start's mean and std; dataset: of the new data")
-    ] = "keep",
+        str | None, typer.Option(help="keep, the default: the start's mean and std; dataset: of the new data")
+    ] = None,
     revision: RevisionOption = None,
     reinit: Annotated[bool, typer.Option("--reinit", help="start layers of another shape afresh")] = False,
     out: OutOption = None,
@@ -74,8 +74,12 @@ def finetune(
     check_machine(device, tracker or ())
     base = Agent.from_pretrained(agent, revision=revision, trust_env_module=trust_env_module)
     if dataset is not None and recipe_file is None:
-        recipe = finetune_recipe(base, dataset, name, steps, normalization)
+        recipe = finetune_recipe(base, dataset, name, steps or 3_000, normalization or "keep")
     elif recipe_file is not None and dataset is None:
+        given = {"--name": name, "--steps": steps, "--normalization": normalization}
+        said = [option for option, value in given.items() if value is not None]
+        if said:
+            raise ConfigError(f"--recipe has it all; change it with --set instead of {', '.join(said)}.")
         recipe = _read_recipe(recipe_file)
     else:
         raise ConfigError("name either the data, with --dataset, or a fine-tune to repeat, with --recipe.")

@@ -30,7 +30,9 @@ def infer(
     from agentzoo.evaluation.answers import draw_answer
     from agentzoo.evaluation.windows import run_window
     from agentzoo.nn.masking import steps_of
+    from agentzoo.plots import require_picture
 
+    require_picture(out)
     loaded = load_agent(agent, revision, trust_env_module)
     loaded.require_masked("asked about a window")
     truth = run_window(loaded, seed, start, trust_env_module=trust_env_module)

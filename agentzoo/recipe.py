@@ -128,7 +128,9 @@ class Recipe(Config):
                 if text not in presets:
                     those = f"known: {', '.join(presets)}" if presets else "it has none"
                     raise ConfigError(f"family {self.model.family!r} has no preset {text!r}; {those}.")
-                tree["model"].update(presets[text])
+                fields = type(self.model).model_fields
+                named = {field: fields[field].default for preset in presets.values() for field in preset}
+                tree["model"].update(named | presets[text])  # what another preset sets goes back to its default
                 continue
             node = tree if not field else tree.get(section)
             name = field or section

@@ -61,15 +61,15 @@ def _of_folder(agent_id: str, folder: Path, packaged: Summary | None) -> Summary
         "env": config.env,
         "target": config.target_return,
     }
+    updates = recipe.train.steps if recipe else 0
     if (folder / RESULTS).is_file():
-        head = Results.from_json(read_text(folder / RESULTS), str(folder / RESULTS)).headline
+        results = Results.from_json(read_text(folder / RESULTS), str(folder / RESULTS))
+        head, updates = results.headline, results.training.updates or updates
         fields |= {"mean_return": head.mean_return, "score": head.score}
         if head.score_interval is not None:
             fields |= {"low": head.score_interval[0], "high": head.score_interval[1]}
     start = packaged or (_of_recipe(recipe) if recipe else Summary(agent_id=agent_id, staged=True, steps=0))
-    return start.model_copy(
-        update=fields | ({"steps": recipe.train.steps, "dataset": recipe.data.dataset} if recipe else {})
-    )
+    return start.model_copy(update=fields | ({"steps": updates, "dataset": recipe.data.dataset} if recipe else {}))
 
 
 def _of_recipe(recipe: Recipe) -> Summary:

@@ -211,5 +211,6 @@ def test_train_then_finetune_then_evaluate(tiny_hopper: str, tmp_path: Path) -> 
     recipe, third = str(tmp_path / "second" / "train_config.json"), tmp_path / "third"
     agentzoo("finetune", first, "--recipe", recipe, "--out", str(third))
     assert "either the data" in agentzoo("finetune", first, code=2).stderr
+    assert "instead of --steps" in agentzoo("finetune", first, "--recipe", recipe, "--steps", "9", code=2).stderr
     assert (third / "model.safetensors").read_bytes() == (tmp_path / "second" / "model.safetensors").read_bytes()
     assert json.loads(agentzoo("evaluate", second, "-n", "2", "--json").stdout)["episodes"] == 2

@@ -47,16 +47,19 @@ def test_curves_and_steps_by_hand(runs: list[Path]) -> None:
     both, twin = read_curves(runs, 3)
     assert both.steps.tolist() == [200, 400, 600, 800]
     assert both.scores.mean(0).tolist() == [15.0, 54.0, 65.0, 60.0]
-    assert both.steps_to_nearly() == 400  # 54 is 90 % of 60
-    assert twin.steps_to_nearly() == 800  # 44 is below 45
+    assert both.steps_to_nearly() == [400, 600]  # 58 and 90 are the first above 54, 90 % of 60
+    assert twin.steps_to_nearly() == [800]  # 44 is below 45
     rows = study_of([both, twin], None).rows
-    assert rows[0] == ("chibit-hopper-medium", "60.0; 60.0 (unfinished: short evaluations)", "", "400")
+    never = "60.0; 60.0 (unfinished: short evaluations)", ""
+    assert rows[0] == ("chibit-hopper-medium", *never, "500 (400 to 600)")
     assert rows[1] == ("chibit-hopper-medium-scratch", "50.0 (unfinished: short evaluations)", "", "800")
 
 
 def test_an_agent_that_scores_nothing_is_never_nearly_there(tmp_path: Path) -> None:
     (curve,) = read_curves([a_run(tmp_path / "a", "chibit-hopper-medium", 0, {200: 1.0, 400: -0.5})], 3)
-    assert curve.steps_to_nearly() is None
+    assert curve.steps_to_nearly() == []
+    assert curve.soon() == "never"
+    assert curve._replace(scores=np.array([[1.0, -0.5], [2.0, 2.0]])).soon() == "200, never in 1 of 2"
 
 
 def test_finished_runs_are_measured_and_nearly_is_of_what_was_measured(tmp_path: Path) -> None:
@@ -71,12 +74,12 @@ def test_finished_runs_are_measured_and_nearly_is_of_what_was_measured(tmp_path:
     heard: list[str] = []
     (curve,) = read_curves(made, 3, heard.append)
     assert len(heard) == 2
-    assert curve.final() == truth.mean_return > 0
-    assert curve.steps_to_nearly() == 300
+    assert curve.final().tolist() == [truth.mean_return] * 2
+    assert curve.steps_to_nearly() == [300, 300]
     ((_, each, over, soon),) = study_of([curve], None).rows
     low, high = truth.return_interval
     assert each == "; ".join([f"{truth.mean_return:.1f} [{low:.1f}, {high:.1f}]"] * 2)
-    assert (over, soon) == (f"{truth.mean_return:.1f} ± 0.0", "300")
+    assert (over, soon) == (f"{truth.mean_return:.1f} ± 0.0 [{truth.mean_return:.1f}, {truth.mean_return:.1f}]", "300")
     assert read_curves(made, 3, heard.append)[0].finals == curve.finals
     assert len(heard) == 2  # what was measured is kept
 
@@ -86,7 +89,18 @@ def test_the_spread_over_seeds_by_hand(runs: list[Path]) -> None:
     one = Results.from_json(staged.read_text(), "the staged one").headline
     finals = tuple(one.model_copy(update={"score": score}) for score in (70.0, 80.0, 85.0))
     curve = read_curves(runs, 3)[0]._replace(scores=np.zeros((3, 4)), finals=finals)
-    assert curve.over_seeds() == "78.3 ± 7.6"
+    # three draws of one seed have a chance of 1/27, more than 2.5 %: the interval is the range
+    assert curve.over_seeds() == "78.3 ± 7.6 [70.0, 85.0]"
+
+
+def test_finished_seeds_that_ran_out_of_patience_share_the_steps_they_have(tmp_path: Path) -> None:
+    made = [a_finished_run(tmp_path / "a", "dt-test"), a_finished_run(tmp_path / "b", "dt-test", 1)]
+    for run, last in zip(made, (300, 500), strict=True):
+        log.start_log(run, COLUMNS, 0)
+        for step in range(100, last + 1, 100):
+            log.append_row(run, COLUMNS, {"step": step, "loss": 0.1, "action_mse": 0.1, "eval_return": float(step)})
+    (curve,) = read_curves(made, 3)
+    assert curve.steps.tolist() == [100, 200, 300]
 
 
 def test_each_pair_says_in_what_it_differs(runs: list[Path], tmp_path: Path) -> None:
@@ -119,5 +133,9 @@ def test_seeds_that_are_not_as_far_are_said(runs: list[Path], tmp_path: Path) ->
         read_curves([*runs, other], 3)
     bare = a_run(tmp_path / "e", "chibit-hopper-medium-frozen", 0, {200: 1.0})
     log.start_log(bare, COLUMNS, 0)
-    with pytest.raises(DataError, match="has no evaluation in its log"):
+    with pytest.raises(DataError, match="has no evaluation in its log; its first comes at update 800"):
         read_curves([bare], 3)
+    never = a_run(tmp_path / "g", "chibit-hopper-medium-no-lm", 0, {200: 1.0}, "eval.every=0")
+    log.start_log(never, COLUMNS, 0)
+    with pytest.raises(DataError, match=r"in its log; train with eval\.every above 0"):
+        read_curves([never], 3)

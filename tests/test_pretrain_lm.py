@@ -23,10 +23,12 @@ from agentzoo.checkpoint import check_header, read_tensors
 from agentzoo.cli import app
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, DataError, TrainingError
 from agentzoo.nn.pretrained import load_backbone
+from agentzoo.pretrain.clip import MINI
 from agentzoo.pretrain.lm import SIZES, LMSettings, sample, spread, train_language_model, write_language_model
-from agentzoo.pretrain.run import claim, pretrain, rate_factor
+from agentzoo.pretrain.run import PretrainSettings, claim, pretrain, rate_factor
 from agentzoo.text import tokenizer as bpe
 from agentzoo.text.corpus import read_document, text_files, tokenize
+from agentzoo.training.lock import held
 from agentzoo.training.log import read_log
 
 TINY = SIZES["chibi"].override(
@@ -320,6 +322,19 @@ def test_rate_warms_up_and_falls_to_a_tenth(step: int, factor: float) -> None:
     assert rate_factor(step, TINY) == pytest.approx(factor)
 
 
+@pytest.mark.parametrize("settings", [TINY, MINI])
+def test_heads_must_be_whole(settings: PretrainSettings) -> None:
+    with pytest.raises(ConfigError, match="n_heads 3 must divide embed_dim"):
+        settings.override(["n_heads=3"])
+
+
+def test_two_processes_do_not_train_in_one_folder(text: Path, tmp_path: Path) -> None:
+    with held(tmp_path / "run"), pytest.raises(TrainingError, match="is being trained by process"):
+        train(text, tmp_path / "run")
+    assert not any((tmp_path / "run").iterdir())
+    train(text, tmp_path / "run")
+
+
 def test_a_folder_of_other_settings_is_refused(text: Path, tmp_path: Path) -> None:
     train(text, tmp_path)
     with pytest.raises(TrainingError, match="embed_dim: 16 there, 8 asked"):
@@ -330,9 +345,8 @@ def test_a_folder_of_other_settings_is_refused(text: Path, tmp_path: Path) -> No
 
 def test_a_run_that_never_began_leaves_its_folder_free(text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    for change in ("context=4096", "n_heads=3"):  # too little text; heads that do not divide the width
-        with pytest.raises(ValueError, match=r"do not fill one window|divisible"):
-            train(text, run, TINY.override([change]))
+    with pytest.raises(DataError, match="do not fill one window"):
+        train(text, run, TINY.override(["context=4096"]))
     (text / "valid.txt").write_text("short")
     with pytest.raises(DataError, match="do not fill one window"):
         train(text, run)

@@ -37,6 +37,16 @@ def test_set_changes_one_field() -> None:
     assert recipe.train.steps == 20_000
 
 
+def test_a_preset_takes_back_what_another_one_set() -> None:
+    """The fields the presets do not name stay."""
+    chibit = load_recipe("chibit-hopper-medium")
+    plain = chibit.override(["model.preset=markov"]).model.model_dump()
+    assert (plain["cosine_weight"], plain["lm_weight"], plain["max_ep_len"]) == (0.0, 0.0, 1000)
+    assert (plain["backbone"], plain["embed_dim"]) == ("lm-chibi", 128)
+    back = chibit.override(["model.preset=lamo", "model.preset=wikipedia"])
+    assert back.model == chibit.model
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [

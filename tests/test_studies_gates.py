@@ -111,7 +111,7 @@ def test_environments_stand_side_by_side_and_seeds_in_one_panel(tmp_path: Path) 
         "dtma-maze, seed 0",
     ]
     assert gates.as_study(found).rows[2][1] == "7 of 10"
-    assert "after 7 updates (3 to come)" in gates.as_study(found).note
+    assert "after 7 updates: " in gates.as_study(found).note  # finished: it ran out of patience
     assert len(gates.as_study(found * 10).note) <= 1_000
 
 
@@ -131,6 +131,9 @@ def test_a_running_training_is_read_from_its_checkpoint(tiny_hopper: str, tmp_pa
     (run,) = gates.read_gates([folder])
     assert run.counted.chosen == "nearest"
     assert run.curve.steps == [1, 2]
+    assert "after 2 updates: " in run.words()
+    longer = recipe.replace(train=recipe.train.model_copy(update={"steps": 9}))
+    assert "after 2 updates (7 to come): " in run._replace(recipe=longer).words()
     assert run.curve.counted[0] == pytest.approx(0.5, abs=1e-3)
     (folder / state.FILE).unlink()
     with pytest.raises(CheckpointError, match=r"neither model\.safetensors nor .* name them with --markov-head"):
@@ -214,6 +217,12 @@ def test_contexts_that_cannot_be_are_refused() -> None:
             contexts.gates_by_context([gated(1)], asked, FEW)
     with pytest.raises(DataError, match="trained with contexts 4, 4; one for each"):
         contexts.gates_by_context([gated(1), gated(1)], looks=FEW)
+    with pytest.raises(DataError, match=r"K = 2: Markov head 2; K = 4: Markov head 1\).*Name the same.*--markov-head"):
+        contexts.gates_by_context([gated(1), gated(2, context=2)], looks=FEW)
+    elsewhere = gated(1, context=2)
+    elsewhere.config = elsewhere.config.model_copy(update={"env": "Hopper-v5"})
+    with pytest.raises(DataError, match="these agents act in Hopper-v5, tests/Counting-v0"):
+        contexts.gates_by_context([gated(1), elsewhere], looks=FEW)
     with pytest.raises(ConfigError, match="leave --context away"):
         contexts.gates_by_context([gated(1), gated(1, context=2)], [2], FEW)
     with pytest.raises(ConfigError, match="has no gates"):

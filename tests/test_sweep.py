@@ -13,13 +13,25 @@ from PIL import Image
 
 from agentzoo.cli import main
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.results import evaluate
+from agentzoo.evaluation.results import DatasetFacts, evaluate
 from agentzoo.evaluation.study import read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
+from agentzoo.hub.stage import sweep_targets
 
 
 def test_targets_are_evenly_spaced_up_to_the_highest() -> None:
     assert even_targets(1600.0, 8) == [200, 400, 600, 800, 1000, 1200, 1400, 1600]
+
+
+def test_negative_returns_are_asked_for_from_what_the_data_brings() -> None:
+    assert even_targets(-150.0, 3, lowest=-300.0) == [-250.0, -200.0, -150.0]
+    with pytest.raises(ConfigError, match="must be above 0; name a lower --from"):
+        even_targets(-150.0)
+    facts = DatasetFacts(dataset="a/b-v0", steps=1, episodes=1, mean_return=-1200.0, best_return=-100.0, made_by="")
+    assert sweep_targets(-400.0, facts) == [-1100.0, -1000.0, -900.0, -800.0, -700.0, -600.0, -500.0, -400.0]
+    assert sweep_targets(-1600.0, facts)[-2:] == [-1800.0, -1600.0]
+    assert len(set(sweep_targets(0.0, facts.model_copy(update={"mean_return": 2.0})))) == 8
+    assert sweep_targets(800.0, facts)[:2] == [100.0, 200.0]
 
 
 def test_rank_correlation_by_hand() -> None:

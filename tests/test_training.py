@@ -161,9 +161,9 @@ def test_a_folder_of_another_recipe_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_run_of_before_hashes_were_kept_goes_on(tmp_path: Path) -> None:
-    based = recipe(steps=1).replace(base="dt-base")
-    run(tmp_path, based)
-    run(tmp_path, based.replace(base_weights_sha256="0" * 64))
+    based, data = recipe(steps=1).replace(base="dt-base"), coin_episodes()
+    for made in (based, based.replace(base_weights_sha256="0" * 64)):
+        train(made, tmp_path, data, start=build_model(made, data), device="cpu")
 
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
@@ -364,6 +364,18 @@ def test_a_fine_tune_is_repeated_from_the_same_weights_alone(tiny_hopper: str, t
         start_from(newer, made, episodes)
     before = {k: v for k, v in json.loads(made.to_json()).items() if k != "base_weights_sha256"}
     start_from(newer, Recipe.from_json(json.dumps(before), "of before"), episodes)
+
+
+def test_a_recipe_is_trained_from_where_it_says(tiny_hopper: str, tmp_path: Path) -> None:
+    base, episodes = make_agent("Hopper-v5", context=4), load_episodes(tiny_hopper)
+    made = finetune_recipe(base, tiny_hopper, None, 20, "keep")
+    with pytest.raises(ConfigError, match=r"goes on from 'dt-test'; `agentzoo finetune dt-test --recipe FILE` repeats"):
+        train(made, tmp_path / "run", episodes, device="cpu")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match="'dt-test' names no base: it trains from nothing"):
+        start_from(base, made.replace(agent_id="dt-test", base=None), episodes)
+    with pytest.raises(CheckpointError, match="the recipe fine-tunes 'another', not 'dt-test'"):
+        start_from(base, made.replace(base="another"), episodes)
 
 
 def test_finetune_on_other_shapes_names_the_layers(tiny_hopper: str) -> None:

@@ -76,6 +76,7 @@ class TrainingFacts(Config):
     seconds: float  # of updates; evaluations not counted
     parameters: int
     hardware: str
+    updates: int | None = None  # fewer than the recipe's where it ran out of patience; None: not noted
 
 
 class Results(Config):

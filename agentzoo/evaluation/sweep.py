@@ -34,9 +34,18 @@ def sweep(
     return tuple(found)
 
 
-def even_targets(highest: float, count: int = 8) -> list[float]:
-    """`count` targets, evenly spaced, the last one `highest`."""
-    return [highest * (i + 1) / count for i in range(count)]
+def even_targets(highest: float, count: int = 8, lowest: float = 0.0) -> list[float]:
+    """`count` targets, evenly spaced above `lowest`, the last one `highest`.
+
+    Raises:
+        ConfigError: there is nothing between the two.
+    """
+    if not lowest < highest:
+        raise ConfigError(
+            f"the largest return to ask for, {highest:g}, must be above {lowest:g}; name a lower --from where returns "
+            "are negative."
+        )
+    return [lowest + (highest - lowest) * (i + 1) / count for i in range(count)]
 
 
 def rank_correlation(results: Sequence[Result]) -> float | None:
@@ -86,10 +95,11 @@ COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
 def plot_sweeps(sweeps: Sequence[Sequence[Result]], path: Path, best_in_data: float | None = None) -> None:
     """Achieved return with its interval over the asked one, a curve an agent; the diagonal, the best of the data."""
     first, alone = sweeps[0][0], len(sweeps) == 1
-    highest = max(one.target_return for results in sweeps for one in results)
+    every = [one.target_return for results in sweeps for one in results]
+    lowest, highest = min(0.0, *every), max(every)
     figure = new_figure(6, 4.2, layout=None)
     axes = figure.add_subplot()
-    axes.plot([0, highest], [0, highest], color="0.6", linestyle="--", linewidth=1, label="asked = achieved")
+    axes.plot([lowest, highest], [lowest, highest], color="0.6", linestyle="--", linewidth=1, label="asked = achieved")
     if best_in_data is not None:
         axes.axhline(best_in_data, color="0.6", linestyle=":", linewidth=1, label="best episode of the data")
         if best_in_data < highest:

@@ -159,7 +159,7 @@ def _training(recipe: Recipe, results: Results | None) -> str:
         spent = f", {results.training.seconds / 60:.0f} minutes on {inline(results.training.hardware)}"
     text = (
         f"## How it was trained\n\n```\n{command}\n```\n\n"
-        f"{train.steps:,} updates of {train.batch_size} windows, learning rate {train.lr:g} "
+        f"{_updates(train.steps, results)} of {train.batch_size} windows, learning rate {train.lr:g} "
         f"({train.schedule}{warm_up}), seed {train.seed}{spent}. The whole "
         f"recipe is in `{RECIPE}`, the losses are in `training_log.csv`. {normalization}"
     )
@@ -171,6 +171,12 @@ def _training(recipe: Recipe, results: Results | None) -> str:
         f"The data: {data.steps:,} steps in {data.episodes:,} episodes. {inline(data.made_by)} Mean return of its "
         f"episodes {amount(data.mean_return)}, best {amount(data.best_return)}."
     )
+
+
+def _updates(planned: int, results: Results | None) -> str:
+    done = planned if results is None or results.training.updates is None else results.training.updates
+    early = f" (of at most {planned:,}; its evaluations got no better)" if done < planned else ""
+    return f"{done:,} updates{early}"
 
 
 def _row(label: str, result: Result) -> tuple[str, ...]:

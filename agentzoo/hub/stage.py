@@ -99,7 +99,8 @@ def stage(
         targets: tuple[Result, ...] = ()
         if sweep_episodes:
             note("eight target returns")
-            targets = sweep(staged, even_targets(staged.target_return), sweep_episodes, trust_env_module=trust)
+            asked = sweep_targets(staged.target_return, facts)
+            targets = sweep(staged, asked, sweep_episodes, trust_env_module=trust)
             if plots:
                 plot_sweeps([targets], folder / SWEEP_PLOT, facts.best_return)
         filmed = _video(staged, folder / VIDEO, head.lengths[0], trust, note)
@@ -107,7 +108,10 @@ def stage(
             headline=head,
             dataset=facts,
             training=TrainingFacts(
-                seconds=float(rows[-1]["seconds"]), parameters=parameter_count(staged.model), hardware=hardware
+                seconds=float(rows[-1]["seconds"]),
+                parameters=parameter_count(staged.model),
+                hardware=hardware,
+                updates=int(rows[-1]["step"]),
             ),
             best=best,
             targets=targets,
@@ -205,6 +209,14 @@ def show_studies(folder: Path, studies: Sequence[Path]) -> None:
         write_atomic(new / RESULTS, results.to_json())
         write_card(new)
         swap_in(new, folder)
+
+
+def sweep_targets(target: float, facts: DatasetFacts) -> list[float]:
+    """Returns to ask for up to `target`: from nothing on, or, where returns are negative, from what the data brings."""
+    if target > 0.0:
+        return even_targets(target)
+    usual = facts.mean_return
+    return even_targets(target, lowest=usual if usual < target else target - max(abs(target), 1.0))
 
 
 def _take_studies(studies: Sequence[Path], folder: Path) -> tuple[Study, ...]:

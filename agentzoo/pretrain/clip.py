@@ -13,16 +13,17 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from agentzoo.config import WEIGHTS
 from agentzoo.files import write_atomic
 from agentzoo.nn.pretrained import new_clip_model
 from agentzoo.pretrain.card import clip_card
-from agentzoo.pretrain.run import RESULTS, PretrainSettings, Row, claim, pretrain
+from agentzoo.pretrain.run import RESULTS, PretrainSettings, Row, claim, pretrain, require_whole_heads
 from agentzoo.pretrain.scenes import PIXELS, TILE, Pairs, Scenes, make_pairs
 from agentzoo.text import tokenizer as bpe
+from agentzoo.training.lock import held
 
 MEAN, STD = 0.5, 0.25  # pixels become (x / 255 - MEAN) / STD
 
@@ -39,6 +40,11 @@ class CLIPSettings(PretrainSettings):
     vocab_size: Annotated[int, Field(ge=257, le=65_536)] = 400
     scenes: Annotated[int, Field(ge=1, le=10_000_000)] = 12_000
     held_out: Annotated[int, Field(ge=2, le=100_000)] = 500  # pairs, and so many answers to choose from
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> CLIPSettings:
+        require_whole_heads(self.embed_dim, self.n_heads)
+        return self
 
 
 MINI = CLIPSettings(name="clip-mini", steps=3_000, batch_size=128, lr=5e-4, warmup_steps=200)
@@ -135,7 +141,8 @@ def train_clip(
 
     Raises:
         ConfigError: minigrid or transformers are not installed. DataError: the scenes say too little, see
-            `scenes.make_pairs`. TrainingError: see `run.claim`, `run.pretrain`.
+            `scenes.make_pairs`. TrainingError: another process trains in the folder; also see
+            `run.claim`, `run.pretrain`.
     """
     claim(folder, settings)
     whole = settings.scenes + settings.held_out
@@ -150,9 +157,10 @@ def train_clip(
     else:
         tokenizer = bpe.train_tokenizer(pairs.train.sentences, settings.vocab_size)
     task = ContrastiveTask(settings, pairs, tokenizer)
-    claim(folder, settings, writes=True)  # not before all that can be wrong with the settings was found
-    bpe.save_tokenizer(tokenizer, folder, settings.context)
-    pretrain(task, settings, folder, on_step=on_step, on_row=on_row)
+    with held(folder):  # nothing is written before all that can be wrong with the settings was found
+        claim(folder, settings, writes=True)
+        bpe.save_tokenizer(tokenizer, folder, settings.context)
+        pretrain(task, settings, folder, on_step=on_step, on_row=on_row)
     task.module.eval()
     return task
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -24,9 +24,10 @@ from agentzoo.errors import CheckpointError, DataError, TrainingError
 from agentzoo.files import write_atomic
 from agentzoo.nn.pretrained import new_language_model
 from agentzoo.pretrain.card import language_model_card
-from agentzoo.pretrain.run import RESULTS, PretrainSettings, Row, claim, pretrain
+from agentzoo.pretrain.run import RESULTS, PretrainSettings, Row, claim, pretrain, require_whole_heads
 from agentzoo.text import tokenizer as bpe
 from agentzoo.text.corpus import CorpusRecord, Document, Tokens, read_document, text_files, tokenize
+from agentzoo.training.lock import held
 
 RECORD = "corpus.json"  # which text a model was trained and measured on
 HELD_OUT = "held_out"  # what the ends of the training files are called in the figures
@@ -45,6 +46,11 @@ class LMSettings(PretrainSettings):
     context: Annotated[int, Field(ge=2, le=65_536)] = 1024
     held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.02  # of each file of the corpus: its end
     watch_chunks: Annotated[int, Field(ge=1)] = 16  # of each validation text while training; all of it at the end
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> LMSettings:
+        require_whole_heads(self.embed_dim, self.n_heads)
+        return self
 
 
 SIZES = {
@@ -162,7 +168,8 @@ def train_language_model(
 
     Raises:
         DataError: text that cannot be read or is too short, or two validation texts of one name. TrainingError:
-            `folder` holds a run on other text; also see `run.claim` and `run.pretrain`.
+            `folder` holds a run on other text, or another process trains in it; also see `run.claim` and
+            `run.pretrain`.
     """
     names = figure_names(validation)
     claim(folder, settings)
@@ -181,10 +188,11 @@ def train_language_model(
         tokenizer = bpe.train_tokenizer((one.text for one in trained), settings.vocab_size)
     note("reading the text")
     task = LanguageTask(settings, *_tokens(trained, dict(zip(names, measured, strict=True)), tokenizer))
-    claim(folder, settings, writes=True)  # not before all that can be wrong with the text was found
-    _claim_text(folder / RECORD, record, writes=True)
-    bpe.save_tokenizer(tokenizer, folder, settings.context)
-    pretrain(task, settings, folder, on_step=on_step, on_row=on_row)
+    with held(folder):  # nothing is written before all that can be wrong with the text was found
+        claim(folder, settings, writes=True)
+        _claim_text(folder / RECORD, record, writes=True)
+        bpe.save_tokenizer(tokenizer, folder, settings.context)
+        pretrain(task, settings, folder, on_step=on_step, on_row=on_row)
     task.module.eval()
     return task
 

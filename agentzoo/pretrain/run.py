@@ -61,6 +61,12 @@ class PretrainSettings(Config):
         return type(self).from_json(json.dumps(tree), "the settings with --set applied")
 
 
+def require_whole_heads(embed_dim: int, n_heads: int) -> None:
+    """Raise ValueError, which pydantic explains, unless every head is as wide."""
+    if embed_dim % n_heads:
+        raise ValueError(f"n_heads {n_heads} must divide embed_dim {embed_dim}")
+
+
 class Task(Protocol):
     """What is pre-trained: a network, the loss of a batch, and how good it is on what it has not seen."""
 

@@ -70,7 +70,8 @@ def gates_by_context(
 
     Raises:
         ConfigError: fewer than two contexts, one beyond an agent's own, or contexts for several agents; no gates.
-        DataError: two of several agents have the same context.
+        DataError: two of several agents have the same context, they act in different environments, or different heads
+            would be counted.
     """
     looks = looks or Looks()
     if len(agents) > 1:
@@ -83,6 +84,10 @@ def gates_by_context(
             raise DataError(
                 f"the agents were trained with contexts {', '.join(map(str, lengths))}; one for each is needed."
             )
+        envs = sorted({str(agent.config.env) for agent in ordered})
+        if len(envs) > 1:
+            raise DataError(f"gates are compared in one environment, these agents act in {', '.join(envs)}.")
+        _require_same_heads(ordered, looks)
         return [
             point
             for agent, length in zip(ordered, lengths, strict=True)
@@ -99,11 +104,26 @@ def gates_by_context(
     return _look(agent, chosen, looks, note, trust_env_module)
 
 
+def _require_same_heads(agents: Sequence[Agent], looks: Looks) -> None:
+    """R relates sums to each other, so they must be of the same heads."""
+    counted = {agent.config.io.context: _counted(agent, looks) for agent in agents}
+    if len({one.heads for one in counted.values()}) > 1:
+        found = "; ".join(f"K = {context}: {one.words()}" for context, one in counted.items())
+        raise DataError(
+            f"different heads would be counted ({found}), whose gates say nothing of each other. Name the same for all "
+            "with --markov-head."
+        )
+
+
+def _counted(agent: Agent, looks: Looks) -> CountedHeads:
+    return markov_report(agent, looks.threshold).counted(looks.heads)
+
+
 def _look(
     agent: Agent, contexts: Sequence[int], looks: Looks, note: Callable[[str], None], trust: bool
 ) -> list[ContextGates]:
     note(f"{looks.episodes} episodes of {agent.config.agent_id}")
-    counted = markov_report(agent, looks.threshold).counted(looks.heads)
+    counted = _counted(agent, looks)
     windows = decision_windows(agent, looks.episodes, looks.seed, looks.most_windows, trust_env_module=trust)
     name, own = agent.config.agent_id, agent.config.io.context
     reports = [(context, gate_report(agent, newest(windows, context), counted.heads)) for context in contexts]

@@ -36,6 +36,7 @@ class GateRun(NamedTuple):
     recipe: Recipe
     counted: CountedHeads
     curve: GateCurve
+    finished: bool
 
     @property
     def name(self) -> str:
@@ -55,7 +56,7 @@ class GateRun(NamedTuple):
     def words(self) -> str:
         """Where it ended, in a sentence."""
         mine, others = self.curve.counted[-1], self.curve.others[-1]
-        left = self.recipe.train.steps - self.curve.steps[-1]
+        left = 0 if self.finished else self.recipe.train.steps - self.curve.steps[-1]
         return (
             f"{self.name}, after {self.curve.steps[-1]:,} updates{f' ({left:,} to come)' if left > 0 else ''}: "
             f"{self.counted.words()}: mean gate {mine:.3f}, the other heads {others:.3f}, 1/N = "
@@ -89,7 +90,7 @@ def read_gates(
             counted = run_report(run, recipe, threshold, trust_env_module).counted()
         else:
             counted = CountedHeads(tuple(sorted(set(heads))), "named")
-        found.append(GateRun(recipe, counted, gate_curve(run, counted.heads)))
+        found.append(GateRun(recipe, counted, gate_curve(run, counted.heads), is_finished(run)))
     return found
 
 

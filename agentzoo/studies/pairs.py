@@ -1,8 +1,8 @@
 """Does pre-training help? Learning curves of agents beside their twins from scratch, and how soon each is nearly done.
 
 A run counts by the agent id in its recipe; runs of one id are seeds and differ in nothing else. Curves are the short
-evaluations of a training; final scores are those of finished runs, on more episodes. An agent is nearly there at the
-first short evaluation whose mean over the seeds reaches 90 % of its final score.
+evaluations of a training; final scores are those of finished runs, on more episodes. A seed is nearly there at its
+first short evaluation that reaches 90 % of its own final score.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from agentzoo.config import RECIPE, read_text
 from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
+from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import MOST_IN_NOTE, Study
 from agentzoo.hub.stage import is_finished, measured
 from agentzoo.plots import new_figure, save_figure
@@ -24,6 +25,7 @@ from agentzoo.recipe import Recipe
 from agentzoo.studies.comparison import Compared, differences, several
 from agentzoo.training import log
 
+PICTURE = "curves.png"
 NEARLY = 0.9
 TWIN = "-scratch"
 WEIGHTS_ONLY = "-no-language"  # pre-trained weights, and nothing of language in the loss
@@ -47,16 +49,25 @@ class Curve(NamedTuple):
         """How many runs there are."""
         return len(self.scores)
 
-    def final(self) -> float:
-        """The mean over the seeds: of long evaluations, or of the last short ones where not all are finished."""
+    def final(self) -> NDArray[np.float64]:
+        """(seeds,) of long evaluations, or of the last short ones where not all are finished."""
         if len(self.finals) < self.seeds:
-            return float(self.scores[:, -1].mean())
-        return float(np.mean([middle for middle, _, _ in Compared(self.recipe, self.finals).scores()]))
+            return np.asarray(self.scores[:, -1])
+        return np.array([middle for middle, _, _ in Compared(self.recipe, self.finals).scores()])
 
-    def steps_to_nearly(self) -> int | None:
-        """Updates until the mean short evaluation reaches 90 % of `final`; None where none does."""
-        reached = self.scores.mean(axis=0) >= NEARLY * self.final()
-        return int(self.steps[int(np.argmax(reached))]) if self.final() > 0 and reached.any() else None
+    def steps_to_nearly(self) -> list[int]:
+        """Updates until a short evaluation reaches 90 % of `final`, of each seed for which one does."""
+        reached = (self.scores >= NEARLY * self.final()[:, None]) & (self.final()[:, None] > 0)
+        return [int(self.steps[int(np.argmax(row))]) for row in reached if row.any()]
+
+    def soon(self) -> str:
+        """`steps_to_nearly` in words: mean and range over the seeds, and for how many there is none."""
+        found = self.steps_to_nearly()
+        never = self.seeds - len(found)
+        if not found:
+            return "never"
+        spread = f" ({min(found):,} to {max(found):,})" if min(found) < max(found) else ""
+        return f"{np.mean(found):,.0f}{spread}{f', never in {never} of {self.seeds}' if never else ''}"
 
     def each(self) -> str:
         """Every seed's final score with its interval over episodes."""
@@ -65,11 +76,12 @@ class Curve(NamedTuple):
         return "; ".join(f"{score:.1f}" for score in self.scores[:, -1]) + " (unfinished: short evaluations)"
 
     def over_seeds(self) -> str:
-        """Mean and standard deviation over two or more finished seeds."""
+        """Mean, standard deviation and 95 % interval over two or more finished seeds."""
         if self.seeds < 2 or len(self.finals) < self.seeds:
             return ""
-        one = [middle for middle, _, _ in Compared(self.recipe, self.finals).scores()]
-        return f"{np.mean(one):.1f} ± {np.std(one, ddof=1):.1f}"
+        one = self.final()
+        low, high = mean_interval(one)
+        return f"{one.mean():.1f} ± {one.std(ddof=1):.1f} [{low:.1f}, {high:.1f}]"
 
 
 def read_curves(
@@ -106,13 +118,16 @@ def read_curves(
             if row["eval_return"]
         }
         if not points:
-            raise DataError(f"{run} has no evaluation in its log; train with eval.every above 0.")
+            every = recipe.eval.every
+            what = f"its first comes at update {every:,}" if every else "train with eval.every above 0"
+            raise DataError(f"{run} has no evaluation in its log; {what}.")
         final = measured(run, episodes, note, trust_env_module) if is_finished(run) else None
         found.setdefault(recipe.agent_id, []).append((points, final))
     curves = []
     for agent_id, seeds in found.items():
-        steps = sorted(seeds[0][0])
-        if any(sorted(points) != steps for points, _ in seeds):
+        steps = sorted(set.intersection(*(set(points) for points, _ in seeds)))
+        unfinished = any(final is None for _, final in seeds)  # finished seeds may have run out of patience
+        if not steps or (unfinished and any(len(points) > len(steps) for points, _ in seeds)):
             raise DataError(f"the runs of {agent_id} were evaluated at different steps; finish them first.")
         scores = np.array([[points[step] for step in steps] for points, _ in seeds])
         finals = tuple(final for _, final in seeds if final is not None)
@@ -131,8 +146,7 @@ def study_of(curves: Sequence[Curve], picture: str | None) -> Study:
     """The table of all agents, and in what each pair differs."""
     rows = []
     for curve in sorted(curves, key=lambda c: c.agent_id):
-        soon = curve.steps_to_nearly()
-        rows.append((curve.agent_id, curve.each(), curve.over_seeds(), "never" if soon is None else f"{soon:,}"))
+        rows.append((curve.agent_id, curve.each(), curve.over_seeds(), curve.soon()))
     told = [
         f" {one.agent_id} differs from {twin.agent_id} in {differences(twin.recipe, one.recipe)}."
         for one, twin in pairs_of(curves)
@@ -141,11 +155,13 @@ def study_of(curves: Sequence[Curve], picture: str | None) -> Study:
     finals = f"{' or '.join(map(str, episodes))} episodes with the final weights of each seed, " if episodes else ""
     return Study(
         title="With and without language",
-        columns=("agent", "final score of each seed", "mean ± std over seeds", f"updates to {NEARLY:.0%} of it"),
+        columns=("agent", "final score of each seed", "mean ± std [95 %] over seeds", f"updates to {NEARLY:.0%} of it"),
         rows=tuple(rows),
         picture=picture,
-        note=f"{finals}brackets hold 95 % bootstrap intervals over them. Updates are read off the short evaluations "
-        f"during training, so they are as coarse as those are apart.{''.join(told)}"[:MOST_IN_NOTE],
+        note=f"{finals}brackets hold 95 % bootstrap intervals: of a seed over its episodes, of several over the seeds, "
+        "of which three give ten different samples. Updates, mean and range over the seeds, are those of the first "
+        "short evaluation that is good enough, so they are as coarse as those are apart and chance makes them early."
+        f"{''.join(told)}"[:MOST_IN_NOTE],
     )
 
 
@@ -164,8 +180,8 @@ def draw_curves(curves: Sequence[Curve], path: Path) -> Path:
             low, high = curve.scores.min(axis=0), curve.scores.max(axis=0)
             axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color())
             soon = curve.steps_to_nearly()
-            if soon is not None:
-                axes.axvline(soon, color=line.get_color(), linestyle=":", linewidth=1)
+            if soon:
+                axes.axvline(float(np.mean(soon)), color=line.get_color(), linestyle=":", linewidth=1)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("updates (dotted: 90 % of the final score)", fontsize=8)
         axes.set_ylabel("score of short evaluations", fontsize=8)

@@ -47,9 +47,16 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes, reinit: bool = F
         reinit: layers whose shape differs start fresh, from `train.seed`; without it they are an error.
 
     Raises:
-        CheckpointError: `base` has other weights than the recipe started from; or layers differ in shape and `reinit`
-            is not set; names them.
+        ConfigError: the recipe is of no fine-tune. CheckpointError: `base` is another agent, or has other weights, than
+            the recipe started from; or layers differ in shape and `reinit` is not set; names them.
     """
+    if recipe.base is None:
+        raise ConfigError(
+            f"the recipe {recipe.agent_id!r} names no base: it trains from nothing, with `agentzoo train`. To go on "
+            f"from {base.config.agent_id} name the data, with --dataset."
+        )
+    if recipe.base_weights_sha256 is None and recipe.base != base.config.agent_id:
+        raise CheckpointError(f"the recipe fine-tunes {recipe.base!r}, not {base.config.agent_id!r}.")
     known, found = recipe.base_weights_sha256, base.config.weights_sha256
     if known is not None and found != known:
         raise CheckpointError(

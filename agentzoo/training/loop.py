@@ -20,7 +20,7 @@ from agentzoo.config import RECIPE, WEIGHTS
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.normalize import observation_statistics
 from agentzoo.data.windows import WindowSampler
-from agentzoo.errors import TrainingError
+from agentzoo.errors import ConfigError, TrainingError
 from agentzoo.files import remove_unfinished, write_atomic
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, differences
@@ -101,7 +101,8 @@ def train(
 
     Raises:
         TrainingError: a non-finite loss (the last good checkpoint stays), or a folder of another recipe or that another
-            process trains in. ConfigError: a device or tracker that is not here.
+            process trains in. ConfigError: a device or tracker that is not here, or a fine-tune's recipe without the
+            weights it starts from.
     """
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
@@ -115,6 +116,11 @@ def train(
         project_dir=str(folder),
     )
     if start is None:
+        if recipe.base is not None:
+            raise ConfigError(
+                f"the recipe {recipe.agent_id!r} goes on from {recipe.base!r}; `agentzoo finetune {recipe.base} "
+                "--recipe FILE` repeats it."
+            )
         recipe = recipe.pinned()
     claim(folder, recipe)
     data = prepare_data(recipe, episodes)

@@ -103,6 +103,15 @@ def test_a_fine_tune_names_its_base(folder: Path) -> None:
     assert "agentzoo finetune dt-hopper-medium --recipe train_config.json" in text
 
 
+def test_a_training_that_ran_out_of_patience_says_so(folder: Path) -> None:
+    planned = read_records(folder)[1].train.steps
+    assert f"\n{planned:,} updates of " in card_text(folder)
+    results = read_records(folder)[2]
+    training = results.training.model_copy(update={"updates": 3})
+    (folder / "results.json").write_text(results.model_copy(update={"training": training}).to_json())
+    assert f"\n3 updates (of at most {planned:,}; its evaluations got no better) of " in card_text(folder)
+
+
 def test_an_agent_measured_in_two_ways_says_which_is_its_own(folder: Path) -> None:
     assert "agent.acting" not in card_text(folder)
     results = read_records(folder)[2]
