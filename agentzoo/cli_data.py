@@ -112,6 +112,10 @@ def build(
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="at least this many env steps")] = None,
     seed: SeedOption = 0,
     workers: Annotated[int, typer.Option("--workers", min=1, help="processes; the data does not depend on it")] = 1,
+    trust_policies: Annotated[
+        bool,
+        typer.Option("--trust-policies", help="fetch policies that --sources lacks from the Hub; they run their code"),
+    ] = False,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Make one dataset, or all; each appears whole or not at all, checked against the environment.
@@ -142,7 +146,7 @@ def build(
                 total += done
                 advance(done, f"{total / (time.monotonic() - began):,.0f} steps/s")  # noqa: B023  (used at once)
 
-            options = BuildOptions(sources=sources, steps=asked, seed=seed, workers=workers, on_steps=count)
+            options = BuildOptions(sources, asked, seed, workers, trust_policies, on_steps=count)
             try:
                 made = run(recipe.name, options, overwrite=overwrite)
             except AgentzooError as error:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from agentzoo.errors import StorageError
+
+# in the name of a folder being written: on a drive that several machines share, a process's id says nothing elsewhere
+HOST = re.sub(r"[^A-Za-z0-9]", "_", platform.node()) or "here"
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
@@ -46,17 +51,19 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 
 @contextlib.contextmanager
 def staging(parent: Path, prefix: str) -> Iterator[Path]:
-    """A folder of this process in `parent` to write in, gone in the end. What killed processes left is tidied up first.
+    """A folder of this process in `parent` to write in, gone in the end. What killed processes of this machine left is
+    tidied up first.
 
     Args:
-        prefix: what its name begins with, e.g. `.staging-`; the process's id follows.
+        prefix: what its name begins with, e.g. `.staging-`; the machine's name and the process's id follow.
     """
     parent.mkdir(parents=True, exist_ok=True)
     put_back(parent)
-    for stale in parent.glob(f"{prefix}*"):
-        if not _alive(stale.name.removeprefix(prefix).partition("-")[0]):
+    own = f"{prefix}{HOST}-"
+    for stale in parent.glob(f"{own}*"):
+        if not _alive(stale.name.removeprefix(own).partition("-")[0]):
             shutil.rmtree(stale, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
+    folder = Path(tempfile.mkdtemp(prefix=f"{own}{os.getpid()}-", dir=parent))
     try:
         yield folder
     finally:
@@ -64,11 +71,13 @@ def staging(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def put_back(parent: Path) -> None:
-    """Tidy up after processes killed inside `swap_in`: an old folder gets its name back if the new one never came."""
-    for aside in parent.glob(".replaced-*"):
+    """Tidy up after processes of this machine killed inside `swap_in`: an old folder gets its name back if the new one
+    never came."""
+    for aside in parent.glob(f".replaced-*-{HOST}-*"):
         name, _, process = aside.name.removeprefix(".replaced-").rpartition("-")
-        if _alive(process):
+        if _alive(process) or not name.endswith(f"-{HOST}"):
             continue
+        name = name.removesuffix(f"-{HOST}")
         if (parent / name).exists():
             shutil.rmtree(aside, ignore_errors=True)
         else:
@@ -99,7 +108,7 @@ def swap_in(new: Path, target: Path) -> None:
     if not target.exists():
         new.replace(target)
         return
-    aside = target.with_name(f".replaced-{target.name}-{os.getpid()}")
+    aside = target.with_name(f".replaced-{target.name}-{HOST}-{os.getpid()}")
     target.replace(aside)
     try:
         new.replace(target)

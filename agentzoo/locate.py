@@ -10,20 +10,28 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, read_text
-from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, UnknownNameError, did_you_mean
+from agentzoo.errors import (
+    AgentzooError,
+    CheckpointError,
+    ConfigError,
+    HubError,
+    StorageError,
+    UnknownNameError,
+    did_you_mean,
+)
 from agentzoo.remote import check_revision, fetch, is_repo_id
 
 ZOO_VARIABLE = "AGENTZOO_ZOO"
 INDEX_VARIABLE = "AGENTZOO_INDEX"
 FILES = (CONFIG, WEIGHTS, RECIPE, "results.json", "README.md")
-SWEEP_PLOT, VIDEO = "targets.png", "replay.mp4"
+SWEEP_PLOT, VIDEO, LOG = "targets.png", "replay.mp4", "training_log.csv"
 STUDY_PICTURES = tuple(f"study-{i}.png" for i in range(4))
 # all that a Hub repo of an agent holds
-PUBLISHED = (*FILES, "training_log.csv", SWEEP_PLOT, VIDEO, *STUDY_PICTURES)
+PUBLISHED = (*FILES, LOG, SWEEP_PLOT, VIDEO, *STUDY_PICTURES)
 # of what agents start from: transformers' own, and the records of its training
 BACKBONE_FILES = (
     *(CONFIG, WEIGHTS, "generation_config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json"),
-    *("corpus.json", "pretrain.json", "results.json", "training_log.csv", "README.md"),
+    *("corpus.json", "pretrain.json", "results.json", LOG, "README.md"),
 )
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
 
@@ -64,7 +72,7 @@ def _staged(backbones: bool) -> dict[str, Path]:
     for zoo in _local_zoos():
         for folder in zoo.iterdir():
             whole = (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
-            if whole and is_backbone(folder) == backbones:
+            if whole and _NAME.match(folder.name) and is_backbone(folder) == backbones:
                 found.setdefault(folder.name, folder)
     return dict(sorted(found.items()))
 
@@ -120,7 +128,8 @@ def find_agent(
             the Hub even where the local zoo has the agent.
 
     Raises:
-        UnknownNameError: found nowhere. CheckpointError: found, but could not be fetched whole.
+        UnknownNameError: found nowhere. HubError: not on the Hub, or it could not be fetched whole. CheckpointError: a
+            link leads out of it.
     """
     name = str(id_or_path)
     path = Path(os.path.expanduser(name))  # noqa: PTH111  Path's own raises where there is no such user
@@ -141,6 +150,11 @@ def find_agent(
                 f" It has a recipe, but its weights are neither in {looked} nor on the Hub as far as the index knows: "
                 f"`agentzoo train {plain}` makes them; a Hub repo is named as OWNER/NAME."
             )
+            if plain in staged:
+                absent = (
+                    f" One is staged at {staged[plain]}, but a revision or a forced download is of a Hub repo, and the "
+                    "index knows none for it: name OWNER/NAME."
+                )
             hint = absent if plain in known else did_you_mean(plain, known)
             raise UnknownNameError(f"no agent {name!r}.{hint} See `agentzoo list`.")
         repo_id, revision = location.repo_id, revision or location.revision
@@ -148,8 +162,8 @@ def find_agent(
         repo_id = name
     else:
         raise UnknownNameError(f"{name!r} is neither a folder nor an agent id like 'zoo/dt-hopper-medium'.")
-    return check_links(
-        fetch(
+    try:
+        folder = fetch(
             repo_id,
             FILES,
             revision=revision,
@@ -158,7 +172,23 @@ def find_agent(
             local_files_only=local_files_only,
             force_download=force_download,
         )
-    )
+    except HubError as error:
+        raise HubError(f"{error} There is no folder {name!r} here either.") from error
+    return check_links(folder)
+
+
+def require_replaceable(target: Path) -> None:
+    """Only the folder of an agent or backbone is replaced, and only where nothing else would be deleted with it.
+
+    Raises:
+        StorageError: `target` is something else, or holds more; names it.
+    """
+    if not (target / CONFIG).is_file():
+        raise StorageError(f"{target} is not replaced: it is no agent's folder. Name another one.")
+    known = BACKBONE_FILES if is_backbone(target) else PUBLISHED
+    others = sorted(path.name for path in target.iterdir() if path.name not in known)
+    if others:
+        raise StorageError(f"{target} is not replaced: it also holds {', '.join(others[:5])}. Name another folder.")
 
 
 def check_links(folder: Path) -> Path:

@@ -24,7 +24,7 @@ from agentzoo.agent import Agent
 from agentzoo.checkpoint import check_header, load_strict, read_tensors, save_tensors
 from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError, UnknownNameError
-from agentzoo.files import sha256, staging, swap_in, write_atomic
+from agentzoo.files import HOST, sha256, staging, swap_in, write_atomic
 from agentzoo.locate import find_agent, hub_location, staged_agents
 
 
@@ -85,27 +85,28 @@ def dead_process() -> int:
 def test_what_killed_processes_left_is_tidied_up_and_an_agent_gets_its_name_back(tmp_path: Path) -> None:
     dead = dead_process()
     left = {
-        f".staging-{dead}-abc": None,
-        f".staging-{os.getppid()}-abc": "staging of a process that runs",
-        ".staging-abcdefgh": "of nobody knows whom",
-        f".replaced-dt-a-{dead}": "the only copy of dt-a",
-        f".replaced-dt-b-{dead}": None,
-        f".replaced-dt-c-{os.getppid()}": "about to be replaced",
+        f".staging-{HOST}-{dead}-abc": None,
+        f".staging-{HOST}-{os.getppid()}-abc": "staging of a process that runs",
+        f".staging-another-{dead}-abc": "of another machine, where this id may run",
+        f".replaced-dt-a-{HOST}-{dead}": "the only copy of dt-a",
+        f".replaced-dt-b-{HOST}-{dead}": None,
+        f".replaced-dt-c-{HOST}-{os.getppid()}": "about to be replaced",
+        f".replaced-dt-d-another-{dead}": "about to be replaced elsewhere",
         "dt-b": "the new dt-b",
     }
     for name in left:
         (tmp_path / name).mkdir()
         (tmp_path / name / "says").write_text(str(left[name]))
     with staging(tmp_path, ".staging-") as folder:
-        assert folder.name.startswith(f".staging-{os.getpid()}-")
+        assert folder.name.startswith(f".staging-{HOST}-{os.getpid()}-")
     found = {path.name: (path / "says").read_text() for path in tmp_path.iterdir()}
     kept = {name: said for name, said in left.items() if said is not None}
-    kept["dt-a"] = kept.pop(f".replaced-dt-a-{dead}")
+    kept["dt-a"] = kept.pop(f".replaced-dt-a-{HOST}-{dead}")
     assert found == kept
 
 
 def test_a_folder_lost_in_a_killed_replacement_is_replaced_all_the_same(tmp_path: Path) -> None:
-    lost, new = tmp_path / f".replaced-dt-a-{dead_process()}", tmp_path / "new"
+    lost, new = tmp_path / f".replaced-dt-a-{HOST}-{dead_process()}", tmp_path / "new"
     for folder in (lost, new):
         folder.mkdir()
         (folder / folder.name).touch()
@@ -329,6 +330,10 @@ def test_local_zoo_by_id(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         find_agent("zoo/dt-mime")
     with pytest.raises(UnknownNameError, match=r"neither in .* `agentzoo train bc-walker2d-medium` makes"):
         find_agent("bc-walker2d-medium")
+    with pytest.raises(UnknownNameError, match=r"One is staged at .*dt-mine, but a revision .* name OWNER/NAME"):
+        find_agent("zoo/dt-mine", revision="v1")
+    shutil.copytree(zoo / "dt-mine", zoo / ".replaced-dt-mine-here-1")  # of a process that was killed
+    assert list(staged_agents()) == ["dt-mine"]
 
 
 @pytest.mark.parametrize("name", ["../secret", "zoo/../../etc", "a/b/c", "/nowhere/at/all", "", "a\nb", "zoo/.."])

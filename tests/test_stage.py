@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.config import AgentConfig
-from agentzoo.errors import CheckpointError, ConfigError, SpaceError, UnknownNameError
+from agentzoo.errors import CheckpointError, ConfigError, SpaceError, StorageError, UnknownNameError
 from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.evaluation.study import Study, write_study
 from agentzoo.files import swap_in
@@ -110,6 +110,14 @@ def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str
             stage(run, zoo, "a test machine", note=heard.append, **options)
     assert heard == []
     assert not list(zoo.iterdir())
+    notes = finished(tmp_path / "dt-test", tiny_hopper) / "notes.txt"
+    notes.write_text("mine")
+    for start, said in ((notes.parent, "is the run itself"), (run, r"also holds notes\.txt")):
+        for force in (False, True):
+            with pytest.raises(StorageError, match=said):
+                stage(start, tmp_path, "a test machine", force=force, note=heard.append)
+    assert heard == []
+    assert notes.read_text() == "mine"
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import gymnasium as gym
 
 from agentzoo.data.recorder import Recorder, fill_replay_buffer
 from agentzoo.envs import make_env
+from agentzoo.envs.making import explained
 from agentzoo.errors import ConfigError, SpaceError
 
 RECORD = "behaviour.json"
@@ -101,7 +102,9 @@ def train_behaviour(
     record = _read_record(folder, env_id, options)
     if record.policy is not None:
         return record
-    recorder = Recorder(make_env(env_id), options.max_steps)
+    with explained(env_id):
+        env = make_env(env_id)
+    recorder = Recorder(env, options.max_steps)
     _require_boxes(recorder, env_id)
     checkpoint = folder / f"checkpoint-{record.steps}"
     if record.steps:

@@ -15,6 +15,7 @@ from agentzoo.data.catalogue import SOURCES_KEY, BuildOptions, DatasetRecipe, ch
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
 from agentzoo.envs import make_env, quiet_compiler
+from agentzoo.envs.making import explained
 from agentzoo.errors import DataError
 
 AUTHOR = "agentzoo"
@@ -26,7 +27,8 @@ def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
     The same seed and steps give the same HDF5 bytes, whatever the number of workers.
 
     Raises:
-        UnknownNameError: no such recipe, or a source file is missing. ConfigError: options it cannot follow.
+        UnknownNameError: no such recipe, or a source file is missing. ConfigError: options it cannot follow, or a
+            package of its environment is not installed.
         DataError: it exists and `overwrite` is not set, or the environment, replayed, disagrees with what was written.
         StorageError: it could not be written.
     """
@@ -39,6 +41,8 @@ def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
     extra: dict[str, Any] = {"build_seed": options.seed, "build_command": _command(recipe, options)}
     if recipe.obs_keys is not None:
         extra["obs_keys"] = list(recipe.obs_keys)
+    with explained(recipe.env_id):
+        env = make_env(recipe.env_id, **dict(recipe.options))
     used: dict[str, str] = {}
     rollouts = recipe.episodes(replace(options, on_source=used.__setitem__))
     if used:
@@ -49,7 +53,7 @@ def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
         overwrite=overwrite,
         check=replay_ends,
         extra=extra,
-        env=make_env(recipe.env_id, **dict(recipe.options)),
+        env=env,
         algorithm_name=recipe.algorithm,
         author=AUTHOR,
         description=recipe.made_by,

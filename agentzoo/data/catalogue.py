@@ -36,13 +36,15 @@ class BuildOptions:
     """What a build may be told: where policies and buffers lie, how many steps, which seed, how many processes.
 
     `on_steps` hears the steps of each episode as it is written, `on_source` the name and sha256 of each file it is made
-    of, before the first of them.
+    of, before the first of them. `trust_policies`: a policy that is not in `sources` may come from the Hub; loading it
+    runs whatever code it holds.
     """
 
     sources: Path | None = None
     steps: int | None = None
     seed: int = 0
     workers: int = 1
+    trust_policies: bool = False
     on_steps: Callable[[int], None] = lambda _: None
     on_source: Callable[[str, str], None] = lambda *_: None
 
@@ -50,7 +52,8 @@ class BuildOptions:
         """A file of the sources folder, or else the policy in the Hub repo `hub`.
 
         Raises:
-            UnknownNameError: no folder was given or the file is not in it. DataError: the Hub did not give it.
+            UnknownNameError: no folder was given or the file is not in it, and no policy may come from the Hub.
+            DataError: the Hub did not give it.
         """
         found = self._find(name, hub)
         self.on_source(name, sha256(found))
@@ -60,10 +63,13 @@ class BuildOptions:
         folder = self.sources or (Path(os.environ[SOURCES_VARIABLE]) if os.environ.get(SOURCES_VARIABLE) else None)
         if folder is not None and (folder / name).is_file():
             return folder / name
-        if hub is not None:
+        if hub is not None and self.trust_policies:
             return resolve_policy(hub)
         where = f"it is not in {folder}" if folder else f"give its folder with --sources or ${SOURCES_VARIABLE}"
-        raise UnknownNameError(f"building this needs {name!r}: {where}. `agentzoo data behaviour` makes such files.")
+        other = "`agentzoo data behaviour` makes such files."
+        if hub is not None:
+            other = f"--trust-policies fetches {hub} from the Hub instead; loading it runs whatever code it holds."
+        raise UnknownNameError(f"building this needs {name!r}: {where}. {other}")
 
 
 @dataclass(frozen=True)

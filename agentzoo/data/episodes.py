@@ -63,6 +63,15 @@ class Episodes:
             if not np.isfinite(values).all():
                 bad = int(np.argmin(np.isfinite(values.reshape(steps, -1)).all(axis=1)))
                 raise DataError(f"dataset {self.dataset!r}: {name} is not finite at step {bad}.")
+        if self.action.kind == "discrete":
+            taken = self.actions.astype(np.int64, copy=False)
+            fits = (taken >= 0) & (taken < self.action.size)
+            if not fits.all():
+                bad, start = int(np.argmin(fits)), self.action.start
+                raise DataError(
+                    f"dataset {self.dataset!r}: action {taken[bad] + start} at step {bad} is none of {start} to "
+                    f"{start + self.action.size - 1}."
+                )
 
     @property
     def starts(self) -> IntArray:

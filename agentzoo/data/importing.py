@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from agentzoo.data.collect import Rollout
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
 from agentzoo.envs import make_env
+from agentzoo.envs.making import explained
 from agentzoo.errors import ConfigError, DataError, SpaceError
 
 NPZ_ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations", "final_observations")
@@ -52,10 +53,14 @@ def import_file(
         overwrite: replace a dataset of this id.
 
     Raises:
-        DataError: an array is missing, lengths disagree, or episode ends cannot be told. SpaceError: the environment's
-            spaces do not fit. ConfigError: another kind of file.
+        DataError: an array is missing or cannot be read, lengths disagree, episode ends cannot be told, a number is not
+            finite or an action is none of its space. SpaceError: the environment's spaces do not fit. ConfigError:
+            another kind of file, or an id or environment that cannot be.
     """
-    env = make_env(env_id) if env_id else None
+    env = None
+    if env_id:
+        with explained(env_id):
+            env = make_env(env_id)
     spec_limit = env.spec.max_episode_steps if env is not None and env.spec is not None else None
     result = Imported(dataset_id)
     if path.suffix == ".npz":
@@ -74,7 +79,7 @@ def import_file(
     )
     write_dataset(
         dataset_id,
-        (_cast(one, spaces) for one in _chain(first, rollouts)),
+        _checked(path, _chain(first, rollouts), spaces),
         overwrite=overwrite,
         extra={"imported_from": path.name},
         env=env,
@@ -109,12 +114,16 @@ def read_npz(path: Path) -> Iterator[Rollout]:
             if missing:
                 raise DataError(f"{path.name} lacks {', '.join(missing)}; it holds {', '.join(file.files)}.")
             arrays = {name: file[name] for name in NPZ_ARRAYS}
-    except (OSError, EOFError, ValueError, BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, ValueError, TypeError, AttributeError, BadZipFile, zlib.error) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} cannot be read as an npz file: {error}") from error
     final = arrays.pop("final_observations")
     _require_one_length(path, {name: len(values) for name, values in arrays.items()})
+    if final.shape[1:] != arrays["observations"].shape[1:]:
+        raise DataError(
+            f"{path.name}: observations are {arrays['observations'].shape[1:]}, final observations {final.shape[1:]}."
+        )
     ends = np.flatnonzero(arrays["terminations"].astype(bool) | arrays["truncations"].astype(bool)) + 1
     steps = len(arrays["rewards"])
     if len(ends) != len(final) or len(ends) == 0 or ends[-1] != steps:
@@ -169,8 +178,12 @@ def read_d4rl(path: Path, max_episode_steps: int | None, result: Imported | None
         result.dropped_steps = len(terminals) - (int(ends[-1]) if len(ends) else 0)
         first = 0
         for end in ends.tolist():
-            last = file["next_observations" if "next_observations" in file else "observations"][end - 1]
-            yield _rollout(file, slice(first, end), last, terminals, timeouts)
+            try:
+                last = file["next_observations" if "next_observations" in file else "observations"][end - 1]
+                one = _rollout(file, slice(first, end), last, terminals, timeouts)
+            except OSError as error:
+                raise DataError(f"{path} cannot be read, steps {first} to {end - 1}: {error}") from error
+            yield one
             first = end
 
 
@@ -192,11 +205,16 @@ def _rollout(
     return Rollout(
         seed=None,  # nobody recorded it
         observations=np.concatenate([arrays["observations"][steps], np.asarray(final)[None]]),
-        actions=np.asarray(arrays["actions"][steps]),
+        actions=_plain(np.asarray(arrays["actions"][steps])),
         rewards=np.asarray(arrays["rewards"][steps], dtype=np.float64).reshape(-1),
         terminations=terminations[steps].astype(bool),
         truncations=truncations[steps].astype(bool),
     )
+
+
+def _plain(actions: NDArray[Any]) -> NDArray[Any]:
+    """Choices (L,), which replay buffers store as (L, 1); other actions as they are."""
+    return actions[:, 0] if np.issubdtype(actions.dtype, np.integer) and actions.shape[1:] == (1,) else actions
 
 
 def _require_one_length(path: Path, lengths: dict[str, int]) -> None:
@@ -224,7 +242,11 @@ def _spaces_of_data(path: Path) -> tuple[gym.Space[Any], gym.Space[Any]]:
         import h5py
 
         with h5py.File(path, "r") as file:
-            observations, actions = file["observations"][:1], file["actions"][:]
+            try:
+                observations, actions = file["observations"][:1], file["actions"][:]
+            except OSError as error:
+                raise DataError(f"{path} cannot be read: {error}") from error
+    actions = _plain(actions)
     if np.issubdtype(actions.dtype, np.integer) and actions.ndim == 1:
         return _unbounded(observations), gym.spaces.Discrete(int(actions.max()) + 1)
     bound = 1.0 if np.abs(actions).max() <= 1.0 else np.inf
@@ -234,6 +256,31 @@ def _spaces_of_data(path: Path) -> tuple[gym.Space[Any], gym.Space[Any]]:
 def _unbounded(observations: NDArray[np.generic]) -> gym.Space[Any]:
     dtype = np.float64 if observations.dtype == np.float64 else np.float32
     return gym.spaces.Box(-np.inf, np.inf, observations.shape[1:], dtype)
+
+
+def _checked(
+    path: Path, rollouts: Iterable[Rollout], spaces: tuple[gym.Space[Any], gym.Space[Any]]
+) -> Iterator[Rollout]:
+    """The rollouts in the dtypes of their spaces, each number looked at: what is wrong is found in no later place."""
+    step, choices = 0, spaces[1]
+    for one in rollouts:
+        for name in ("observations", "actions", "rewards"):
+            values = getattr(one, name)
+            finite = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+            if not finite.all():
+                bad = int(np.argmin(finite))
+                raise DataError(f"{path.name}: {name} hold {values[bad]} at step {step + bad}, which is not finite.")
+        if isinstance(choices, gym.spaces.Discrete):
+            first, last = int(choices.start), int(choices.start + choices.n) - 1
+            taken = one.actions.astype(np.int64)
+            fits = (taken == one.actions) & (taken >= first) & (taken <= last)
+            if not fits.all():
+                bad = int(np.argmin(fits))
+                raise DataError(
+                    f"{path.name}: action {one.actions[bad]} at step {step + bad} is none of {first} to {last}."
+                )
+        yield _cast(one, spaces)
+        step += len(one)
 
 
 def _cast(one: Rollout, spaces: tuple[gym.Space[Any], gym.Space[Any]]) -> Rollout:

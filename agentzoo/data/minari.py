@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,9 +21,11 @@ from agentzoo.data.collect import Rollout
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import action_spec, flatten_observations, observation_spec
 from agentzoo.envs import quiet_compiler
-from agentzoo.errors import DataError, StorageError, UnknownNameError, did_you_mean
+from agentzoo.errors import ConfigError, DataError, StorageError, UnknownNameError, did_you_mean
 from agentzoo.files import put_back, staging, swap_in
 from agentzoo.types import FloatArray
+
+_ID = re.compile(r"(?:[\w-]+/)*[\w-]+-v\d+")
 
 
 def datasets_root() -> Path:
@@ -32,10 +35,27 @@ def datasets_root() -> Path:
 
 
 def local_datasets() -> dict[str, dict[str, Any]]:
-    """Id -> Minari's own metadata of every dataset on this machine."""
-    import minari
+    """Id -> metadata of every dataset on this machine, nothing where it cannot be read.
 
-    return dict(minari.list_local_datasets())
+    Minari's own list leaves those out, and fails where a folder is called something else than a dataset.
+    """
+    found = {}
+    root = datasets_root()
+    for folder, names, _ in os.walk(root, followlinks=True):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        dataset_id = Path(folder).relative_to(root).as_posix()
+        if "data" in names and _ID.fullmatch(dataset_id):
+            names.clear()  # none lies in another
+            found[dataset_id] = _read_json(Path(folder) / "data" / "metadata.json")
+    return found
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return tree if isinstance(tree, dict) else {}
 
 
 def open_dataset(dataset_id: str, download: bool = True) -> Any:
@@ -99,7 +119,7 @@ def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, down
     observation = observation_spec(dataset.observation_space, obs_keys)
     action = action_spec(dataset.action_space)
     observations, actions, rewards, lengths, terminated = [], [], [], [], []
-    for episode in dataset.iterate_episodes():
+    for episode in read_episodes(dataset):
         length = len(episode.rewards)
         if length == 0:
             continue
@@ -122,6 +142,18 @@ def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, down
         lengths=np.asarray(lengths, dtype=np.int64),
         terminated=np.asarray(terminated),
     )
+
+
+def read_episodes(dataset: Any) -> Iterator[Any]:
+    """The episodes of a `minari.MinariDataset`.
+
+    Raises:
+        DataError: the file is broken.
+    """
+    try:
+        yield from dataset.iterate_episodes()
+    except (OSError, KeyError) as error:  # h5py's, of a file that was cut off
+        raise DataError(f"dataset {dataset.id!r} cannot be read: {error}. Fetch or build it again.") from error
 
 
 def dataset_metadata(dataset_id: str) -> dict[str, Any]:
@@ -174,9 +206,13 @@ def write_dataset(
         metadata: what `minari.create_dataset_from_buffers` takes (env, author, description, ...).
 
     Raises:
-        DataError: it exists and `overwrite` is not set, or there is no episode. StorageError: the disk is full or
-            read-only.
+        ConfigError: no id of a dataset. DataError: it exists and `overwrite` is not set, or there is no episode.
+        StorageError: the disk is full or read-only.
     """
+    if not _ID.fullmatch(dataset_id):
+        raise ConfigError(
+            f"{dataset_id!r} is no dataset id: NAMESPACE/NAME-v0, of letters, digits, - and _, is what Minari takes."
+        )
     import minari
     from minari.data_collector import EpisodeBuffer
 

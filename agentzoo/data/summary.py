@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.data.catalogue import DATASETS
-from agentzoo.data.minari import local_datasets, open_dataset, return_statistics
+from agentzoo.data.minari import local_datasets, open_dataset, read_episodes, return_statistics
 from agentzoo.data.references import Reference, normalized_score, reference_of
 from agentzoo.errors import AgentzooError, DataError
 from agentzoo.plots import new_figure, save_figure
@@ -102,6 +102,8 @@ def _row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> Row:
 
 
 def _readable_row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> Row:
+    if not metadata:
+        open_dataset(dataset_id, download=False)  # says why it cannot be read
     env_id = _env_id(metadata)
     mean, best, reference = metadata.get("return_mean"), metadata.get("return_max"), _reference(metadata, env_id)
     if mean is None:  # not written by us: the returns have to be read
@@ -137,14 +139,11 @@ def summarise(dataset_id: str) -> Summary:
 
 def _episodes(dataset_id: str) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
     lengths, returns, terminated = [], [], []
-    try:
-        for episode in open_dataset(dataset_id, download=False).iterate_episodes():
-            if len(episode.rewards):
-                lengths.append(len(episode.rewards))
-                returns.append(float(np.sum(episode.rewards, dtype=np.float64)))
-                terminated.append(bool(episode.terminations[-1]))
-    except OSError as error:  # h5py's, of a file that was cut off
-        raise DataError(f"dataset {dataset_id!r} cannot be read: {error}") from error
+    for episode in read_episodes(open_dataset(dataset_id, download=False)):
+        if len(episode.rewards):
+            lengths.append(len(episode.rewards))
+            returns.append(float(np.sum(episode.rewards, dtype=np.float64)))
+            terminated.append(bool(episode.terminations[-1]))
     if not lengths:
         raise DataError(f"dataset {dataset_id!r} holds no episode with a step.")
     return np.asarray(lengths), np.asarray(returns), np.asarray(terminated)

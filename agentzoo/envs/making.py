@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
@@ -21,8 +22,19 @@ def make_env(env_id: str, *, trust_env_module: bool = False, **kwargs: Any) -> g
             needs is not installed.
     """
     check_env_id(env_id, trust_env_module)
-    try:
+    with explained(env_id):
         return envs.make_env(env_id, disable_env_checker=True, **kwargs)
+
+
+@contextmanager
+def explained(env_id: str) -> Iterator[None]:
+    """While an environment of this id is made: its errors as ours.
+
+    Raises:
+        UnknownNameError: no such environment, with the nearest id. ConfigError: a package it needs is not installed.
+    """
+    try:
+        yield
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         said = " ".join(map(str, error.args))  # Gymnasium says some in several parts
         raise ConfigError(f"{env_id} cannot be made: {said}{_what_to_do(env_id, said)}") from error

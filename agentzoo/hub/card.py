@@ -14,7 +14,7 @@ from agentzoo.evaluation.study import Study
 from agentzoo.files import write_atomic
 from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
 from agentzoo.hub.published import CITATIONS, D4RL, PUBLISHED, TITLES, Published
-from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO
+from agentzoo.locate import LOG, STUDY_PICTURES, SWEEP_PLOT, VIDEO
 from agentzoo.recipe import Recipe
 
 CARD = "README.md"
@@ -80,6 +80,19 @@ def check_card(folder: Path) -> None:
             f"{folder / CARD} is not what the records beside it give; `agentzoo card {folder}` writes it."
         )
     check_metadata(found)
+
+
+def require_promised(folder: Path) -> None:
+    """Raise CheckpointError unless every file that the card of measured records shows or names is there."""
+    results = read_records(folder)[2]
+    studies = [one.picture for one in results.studies if one.picture is not None]
+    shown = [VIDEO] * results.filmed + [SWEEP_PLOT] * bool(results.targets and results.plotted)
+    missing = [name for name in (LOG, *shown, *studies) if not (folder / name).is_file()]
+    if missing:
+        raise CheckpointError(
+            f"{folder} lacks {', '.join(missing)}, which its card shows. A folder that was loaded from the Hub holds "
+            "only what an agent needs; `agentzoo pull` brings all of it."
+        )
 
 
 def _what(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:

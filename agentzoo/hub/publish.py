@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -9,12 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentzoo.agent import Agent
-from agentzoo.config import CONFIG, RECIPE, read_text
+from agentzoo.config import RECIPE, read_text
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
 from agentzoo.files import staging, swap_in
-from agentzoo.hub.card import CARD, RESULTS, check_card, read_records, write_card
+from agentzoo.hub.card import CARD, RESULTS, check_card, read_records, require_promised, write_card
 from agentzoo.hub.metadata import check_metadata
-from agentzoo.locate import BACKBONE_FILES, PUBLISHED, check_links, hub_location, is_backbone
+from agentzoo.locate import BACKBONE_FILES, PUBLISHED, check_links, hub_location, is_backbone, require_replaceable
 from agentzoo.nn.pretrained import load_backbone
 from agentzoo.remote import Where, check_revision, explain, fetch, is_repo_id, patiently
 from agentzoo.types import Config
@@ -158,6 +159,7 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
         digest = results.headline.weights_sha256
         if results.headline.agent_id != name or (digest and digest != agent.config.weights_sha256):
             raise CheckpointError(f"{folder / RESULTS} was measured on other weights; measure these and stage again.")
+        require_promised(folder)
     if not (folder / CARD).is_file():
         raise CheckpointError(f"{folder} has no {CARD}; `agentzoo card {folder}` makes one from its records.")
     check_card(folder)
@@ -179,7 +181,7 @@ def pull(
     local_files_only: bool = False,
     force: bool = False,
 ) -> Path:
-    """Fetch every file of a remote agent and write them as a folder of their own, checked and whole.
+    """Fetch every file of a remote agent or backbone and write them as a folder of their own, checked and whole.
 
     Args:
         agent: a Hub repo, or an id that the index maps to one.
@@ -196,39 +198,38 @@ def pull(
         raise ConfigError(f"{agent!r} is no Hub repo, and the index knows no repo for it.")
     revision = revision or (location.revision if location is not None else None)
     target = target or Path(repo_id.split("/")[1])
+    if target.name in ("", ".."):  # "." has no name to rename
+        target = target.resolve()
     if target.exists() and not force:
         raise StorageError(f"{target} is there already; name another folder, or replace it with --force.")
     if target.exists():
-        _require_replaceable(target)
+        require_replaceable(target)
     found = fetch(
         repo_id,
-        PUBLISHED,
+        tuple(dict.fromkeys((*PUBLISHED, *BACKBONE_FILES))),
         revision=revision,
         token=token,
         cache_dir=cache_dir,
         local_files_only=local_files_only,
     )
-    Agent.from_pretrained(found, trust_env_module=True)  # it makes no environment, so nothing is imported
+    files = BACKBONE_FILES if is_backbone(found) else PUBLISHED
+    if is_backbone(found):
+        load_backbone(str(found))
+    else:
+        Agent.from_pretrained(found, trust_env_module=True)  # it makes no environment, so nothing is imported
+        if (found / RESULTS).is_file():
+            require_promised(found)
     try:
         with staging(target.parent, ".pulling-") as place:
             new = place / "new"
             new.mkdir()
-            for file in PUBLISHED:
+            for file in files:
                 if (found / file).is_file():
                     shutil.copyfile(found / file, new / file)
             swap_in(new, target)
     except OSError as error:
         raise StorageError(f"{target} was not written: {error}.") from error
     return target
-
-
-def _require_replaceable(target: Path) -> None:
-    """Only an agent's folder is replaced, and only where nothing else would be deleted with it."""
-    if not (target / CONFIG).is_file():
-        raise StorageError(f"{target} is not replaced: it is no agent's folder. Name another one.")
-    others = sorted(path.name for path in target.iterdir() if path.name not in PUBLISHED)
-    if others:
-        raise StorageError(f"{target} is not replaced: it also holds {', '.join(others[:5])}. Name another folder.")
 
 
 def remote_agents(
@@ -255,7 +256,7 @@ def _summary(info: Any) -> RemoteAgent:
     score = metric = None
     results = getattr(info.card_data, "eval_results", None) or []
     for one in results[:1]:
-        if isinstance(one.metric_value, int | float):
+        if isinstance(one.metric_value, int | float) and math.isfinite(one.metric_value):
             score, metric = float(one.metric_value), str(one.metric_name or one.metric_type)[:200]
     downloads = info.downloads if isinstance(info.downloads, int) else None
     return RemoteAgent(repo_id=str(info.id), commit=info.sha, score=score, metric=metric, downloads=downloads)

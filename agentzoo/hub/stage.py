@@ -11,14 +11,14 @@ from agentzoo.agent import Agent
 from agentzoo.checkpoint import load_strict, read_tensors, save_tensors
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
 from agentzoo.data.minari import dataset_metadata, load_episodes
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.errors import CheckpointError, ConfigError, StorageError
 from agentzoo.evaluation.record import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate
 from agentzoo.evaluation.study import Study, read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
 from agentzoo.files import sha256, staging, swap_in, write_atomic
 from agentzoo.hub.card import RESULTS, read_records, write_card
-from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO, check_links
+from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO, check_links, require_replaceable
 from agentzoo.nn.base import ActingMode, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.plots import figure_class
@@ -66,7 +66,8 @@ def stage(
     Raises:
         CheckpointError: the run is not finished, its weights are too large, a study is not there, or the agent that is
             there measured better.
-        ConfigError: a run to show beside it is of something else, or there are too many studies.
+        ConfigError: a run to show beside it is of something else, or there are too many studies. StorageError: the new
+            folder's place is taken by something that is no staged agent; `force` does not help.
     """
     agent = _finished(run, trust_env_module)
     recipe = agent.recipe
@@ -75,6 +76,8 @@ def stage(
     if not rows:
         raise CheckpointError(f"{run / log.FILE} has no row; train for at least `train.log_every` updates.")
     _require_comparable(recipe, seeds, baselines, trust_env_module)
+    if (zoo / recipe.agent_id).exists():
+        _require_apart(zoo / recipe.agent_id, (run, *seeds, *baselines))
     with staging(zoo, ".staging-") as place:
         folder, final = place / recipe.agent_id, zoo / recipe.agent_id
         folder.mkdir()
@@ -141,6 +144,14 @@ def _require_comparable(recipe: Recipe, seeds: Sequence[Path], baselines: Sequen
             said = "; ".join(f"{name} is {new!r} instead of {old!r}" for name, (old, new) in changed.items())
             hint = " Another recipe is a --baseline, no --seed-run." if path in seeds else ""
             raise ConfigError(f"{path} cannot stand beside {recipe.agent_id}: {said}.{hint}")
+
+
+def _require_apart(final: Path, runs: Sequence[Path]) -> None:
+    """What is staged replaces the folder at `final`, so that must be no run and hold nothing else."""
+    for run in runs:
+        if run.resolve() == final.resolve():
+            raise StorageError(f"{final} is the run itself, which would be replaced. Stage into another --zoo.")
+    require_replaceable(final)
 
 
 def _require_no_better(head: Result, final: Path) -> None:

@@ -23,7 +23,7 @@ from agentzoo.data.minari import dataset_metadata, load_episodes, read_built, wr
 from agentzoo.data.runners import PolicyRunner
 from agentzoo.envs import make_env
 from agentzoo.errors import ConfigError, DataError, StorageError, UnknownNameError
-from agentzoo.files import sha256
+from agentzoo.files import HOST, sha256
 
 HOPPER = "zoo/hopper/medium-v0"
 
@@ -189,7 +189,7 @@ def test_a_dataset_lost_in_a_killed_replacement_is_found_again(root: Path) -> No
     write_dataset(HOPPER, [one_step(1.0)], env=gym.make("Hopper-v5"))
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    (root / HOPPER).rename((root / HOPPER).with_name(f".replaced-medium-v0-{dead.pid}"))
+    (root / HOPPER).rename((root / HOPPER).with_name(f".replaced-medium-v0-{HOST}-{dead.pid}"))
     with pytest.raises(DataError, match="--overwrite"):
         write_dataset(HOPPER, [one_step(2.0)], env=gym.make("Hopper-v5"))
     assert load_episodes(HOPPER).rewards.tolist() == [1.0]
@@ -238,8 +238,10 @@ def test_a_dataset_names_the_files_it_was_made_of(root: Path, sources: Path) -> 
 
 def test_a_policy_that_is_nowhere_is_said_to_be(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(DataError, match="sb3/tqc-Hopper-v3"):
+    with pytest.raises(UnknownNameError, match=r"--trust-policies fetches sb3/tqc-Hopper-v3 .* runs whatever code"):
         build("hopper/expert", BuildOptions(tmp_path))
+    with pytest.raises(DataError, match="policy 'sb3/tqc-Hopper-v3' could not be fetched"):
+        build("hopper/expert", BuildOptions(tmp_path, trust_policies=True))
 
 
 def test_options_that_make_no_sense_are_refused(root: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from PIL import Image
 from agentzoo.cli import main
 from agentzoo.console import console
 from agentzoo.data.catalogue import DATASETS
+from agentzoo.data.minari import load_episodes
+from agentzoo.errors import DataError, UnknownNameError
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets" / "minari"
 
@@ -81,21 +83,28 @@ def test_one_bad_dataset_is_a_row_and_descriptions_are_plain_text(
     a_copy(minari_root, "spec-v0", env_spec="[1]")
     cut = a_copy(minari_root, "cut-v0", return_mean=None) / "main_data.hdf5"
     cut.write_bytes(cut.read_bytes()[:1000])
+    (a_copy(minari_root, "no-v0") / "metadata.json").write_text("{")
+    (minari_root / "my backup" / "data").mkdir(parents=True)  # Minari's own list ends there
     rows = {row["dataset_id"]: row for row in json.loads(data("list", "--json").stdout)}
-    assert {name: bool(rows[f"strange/{name}-v0"]["problem"]) for name in ("words", "steps", "spec", "cut")} == {
-        "words": False, "steps": True, "spec": True, "cut": True
+    assert {name: bool(rows[f"strange/{name}-v0"]["problem"]) for name in ("words", "steps", "spec", "cut", "no")} == {
+        "words": False, "steps": True, "spec": True, "cut": True, "no": True
     }  # fmt: skip
+    assert "metadata.json cannot be read" in rows["strange/no-v0"]["problem"]
+    with pytest.raises(DataError, match="dataset 'strange/cut-v0' cannot be read"):
+        load_episodes("strange/cut-v0")
+    with pytest.raises(UnknownNameError, match="Did you mean 'strange/cut-v0'"):
+        load_episodes("strange/cutt-v0", download=False)
     assert rows["zoo/hopper/tiny-v0"]["episodes"] == 20
     assert "dataset 'strange/cut-v0' cannot be read: " in rows["strange/cut-v0"]["problem"]
     said = data("list").stdout
-    assert said.count("unreadable") == 3
+    assert said.count("unreadable") == 4
     for word in ("[/b]", "[a,", "ValueError"):
         assert word in said
     monkeypatch.setattr(console, "width", 80)
     narrow = data("list").stdout
     (tiny,) = (line for line in narrow.splitlines() if line.startswith("zoo/hopper/tiny-v0 "))
     assert tiny.rstrip().endswith(f"{rows['zoo/hopper/tiny-v0']['mean_score']:.1f}")  # nothing is cut
-    assert narrow.count("unreadable") == 3
+    assert narrow.count("unreadable") == 4
     assert f"strange/cut-v0: {rows['strange/cut-v0']['problem']}\n" in narrow
     shown = data("show", "strange/words-v0").stdout
     assert "closes [/b] what [a, b] holds" in shown

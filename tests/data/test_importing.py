@@ -12,7 +12,7 @@ import pytest
 
 from agentzoo.data.importing import import_file
 from agentzoo.data.minari import load_episodes
-from agentzoo.errors import ConfigError, DataError, SpaceError
+from agentzoo.errors import ConfigError, DataError, SpaceError, UnknownNameError
 
 ID = "d4rl/hopper/tiny-v2"
 
@@ -120,9 +120,53 @@ def test_whole_number_actions_are_discrete_without_an_environment(root: Path, tm
     assert episodes.actions.tolist() == [0, 2, 1, 0]
 
 
+def test_choices_in_a_column_of_their_own_are_choices(root: Path, tmp_path: Path) -> None:
+    """As SB3's replay buffer keeps them."""
+    arrays = columns(4, terminals=[3], timeouts=[])
+    arrays["actions"] = np.array([[0], [2], [1], [0]])
+    import_file(write_h5(tmp_path / "h.hdf5", arrays), ID)
+    assert load_episodes(ID).actions.tolist() == [0, 2, 1, 0]
+
+
+def test_actions_an_environment_does_not_know_are_not_imported(root: Path, tmp_path: Path) -> None:
+    arrays = columns(4, terminals=[3], timeouts=[])
+    arrays["observations"], arrays["actions"] = np.zeros((4, 4)), np.array([[0], [1], [7], [0]])
+    with pytest.raises(DataError, match=r"h\.hdf5: action 7 at step 2 is none of 0 to 1"):
+        import_file(write_h5(tmp_path / "h.hdf5", arrays), ID, env_id="CartPole-v1")
+    with pytest.raises(UnknownNameError, match="Did you mean 'CartPole-v1'"):
+        import_file(tmp_path / "h.hdf5", ID, env_id="CartPol-v1")
+    for name in ("noversion", "a b-v0", "../../evil-v0", "a/../b-v0", "/abs-v0"):
+        with pytest.raises(ConfigError, match="is no dataset id: NAMESPACE/NAME-v0"):
+            import_file(tmp_path / "h.hdf5", name)
+    assert minari.list_local_datasets() == {}
+
+
 def broken(kind: str, path: Path) -> Path:
     arrays = columns(4, terminals=[3], timeouts=[])
-    if kind == "missing":
+    if kind == "negative":
+        arrays["actions"] = np.array([0, -1, 1, 0])
+    elif kind == "nan":
+        arrays["rewards"] = np.array([0.0, 0.0, np.nan, 0.0])
+    elif kind == "bytes lost":
+        file = write_h5(path / "lost.hdf5", arrays)
+        with h5py.File(path / "whole.hdf5", "w") as whole:
+            for name, values in arrays.items():
+                whole.create_dataset(name, data=values, chunks=True, compression="gzip")
+            offset = whole["rewards"].id.get_chunk_info(0).byte_offset
+        data = bytearray((path / "whole.hdf5").read_bytes())
+        data[offset : offset + 8] = b"\xff" * 8
+        file.write_bytes(bytes(data))
+        return file
+    elif kind == "one array":
+        np.save(path / "x.npy", arrays["rewards"])
+        (path / "x.npy").rename(path / "x.npz")
+        return path / "x.npz"
+    elif kind == "final":
+        ends = {"terminations": arrays["terminals"], "truncations": np.zeros(4, bool)}
+        kept = {name: arrays[name] for name in ("observations", "actions", "rewards")}
+        np.savez(path / "final.npz", **kept, **ends, final_observations=np.zeros((1, 5)))
+        return path / "final.npz"
+    elif kind == "missing":
         del arrays["rewards"]
     elif kind == "lengths":
         arrays["rewards"] = arrays["rewards"][:3]
@@ -157,6 +201,11 @@ def broken(kind: str, path: Path) -> Path:
         ("empty", DataError, "cannot be read as an npz file"),
         ("garbage", DataError, "cannot be read"),
         ("other", ConfigError, "neither"),
+        ("negative", DataError, "action -1 at step 1 is none of 0 to 1"),
+        ("nan", DataError, "rewards hold nan at step 2, which is not finite"),
+        ("bytes lost", DataError, "cannot be read, steps 0 to 3"),
+        ("one array", DataError, "cannot be read as an npz file"),
+        ("final", DataError, r"observations are \(11,\), final observations \(5,\)"),
     ],
 )
 def test_what_cannot_be_imported(kind: str, error: type[Exception], says: str, root: Path, tmp_path: Path) -> None:

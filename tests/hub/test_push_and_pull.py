@@ -195,6 +195,17 @@ def test_pull_writes_a_folder_that_equals_what_was_pushed(hub: Hub, folder: Path
     assert sorted(path.name for path in tmp_path.iterdir() if "pulling" in path.name) == []
 
 
+def test_the_folder_one_is_in_is_replaced_by_its_name(
+    hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(folder, REPO)
+    target = pull(REPO, tmp_path / "agents" / "dt-test")
+    (target / "README.md").write_text("spoiled")
+    monkeypatch.chdir(target)
+    assert pull(REPO, Path(), force=True) == target
+    assert (target / "README.md").read_bytes() == (folder / "README.md").read_bytes()
+
+
 def test_force_replaces_agents_only(hub: Hub, folder: Path, tmp_path: Path) -> None:
     push(folder, REPO)
     zoo = tmp_path / "agents"
@@ -220,6 +231,22 @@ def test_what_the_hub_alone_holds_is_enough_to_verify(hub: Hub, folder: Path) ->
     assert not (cached / "replay.mp4").exists()
     assert "replay.mp4" in (cached / "README.md").read_text()
     assert all(check.holds is not False for check in check_files(cached)[2])
+    # but it is not all there is, so it must not replace it
+    with pytest.raises(CheckpointError, match=r"lacks training_log\.csv, replay\.mp4, targets\.png, which its card"):
+        push(cached, REPO)
+    assert {"replay.mp4", "targets.png"} <= set(hub.repos[REPO].head)
+    tree = {name: data for name, data in hub.repos[REPO].head.items() if name != "replay.mp4"}
+    hub.repos[REPO].commit(tree)
+    with pytest.raises(CheckpointError, match=r"lacks replay\.mp4"):
+        pull(REPO, folder.parent / "pulled")
+
+
+def test_a_backbone_comes_back_as_it_went(hub: Hub, tmp_path: Path) -> None:
+    staged = Path(__file__).resolve().parents[2] / "hub_cards" / "clip-mini"
+    push(staged, "me/clip-mini")
+    target = pull("me/clip-mini", tmp_path / "pulled")
+    assert {p.name: p.read_bytes() for p in target.iterdir()} == {p.name: p.read_bytes() for p in staged.iterdir()}
+    assert pull("me/clip-mini", target, force=True) == target
 
 
 def test_agents_of_an_environment_of_ones_own_module_travel(hub: Hub, tmp_path: Path) -> None:
