@@ -8,6 +8,7 @@ import json
 import os
 import stat
 import struct
+import shutil
 import subprocess
 import sys
 from pathlib import Path
