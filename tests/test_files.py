@@ -6,9 +6,9 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import stat
 import struct
-import shutil
 import subprocess
 import sys
 from pathlib import Path
