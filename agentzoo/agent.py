@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,21 +13,21 @@ import torch
 from numpy.typing import NDArray
 
 from agentzoo.acting import Acting, MemoryState, make_acting
-from agentzoo.checkpoint import check_header, load_strict, save_tensors
+from agentzoo.checkpoint import save_tensors
 from agentzoo.conditions import Conditions, checked_steps
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, check_env_id, read_text
 from agentzoo.data.spaces import GOAL_KEY, describe_misfit, without_goal
 from agentzoo.envs.making import make_configured
 from agentzoo.envs.wrapping import observation_normalizer
-from agentzoo.errors import CheckpointError, ConfigError, ObservationError, ShapeError, SpaceError
+from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError
 from agentzoo.files import sha256, write_atomic
 from agentzoo.history import AgentState
+from agentzoo.loading import load_network, pick_device
 from agentzoo.locate import find_agent
 from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.nn.masked import MaskedModel
 from agentzoo.observing import Observed, read_observation, reward_beside
 from agentzoo.recipe import Recipe
-from agentzoo.registry import get_family
 from agentzoo.rewards import Kept, Reader, reader_of
 
 if TYPE_CHECKING:
@@ -111,8 +110,8 @@ class Agent:
         )
         config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
         check_env_id(config.env, trust_env_module)
-        place = _pick_device(device)
-        model = _load_model(config, folder / WEIGHTS)
+        place = pick_device(device)
+        model = load_network(config, folder / WEIGHTS)
         recipe = None
         if (folder / RECIPE).is_file():
             recipe = Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE))
@@ -193,7 +192,7 @@ class Agent:
         Raises:
             ConfigError: no such device.
         """
-        self.model.to(_pick_device(device))
+        self.model.to(pick_device(device))
         return self
 
     @property
@@ -492,44 +491,3 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"Agent({self.config.agent_id!r}, target_return={self.target_return:g}, device={self.device})"
-
-
-def _pick_device(device: str | torch.device) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        found = torch.device(device)
-        torch.empty(0, device=found)  # known is not there: "cuda" is a name on every machine
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        said = str(error).splitlines()[0]
-        raise ConfigError(f"no device {str(device)!r} here ({said}); use 'auto' or 'cpu'.") from None
-    return found
-
-
-def build_network(config: AgentConfig) -> SequenceModel:
-    """An untrained network of this config, without touching the caller's random state."""
-    with torch.random.fork_rng(devices=[]):
-        return get_family(config.model.family).model(copy.deepcopy(config.model), config.io)
-
-
-def _load_model(config: AgentConfig, path: Path) -> SequenceModel:
-    """Check sizes against the file before any memory is taken, then build and fill.
-
-    Raises:
-        CheckpointError: the file is broken, is not the one the config names, or does not fit it.
-    """
-    header = check_header(path)
-    if config.weights_sha256 is not None and sha256(path) != config.weights_sha256:
-        raise CheckpointError(f"{path} is not the file {CONFIG} was written with (its sha256 differs). Fetch it again.")
-    with torch.device("meta"):
-        shapes = {name: tuple(t.shape) for name, t in build_network(config).state_dict().items()}
-    wrong = sorted(name for name in shapes.keys() & header.keys() if shapes[name] != header[name][1])
-    if wrong:
-        name = wrong[0]
-        raise CheckpointError(f"{path} does not fit its config: {name} is {header[name][1]}, not {shapes[name]}.")
-    missing, unknown = sorted(shapes.keys() - header.keys()), sorted(header.keys() - shapes.keys())
-    if missing or unknown:
-        raise CheckpointError(f"{path} does not fit its config: missing {missing[:5]}, not expected {unknown[:5]}.")
-    model = build_network(config)
-    load_strict(model, path)
-    return model

@@ -91,11 +91,11 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     return found
 
 
-def load_strict(module: torch.nn.Module, path: Path) -> None:
-    """Fill `module` from `path`: every name and shape must match. float16 tensors are widened.
+def check_fits(module: torch.nn.Module, path: Path) -> None:
+    """Compare the header at `path` with `module`, which may be on "meta": no tensor is read.
 
     Raises:
-        CheckpointError: names the tensors that are missing, unknown, of another shape or not finite.
+        CheckpointError: names the tensors that are missing, unknown, or of another shape or type.
     """
     header = check_header(path)
     expected = module.state_dict()
@@ -113,6 +113,16 @@ def load_strict(module: torch.nn.Module, path: Path) -> None:
     kinds = sorted({header[n][0] for n in expected} - {"F32", "F16", "BF16"})
     if kinds:
         raise CheckpointError(f"{path} holds tensors of type {', '.join(kinds)}; weights are F32, F16 or BF16.")
+
+
+def load_strict(module: torch.nn.Module, path: Path) -> None:
+    """Fill `module` from `path`: every name and shape must match. float16 tensors are widened.
+
+    Raises:
+        CheckpointError: names the tensors that do not fit (see `check_fits`) or are not finite.
+    """
+    check_fits(module, path)
+    expected = module.state_dict()
     tensors, _ = read_tensors(path)
     broken = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
     if broken:
