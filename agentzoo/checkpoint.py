@@ -99,17 +99,19 @@ def check_fits(module: torch.nn.Module, path: Path) -> None:
     """
     header = check_header(path)
     expected = module.state_dict()
-    missing = sorted(set(expected) - set(header))
-    unknown = sorted(set(header) - set(expected))
-    if missing or unknown:
-        raise CheckpointError(
-            f"{path} does not fit its config: missing {_some(missing)}; not expected {_some(unknown)}."
-        )
-    wrong = [
-        f"{n} {header[n][1]} instead of {tuple(t.shape)}" for n, t in expected.items() if header[n][1] != tuple(t.shape)
-    ]
-    if wrong:
-        raise CheckpointError(f"{path} does not fit its config: {_some(wrong)}.")
+    both = sorted(set(expected) & set(header))
+    problems = {
+        "missing": sorted(set(expected) - set(header)),
+        "not expected": sorted(set(header) - set(expected)),
+        "of another shape": [
+            f"{name} {header[name][1]} instead of {tuple(expected[name].shape)}"
+            for name in both
+            if header[name][1] != tuple(expected[name].shape)
+        ],
+    }
+    said = "; ".join(f"{what} {_some(names)}" for what, names in problems.items() if names)
+    if said:
+        raise CheckpointError(f"{path} does not fit its config: {said}.")
     kinds = sorted({header[n][0] for n in expected} - {"F32", "F16", "BF16"})
     if kinds:
         raise CheckpointError(f"{path} holds tensors of type {', '.join(kinds)}; weights are F32, F16 or BF16.")
@@ -131,6 +133,4 @@ def load_strict(module: torch.nn.Module, path: Path) -> None:
 
 
 def _some(names: list[str], most: int = 5) -> str:
-    if not names:
-        return "none"
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -164,13 +164,13 @@ def rewrite(folder: Path, change: Any) -> None:
 
 def test_missing_extra_and_misshapen_tensors_are_named(folder: Path) -> None:
     rewrite(folder, lambda t: t.pop("embed_obs.bias"))
-    with pytest.raises(CheckpointError, match=r"missing \['embed_obs.bias'\]"):
+    with pytest.raises(CheckpointError, match=r"config: missing embed_obs.bias\."):
         Agent.from_pretrained(folder)
     rewrite(folder, lambda t: t.update({"embed_obs.bias": torch.zeros(16), "surprise": torch.zeros(1)}))
-    with pytest.raises(CheckpointError, match=r"not expected \['surprise'\]"):
+    with pytest.raises(CheckpointError, match=r"config: not expected surprise\."):
         Agent.from_pretrained(folder)
     rewrite(folder, lambda t: (t.pop("surprise"), t.update({"embed_obs.bias": torch.zeros(17)})))
-    with pytest.raises(CheckpointError, match=r"embed_obs.bias is \(17,\), not \(16,\)"):
+    with pytest.raises(CheckpointError, match=r"of another shape embed_obs.bias \(17,\) instead of \(16,\)"):
         Agent.from_pretrained(folder)
 
 
