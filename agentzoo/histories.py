@@ -67,7 +67,7 @@ def histories(
             window.mask.actions[still, t] = True
             seen = ask(agent, window.take(still)).sample(rng).observations[:, t]  # what is shown stays as it is
             window.observations[still, t] = seen
-            ok = leads(still, t)
+            ok = np.array(leads(still, t), dtype=bool)
             if t > 0:
                 follows = given[still, t - 1]
                 ok[follows] &= leads(still[follows], t - 1)
