@@ -72,7 +72,8 @@ def _staged(backbones: bool) -> dict[str, Path]:
     for zoo in _local_zoos():
         for folder in zoo.iterdir():
             whole = (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
-            if whole and _NAME.match(folder.name) and is_backbone(folder) == backbones:
+            hidden = folder.name.startswith(".")  # one being written, or left by a killed process
+            if whole and not hidden and is_backbone(folder) == backbones:
                 found.setdefault(folder.name, folder)
     return dict(sorted(found.items()))
 

@@ -74,7 +74,7 @@ def test_a_staged_card_is_what_its_records_give(agent_id: str, folder: Path) -> 
 def test_staged_recipes_are_the_packaged_ones(agent_id: str, folder: Path) -> None:
     config, recipe, results = read_records(folder)
     assert config.agent_id == recipe.agent_id == results.headline.agent_id == agent_id
-    assert recipe == load_recipe(agent_id)
+    assert recipe == load_recipe(agent_id).pinned()  # with the hash of the backbone that is staged beside it
     assert results.headline.weights_sha256 == config.weights_sha256
     assert results.headline.episodes >= 100
 
