@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,13 @@ def new_figure(width: float, height: float, layout: str | None = "constrained", 
         ConfigError: matplotlib is not installed.
     """
     return figure_class()(figsize=(width, height), dpi=dpi, layout=layout)
+
+
+def entitle(figure: Any, text: str, size: float) -> None:
+    """Write `text` over the whole figure, in as many lines as its width asks for."""
+    room = int(72.0 * figure.get_figwidth() / (0.55 * size))  # a letter is about so wide
+    lines = (part for line in text.splitlines() for part in textwrap.wrap(line, room) or [""])
+    figure.suptitle("\n".join(lines), fontsize=size)
 
 
 def require_picture(path: Path) -> None:

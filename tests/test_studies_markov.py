@@ -162,3 +162,14 @@ def test_the_command_prints_and_writes_the_same(zoo: Path, tmp_path: Path) -> No
     text = CliRunner().invoke(app, asked).stdout.replace("\n", " ")
     for words in ("Markov heads of lm-toy (language model), r = 2", tree["changes"][0], tree["networks"][0]["summary"]):
         assert words in text
+
+
+def test_a_long_title_stays_in_its_picture() -> None:
+    from agentzoo.plots import entitle, new_figure
+
+    figure = new_figure(4.0, 2.0)
+    entitle(figure, "short\n" + "a sentence that is far too long for four inches " * 3, 9)
+    figure.canvas.draw()
+    box = figure._suptitle.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+    assert figure._suptitle.get_text().startswith("short\na sentence")

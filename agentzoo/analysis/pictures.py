@@ -11,7 +11,7 @@ import numpy as np
 from agentzoo.analysis.gates import GateCurve
 from agentzoo.analysis.inspection import Inspection
 from agentzoo.analysis.markov import CountedHeads, MarkovReport
-from agentzoo.plots import image_of, new_figure, save_figure
+from agentzoo.plots import entitle, image_of, new_figure, save_figure
 
 MARKOV, OTHER, KINDS = "#c05621", "#2b6cb0", ("#2b6cb0", "#2f855a", "#b7791f")
 MOST_LAYERS, MOST_HEADS = 4, 12  # of attention maps
@@ -232,7 +232,7 @@ def draw_all(found: Inspection, path: Path) -> Path:
     parts = parts_of(found)
     heights = [_height(name, found) for name in parts]
     figure = new_figure(WIDTH, sum(heights) + 0.4)
-    figure.suptitle(f"{found.name} ({found.kind})", fontsize=11)
+    entitle(figure, f"{found.name} ({found.kind})", 11)
     rows = figure.subfigures(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0]
     for row, draw in zip(rows, parts.values(), strict=True):
         draw(row, found)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from agentzoo.asking import Answer
 from agentzoo.envs import DOORKEY
 from agentzoo.envs.doorkey import DOOR, GOAL, MOVES, SIDE, cell_of, is_wall
-from agentzoo.plots import figure_class, require_picture, save_figure
+from agentzoo.plots import entitle, figure_class, require_picture, save_figure
 from agentzoo.question import Window
 
 ASKED, SHOWN, TRUTH = "#c05621", "#2b6cb0", "0.55"
@@ -35,7 +35,7 @@ def draw_answer(answer: Answer, truth: Window | None, path: Path, title: str = "
     figure = figure_class()(dpi=110)
     draw = {DOORKEY: _draw_grids}.get(answer.agent.config.env or "", _draw_curves)
     draw(figure, answer, truth)
-    figure.suptitle(title or answer.agent.config.agent_id, fontsize=11)
+    entitle(figure, title or answer.agent.config.agent_id, 11)
     return save_figure(figure, path)
 
 

@@ -17,7 +17,7 @@ from agentzoo.analysis.windows import decision_windows, newest
 from agentzoo.errors import ConfigError, DataError
 from agentzoo.evaluation.study import Study
 from agentzoo.nn.markov import THRESHOLD
-from agentzoo.plots import new_figure, save_figure
+from agentzoo.plots import entitle, new_figure, save_figure
 from agentzoo.studies.gates import letter_of
 
 PICTURE = "contexts.png"
@@ -205,7 +205,7 @@ def draw_contexts(points: Sequence[ContextGates], path: Path) -> Path:
         axes.legend(frameon=False, fontsize=8, loc="upper right" if axes is left else "lower left")
     ids = sorted({one.agent_id for one in points})
     how = "each trained with its K" if len({one.trained for one in points}) > 1 else "windows cut to K"
-    figure.suptitle(f"Gates against context length: {', '.join(ids)}, {how}", fontsize=10)
+    entitle(figure, f"Gates against context length: {', '.join(ids)}, {how}", 10)
     return save_figure(figure, path)
 
 

@@ -20,7 +20,7 @@ from agentzoo.analysis.pictures import WIDTH, draw_ratios
 from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.evaluation.study import Study, cell, filled
 from agentzoo.nn.markov import THRESHOLD
-from agentzoo.plots import new_figure, save_figure
+from agentzoo.plots import entitle, new_figure, save_figure
 
 RANDOM = "random"  # stands for every network beside it, before that one learned anything
 PICTURE = "markov.png"
@@ -189,6 +189,6 @@ def draw_heads(judged: Sequence[Judged], path: Path) -> Path:
     for axes in grid[len(judged) :]:
         axes.set_visible(False)
     title = f"Markov ratio; + condition (i) holds, framed: Markov head (r = {threshold:g})"
-    figure.suptitle(f"{title}\n{scale(judged)}", fontsize=9)
+    entitle(figure, f"{title}\n{scale(judged)}", 9)
     figure.colorbar(image, ax=list(grid), label="ratio", pad=0.02, extend="max")
     return save_figure(figure, path)
