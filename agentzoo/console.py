@@ -47,11 +47,13 @@ def print_json(value: Any) -> None:
 
 
 def print_study(study: Study, title: str, as_json: bool = False) -> None:
-    """The table of a study, or its record."""
+    """The table of a study, or its record. Nothing is cut: names of agents often differ in their ends alone."""
     if as_json:
         print_json(study.model_dump())
         return
-    table = Table(*study.columns, title=plain(title), title_justify="left")
+    table = Table(title=plain(title), title_justify="left")
+    for i, column in enumerate(study.columns):
+        table.add_column(plain(column), no_wrap=i == 0, overflow="fold")
     for row in study.rows:
         table.add_row(*(plain(cell) for cell in row))
     console.print(table)

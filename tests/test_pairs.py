@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
+from agentzoo.console import console
 from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Results, evaluate
 from agentzoo.evaluation.study import read_study
@@ -122,6 +123,13 @@ def test_the_command_writes_a_study_that_a_card_can_show(runs: list[Path], tmp_p
     study = read_study(out)
     assert json.loads(done.output)["rows"] == [list(row) for row in study.rows]
     assert (out / str(study.picture)).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_narrow_terminal_cuts_no_name(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "width", 80)
+    done = CliRunner().invoke(app, ["pretrain", "pairs", *map(str, runs), "--out", str(tmp_path / "out")])
+    assert "│ chibit-hopper-medium-scratch │" in done.output
+    assert "…" not in done.output
 
 
 def test_seeds_that_are_not_as_far_are_said(runs: list[Path], tmp_path: Path) -> None:
