@@ -36,7 +36,7 @@ def pointmaze(maze: str) -> tuple[DataConfig, EvalConfig]:
 
 
 MAZE_CONTEXT = 50  # of the published table
-MAZE_BUDGET = TrainConfig(steps=6_000, batch_size=32, lr=3e-4, warmup_steps=300, schedule="cosine")
+MAZE_BUDGET = TrainConfig(steps=6_000, batch_size=32, lr=3e-4, warmup_steps=300, schedule="cosine", precision="bf16")
 
 
 def maze_recipe(name: str, maze: str, model: ModelConfig) -> Recipe:
