@@ -32,7 +32,7 @@ from agentzoo.training.finetune import finetune_recipe, start_from
 from agentzoo.training.lock import LOCK, held
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import Evaluation, Hooks, build_model, train
-from agentzoo.training.machine import check_machine, tracking
+from agentzoo.training.machine import check_machine, tracking, warn_of_slow_precision
 from agentzoo.training.optim import lr_factor, make_optimizer
 
 
@@ -98,7 +98,9 @@ def test_one_update_is_the_one_written_on_paper(tmp_path: Path) -> None:
         torch.testing.assert_close(found[name], value.detach(), atol=2e-6, rtol=1e-4)
 
 
-def test_a_run_stopped_and_resumed_equals_the_uninterrupted_one(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:the recipe multiplies")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_run_stopped_and_resumed_equals_the_uninterrupted_one(precision: str, tmp_path: Path) -> None:
     class Stopped(Exception):
         pass
 
@@ -109,11 +111,12 @@ def test_a_run_stopped_and_resumed_equals_the_uninterrupted_one(tmp_path: Path) 
 
         return Hooks(on_step=check)
 
-    whole = run(tmp_path / "whole", recipe())
+    made = recipe(precision=precision)
+    whole = run(tmp_path / "whole", made)
     for step in (7, 10, 23):  # before, at and after a checkpoint
         with pytest.raises(Stopped):
-            run(tmp_path / "cut", recipe(), stop_at(step))
-    resumed = run(tmp_path / "cut", recipe())
+            run(tmp_path / "cut", made, stop_at(step))
+    resumed = run(tmp_path / "cut", made)
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     rows, again = read_log(tmp_path / "whole"), read_log(tmp_path / "cut")
@@ -261,6 +264,7 @@ def test_a_run_is_tracked(tmp_path: Path) -> None:
     assert [event.step for event in written.Scalars("loss")] == [5, 10]
 
 
+@pytest.mark.filterwarnings("ignore:the recipe multiplies")
 @pytest.mark.parametrize("first", ["fp32", "bf16"])
 def test_a_process_trains_in_one_precision_after_the_other(first: str, tmp_path: Path) -> None:
     weights = {}
@@ -268,6 +272,27 @@ def test_a_process_trains_in_one_precision_after_the_other(first: str, tmp_path:
         run(tmp_path / precision, recipe(steps=5, precision=precision))
         weights[precision] = read_tensors(tmp_path / precision / "model.safetensors")[0]
     assert any(not torch.equal(value, weights["bf16"][name]) for name, value in weights["fp32"].items())
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "fast"),
+    [
+        ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"architecture": "x86_64", "avx2": True, "avx512_bf16": True, "amx_bf16": False}, True),
+        ({"architecture": "x86_64", "avx2": True, "avx512_bf16": False, "amx_bf16": True}, True),
+        ({"architecture": "aarch64"}, True),
+        ({}, True),  # an older PyTorch says nothing
+    ],
+)
+def test_a_recipe_in_bfloat16_warns_where_that_is_slow(
+    capabilities: dict[str, object], fast: bool, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setattr("agentzoo.training.machine.cpu_capabilities", lambda: capabilities)
+    warn_of_slow_precision("fp32", "cpu")
+    warn_of_slow_precision("bf16", "cuda")
+    assert not recwarn
+    warn_of_slow_precision("bf16", "cpu")
+    assert [str(warning.message).startswith("the recipe multiplies") for warning in recwarn] == ([] if fast else [True])
 
 
 @pytest.mark.gpu

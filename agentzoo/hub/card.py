@@ -170,10 +170,11 @@ def _training(recipe: Recipe, results: Results | None) -> str:
     spent = ""
     if results is not None:
         spent = f", {results.training.seconds / 60:.0f} minutes on {inline(results.training.hardware)}"
+    products = ", products of matrices in bfloat16" if train.precision == "bf16" else ""
     text = (
         f"## How it was trained\n\n```\n{command}\n```\n\n"
         f"{_updates(train.steps, results)} of {train.batch_size} windows, learning rate {train.lr:g} "
-        f"({train.schedule}{warm_up}), seed {train.seed}{spent}. The whole "
+        f"({train.schedule}{warm_up}), seed {train.seed}{products}{spent}. The whole "
         f"recipe is in `{RECIPE}`, the losses are in `training_log.csv`. {normalization}"
     )
     if results is None:

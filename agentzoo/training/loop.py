@@ -27,7 +27,7 @@ from agentzoo.recipe import Recipe, differences
 from agentzoo.registry import get_family
 from agentzoo.training import log, state
 from agentzoo.training.lock import held
-from agentzoo.training.machine import check_machine, tracking
+from agentzoo.training.machine import check_machine, tracking, warn_of_slow_precision
 from agentzoo.training.optim import lr_factor, make_optimizer
 from agentzoo.types import Batch, IOSpec, Losses
 
@@ -123,6 +123,7 @@ def train(
             )
         recipe = recipe.pinned()
     claim(folder, recipe)
+    warn_of_slow_precision(recipe.train.precision, accelerator.device.type)
     data = prepare_data(recipe, episodes)
     model = start if start is not None else build_model(recipe, data)
     model.begin_training(fresh=start is None)

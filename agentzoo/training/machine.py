@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +28,37 @@ def check_machine(device: str | None, trackers: Sequence[str]) -> None:
         found = importlib.util.find_spec(name)
         if found is None or found.origin is None:  # no origin: a folder of that name, as wandb makes one for its logs
             raise ConfigError(f"tracker {name!r} is not installed: pip install {name}, or 'agentzoo[track]' for all.")
+
+
+def warn_of_slow_precision(precision: str, device: str) -> None:
+    """Warn of a recipe in bfloat16 on a CPU that has no instructions for it: it is right there, but many times slower.
+
+    Args:
+        precision: `train.precision` of a recipe.
+        device: "cpu" or "cuda", where it will train.
+    """
+    if precision != "bf16" or device != "cpu" or has_bfloat16(cpu_capabilities()):
+        return
+    warnings.warn(
+        "the recipe multiplies matrices in bfloat16, for which this CPU has no instructions: training will be many "
+        "times slower than in float32. `--set train.precision=fp32` trains in float32; a run that has begun keeps what "
+        "it began with.",
+        UserWarning,
+        stacklevel=3,
+    )
+
+
+def cpu_capabilities() -> dict[str, Any]:
+    """What PyTorch knows of this CPU's instructions; nothing before PyTorch told it."""
+    known: Callable[[], dict[str, Any]] = getattr(torch.cpu, "get_capabilities", dict)
+    return known()
+
+
+def has_bfloat16(capabilities: dict[str, Any]) -> bool:
+    """Whether a CPU multiplies in bfloat16; True where PyTorch does not say."""
+    if capabilities.get("architecture") != "x86_64":
+        return True
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 @contextmanager

@@ -112,6 +112,13 @@ def test_a_training_that_ran_out_of_patience_says_so(folder: Path) -> None:
     assert f"\n3 updates (of at most {planned:,}; its evaluations got no better) of " in card_text(folder)
 
 
+def test_a_training_in_bfloat16_says_so(folder: Path) -> None:
+    assert "bfloat16" not in card_text(folder)
+    train = read_records(folder)[1].train.model_copy(update={"precision": "bf16"})
+    edit(folder, "train_config.json", train=train.model_dump(mode="json"))
+    assert f"seed {train.seed}, products of matrices in bfloat16, " in card_text(folder)
+
+
 def test_an_agent_measured_in_two_ways_says_which_is_its_own(folder: Path) -> None:
     assert "agent.acting" not in card_text(folder)
     results = read_records(folder)[2]
