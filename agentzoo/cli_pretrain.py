@@ -80,9 +80,9 @@ def clip(
 
 @app.command()
 def pairs(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of trainings; seeds go together")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="trainings or staged agents; seeds go together")],
     out: Annotated[Path, typer.Option("--out", help="folder for study.json and curves.png")] = Path("runs/pairs"),
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="of each finished run")] = 100,
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="of a run not measured yet")] = 100,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -20,6 +20,7 @@ from agentzoo.recipe import load_recipe
 from agentzoo.studies.pairs import pairs_of, read_curves, study_of
 from agentzoo.training import log
 
+CARDS = Path(__file__).resolve().parents[1] / "hub_cards"
 COLUMNS = [*log.COLUMNS, "eval_return", "eval_score", "action_mse"]
 
 
@@ -85,8 +86,18 @@ def test_finished_runs_are_measured_and_nearly_is_of_what_was_measured(tmp_path:
     assert len(heard) == 2  # what was measured is kept
 
 
+def test_a_staged_agent_brings_its_curve_and_its_headline() -> None:
+    folder = CARDS / "chibit-hopper-medium"
+    before = sorted(folder.iterdir())
+    (curve,) = read_curves([folder], 3)
+    headline = Results.from_json((folder / "results.json").read_text(), "the staged one").headline
+    assert curve.finals == (headline,)  # of 100 episodes, not measured again
+    assert curve.steps.tolist() == list(range(800, 8_001, 800))
+    assert sorted(folder.iterdir()) == before
+
+
 def test_the_spread_over_seeds_by_hand(runs: list[Path]) -> None:
-    staged = Path(__file__).resolve().parents[1] / "hub_cards" / "dt-hopper-medium" / "results.json"
+    staged = CARDS / "dt-hopper-medium" / "results.json"
     one = Results.from_json(staged.read_text(), "the staged one").headline
     finals = tuple(one.model_copy(update={"score": score}) for score in (70.0, 80.0, 85.0))
     curve = read_curves(runs, 3)[0]._replace(scores=np.zeros((3, 4)), finals=finals)

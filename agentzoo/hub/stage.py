@@ -274,7 +274,12 @@ def as_float16(folder: Path, max_bytes: int = MAX_BYTES) -> None:
 def measured(
     run: Path, episodes: int, note: Callable[[str], None] = lambda _: None, trust_env_module: bool = False
 ) -> Result:
-    """The evaluation of a run's final weights: the one kept beside them, or a new one that is then kept."""
+    """The evaluation of a run's final weights: the one kept beside them, or a new one that is then kept.
+
+    A staged agent's is its headline, and nothing is written into its folder.
+    """
+    if (run / RESULTS).is_file():
+        return Results.from_json(read_text(run / RESULTS), str(run / RESULTS)).headline
     agent = _finished(run, trust_env_module)
     kept = run / RESULT
     if kept.is_file():

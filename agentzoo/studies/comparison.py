@@ -13,10 +13,9 @@ import numpy as np
 
 from agentzoo.config import RECIPE, read_text
 from agentzoo.errors import DataError
-from agentzoo.evaluation.results import Result, Results
+from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import MOST_IN_CELL, MOST_IN_NOTE, Study, cell
-from agentzoo.hub.card import RESULTS
 from agentzoo.hub.published import TITLES, published_together
 from agentzoo.hub.stage import measured
 from agentzoo.plots import new_figure, save_figure
@@ -68,18 +67,13 @@ def compare(
     """
     found: dict[str, tuple[Recipe, list[Result]]] = {}  # by the recipe but for its seed
     for run in runs:
-        result = _staged(run) or measured(run, episodes, note, trust_env_module)
+        result = measured(run, episodes, note, trust_env_module)
         recipe = Recipe.from_json(read_text(run / RECIPE), str(run / RECIPE))
         found.setdefault(recipe.unseeded().to_json(), (recipe, []))[1].append(result)
     envs = {result.env for _, results in found.values() for result in results}
     if len(envs) > 1:
         raise DataError(f"agents are compared in one environment, these act in {', '.join(sorted(envs))}.")
     return [Compared(recipe, tuple(results)) for recipe, results in found.values()]
-
-
-def _staged(folder: Path) -> Result | None:
-    path = folder / RESULTS
-    return Results.from_json(read_text(path), str(path)).headline if path.is_file() else None
 
 
 def differences(first: Recipe, other: Recipe) -> str:

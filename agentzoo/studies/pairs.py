@@ -93,8 +93,8 @@ def read_curves(
     """The curves of finished or unfinished runs, by agent id; finished ones are measured unless they were.
 
     Args:
-        runs: folders of trainings.
-        episodes: of a final score.
+        runs: folders of trainings or of staged agents, whose headline is their final score.
+        episodes: of a final score that is measured now.
         note: hears what is being measured.
         trust_env_module: import the module an environment id names.
 
