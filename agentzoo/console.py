@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -47,7 +48,10 @@ def print_json(value: Any) -> None:
 
 
 def print_study(study: Study, title: str, as_json: bool = False) -> None:
-    """The table of a study, or its record. Nothing is cut: names of agents often differ in their ends alone."""
+    """The table of a study, or its record. Nothing is cut: names of agents often differ in their ends alone.
+
+    Where the terminal is so narrow that words of a table would be broken, every row becomes a block, a line a column.
+    """
     if as_json:
         print_json(study.model_dump())
         return
@@ -56,7 +60,21 @@ def print_study(study: Study, title: str, as_json: bool = False) -> None:
         table.add_column(plain(column), no_wrap=i == 0, overflow="fold")
     for row in study.rows:
         table.add_row(*(plain(cell) for cell in row))
-    console.print(table)
+    endless = console.options.update(width=100_000)
+    fits = Measurement.get(console, endless, table).minimum <= console.width
+    console.print(table if fits else _blocks(study, title))
+
+
+def _blocks(study: Study, title: str) -> Table:
+    table = Table(title=plain(title), title_justify="left", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in study.rows:
+        for name, cell in zip(study.columns, row, strict=True):
+            if cell:
+                table.add_row(plain(name), plain(cell))
+        table.add_section()
+    return table
 
 
 @contextmanager

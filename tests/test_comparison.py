@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.errors import CheckpointError, DataError
+from agentzoo.console import console
+from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.study import read_study
 from agentzoo.models.gpt2_dt import GPT2DTConfig
@@ -46,7 +47,7 @@ def test_runs_are_measured_once_and_seeds_go_together(tmp_path: Path) -> None:
     assert compare(runs, 3, heard.append)[0] == whole
     assert len(heard) == 3
     study = as_study([whole, cloned], "x")
-    assert study.columns == ("agent", "differs in", "return", "length", "published")
+    assert study.columns == ("agent", "differs in", "return", "length")
     assert [row[1] for row in study.rows] == ["—", "behaviour cloning"]
     low, high = whole.results[0].return_interval
     first = f"{whole.results[0].mean_return:.1f} [{low:.1f}, {high:.1f}]"
@@ -95,12 +96,43 @@ def test_differences_are_what_one_would_set() -> None:
     assert len(differences(whole, long)) == 190
 
 
+def test_environments_share_a_table_and_have_panels_of_their_own(tmp_path: Path) -> None:
+    """The first of each is what the others there are compared with."""
+    slow, fast = a_run(tmp_path / "a", "dt-test"), a_run(tmp_path / "b", "dt-test", lr=0.5)
+    staged, cloned = CARDS / "dt-hopper-medium", CARDS / "chibit-hopper-medium"
+    compared = compare([slow, staged, fast, cloned], 3)
+    counting = "tests/Counting-v0"
+    assert [each.env for each in compared] == [counting, counting, "Hopper-v5", "Hopper-v5"]
+    study = as_study(compared, "x")
+    assert study.columns == (
+        *("agent", "environment", "differs in", "normalized score", "return", "length", "published"),
+    )
+    changes = [row[2] for row in study.rows]
+    assert changes[:3] == ["—", "train.lr=0.5", "—"]
+    assert changes[3].startswith("GPT-2 Decision Transformer, ")
+    assert [bool(row[3]) for row in study.rows] == [False, False, True, True]
+    assert [bool(row[4]) for row in study.rows] == [True, True, False, False]
+    draw_comparison(compared, tmp_path / "x.svg")
+    drawn = (tmp_path / "x.svg").read_text()
+    for words in (counting, "Hopper-v5", "return, 95 % interval", "normalized score, 95 % interval"):
+        assert f"<!-- {words}" in drawn
+
+
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
-    run = a_run(tmp_path / "a", "dt-test")
-    with pytest.raises(DataError, match=r"in one environment, these act in Hopper-v5, tests/Counting-v0"):
-        compare([run, CARDS / "dt-hopper-medium"], 1)
     with pytest.raises(CheckpointError, match="no finished run"):
         compare([tmp_path], 1)
+
+
+def test_a_narrow_terminal_gets_blocks_instead_of_broken_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [str(CARDS / name) for name in ("dt-hopper-medium", "unimask-pointmaze-medium")]
+    shown = {}
+    for width in (80, 200):
+        monkeypatch.setattr(console, "width", width)
+        shown[width] = CliRunner().invoke(app, ["compare", *runs, "--out", str(tmp_path / "out")]).output
+        for words in ("normalized score", "84.6 [81.1, 87.9]", "unimask-pointmaze-medium", "0.48 [0.38, 0.58]"):
+            assert words in shown[width]
+    assert shown[80].count("environment") == 2
+    assert shown[200].count("environment") == 1
 
 
 def test_the_command_draws_a_study_for_a_card(tmp_path: Path) -> None:

@@ -1,22 +1,22 @@
 """Trainings side by side: what each changes, what it scores on its final weights, and what papers print.
 
-The first one is what the others are compared with: an ablation's whole network, a family's plain form.
+The first one in an environment is what the others there are compared with: an ablation's whole network, a family's
+plain form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from agentzoo.config import RECIPE, read_text
-from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import MOST_IN_CELL, MOST_IN_NOTE, Study, cell
-from agentzoo.hub.published import TITLES, published_together
+from agentzoo.hub.published import TITLES, Published, published_together
 from agentzoo.hub.stage import measured
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
@@ -30,6 +30,16 @@ class Compared(NamedTuple):
 
     recipe: Recipe
     results: tuple[Result, ...]
+
+    @property
+    def env(self) -> str:
+        """Where it acts."""
+        return self.results[0].env
+
+    @property
+    def normalized(self) -> bool:
+        """Whether there are references to normalize its returns with."""
+        return all(one.score is not None for one in self.results)
 
     @property
     def agent_id(self) -> str:
@@ -57,23 +67,31 @@ def compare(
 ) -> list[Compared]:
     """Measure finished runs, or take what was measured; runs whose recipes differ in the seed alone are seeds.
 
+    Those of one environment come together, in the order in which they were given.
+
     Args:
         runs: folders of finished runs, or of staged agents, whose headline is taken.
         note: hears what is being measured.
         trust_env_module: import the module an environment id names.
 
     Raises:
-        CheckpointError: a folder holds no finished run. DataError: they act in different environments.
+        CheckpointError: a folder holds no finished run.
     """
     found: dict[str, tuple[Recipe, list[Result]]] = {}  # by the recipe but for its seed
     for run in runs:
         result = measured(run, episodes, note, trust_env_module)
         recipe = Recipe.from_json(read_text(run / RECIPE), str(run / RECIPE))
         found.setdefault(recipe.unseeded().to_json(), (recipe, []))[1].append(result)
-    envs = {result.env for _, results in found.values() for result in results}
-    if len(envs) > 1:
-        raise DataError(f"agents are compared in one environment, these act in {', '.join(sorted(envs))}.")
-    return [Compared(recipe, tuple(results)) for recipe, results in found.values()]
+    compared = [Compared(recipe, tuple(results)) for recipe, results in found.values()]
+    return [each for group in by_environment(compared).values() for each in group]
+
+
+def by_environment(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
+    """What acts in one environment, by its id."""
+    groups: dict[str, list[Compared]] = {}
+    for each in compared:
+        groups.setdefault(each.env, []).append(each)
+    return groups
 
 
 def differences(first: Recipe, other: Recipe) -> str:
@@ -92,24 +110,28 @@ def _short(value: Any) -> str:
 
 
 def as_study(compared: Sequence[Compared], title: str, picture: str | None = PICTURE) -> Study:
-    """The table for a card."""
-    first = compared[0].recipe
-    normalized = all(one.score is not None for each in compared for one in each.results)
-    succeeds = any(one.success_rate is not None for each in compared for one in each.results)
-    rows = []
+    """The table for a card. Left out are columns without a value, and the environment where all share one."""
     papers = published_together(each.agent_id for each in compared)
+    groups = by_environment(compared)
+    table = []
     for each in compared:
-        cells = [each.agent_id, differences(first, each.recipe) or "—", several(each.scores())]
-        cells.append(several(each.lengths()))
-        if succeeds:
-            cells.append(
-                ", ".join("" if r.success_rate is None else f"{100 * r.success_rate:.0f} %" for r in each.results)
-            )
         paper = papers.get(each.agent_id)
-        cells.append("" if paper is None else paper.text())
-        rows.append(tuple(map(cell, cells)))
-    scored = "normalized score" if normalized else "return"
-    columns = ["agent", "differs in", scored, "length", *(["success"] if succeeds else []), "published"]
+        succeeded = [one.success_rate for one in each.results]
+        figures = several(each.scores())
+        table.append(
+            {
+                "agent": each.agent_id,
+                "environment": each.env if len(groups) > 1 else "",
+                "differs in": differences(groups[each.env][0].recipe, each.recipe) or "—",
+                "normalized score": figures if each.normalized else "",
+                "return": "" if each.normalized else figures,
+                "length": several(each.lengths()),
+                "success": ", ".join("" if rate is None else f"{100 * rate:.0f} %" for rate in succeeded),
+                "published": "" if paper is None else paper.text(),
+            }
+        )
+    columns = [name for name in table[0] if any(row[name].strip(", ") for row in table)]
+    rows = [tuple(cell(row[name]) for name in columns) for row in table]
     episodes = sorted({one.episodes for each in compared for one in each.results})
     note = (
         f"{' or '.join(map(str, episodes))} episodes of each with its final weights; brackets hold 95 % bootstrap "
@@ -130,7 +152,8 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
 
 def several(figures: Sequence[tuple[float, float, float]]) -> str:
     """(mean, low, high) of each seed as one cell."""
-    digits = 1 if max(abs(middle) for middle, _, _ in figures) < 1_000 else 0
+    largest = max(abs(middle) for middle, _, _ in figures)
+    digits = 2 if largest < 10 else 1 if largest < 1_000 else 0
     whole = "; ".join(f"{m:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" for m, low, high in figures)
     return whole if len(whole) <= MOST_IN_CELL else "; ".join(f"{middle:.{digits}f}" for middle, _, _ in figures)
 
@@ -148,13 +171,23 @@ def _labels(compared: Sequence[Compared]) -> list[str]:
 def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
     """Scores with their intervals, a dot for each seed, and a cross where a paper prints one in the same unit.
 
-    Where papers count the steps to a goal, so does the picture.
+    Environments have panels of their own. Where papers count the steps to a goal, so does the picture.
     """
     papers = published_together(each.agent_id for each in compared)
-    counts_steps = any(paper.unit == "steps" for paper in papers.values())
-    normalized = compared[0].results[0].score is not None
-    figure = new_figure(7.0, 0.9 + 0.45 * len(compared), dpi=120)
-    axes: Any = figure.add_subplot()
+    groups = by_environment(compared)
+    heights = [0.5 + 0.45 * len(group) for group in groups.values()]
+    figure = new_figure(7.0, 0.4 + sum(heights), dpi=120)
+    panels: Any = figure.subplots(len(groups), squeeze=False, height_ratios=heights)
+    for axes, (env, group) in zip(panels[:, 0], groups.items(), strict=True):
+        _draw_panel(axes, group, papers)
+        if len(groups) > 1:
+            axes.set_title(env, fontsize=9, loc="left")
+    return save_figure(figure, path)
+
+
+def _draw_panel(axes: Any, compared: Sequence[Compared], papers: Mapping[str, Published]) -> None:
+    counts_steps = any(each.agent_id in papers and papers[each.agent_id].unit == "steps" for each in compared)
+    normalized = compared[0].normalized
     for place, each in enumerate(compared):
         dots = each.lengths() if counts_steps else each.scores()
         for i, (middle, low, high) in enumerate(dots):
@@ -169,4 +202,3 @@ def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
     score = "normalized score" if normalized else "return"
     unit = "steps to the goal, less is better" if counts_steps else score
     axes.set_xlabel(f"{unit}, 95 % interval (cross: published)", fontsize=8)
-    return save_figure(figure, path)
