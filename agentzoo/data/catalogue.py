@@ -84,6 +84,7 @@ class DatasetRecipe:
     steps: int | None = DEFAULT_STEPS  # asked for by default; None: fixed by its source
     options: EnvOptions = ()  # of `gymnasium.make`
     obs_keys: tuple[str, ...] | None = None  # of a Dict observation: what agents read
+    needs_sources: bool = False  # made of policies or buffers that are not part of the package
 
     @property
     def dataset_id(self) -> str:
@@ -101,6 +102,11 @@ def find_recipe(name: str) -> DatasetRecipe:
     if plain not in DATASETS:
         raise UnknownNameError(f"no dataset recipe {name!r}.{did_you_mean(plain, DATASETS)} See `agentzoo data list`.")
     return DATASETS[plain]
+
+
+def name_of(dataset_id: str) -> str | None:
+    """`hopper/medium` of `zoo/hopper/medium-v0`; None for what the zoo has no recipe of."""
+    return next((name for name, recipe in DATASETS.items() if recipe.dataset_id == dataset_id), None)
 
 
 def _run(
@@ -186,6 +192,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"Actions sampled from a SAC policy whose training on {env_id} was stopped early.",
             algorithm="SAC",
+            needs_sources=True,
             episodes=_run(_policy(env_id, f"sac-{env}-medium.zip")),
         )
         yield DatasetRecipe(
@@ -193,6 +200,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"Every whole episode in the replay buffer of the SAC run on {env_id} that gave the medium policy.",
             algorithm="SAC",
+            needs_sources=True,
             episodes=_replay(f"{env}-medium-replay.npz"),
             steps=None,
         )
@@ -201,6 +209,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"Actions sampled from a fully trained TQC policy (Hub: sb3/tqc-{title}-v3) on {env_id}.",
             algorithm="TQC",
+            needs_sources=True,
             episodes=_run(_policy(env_id, f"tqc-{env}-expert.zip", f"sb3/tqc-{title}-v3")),
         )
         yield DatasetRecipe(
@@ -208,6 +217,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"All episodes of {medium}, then all of {expert}; each half has the steps asked for.",
             algorithm="SAC, TQC",
+            needs_sources=True,
             episodes=_both((medium, expert)),
         )
 
@@ -245,7 +255,7 @@ def _doorkey() -> Iterator[DatasetRecipe]:
         yield DatasetRecipe(
             name=f"doorkey/{name}",
             env_id=DOORKEY,
-            made_by=f"{count} episodes of 10 steps of a noisy-rational walker, from number {first} on.",
+            made_by=f"Episodes {first} to {first + count - 1} of a noisily rational walker, 10 steps each.",
             algorithm="noisy-rational walker",
             episodes=_run(_walker, count * DOORKEY_STEPS, first),
             steps=None,

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
+from agentzoo.data.catalogue import DATASETS, name_of
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.evaluation.scores import amount
 from agentzoo.evaluation.study import Study
 from agentzoo.files import write_atomic
 from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
-from agentzoo.hub.published import CITATIONS, D4RL, PUBLISHED, TITLES, Published
+from agentzoo.hub.published import CITATIONS, D4RL, PUBLISHED, SOURCES, TITLES, Published
 from agentzoo.locate import LOG, STUDY_PICTURES, SWEEP_PLOT, VIDEO
 from agentzoo.recipe import Recipe
 
@@ -103,8 +104,8 @@ def _what(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:
     return (
         f"# {config.agent_id}\n\n"
         f"A {title} agent{where}{size}, trained offline on `{code(recipe.data.dataset)}`.{start} It reads "
-        f"{config.model.reads(config.io.context)} and answers the next action. Use it as a "
-        "baseline or a starting point for fine-tuning; it controls a simulated body and nothing else."
+        f"{config.model.reads(config.io.context)} and answers {config.model.answers()}. Use it as a "
+        "baseline or a starting point for fine-tuning; it is made for that simulated environment and nothing else."
         + (f"\n\n[Video of one episode]({VIDEO})" if results is not None and results.filmed else "")
     )
 
@@ -119,7 +120,7 @@ def _ways(results: Results) -> str:
     """What `agent.acting` is by default and what else it may be, of an agent that was measured in several ways."""
     own = results.headline.acting
     others = "; ".join(WAYS[one.acting] for one in results.acting)
-    return f"By default {WAYS[own]}. {others}. The results below are of each."
+    return f"By default {WAYS[own]}. {others}. Both are measured below."
 
 
 def _quickstart(config: AgentConfig, results: Results | None) -> str:
@@ -145,12 +146,13 @@ def _quickstart(config: AgentConfig, results: Results | None) -> str:
             "mean, std = evaluate_policy(agent, vec_env, n_eval_episodes=4)",
             "```",
             "",
-            f"`zoo/{config.agent_id}` is found in a checkout's `hub_cards/` and in the folder `$AGENTZOO_ZOO`. If you "
-            "read this on the Hub, name the page instead, `OWNER/NAME`; a folder may be named as well. "
-            "`pip install -e '.[mujoco]'` in a checkout of agentzoo installs what the code above needs. "
-            f"`agent.target_return` (here {config.target_return:g}) is the return it is asked for, in the "
-            "environment's reward.",
+            f"`zoo/{config.agent_id}` is found in a checkout's `hub_cards/` and in the folder `$AGENTZOO_ZOO`; "
+            "`agentzoo list` says what an installation has. If you read this on the Hub, name the page instead, "
+            "`OWNER/NAME`; a folder may be named as well. `pip install -e '.[mujoco]'` in a checkout of agentzoo "
+            f"installs what the code above needs. `agent.target_return` (here {config.target_return:g}) is the return "
+            "it is asked for, in the environment's reward.",
             *(["", _ways(results)] if results is not None and results.acting else []),
+            *(["", also] if (also := config.model.also(config.agent_id)) else []),
         ]
     )
 
@@ -172,19 +174,34 @@ def _training(recipe: Recipe, results: Results | None) -> str:
         spent = f", {results.training.seconds / 60:.0f} minutes on {inline(results.training.hardware)}"
     products = ", products of matrices in bfloat16" if train.precision == "bf16" else ""
     text = (
-        f"## How it was trained\n\n```\n{command}\n```\n\n"
+        f"## How it was trained\n\n```\n{_data_command(recipe)}{command}\n```\n\n"
         f"{_updates(train.steps, results)} of {train.batch_size} windows, learning rate {train.lr:g} "
         f"({train.schedule}{warm_up}), seed {train.seed}{products}{spent}. The whole "
         f"recipe is in `{RECIPE}`, the losses are in `training_log.csv`. {normalization}"
     )
     if results is None:
         return text
-    data = results.dataset
-    return (
+    data, name = results.dataset, name_of(recipe.data.dataset)
+    text = (
         f"{text}\n\n"
         f"The data: {data.steps:,} steps in {data.episodes:,} episodes. {inline(data.made_by)} Mean return of its "
         f"episodes {amount(data.mean_return)}, best {amount(data.best_return)}."
     )
+    if name is not None and DATASETS[name].needs_sources:
+        text += (
+            " What made it is not distributed: `DIR` holds policies and buffers of your own (`agentzoo data "
+            "behaviour`), and what you train on them will score differently."
+        )
+    return text
+
+
+def _data_command(recipe: Recipe) -> str:
+    """The line that makes a dataset of the zoo."""
+    name = name_of(recipe.data.dataset)
+    if name is None:
+        return ""
+    sources = " --sources DIR" if DATASETS[name].needs_sources else ""
+    return f"agentzoo data build {name}{sources}\n"
 
 
 def _updates(planned: int, results: Results | None) -> str:
@@ -207,8 +224,8 @@ def _results(config: AgentConfig, results: Results) -> str:
     head = results.headline
     own = f"**this agent, final weights{f', {head.acting} acting' if results.acting else ''}**"
     rows = [_row(own, head)]
-    if results.best is not None:
-        rows.append(_row("best short evaluation during training (optimistic)", results.best))
+    if results.best is not None and results.best.returns != head.returns:
+        rows.append(_row("its checkpoint that did best while it trained, not in this folder", results.best))
     rows += [_row(f"same weights, {one.acting} acting", one) for one in results.acting]
     rows += [_row(_seeded("same recipe", one), one) for one in results.seeds]
     rows += [_row(_seeded(inline(one.agent_id), one), one) for one in results.baselines]
@@ -228,6 +245,11 @@ def _results(config: AgentConfig, results: Results) -> str:
         lines.append(
             f"Score 0 is a return of {head.random_reference:g}, 100 is {head.expert_reference:g} (D4RL's references, "
             "measured on older versions of the environment)."
+        )
+    if results.best is not None and results.best.returns != head.returns:
+        lines.append(
+            "The checkpoint that did best was picked by short evaluations in this environment, so that its row is "
+            "optimistic; data alone does not tell when to stop."
         )
     if paper is not None:
         lines += [
@@ -259,15 +281,24 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _targets(results: Results) -> str:
-    """A rank correlation alone would hide how little an agent may care what it is asked for."""
+    """The plot, and what it shows in words."""
     asked = [amount(value) for value in _range(one.target_return for one in results.targets)]
-    brought = [amount(value) for value in _range(one.mean_return for one in results.targets)]
+    achieved = [amount(value) for value in _range(one.mean_return for one in results.targets)]
     ranks = "" if results.spearman is None else f" (rank correlation {results.spearman:.2f}, Spearman)"
     return (
         f"## Asked and achieved return\n\n![achieved over asked return]({SWEEP_PLOT})\n\n"
         f"{len(results.targets)} targets, {results.targets[0].episodes} episodes each. Asked for "
-        f"{' to '.join(asked)}, it brought {' to '.join(brought)} on average{ranks}."
+        f"{' to '.join(asked)}, it achieved {' to '.join(achieved)} on average{ranks}. {_obedience(results)}"
     )
+
+
+def _obedience(results: Results) -> str:
+    """Whether it does what it is asked, which a rank correlation does not tell."""
+    best = max(results.targets, key=lambda one: one.mean_return)
+    low, high = _range(one.mean_return for one in results.targets)
+    if high - low < 0.2 * max(abs(high), abs(low)):
+        return "It hardly reacts to what it is asked for."
+    return f"It achieved most when asked for {amount(best.target_return)}."
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:
@@ -289,19 +320,31 @@ def _study(study: Study) -> str:
 
 def _limits(recipe: Recipe, results: Results | None) -> str:
     best = f" ({amount(results.dataset.best_return)})" if results is not None else ""
-    return (
+    text = (
         "## Limits\n\n"
         f"It has only seen `{code(recipe.data.dataset)}`: states that data does not visit, and targets above its best "
-        f"return{best}, are extrapolation. An interval over episodes says nothing about the spread between training "
-        "seeds."
+        f"return{best}, are extrapolation."
     )
+    if results is None:
+        return text
+    head, data = results.headline, results.dataset
+    if head.mean_return < data.mean_return:
+        text += (
+            f" It returns less ({amount(head.mean_return)}) than the episodes it learned from do on average "
+            f"({amount(data.mean_return)})."
+        )
+    if not results.seeds:
+        return f"{text} One training seed was measured; another may do quite differently, which no interval here shows."
+    returns = [amount(value) for value in _range(one.mean_return for one in (head, *results.seeds))]
+    return f"{text} {len(results.seeds) + 1} training seeds were measured; they return {' to '.join(returns)}."
 
 
 def _citation(config: AgentConfig, results: Results | None) -> str:
     papers = [CITATIONS[config.model.family]] if config.model.family in CITATIONS else []
+    papers += [SOURCES[one.source] for one in PUBLISHED.get(config.agent_id, ())[:1] if results is not None]
     if results is not None and results.headline.score is not None:
         papers.append(D4RL)
     if not papers:
         return "## Citation\n\nNo paper is known to the zoo for this family."
-    entries = "\n\n".join(paper.bibtex() for paper in papers)
-    return f"## Citation\n\nThe method, and the references of the score:\n\n```bibtex\n{entries}\n```"
+    entries = "\n\n".join(paper.bibtex() for paper in dict.fromkeys(papers))
+    return f"## Citation\n\nThe method, and where the numbers beside ours are from:\n\n```bibtex\n{entries}\n```"

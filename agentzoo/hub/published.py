@@ -143,17 +143,19 @@ D4RL = Citation(
     2020,
     "2004.07219",
 )
+_LV = Citation(
+    "lv2024decision",
+    "Decision Mamba: A Multi-Grained State Space Model with Self-Evolution Regularization for Offline RL",
+    "Lv, Qi and Deng, Xiang and Chen, Gongwei and Wang, Michael Yu and Nie, Liqiang",
+    2024,
+    "2406.05427",
+)
+SOURCES = {_DT: _CHEN, _WIKIPEDIA: _REID, _MARKOV: _ZHAO, _DM: _LV}  # by `Published.source`
 CITATIONS = {
     "bc": _CHEN,
     "clip_dt": _REID,
     "clip_dtma": _ZHAO,
-    "dm": Citation(
-        "lv2024decision",
-        "Decision Mamba: A Multi-Grained State Space Model with Self-Evolution Regularization for Offline RL",
-        "Lv, Qi and Deng, Xiang and Chen, Gongwei and Wang, Michael Yu and Nie, Liqiang",
-        2024,
-        "2406.05427",
-    ),
+    "dm": _LV,
     "dt": _CHEN,
     "dtma": _ZHAO,
     "gpt2_dt": _REID,

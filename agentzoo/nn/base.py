@@ -48,6 +48,14 @@ class ModelConfig(Config):
         """For a card: what of an episode an agent of this network, made for `context` steps, acts on."""
         return f"the last {context} steps (return-to-go, observation, action)"
 
+    def answers(self) -> str:
+        """For a card: what it says about what it reads."""
+        return "the next action"
+
+    def also(self, agent_id: str) -> str:
+        """For a card: what an agent is for besides acting."""
+        return ""
+
 
 class SequenceModel(nn.Module, ABC):
     """A network over windows of (return-to-go, observation, action).

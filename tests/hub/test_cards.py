@@ -119,6 +119,53 @@ def test_a_training_in_bfloat16_says_so(folder: Path) -> None:
     assert f"seed {train.seed}, products of matrices in bfloat16, " in card_text(folder)
 
 
+def test_a_card_says_how_far_its_agent_can_be_trusted(folder: Path) -> None:
+    results = read_records(folder)[2]
+    assert "One training seed was measured" in card_text(folder)
+    head = results.headline
+    asked = [
+        head.model_copy(update={"target_return": float(target), "mean_return": reached})
+        for target, reached in ((1, 80.0), (2, 100.0), (3, 90.0))
+    ]
+
+    def said(**changes: Any) -> str:
+        (folder / "results.json").write_text(results.model_copy(update={"plotted": True, **changes}).to_json())
+        return card_text(folder)
+
+    assert "It achieved most when asked for 2.00." in said(targets=tuple(asked))
+    flat = [one.model_copy(update={"mean_return": 85.0 + one.target_return}) for one in asked]
+    assert "It hardly reacts to what it is asked for." in said(targets=tuple(flat))
+    above = results.dataset.model_copy(update={"mean_return": head.mean_return + 1})
+    assert "It returns less (" in said(dataset=above)
+    assert "It returns less (" not in said(dataset=above.model_copy(update={"mean_return": head.mean_return - 1}))
+    seeds = tuple(head.model_copy(update={"mean_return": head.mean_return + add}) for add in (-1.0, 2.0))
+    text = said(seeds=seeds)
+    assert "One training seed" not in text
+    assert "3 training seeds were measured; they return " in text
+
+
+def test_a_checkpoint_that_is_the_final_one_has_no_row_of_its_own(folder: Path) -> None:
+    results = read_records(folder)[2]
+    row = "| its checkpoint that did best while it trained, not in this folder |"
+    same = results.headline.model_copy(update={"checkpoint": "best"})
+    other = same.model_copy(update={"returns": tuple(value + 1 for value in same.returns)})
+    for best, shown in ((same, False), (other, True)):
+        (folder / "results.json").write_text(results.model_copy(update={"best": best}).to_json())
+        assert (row in card_text(folder)) is shown
+        assert ("its row is optimistic" in card_text(folder)) is shown
+
+
+def test_a_dataset_of_the_zoo_is_made_before_training(folder: Path) -> None:
+    assert "agentzoo data build" not in card_text(folder)
+    for dataset, command in (
+        ("zoo/hopper/medium-v0", "agentzoo data build hopper/medium --sources DIR\nagentzoo train train_config.json"),
+        ("zoo/doorkey/train-50-v0", "agentzoo data build doorkey/train-50\nagentzoo train train_config.json"),
+    ):
+        edit(folder, "train_config.json", data__dataset=dataset)
+        assert command in card_text(folder)
+        assert ("is not distributed" in card_text(folder)) is ("hopper" in dataset)
+
+
 def test_an_agent_measured_in_two_ways_says_which_is_its_own(folder: Path) -> None:
     assert "agent.acting" not in card_text(folder)
     results = read_records(folder)[2]
@@ -275,6 +322,25 @@ def test_verify_confirms_an_honest_agent(folder: Path) -> None:
     assert report.measured is not None
     assert report.measured.returns == read_records(folder)[2].headline.returns
     assert verify(folder, 2).holds
+
+
+def test_verify_with_few_episodes_leaves_room_for_chance(folder: Path) -> None:
+    """One episode beside a card's 100 with a standard deviation of 1: it may miss by 1.96 · sqrt(1 + 1/100) = 1.97."""
+    from agentzoo.evaluation.scores import mean_interval
+
+    measured = read_records(folder)[2].headline.returns[0]
+    for off, holds in ((1.9, True), (2.1, False)):
+        returns = [measured + off + side for side in (-1.0, 1.0) * 50]
+        edit(
+            folder,
+            "results.json",
+            headline__mean_return=measured + off,
+            headline__episodes=100,
+            headline__returns=returns,
+            headline__lengths=[1] * 100,
+            headline__return_interval=list(mean_interval(returns)),  # type: ignore[arg-type]
+        )
+        assert answers(folder, episodes=1)["score"] is holds
 
 
 def test_verify_of_an_agent_on_the_hub(hub: Hub, folder: Path) -> None:
