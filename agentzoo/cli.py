@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -15,8 +15,11 @@ from typer.core import TyperGroup
 
 from agentzoo import cli_data, cli_hub, cli_inspect, cli_markov, cli_measure, cli_pretrain, cli_train, cli_unimask
 from agentzoo.cli_options import AgentArg, JsonOption, RevisionOption, TrustOption, load_agent
-from agentzoo.console import console, errors_console, listing, plain, print_json, progress_bar
+from agentzoo.console import console, errors_console, fits, listing, plain, print_json, progress_bar
 from agentzoo.errors import AgentzooError
+
+if TYPE_CHECKING:
+    from agentzoo.zoo import Summary
 
 ORDER = (
     *("list", "show", "info", "evaluate", "enjoy", "record", "infer"),  # to use
@@ -75,7 +78,6 @@ def list_command(
 ) -> None:
     """Agents of the zoo: what is staged, with its score; `--all`: what has a recipe only, too."""
     from agentzoo.config import read_text
-    from agentzoo.evaluation.scores import amount
     from agentzoo.files import write_atomic
     from agentzoo.locate import staged_backbones
     from agentzoo.zoo import markdown_table, summaries, with_table
@@ -94,26 +96,37 @@ def list_command(
     if as_json:
         print_json([one.model_dump() for one in found])
         return
-    mixed = all_ or any(one.problem for one in found)
-    table = listing("agent", *(["staged"] if mixed else []), "return", "target", "steps")
-    table.add_column("score (95 %)", min_width=len("[92.4, 94.9]"))
-    table.add_column("environment", overflow="fold")
-    for one in found:
-        score = "" if one.score is None else f"{one.score:.1f} [{one.low:.1f}, {one.high:.1f}]"
-        table.add_row(
-            plain(one.agent_id),
-            *(["yes" if one.staged else "unreadable" if one.problem else ""] if mixed else []),
-            "" if one.mean_return is None else amount(one.mean_return),
-            "" if one.target is None else f"{one.target:g}",
-            "" if one.steps is None else f"{one.steps:,}",
-            score,
-            plain(one.problem or one.env or ""),
-        )
+    rows = [one for one in found if one.staged or one.problem]
+    table = _agents(rows)
+    if not fits(table) and not any(one.problem for one in rows):
+        table = _agents(rows, with_env=False)
     console.print(table)
     if backbones := staged_backbones():
         console.print(f"to start from: {plain(', '.join(backbones))} (`agentzoo inspect NAME`)", highlight=False)
-    if len(known) > len(found):
-        console.print(f"{len(known) - len(found)} more have a recipe to train: `agentzoo list --all`", highlight=False)
+    untrained = [one.agent_id for one in known if not one.staged and not one.problem]
+    if all_:
+        console.print(f"recipes to train: {plain(', '.join(untrained))}", highlight=False)
+    elif untrained:
+        console.print(f"{len(untrained)} more have a recipe to train: `agentzoo list --all`", highlight=False)
+
+
+def _agents(found: list[Summary], with_env: bool = True) -> Table:
+    from agentzoo.evaluation.scores import amount
+
+    table = listing("agent", "score (95 %)", "return", "asked for", "updates")
+    if with_env:
+        table.add_column("environment", overflow="fold")
+    for one in found:
+        cells = (
+            plain(one.agent_id),
+            "" if one.score is None else f"{one.score:.1f} [{one.low:.1f}, {one.high:.1f}]",
+            "" if one.mean_return is None else amount(one.mean_return),
+            "" if one.target is None else f"{one.target:g}",
+            "" if one.steps is None else f"{one.steps:,}",
+            plain(f"unreadable: {one.problem}" if one.problem else one.env or ""),
+        )
+        table.add_row(*cells[: 6 if with_env else 5])
+    return table
 
 
 @app.command()

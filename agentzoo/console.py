@@ -42,6 +42,12 @@ def listing(*columns: str) -> Table:
     return table
 
 
+def fits(table: Table) -> bool:
+    """Whether the terminal is wide enough to show the table without breaking words, where it may wrap."""
+    endless = console.options.update(width=100_000)
+    return Measurement.get(console, endless, table).minimum <= console.width
+
+
 def print_json(value: Any) -> None:
     """One JSON document on standard output and nothing else."""
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
@@ -60,9 +66,7 @@ def print_study(study: Study, title: str, as_json: bool = False) -> None:
         table.add_column(plain(column), no_wrap=i == 0, overflow="fold")
     for row in study.rows:
         table.add_row(*(plain(cell) for cell in row))
-    endless = console.options.update(width=100_000)
-    fits = Measurement.get(console, endless, table).minimum <= console.width
-    console.print(table if fits else _blocks(study, title))
+    console.print(table if fits(table) else _blocks(study, title))
 
 
 def _blocks(study: Study, title: str) -> Table:

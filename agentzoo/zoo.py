@@ -27,6 +27,7 @@ class Summary(Config):
     steps: int | None = None
     dataset: str | None = None
     mean_return: float | None = None
+    data_return: float | None = None  # mean return of the episodes it was trained on
     score: float | None = None
     low: float | None = None
     high: float | None = None
@@ -65,7 +66,7 @@ def _of_folder(agent_id: str, folder: Path, packaged: Summary | None) -> Summary
     if (folder / RESULTS).is_file():
         results = Results.from_json(read_text(folder / RESULTS), str(folder / RESULTS))
         head, updates = results.headline, results.training.updates or updates
-        fields |= {"mean_return": head.mean_return, "score": head.score}
+        fields |= {"mean_return": head.mean_return, "score": head.score, "data_return": results.dataset.mean_return}
         if head.score_interval is not None:
             fields |= {"low": head.score_interval[0], "high": head.score_interval[1]}
     start = packaged or (_of_recipe(recipe) if recipe else Summary(agent_id=agent_id, staged=True, steps=0))
@@ -94,8 +95,8 @@ def markdown_table() -> str:
         CheckpointError: an agent's folder cannot be read; a table without it would not be missed.
     """
     lines = [
-        "| agent | environment | score (95 %) | return | asked for | trained on | updates |",
-        "|---|---|---:|---:|---:|---|---:|",
+        "| agent | environment | score (95 %) | return | its data's | asked for | trained on | updates |",
+        "|---|---|---:|---:|---:|---:|---|---:|",
     ]
     for one in summaries():
         if one.problem is not None:
@@ -109,6 +110,7 @@ def markdown_table() -> str:
             f"`{one.env or ''}`",
             score,
             reached,
+            "" if one.data_return is None else amount(one.data_return, ","),
             f"{one.target:,g}",
             f"`{one.dataset or ''}`",
             f"{one.steps:,}",
