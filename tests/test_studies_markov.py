@@ -84,11 +84,11 @@ def test_before_and_after(zoo: Path, tmp_path: Path) -> None:
     assert list(changes(same)) == ["lm-toy → x: all 4 verdicts as before, ratios moved by at most 0.0 %."]
     study = as_study(judged)
     assert study.rows == (
-        ("lm-toy", "language model", "0", "1 of 2: 0", "3.00 +, 3.00"),
-        ("lm-toy", "language model", "1", "1 of 2: 0", "3.00 +, 3.00"),
-        ("gpt2-dt-toy", "gpt2_dt from zoo/lm-toy", "0", "1 of 2: 1", "3.00, 3.00 +"),
-        ("gpt2-dt-toy", "gpt2_dt from zoo/lm-toy", "1", "1 of 2: 0", "3.00 +, 3.00"),
+        ("lm-toy", "language model", "4", "2: 0.0, 1.0", "2", "3.00 to 3.00"),
+        ("gpt2-dt-toy", "gpt2_dt from zoo/lm-toy", "4", "2: 0.1, 1.0", "2", "3.00 to 3.00"),
     )
+    assert study.note.startswith("4 of the 8 heads are Markov: ")
+    assert as_study(judge(["zoo/lm-toy"])).note.startswith("None of the 4 heads is Markov: ")  # r = 8
     assert change in study.note
     assert len(as_study(judged * 60).note) <= 1_000
     assert len(as_study(judged * 60).rows) == 100
@@ -119,7 +119,7 @@ def test_a_clip_text_tower_is_read_too(tmp_path: Path) -> None:
         attention.k_proj.weight.copy_(attention.q_proj.weight)
     model.save_pretrained(tmp_path / "clip-toy")
     (found,) = judge([str(tmp_path / "clip-toy")])
-    assert found.name == "clip-toy"
+    assert (found.name, found.kind) == ("clip-toy", "text tower")
     assert [one.positive for one in found.report.heads] == [True, True]
     assert found.report.head_size == 4
     assert scale([found]).endswith(f"{math.sqrt(2 * math.pi):.1f} for heads of 4 numbers.")
@@ -157,7 +157,7 @@ def test_the_command_prints_and_writes_the_same(zoo: Path, tmp_path: Path) -> No
     assert tree["networks"][0]["heads"][0]["ratio"] == pytest.approx(3.0)
     assert tree["networks"][1]["started_from"] == "zoo/lm-toy"
     study = read_study(out)
-    assert len(study.rows) == 6
+    assert len(study.rows) == 3
     assert (out / str(study.picture)).read_bytes().startswith(b"\x89PNG")
     text = CliRunner().invoke(app, asked).stdout.replace("\n", " ")
     for words in ("Markov heads of lm-toy (language model), r = 2", tree["changes"][0], tree["networks"][0]["summary"]):

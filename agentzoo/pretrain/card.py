@@ -36,6 +36,21 @@ def _front(tags: list[str]) -> list[str]:
     return [*lines, *(f"- {tag}" for tag in tags), "---", ""]
 
 
+def _quickstart(name: str, kind: str, variable: str) -> list[str]:
+    return [
+        "```python",
+        f"from transformers import AutoTokenizer, {kind}",
+        "",
+        f'folder = "hub_cards/{name}"  # where this card lies; on the Hub, OWNER/NAME',
+        f"{variable} = {kind}.from_pretrained(folder)",
+        "tokenizer = AutoTokenizer.from_pretrained(folder)",
+        "```",
+        "",
+        f"Recipes with `model.backbone` `{name}` start agents from it; `--set model.backbone=FOLDER` names a copy.",
+        "",
+    ]
+
+
 def language_model_card(
     settings: LMSettings, folder: Path, figures: dict[str, float], samples: list[str], hardware: str
 ) -> str:
@@ -59,13 +74,7 @@ def language_model_card(
         "on the same text. It is small on purpose: a start for agents that act in continuous control. "
         f"Stored as {_weight_type(folder / 'model.safetensors')}, computed as float32.",
         "",
-        "```python",
-        "from transformers import AutoTokenizer, GPT2LMHeadModel",
-        "",
-        f'model = GPT2LMHeadModel.from_pretrained("{settings.name}")  # this folder',
-        f'tokenizer = AutoTokenizer.from_pretrained("{settings.name}")',
-        "```",
-        "",
+        *_quickstart(settings.name, "GPT2LMHeadModel", "model"),
         "## How good",
         "",
         "| text | perplexity a token | bits a byte |",
@@ -93,7 +102,7 @@ def language_model_card(
         "",
         "## Samples",
         "",
-        "Drawn from the 40 most likely tokens, seeds 0, 1, 2.",
+        "Drawn from the 40 most likely tokens, seeds 0, 1, 2; begun by nothing or by the words that open two of them.",
         "",
     ]
     for text in samples:
@@ -110,19 +119,13 @@ def clip_card(
     lines += [
         f"# {settings.name}",
         "",
-        f"A small CLIP of {weight_count(folder / 'model.safetensors'):,} numbers, trained from nothing on rendered "
-        f"Minigrid and BabyAI worlds and their missions. Its text tower has {settings.n_layers} layers, width "
+        f"A small CLIP of {weight_count(folder / 'model.safetensors'):,} numbers, trained from random weights on "
+        f"rendered Minigrid and BabyAI worlds and their missions. Its text tower has {settings.n_layers} layers, width "
         f"{settings.embed_dim}, {settings.n_heads} head{'s' * (settings.n_heads > 1)}, a causal mask and quick-GELU; "
         "agents start from that.",
         "",
-        "```python",
-        "from transformers import AutoTokenizer, CLIPTextModel",
-        "",
-        f'tower = CLIPTextModel.from_pretrained("{settings.name}")  # this folder; CLIPModel has the pictures too',
-        f'tokenizer = AutoTokenizer.from_pretrained("{settings.name}")',
-        "```",
-        "",
-        "A sentence ends with the end-of-text token, which the tower is read at.",
+        *_quickstart(settings.name, "CLIPTextModel", "tower"),
+        "`CLIPModel` has the pictures too. A sentence ends with the end-of-text token, which the tower is read at.",
         "",
         "## How good",
         "",

@@ -245,21 +245,26 @@ def as_study(found: HeatMap) -> Study:
     published = published_losses(found.episodes)
     means = found.means()
     agreement = rank_agreement(means, published) if published and means else {}
-    rows = [("rank correlation with the published column", *(_cell(agreement.get(c)) for c in COLUMNS))]
-    rows += [(row, *(_cell(cells.get(c)) for c in COLUMNS)) for row, cells in means.items()]
-    overall = (
-        f" Over all cells the rank correlation with the published map is {agreement['all']:.2f}." if agreement else ""
-    )
-    note = (
-        f"Validation loss of each network (row) on each task (column), {found.episodes} trajectories, mean of {seeds} "
-        f"training seed{'s' if seeds > 1 else ''}, at most {found.epochs:,} epochs, stopped after {PATIENCE_EPOCHS} "
-        f"without a lower validation loss, {WINDOWS:,} held-out windows a cell.{overall} The published map has 6 seeds "
-        "and up to 10,000 epochs, on the authors' own walker, whose scoring of moves into the border is a little less "
-        "random than ours."
-    )
+    rows = [(row, *(_cell(cells.get(c)) for c in COLUMNS)) for row, cells in means.items()]
+    if agreement:
+        rows.append(("(rank correlation with the published column)", *(_cell(agreement.get(c)) for c in COLUMNS)))
+    note = _note(found.episodes, found.epochs, seeds, agreement.get("all"))
     columns = ("trained on", *COLUMNS)
     return Study(
         title="Every task asked of every network", columns=columns, rows=tuple(rows), picture=PICTURE, note=note
+    )
+
+
+def _note(episodes: int, epochs: int, seeds: int, agreement: float | None) -> str:
+    overall = "" if agreement is None else f" Over all cells the rank correlation with it is {agreement:.2f}."
+    return (
+        "Validation loss (less is better; compare within a column) of each network (row) on each task (column). all "
+        "was trained on all tasks in turn, rnd on random masks, as this agent; rnd-ft is that, tuned further on the "
+        "column's task; mlp- is an MLP, dt- Decision-GPT. bc: behaviour cloning, rc: return-conditioned. "
+        f"{episodes} trajectories, mean of {seeds} training seed{'s' if seeds > 1 else ''}, at most {epochs:,} epochs, "
+        f"stopped after {PATIENCE_EPOCHS} without a lower validation loss, {WINDOWS:,} held-out windows a cell. The "
+        "published map has 6 seeds and up to 10,000 epochs, on the authors' own walker, whose scoring of moves into "
+        f"the border is a little less random than ours.{overall}"
     )
 
 

@@ -32,7 +32,7 @@ class Judged(NamedTuple):
     """One network."""
 
     name: str
-    kind: str  # "language model", the family of an agent, or "random weights"
+    kind: str  # "language model" and its like, the family of an agent, or "random weights"
     report: MarkovReport
     started_from: str | None = None  # an agent's backbone
 
@@ -90,7 +90,7 @@ def judge(
             loaded = load_backbone(name)
             source: Any = language_blocks(loaded)
             fresh: Any = random_network(loaded.sizes, seed)
-            label, kind, start = Path(name).name, "language model", None
+            label, kind, start = Path(name).name, _kind(loaded.sizes.architecture), None
         else:
             source = _agent(name, trust_env_module)
             fresh = untrained(source, seed)
@@ -110,6 +110,10 @@ def judge(
     return found + list(random.values())
 
 
+def _kind(architecture: str) -> str:
+    return {"clip": "text tower", "imagegpt": "image model"}.get(architecture, "language model")
+
+
 def _agent(name: str, trust: bool) -> Agent:
     try:
         return Agent.from_pretrained(name, trust_env_module=trust)
@@ -124,7 +128,7 @@ def changes(judged: Sequence[Judged]) -> Iterator[str]:
     for after in judged:
         for before in judged:
             started = after.started_from is not None and Path(after.started_from).name == before.name
-            if started and before.kind == "language model" and before.size == after.size:
+            if started and before.started_from is None and before.size == after.size:
                 yield f"{before.name} → {after.name}: {_change(before.report, after.report)}."
 
 
@@ -141,24 +145,27 @@ def _change(before: MarkovReport, after: MarkovReport) -> str:
 
 
 def as_study(judged: Sequence[Judged], picture: str | None = PICTURE) -> Study:
-    """The table for a card: a row for each layer of each network."""
+    """The table for a card: a row for each network."""
     rows = []
     for one in judged:
-        for layer in range(1 + max(head.layer for head in one.report.heads)):
-            heads = [head for head in one.report.heads if head.layer == layer]
-            markov = [str(head.head) for head in heads if head.markov]
-            verdict = f"{len(markov)} of {len(heads)}{': ' if markov else ''}{', '.join(markov)}"
-            ratios = ", ".join(f"{head.ratio:.2f}{' +' if head.positive else ''}" for head in heads)
-            origin = one.kind if one.started_from is None else f"{one.kind} from {one.started_from}"
-            rows.append(tuple(map(cell, (one.name, origin, str(layer), verdict, ratios))))
-    first = judged[0].report
+        heads = one.report.heads
+        markov = [f"{head.layer}.{head.head}" for head in heads if head.markov]
+        ratios = [head.ratio for head in heads]
+        origin = one.kind if one.started_from is None else f"{one.kind} from {one.started_from}"
+        verdict = f"{len(markov)}{': ' if markov else ''}{', '.join(markov)}"
+        positive = str(sum(head.positive for head in heads))
+        spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+        rows.append(tuple(map(cell, (one.name, origin, str(len(heads)), verdict, positive, spread))))
+    threshold, total = judged[0].report.threshold, sum(len(one.report.heads) for one in judged)
+    found = sum(head.markov for one in judged for head in one.report.heads)
     note = (
-        f"A head is Markov if the diagonal of its W_q W_k^T is positive (+) and, in the mean, above r = "
-        f"{first.threshold:g} times the rest. {scale(judged)}"
+        f"{f'{found} of the {total} heads are' if found else f'None of the {total} heads is'} Markov: the diagonal of "
+        f"W_q W_k^T is positive and, in the mean, above r = {threshold:g} times the rest. Large language models have "
+        f"such heads (Zhao et al., arXiv:2409.06985). {scale(judged)}"
     )
     return Study(
         title="Markov heads before and after",
-        columns=("network", "what it is", "layer", "Markov heads", "ratio of heads 0, 1, ..."),
+        columns=("network", "what it is", "heads", "Markov (layer.head)", "positive diagonal", "ratio"),
         rows=tuple(rows[:MOST_ROWS]),
         picture=picture,
         note=filled(note, [*changes(judged), *(one.summary() for one in judged)]),
@@ -188,7 +195,7 @@ def draw_heads(judged: Sequence[Judged], path: Path) -> Path:
         axes.set_title(f"{one.name} ({one.kind}): {markov} of {len(one.report.heads)}", fontsize=9, loc="left")
     for axes in grid[len(judged) :]:
         axes.set_visible(False)
-    title = f"Markov ratio; + condition (i) holds, framed: Markov head (r = {threshold:g})"
+    title = f"Markov ratio; +: positive diagonal, framed: Markov head (r = {threshold:g})"
     entitle(figure, f"{title}\n{scale(judged)}", 9)
     figure.colorbar(image, ax=list(grid), label="ratio", pad=0.02, extend="max")
     return save_figure(figure, path)
