@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -61,7 +62,7 @@ EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id inste
 EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1)]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="episode e is reset with 10000*(seed+1)+e")]
 TargetOption = Annotated[float | None, typer.Option("--target", help="return to ask for, in the environment's reward")]
-ActingOption = Annotated[str | None, typer.Option("--acting", help="window or recurrent, instead of its own way")]
+ActingOption = Annotated[str | None, typer.Option("--acting", help="window or (Decision Mamba) recurrent")]
 
 
 @app.command("list")
@@ -324,6 +325,7 @@ def fail(message: str) -> NoReturn:
 
 def main() -> None:
     """Entry point: our own errors are one line, not a traceback."""
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # it would print every retry before we say what is wrong
     try:
         app()
     except AgentzooError as error:

@@ -148,8 +148,10 @@ def export(
     from agentzoo.errors import ConfigError
     from agentzoo.hub.export import export_onnx
 
-    if format_ != "onnx" or output.suffix != ".onnx":
-        raise ConfigError(f"only --format onnx and files that end in .onnx are known, got {format_!r} and {output}.")
+    if format_ != "onnx":
+        raise ConfigError(f"no format {format_!r}; known is onnx.")
+    if output.suffix != ".onnx":
+        raise ConfigError(f"the file must end in .onnx, got {output}.")
     with console.status("exporting"):
         loaded = Agent.from_pretrained(agent, revision=revision, device="cpu", trust_env_module=trust_env_module)
         report = export_onnx(loaded, output)

@@ -81,8 +81,8 @@ def compare(
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Trainings side by side in one table and one picture; the others are compared with the first. `agentzoo stage
-    --study` puts it on a card."""
+    """Trainings side by side in one table and one picture; the others are compared with the first of their environment.
+    `agentzoo stage --study` puts it on a card, `agentzoo pretrain pairs` draws learning curves."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
     from agentzoo.studies.comparison import PICTURE, as_study, draw_comparison

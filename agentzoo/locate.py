@@ -174,7 +174,7 @@ def find_agent(
             force_download=force_download,
         )
     except HubError as error:
-        raise HubError(f"{error} There is no folder {name!r} here either.") from error
+        raise HubError(f"there is no folder {name!r} here, and as a Hub repo: {error}") from error
     return check_links(folder)
 
 

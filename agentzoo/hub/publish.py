@@ -15,7 +15,15 @@ from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
 from agentzoo.files import staging, swap_in
 from agentzoo.hub.card import CARD, RESULTS, check_card, read_records, require_promised, write_card
 from agentzoo.hub.metadata import check_metadata
-from agentzoo.locate import BACKBONE_FILES, PUBLISHED, check_links, hub_location, is_backbone, require_replaceable
+from agentzoo.locate import (
+    BACKBONE_FILES,
+    PUBLISHED,
+    check_links,
+    hub_location,
+    is_backbone,
+    require_replaceable,
+    staged_agents,
+)
 from agentzoo.nn.pretrained import load_backbone
 from agentzoo.remote import Where, check_revision, explain, fetch, is_repo_id, patiently
 from agentzoo.types import Config
@@ -195,7 +203,8 @@ def pull(
     location = hub_location(plain) if "/" not in plain else None
     repo_id = location.repo_id if location is not None else agent
     if not is_repo_id(repo_id):
-        raise ConfigError(f"{agent!r} is no Hub repo, and the index knows no repo for it.")
+        here = f" It is here already, in {staged_agents()[plain]}." if plain in staged_agents() else ""
+        raise ConfigError(f"{agent!r} is no Hub repo, and the index knows no repo for it.{here}")
     revision = revision or (location.revision if location is not None else None)
     target = target or Path(repo_id.split("/")[1])
     if target.name in ("", ".."):  # "." has no name to rename

@@ -146,7 +146,10 @@ def test_a_gated_repo_says_whom_to_ask(hub: Hub, pushed: Path, cache: Path) -> N
 
 
 def test_404_of_a_repo_a_revision_and_a_file(hub: Hub, pushed: Path, cache: Path) -> None:
-    with pytest.raises(HubError, match=r"answered 404: there is no repo tests/nothing, .* no folder .* here either"):
+    with pytest.raises(
+        HubError,
+        match=r"there is no folder .* here, and as a Hub repo: .* answered 404: there is no repo tests/nothing",
+    ):
         Agent.from_pretrained("tests/nothing")
     with pytest.raises(HubError, match=r"tests/dt-test has no branch, tag or commit 'v9'"):
         Agent.from_pretrained(REPO, revision="v9")
