@@ -105,7 +105,7 @@ def list_command(
     if backbones := staged_backbones():
         console.print(f"to start from: {plain(', '.join(backbones))} (`agentzoo inspect NAME`)", highlight=False)
     untrained = [one.agent_id for one in known if not one.staged and not one.problem]
-    if all_:
+    if all_ and untrained:
         console.print(f"recipes to train: {plain(', '.join(untrained))}", highlight=False)
     elif untrained:
         console.print(f"{len(untrained)} more have a recipe to train: `agentzoo list --all`", highlight=False)
@@ -120,7 +120,7 @@ def _agents(found: list[Summary], with_env: bool = True) -> Table:
     for one in found:
         cells = (
             plain(one.agent_id),
-            "" if one.score is None else f"{one.score:.1f} [{one.low:.1f}, {one.high:.1f}]",
+            "" if one.score is None or one.low is None else f"{one.score:.1f} [{one.low:.1f}, {one.high:.1f}]",
             "" if one.mean_return is None else amount(one.mean_return),
             "" if one.target is None else f"{one.target:g}",
             "" if one.steps is None else f"{one.steps:,}",

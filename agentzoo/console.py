@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement
@@ -21,6 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from agentzoo.evaluation.study import Study
@@ -43,7 +45,14 @@ def listing(*columns: str) -> Table:
 
 
 def fits(table: Table) -> bool:
-    """Whether the terminal is wide enough to show the table without breaking words, where it may wrap."""
+    """Whether the terminal is wide enough to show the table without breaking words, nor cells that may not wrap.
+
+    From then on these cells are not narrowed either: rich alone takes their longest word for their least width.
+    """
+    for column in table.columns:
+        if column.no_wrap:
+            cells = [column.header, *column.cells]
+            column.min_width = max(cell_len(Text.from_markup(str(cell)).plain) for cell in cells)
     endless = console.options.update(width=100_000)
     return Measurement.get(console, endless, table).minimum <= console.width
 
@@ -71,7 +80,7 @@ def print_study(study: Study, title: str, as_json: bool = False) -> None:
 
 def _blocks(study: Study, title: str) -> Table:
     table = Table(title=plain(title), title_justify="left", show_header=False)
-    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     table.add_column(overflow="fold")
     for row in study.rows:
         for name, cell in zip(study.columns, row, strict=True):

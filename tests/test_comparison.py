@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from conftest import SMALL, make_agent
 from PIL import Image
+from rich.table import Table
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.console import console
+from agentzoo.console import console, fits
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.study import read_study
@@ -131,6 +132,12 @@ def test_a_narrow_terminal_gets_blocks_instead_of_broken_words(tmp_path: Path, m
         shown[width] = CliRunner().invoke(app, ["compare", *runs, "--out", str(tmp_path / "out")]).output
         for words in ("normalized score", "84.6 [81.1, 87.9]", "unimask-pointmaze-medium", "0.48 [0.38, 0.58]"):
             assert words in shown[width]
+    narrow = Table("a very long name of a column", "b")
+    narrow.columns[0].no_wrap = True
+    narrow.add_row("x", "y")
+    for width, enough in ((28, False), (60, True)):
+        monkeypatch.setattr(console, "width", width)
+        assert fits(narrow) is enough
     assert shown[80].count("environment") == 2
     assert shown[200].count("environment") == 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,11 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.console import console
-from agentzoo.errors import DataError
+from agentzoo.errors import CheckpointError, DataError
 from agentzoo.evaluation.results import Results, evaluate
 from agentzoo.evaluation.study import read_study
 from agentzoo.recipe import load_recipe
+from agentzoo.studies.comparison import compare
 from agentzoo.studies.pairs import pairs_of, read_curves, study_of
 from agentzoo.training import log
 
@@ -94,6 +96,26 @@ def test_a_staged_agent_brings_its_curve_and_its_headline() -> None:
     assert curve.finals == (headline,)  # of 100 episodes, not measured again
     assert curve.steps.tolist() == list(range(800, 8_001, 800))
     assert sorted(folder.iterdir()) == before
+
+
+def test_a_run_and_its_staged_agent_are_no_two_seeds(tmp_path: Path) -> None:
+    staged, copy = CARDS / "chibit-hopper-medium", tmp_path / "copy"
+    shutil.copytree(staged, copy)
+    with pytest.raises(DataError, match="are of one recipe and training seed; name one of them"):
+        read_curves([staged, copy], 3)
+    with pytest.raises(DataError, match="are of one recipe and training seed; name one of them"):
+        compare([staged, copy], 3)
+
+
+def test_a_record_that_is_not_of_its_weights_is_not_believed(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(CARDS / "chibit-hopper-medium", copy)
+    tree = json.loads((copy / "results.json").read_text())
+    tree["headline"]["mean_return"] = 9_999.0
+    (copy / "results.json").write_text(json.dumps(tree))
+    for read in (read_curves, compare):
+        with pytest.raises(CheckpointError, match=r"no sound record: mean and interval .* `agentzoo verify"):
+            read([copy], 3)  # type: ignore[operator]
 
 
 def test_the_spread_over_seeds_by_hand(runs: list[Path]) -> None:

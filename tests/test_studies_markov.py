@@ -87,8 +87,8 @@ def test_before_and_after(zoo: Path, tmp_path: Path) -> None:
         ("lm-toy", "language model", "4", "2: 0.0, 1.0", "2", "3.00 to 3.00"),
         ("gpt2-dt-toy", "gpt2_dt from zoo/lm-toy", "4", "2: 0.1, 1.0", "2", "3.00 to 3.00"),
     )
-    assert study.note.startswith("4 of the 8 heads are Markov: ")
-    assert as_study(judge(["zoo/lm-toy"])).note.startswith("None of the 4 heads is Markov: ")  # r = 8
+    assert study.note.startswith("4 of the 8 heads that learned are Markov: ")
+    assert as_study(judge(["zoo/lm-toy"])).note.startswith("None of the 4 heads that learned is Markov: ")  # r = 8
     assert change in study.note
     assert len(as_study(judged * 60).note) <= 1_000
     assert len(as_study(judged * 60).rows) == 100

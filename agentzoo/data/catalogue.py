@@ -23,6 +23,8 @@ from agentzoo.files import sha256
 SOURCES_VARIABLE = "AGENTZOO_SOURCES"
 SOURCES_KEY = "source_sha256"  # of a dataset's metadata: lines as sha256sum writes them
 DEFAULT_STEPS = 500_000
+OWN = "--sources DIR"  # policies and buffers that nobody distributes
+OTHERS = "--trust-policies"  # experts on the Hub
 DOORKEY_STEPS = 10
 MAZE2D_STEPS = 200
 POINTMAZE_KEYS = ("observation", "desired_goal")  # 4 + 2 numbers; `achieved_goal` repeats the position
@@ -84,7 +86,7 @@ class DatasetRecipe:
     steps: int | None = DEFAULT_STEPS  # asked for by default; None: fixed by its source
     options: EnvOptions = ()  # of `gymnasium.make`
     obs_keys: tuple[str, ...] | None = None  # of a Dict observation: what agents read
-    needs_sources: bool = False  # made of policies or buffers that are not part of the package
+    told: str = ""  # options of a build that names policies and buffers, which are not part of the package
 
     @property
     def dataset_id(self) -> str:
@@ -192,7 +194,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"Actions sampled from a SAC policy whose training on {env_id} was stopped early.",
             algorithm="SAC",
-            needs_sources=True,
+            told=OWN,
             episodes=_run(_policy(env_id, f"sac-{env}-medium.zip")),
         )
         yield DatasetRecipe(
@@ -200,7 +202,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"Every whole episode in the replay buffer of the SAC run on {env_id} that gave the medium policy.",
             algorithm="SAC",
-            needs_sources=True,
+            told=OWN,
             episodes=_replay(f"{env}-medium-replay.npz"),
             steps=None,
         )
@@ -209,7 +211,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"Actions sampled from a fully trained TQC policy (Hub: sb3/tqc-{title}-v3) on {env_id}.",
             algorithm="TQC",
-            needs_sources=True,
+            told=OTHERS,
             episodes=_run(_policy(env_id, f"tqc-{env}-expert.zip", f"sb3/tqc-{title}-v3")),
         )
         yield DatasetRecipe(
@@ -217,7 +219,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"All episodes of {medium}, then all of {expert}; each half has the steps asked for.",
             algorithm="SAC, TQC",
-            needs_sources=True,
+            told=f"{OWN} {OTHERS}",
             episodes=_both((medium, expert)),
         )
 
@@ -255,7 +257,7 @@ def _doorkey() -> Iterator[DatasetRecipe]:
         yield DatasetRecipe(
             name=f"doorkey/{name}",
             env_id=DOORKEY,
-            made_by=f"Episodes {first} to {first + count - 1} of a noisily rational walker, 10 steps each.",
+            made_by=f"{count} episodes of 10 steps of a noisy-rational walker, from number {first} on.",
             algorithm="noisy-rational walker",
             episodes=_run(_walker, count * DOORKEY_STEPS, first),
             steps=None,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
-from agentzoo.data.catalogue import DATASETS, name_of
+from agentzoo.data.catalogue import DATASETS, OTHERS, OWN, name_of
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.evaluation.scores import amount
@@ -20,6 +20,7 @@ from agentzoo.recipe import Recipe
 
 CARD = "README.md"
 RESULTS = "results.json"
+REACTS = 0.2  # of the span asked for: an agent whose returns span less hardly reacts
 COLUMNS = ("agent", "normalized score", "return", "success", "length", "episodes")
 OUTSIDE_GYMNASIUM = ("agentzoo/", "PointMaze_", "AntMaze_")  # environments that a package of their own registers
 
@@ -101,11 +102,12 @@ def _what(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:
     start = f" It was fine-tuned from `{code(recipe.base)}`." if recipe.base else config.model.origin()
     size = f" with {results.training.parameters:,} parameters" if results is not None else ""
     where = f" for `{code(config.env)}`" if config.env else ""
+    limit = "acts in that environment and nowhere else" if config.env else "acts in what its data was taken from"
     return (
         f"# {config.agent_id}\n\n"
         f"A {title} agent{where}{size}, trained offline on `{code(recipe.data.dataset)}`.{start} It reads "
         f"{config.model.reads(config.io.context)} and answers {config.model.answers()}. Use it as a "
-        "baseline or a starting point for fine-tuning; it is made for that simulated environment and nothing else."
+        f"baseline or a starting point for fine-tuning; it {limit}."
         + (f"\n\n[Video of one episode]({VIDEO})" if results is not None and results.filmed else "")
     )
 
@@ -152,8 +154,18 @@ def _quickstart(config: AgentConfig, results: Results | None) -> str:
             f"installs what the code above needs. `agent.target_return` (here {config.target_return:g}) is the return "
             "it is asked for, in the environment's reward.",
             *(["", _ways(results)] if results is not None and results.acting else []),
-            *(["", also] if (also := config.model.also(config.agent_id)) else []),
+            *(["", _questions(config)] if config.model.takes_questions() else []),
         ]
+    )
+
+
+def _questions(config: AgentConfig) -> str:
+    """What a masked agent is for besides acting."""
+    return (
+        f"It takes questions, too: `agentzoo infer zoo/{config.agent_id} --task past --out past.png` runs an episode, "
+        "hides the past from it and draws its answer (other tasks: `agentzoo infer --help`). In Python, "
+        "`agentzoo.evaluation.answers` does the same, `agent.infer` takes arrays and a mask of your own, and "
+        "`agent.condition` makes it act towards goals and waypoints; `demos/ask_unimask.py` in a checkout shows them."
     )
 
 
@@ -178,21 +190,16 @@ def _training(recipe: Recipe, results: Results | None) -> str:
         f"{_updates(train.steps, results)} of {train.batch_size} windows, learning rate {train.lr:g} "
         f"({train.schedule}{warm_up}), seed {train.seed}{products}{spent}. The whole "
         f"recipe is in `{RECIPE}`, the losses are in `training_log.csv`. {normalization}"
+        f"{_sources(recipe)}"
     )
     if results is None:
         return text
-    data, name = results.dataset, name_of(recipe.data.dataset)
-    text = (
+    data = results.dataset
+    return (
         f"{text}\n\n"
         f"The data: {data.steps:,} steps in {data.episodes:,} episodes. {inline(data.made_by)} Mean return of its "
         f"episodes {amount(data.mean_return)}, best {amount(data.best_return)}."
     )
-    if name is not None and DATASETS[name].needs_sources:
-        text += (
-            " What made it is not distributed: `DIR` holds policies and buffers of your own (`agentzoo data "
-            "behaviour`), and what you train on them will score differently."
-        )
-    return text
 
 
 def _data_command(recipe: Recipe) -> str:
@@ -200,8 +207,19 @@ def _data_command(recipe: Recipe) -> str:
     name = name_of(recipe.data.dataset)
     if name is None:
         return ""
-    sources = " --sources DIR" if DATASETS[name].needs_sources else ""
-    return f"agentzoo data build {name}{sources}\n"
+    return " ".join(filter(None, ("agentzoo data build", name, DATASETS[name].told))) + "\n"
+
+
+def _sources(recipe: Recipe) -> str:
+    """What the options of that line mean, with a space before it."""
+    name = name_of(recipe.data.dataset)
+    told = "" if name is None else DATASETS[name].told
+    own = (
+        " `DIR` holds policies and buffers of your own (`agentzoo data behaviour` makes them): what our data was made "
+        "of is not distributed, so yours will be like it and agents trained on it will score differently."
+    )
+    others = " `--trust-policies` fetches an expert that others trained from the Hub; loading it runs its code."
+    return own * (OWN in told) + others * (OTHERS in told)
 
 
 def _updates(planned: int, results: Results | None) -> str:
@@ -288,17 +306,25 @@ def _targets(results: Results) -> str:
     return (
         f"## Asked and achieved return\n\n![achieved over asked return]({SWEEP_PLOT})\n\n"
         f"{len(results.targets)} targets, {results.targets[0].episodes} episodes each. Asked for "
-        f"{' to '.join(asked)}, it achieved {' to '.join(achieved)} on average{ranks}. {_obedience(results)}"
+        f"{' to '.join(asked)}, it achieved {' to '.join(achieved)} on average{ranks}.{_obedience(results)}"
     )
 
 
 def _obedience(results: Results) -> str:
-    """Whether it does what it is asked, which a rank correlation does not tell."""
+    """Whether it does what it is asked, which a rank correlation does not tell; with a space before it."""
+    achieved, asked = (
+        high - low
+        for low, high in (
+            _range(one.mean_return for one in results.targets),
+            _range(one.target_return for one in results.targets),
+        )
+    )
+    if achieved <= REACTS * asked:
+        return " It hardly reacts to what it is asked for." if asked else ""
     best = max(results.targets, key=lambda one: one.mean_return)
-    low, high = _range(one.mean_return for one in results.targets)
-    if high - low < 0.2 * max(abs(high), abs(low)):
-        return "It hardly reacts to what it is asked for."
-    return f"It achieved most when asked for {amount(best.target_return)}."
+    enough = min(one.target_return for one in results.targets if one.mean_return >= best.return_interval[0])
+    most = max(one.target_return for one in results.targets)
+    return f" Asking for more than {amount(enough)} brought no more." if enough < most else ""
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:
@@ -320,21 +346,22 @@ def _study(study: Study) -> str:
 
 def _limits(recipe: Recipe, results: Results | None) -> str:
     best = f" ({amount(results.dataset.best_return)})" if results is not None else ""
+    start = " and what the agent it was tuned from has seen" if recipe.base else ""
     text = (
         "## Limits\n\n"
-        f"It has only seen `{code(recipe.data.dataset)}`: states that data does not visit, and targets above its best "
-        f"return{best}, are extrapolation."
+        f"It has only seen `{code(recipe.data.dataset)}`{start}: states that data does not visit, and targets above "
+        f"its best return{best}, are extrapolation."
     )
     if results is None:
         return text
     head, data = results.headline, results.dataset
-    if head.mean_return < data.mean_return:
+    if head.return_interval[1] < data.mean_return:
         text += (
             f" It returns less ({amount(head.mean_return)}) than the episodes it learned from do on average "
             f"({amount(data.mean_return)})."
         )
     if not results.seeds:
-        return f"{text} One training seed was measured; another may do quite differently, which no interval here shows."
+        return f"{text} The results above are of one training seed; another may do quite differently."
     returns = [amount(value) for value in _range(one.mean_return for one in (head, *results.seeds))]
     return f"{text} {len(results.seeds) + 1} training seeds were measured; they return {' to '.join(returns)}."
 
@@ -347,4 +374,5 @@ def _citation(config: AgentConfig, results: Results | None) -> str:
     if not papers:
         return "## Citation\n\nNo paper is known to the zoo for this family."
     entries = "\n\n".join(paper.bibtex() for paper in dict.fromkeys(papers))
-    return f"## Citation\n\nThe method, and where the numbers beside ours are from:\n\n```bibtex\n{entries}\n```"
+    also = ", and where numbers beside or behind ours are from" if len(papers) > 1 else ""
+    return f"## Citation\n\nThe method{also}:\n\n```bibtex\n{entries}\n```"

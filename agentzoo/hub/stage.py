@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import torch
+
 from agentzoo.agent import Agent
 from agentzoo.checkpoint import load_strict, read_tensors, save_tensors
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
@@ -18,6 +20,7 @@ from agentzoo.evaluation.study import Study, read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
 from agentzoo.files import sha256, staging, swap_in, write_atomic
 from agentzoo.hub.card import RESULTS, read_records, write_card
+from agentzoo.hub.verify import check_files
 from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO, check_links, require_replaceable
 from agentzoo.nn.base import ActingMode, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
@@ -134,9 +137,14 @@ def stage(
 
 def _require_comparable(recipe: Recipe, seeds: Sequence[Path], baselines: Sequence[Path], trust: bool) -> None:
     """The card says "same recipe" of the ones, and that the others learned and acted in the same place."""
+    known = {recipe.train.seed}
     for path in (*seeds, *baselines):
         other = _finished(path, trust).recipe
         assert other is not None
+        if path in seeds:
+            if other.train.seed in known:
+                raise ConfigError(f"{path} has training seed {other.train.seed} again; a --seed-run has its own.")
+            known.add(other.train.seed)
         changed = differences(recipe.unseeded(), other.unseeded())
         if path not in seeds:
             changed = {name: changed[name] for name in SHARED if name in changed}
@@ -274,12 +282,7 @@ def as_float16(folder: Path, max_bytes: int = MAX_BYTES) -> None:
 def measured(
     run: Path, episodes: int, note: Callable[[str], None] = lambda _: None, trust_env_module: bool = False
 ) -> Result:
-    """The evaluation of a run's final weights: the one kept beside them, or a new one that is then kept.
-
-    A staged agent's is its headline, and nothing is written into its folder.
-    """
-    if (run / RESULTS).is_file():
-        return Results.from_json(read_text(run / RESULTS), str(run / RESULTS)).headline
+    """The evaluation of a run's final weights: the one kept beside them, or a new one that is then kept."""
     agent = _finished(run, trust_env_module)
     kept = run / RESULT
     if kept.is_file():
@@ -291,6 +294,25 @@ def measured(
     found = found.model_copy(update={"command": None})  # an id names what is staged, not this run
     write_atomic(kept, found.to_json())
     return found
+
+
+def headline(
+    folder: Path, episodes: int, note: Callable[[str], None] = lambda _: None, trust_env_module: bool = False
+) -> Result:
+    """What a run's final weights score (`measured`), or what a staged agent's record says they do.
+
+    Raises:
+        CheckpointError: no finished run, or a record that is not of the weights beside it.
+    """
+    if not (folder / RESULTS).is_file():
+        return measured(folder, episodes, note, trust_env_module)
+    _, results, checks = check_files(folder)
+    wrong = [check.said for check in checks if check.name in ("weights", "results") and check.holds is False]
+    if results is None or wrong:
+        raise CheckpointError(
+            f"{folder} holds no sound record: {'; '.join(wrong)}. `agentzoo verify {folder}` says more."
+        )
+    return results.headline
 
 
 def _asked_alike(kept: Result, agent: Agent, episodes: int) -> bool:
@@ -327,6 +349,9 @@ def _finished(run: Path, trust_env_module: bool = False) -> Agent:
 def _best(run: Path, episodes: int, trust: bool, note: Callable[[str], None]) -> Result | None:
     if not (run / BEST).is_file():
         return None
+    best, last = read_tensors(run / BEST)[0], read_tensors(run / WEIGHTS)[0]
+    if all(torch.equal(best[name], value) for name, value in last.items()):
+        return None  # the final weights did best
     note("the best checkpoint of the run")
     agent = Agent.from_pretrained(run, trust_env_module=trust)
     load_strict(agent.model, run / BEST)

@@ -55,10 +55,9 @@ def verify(
 ) -> Report:
     """Check the files of an agent against each other and against the package, then run it again.
 
-    The score holds if the new mean return differs from the card's by no more than chance explains: one lies in the 95 %
-    interval of the other, or within 1.96 standard errors of the difference of two such samples (for few new episodes,
-    whose own interval says little). The episodes start from the seeds the card names, so as many as it has repeat its
-    protocol.
+    The score holds if the new mean return lies in the card's 95 % interval or the card's mean in the new one. The
+    episodes start from the seeds the card names, so as many as it has repeat its protocol. With fewer, whose own
+    interval says little, it also holds within 1.96 standard errors of the difference of two samples of these sizes.
 
     Args:
         episodes: as many as on the card by default.
@@ -188,7 +187,10 @@ def _score(
     low, high = head.return_interval
     again_low, again_high = new.return_interval
     slack = 1e-6 * max(1.0, abs(head.mean_return))  # intervals of equal returns have no width
-    chance = 1.96 * float(np.std(head.returns)) * (1 / new.episodes + 1 / head.episodes) ** 0.5
+    chance = 0.0
+    if new.episodes < head.episodes:
+        deviation = float(np.std(head.returns, ddof=1))
+        chance = 1.96 * deviation * (1 / new.episodes + 1 / head.episodes) ** 0.5
     holds = (
         low - slack <= new.mean_return <= high + slack
         or again_low - slack <= head.mean_return <= again_high + slack

@@ -67,18 +67,15 @@ class UniMaskConfig(ModelConfig):
         """For a card."""
         return super().reads(context) if self.acts_on_returns else f"the last {context} steps (observation, action)"
 
-    def answers(self) -> str:
-        """Any part of a window may be the question."""
-        return "whatever of them is hidden from it; the next action is one such question"
+    def takes_questions(self) -> bool:
+        """Random masks train for any question, a task for its own."""
+        return any(task == "rnd" for task in self.tasks) or len(self.tasks) > 1
 
-    def also(self, agent_id: str) -> str:
-        """Questions other than the next action."""
-        return (
-            f"`agentzoo infer {agent_id} --task past --step 6 --out past.png` asks it what came before step 6 and "
-            "draws its answer (other tasks: `agentzoo infer --help`). In Python, `agentzoo.evaluation.answers` runs an "
-            "episode and hides a task's part of it, `agent.infer` takes arrays and a mask of your own, and "
-            "`agent.condition` makes it act towards goals and waypoints; `demos/ask_unimask.py` shows them."
-        )
+    def answers(self) -> str:
+        """What was hidden from it in training."""
+        if self.takes_questions():
+            return "whatever of them is hidden from it; the next action is one such question"
+        return super().answers()
 
 
 class _Transformer(nn.Module):

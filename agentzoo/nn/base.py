@@ -52,9 +52,9 @@ class ModelConfig(Config):
         """For a card: what it says about what it reads."""
         return "the next action"
 
-    def also(self, agent_id: str) -> str:
-        """For a card: what an agent is for besides acting."""
-        return ""
+    def takes_questions(self) -> bool:
+        """For a card: whether it was trained to answer anything about a window, not the next action alone."""
+        return False
 
 
 class SequenceModel(nn.Module, ABC):

@@ -36,17 +36,17 @@ def _front(tags: list[str]) -> list[str]:
     return [*lines, *(f"- {tag}" for tag in tags), "---", ""]
 
 
-def _quickstart(name: str, kind: str, variable: str) -> list[str]:
+def _quickstart(kind: str, variable: str) -> list[str]:
     return [
         "```python",
         f"from transformers import AutoTokenizer, {kind}",
         "",
-        f'folder = "hub_cards/{name}"  # where this card lies; on the Hub, OWNER/NAME',
+        'folder = "."  # where this card lies; on the Hub, OWNER/NAME',
         f"{variable} = {kind}.from_pretrained(folder)",
         "tokenizer = AutoTokenizer.from_pretrained(folder)",
         "```",
         "",
-        f"Recipes with `model.backbone` `{name}` start agents from it; `--set model.backbone=FOLDER` names a copy.",
+        "Agents start from it where `model.backbone` of their recipe is its id or its folder.",
         "",
     ]
 
@@ -74,7 +74,7 @@ def language_model_card(
         "on the same text. It is small on purpose: a start for agents that act in continuous control. "
         f"Stored as {_weight_type(folder / 'model.safetensors')}, computed as float32.",
         "",
-        *_quickstart(settings.name, "GPT2LMHeadModel", "model"),
+        *_quickstart("GPT2LMHeadModel", "model"),
         "## How good",
         "",
         "| text | perplexity a token | bits a byte |",
@@ -124,7 +124,7 @@ def clip_card(
         f"{settings.embed_dim}, {settings.n_heads} head{'s' * (settings.n_heads > 1)}, a causal mask and quick-GELU; "
         "agents start from that.",
         "",
-        *_quickstart(settings.name, "CLIPTextModel", "tower"),
+        *_quickstart("CLIPTextModel", "tower"),
         "`CLIPModel` has the pictures too. A sentence ends with the end-of-text token, which the tower is read at.",
         "",
         "## How good",

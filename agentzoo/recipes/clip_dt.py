@@ -1,4 +1,4 @@
-"""CLIP-DT agents: the `markov` preset on the text tower of `clip-mini`, on the budget of the other language agents."""
+"""CLIP-DT agents: the `markov` preset on the text tower of `clip-mini`, on GPT2-DT's budget."""
 
 from __future__ import annotations
 

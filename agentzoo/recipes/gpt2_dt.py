@@ -4,10 +4,9 @@ ChibiT (`chibit-*`) is the `wikipedia` preset on `lm-chibi`, a language model of
 GPT2-DT (`gpt2-dt-*`) is on `lm-mini`, with linear maps and a timestep table of rank 64 in place of LaMo's maps and a
 full table: as float16 an agent then has 4.9 MB, of which 4.7 are blocks. A twin (`*-scratch`) has the same size and
 training, random blocks and nothing of language. ChibiT has language in its loss as well, so `*-no-language`, which has
-it in the weights alone, shows what those are worth. All share one budget, sized for a CPU: 8,000 updates instead of
-100,000, so the learning rate is three times as high and falls to zero along a cosine, and the language losses of ChibiT
-fade within 2,000 updates instead of 5,000. Products of matrices are in bfloat16 but for ChibiT's; weights and losses
-stay float32.
+it in the weights alone, shows what those are worth. All have 8,000 updates, sized for a CPU, instead of 100,000, so the
+learning rate is three times as high and falls to zero along a cosine, and the language losses of ChibiT fade within
+2,000 updates instead of 5,000. Products of matrices are in bfloat16 but for ChibiT's; weights and losses stay float32.
 """
 
 from __future__ import annotations

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agentzoo.config import RECIPE, read_text
+from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import MOST_IN_CELL, MOST_IN_NOTE, Study, cell
 from agentzoo.hub.published import TITLES, Published, published_together
-from agentzoo.hub.stage import measured
+from agentzoo.hub.stage import headline
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.recipe import differences as differing_fields
@@ -39,7 +40,7 @@ class Compared(NamedTuple):
     @property
     def normalized(self) -> bool:
         """Whether there are references to normalize its returns with."""
-        return all(one.score is not None for one in self.results)
+        return all(one.score is not None and one.score_interval is not None for one in self.results)
 
     @property
     def agent_id(self) -> str:
@@ -48,11 +49,12 @@ class Compared(NamedTuple):
 
     def scores(self) -> list[tuple[float, float, float]]:
         """(mean, low, high) of each seed: normalized where there is a reference, else returns."""
-        found = []
-        for one in self.results:
-            middle = one.mean_return if one.score is None else one.score
-            found.append((middle, *(one.score_interval or one.return_interval)))
-        return found
+        return [
+            (one.score, *one.score_interval)
+            if self.normalized and one.score is not None and one.score_interval is not None
+            else (one.mean_return, *one.return_interval)
+            for one in self.results
+        ]
 
     def lengths(self) -> list[tuple[float, float, float]]:
         """(mean, low, high) steps of an episode of each seed."""
@@ -75,15 +77,33 @@ def compare(
         trust_env_module: import the module an environment id names.
 
     Raises:
-        CheckpointError: a folder holds no finished run.
+        CheckpointError: a folder holds no finished run, nor a staged agent with a record of its own. DataError: two are
+            of one recipe and seed, or seeds of one recipe were measured in different environments.
     """
     found: dict[str, tuple[Recipe, list[Result]]] = {}  # by the recipe but for its seed
+    seen: dict[str, Path] = {}
     for run in runs:
-        result = measured(run, episodes, note, trust_env_module)
         recipe = Recipe.from_json(read_text(run / RECIPE), str(run / RECIPE))
+        require_new(recipe, run, seen)
+        result = headline(run, episodes, note, trust_env_module)
         found.setdefault(recipe.unseeded().to_json(), (recipe, []))[1].append(result)
+    for recipe, results in found.values():
+        envs = sorted({one.env for one in results})
+        if len(envs) > 1:
+            raise DataError(f"seeds of {recipe.agent_id} were measured in different environments: {', '.join(envs)}.")
     compared = [Compared(recipe, tuple(results)) for recipe, results in found.values()]
     return [each for group in by_environment(compared).values() for each in group]
+
+
+def require_new(recipe: Recipe, run: Path, seen: dict[str, Path]) -> None:
+    """Raise DataError if a run of this recipe and seed was `seen`; else it is, from now on.
+
+    A run and the agent that was staged from it would count as two seeds.
+    """
+    key = recipe.unpinned().to_json()
+    if key in seen:
+        raise DataError(f"{seen[key]} and {run} are of one recipe and training seed; name one of them.")
+    seen[key] = run
 
 
 def by_environment(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
@@ -150,10 +170,14 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
     return Study(title=cell(title), columns=tuple(columns), rows=tuple(rows), picture=picture, note=note[:MOST_IN_NOTE])
 
 
+def digits_for(largest: float) -> int:
+    """Decimals of a column of scores, returns or lengths."""
+    return 2 if largest < 10 else 1 if largest < 1_000 else 0
+
+
 def several(figures: Sequence[tuple[float, float, float]]) -> str:
     """(mean, low, high) of each seed as one cell."""
-    largest = max(abs(middle) for middle, _, _ in figures)
-    digits = 2 if largest < 10 else 1 if largest < 1_000 else 0
+    digits = digits_for(max(abs(middle) for middle, _, _ in figures))
     whole = "; ".join(f"{m:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" for m, low, high in figures)
     return whole if len(whole) <= MOST_IN_CELL else "; ".join(f"{middle:.{digits}f}" for middle, _, _ in figures)
 

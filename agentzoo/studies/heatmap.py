@@ -262,9 +262,9 @@ def _note(episodes: int, epochs: int, seeds: int, agreement: float | None) -> st
         "was trained on all tasks in turn, rnd on random masks, as this agent; rnd-ft is that, tuned further on the "
         "column's task; mlp- is an MLP, dt- Decision-GPT. bc: behaviour cloning, rc: return-conditioned. "
         f"{episodes} trajectories, mean of {seeds} training seed{'s' if seeds > 1 else ''}, at most {epochs:,} epochs, "
-        f"stopped after {PATIENCE_EPOCHS} without a lower validation loss, {WINDOWS:,} held-out windows a cell. The "
-        "published map has 6 seeds and up to 10,000 epochs, on the authors' own walker, whose scoring of moves into "
-        f"the border is a little less random than ours.{overall}"
+        f"stopped after {PATIENCE_EPOCHS} of them without a lower validation loss, {WINDOWS:,} held-out windows a "
+        "cell. The published map has 6 seeds and up to 10,000 epochs, on the authors' own walker, whose scoring of "
+        f"moves into the border is a little less random than ours.{overall}"
     )
 
 

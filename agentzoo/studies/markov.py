@@ -23,6 +23,7 @@ from agentzoo.nn.markov import THRESHOLD
 from agentzoo.plots import entitle, new_figure, save_figure
 
 RANDOM = "random"  # stands for every network beside it, before that one learned anything
+UNTRAINED = "random weights"
 PICTURE = "markov.png"
 MOST_ROWS = 100  # of a study
 WIDE = 6  # heads: networks with more stand below each other
@@ -102,7 +103,7 @@ def judge(
         found.append(Judged(label, kind, report, start))
         if found[-1].size not in random:
             report = markov_report(fresh, threshold, fold_ln_gain=fold_ln_gain)._replace(name=f"random, as {label}")
-            random[found[-1].size] = Judged(report.name, "random weights", report)
+            random[found[-1].size] = Judged(report.name, UNTRAINED, report)
     if RANDOM not in names:
         return found
     if not found:
@@ -156,12 +157,13 @@ def as_study(judged: Sequence[Judged], picture: str | None = PICTURE) -> Study:
         positive = str(sum(head.positive for head in heads))
         spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
         rows.append(tuple(map(cell, (one.name, origin, str(len(heads)), verdict, positive, spread))))
-    threshold, total = judged[0].report.threshold, sum(len(one.report.heads) for one in judged)
-    found = sum(head.markov for one in judged for head in one.report.heads)
+    threshold = judged[0].report.threshold
+    learned = [head for one in judged if one.kind != UNTRAINED for head in one.report.heads]
+    total, found = len(learned), sum(head.markov for head in learned)
     note = (
-        f"{f'{found} of the {total} heads are' if found else f'None of the {total} heads is'} Markov: the diagonal of "
-        f"W_q W_k^T is positive and, in the mean, above r = {threshold:g} times the rest. Large language models have "
-        f"such heads (Zhao et al., arXiv:2409.06985). {scale(judged)}"
+        f"{found if found else 'None'} of the {total} heads that learned {'are' if found > 1 else 'is'} Markov: the "
+        f"diagonal of W_q W_k^T is positive and, in the mean, above r = {threshold:g} times the rest. Large language "
+        f"models have such heads (Zhao et al., arXiv:2409.06985). {scale(judged)}"
     )
     return Study(
         title="Markov heads before and after",

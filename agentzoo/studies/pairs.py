@@ -19,10 +19,10 @@ from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import MOST_IN_NOTE, Study
-from agentzoo.hub.stage import is_finished, measured
+from agentzoo.hub.stage import headline, is_finished
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
-from agentzoo.studies.comparison import Compared, differences, several
+from agentzoo.studies.comparison import Compared, differences, digits_for, require_new, several
 from agentzoo.training import log
 
 PICTURE = "curves.png"
@@ -73,7 +73,9 @@ class Curve(NamedTuple):
         """Every seed's final score with its interval over episodes."""
         if len(self.finals) == self.seeds:
             return several(Compared(self.recipe, self.finals).scores())
-        return "; ".join(f"{score:.1f}" for score in self.scores[:, -1]) + " (unfinished: short evaluations)"
+        last = self.scores[:, -1]
+        digits = digits_for(float(np.abs(last).max()))
+        return "; ".join(f"{score:.{digits}f}" for score in last) + " (unfinished: short evaluations)"
 
     def over_seeds(self) -> str:
         """Mean, standard deviation and 95 % interval over two or more finished seeds."""
@@ -81,7 +83,8 @@ class Curve(NamedTuple):
             return ""
         one = self.final()
         low, high = mean_interval(one)
-        return f"{one.mean():.1f} ± {one.std(ddof=1):.1f} [{low:.1f}, {high:.1f}]"
+        digits = digits_for(float(np.abs(one).max()))
+        return f"{one.mean():.{digits}f} ± {one.std(ddof=1):.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def read_curves(
@@ -100,12 +103,15 @@ def read_curves(
 
     Raises:
         CheckpointError: a folder is no run. DataError: a run was never evaluated, seeds of one agent at other steps,
-            or runs of one agent id differ in more than the seed.
+            or runs of one agent id differ in more than the seed, or
+            in nothing.
     """
     first: dict[str, Recipe] = {}
+    seen: dict[str, Path] = {}
     found: dict[str, list[tuple[dict[int, float], Result | None]]] = {}
     for run in runs:
         recipe = Recipe.from_json(read_text(run / RECIPE), str(run / RECIPE))
+        require_new(recipe, run, seen)
         changes = differences(first.setdefault(recipe.agent_id, recipe), recipe)
         if changes:
             raise DataError(
@@ -121,7 +127,7 @@ def read_curves(
             every = recipe.eval.every
             what = f"its first comes at update {every:,}" if every else "train with eval.every above 0"
             raise DataError(f"{run} has no evaluation in its log; {what}.")
-        final = measured(run, episodes, note, trust_env_module) if is_finished(run) else None
+        final = headline(run, episodes, note, trust_env_module) if is_finished(run) else None
         found.setdefault(recipe.agent_id, []).append((points, final))
     curves = []
     for agent_id, seeds in found.items():

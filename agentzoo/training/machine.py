@@ -49,13 +49,13 @@ def warn_of_slow_precision(precision: str, device: str) -> None:
 
 
 def cpu_capabilities() -> dict[str, Any]:
-    """What PyTorch knows of this CPU's instructions; nothing before PyTorch told it."""
+    """What PyTorch knows of this CPU's instructions; older ones tell nothing."""
     known: Callable[[], dict[str, Any]] = getattr(torch.cpu, "get_capabilities", dict)
     return known()
 
 
 def has_bfloat16(capabilities: dict[str, Any]) -> bool:
-    """Whether a CPU multiplies in bfloat16; True where PyTorch does not say."""
+    """Whether a CPU multiplies in bfloat16; True where PyTorch does not say, and on all but x86."""
     if capabilities.get("architecture") != "x86_64":
         return True
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))

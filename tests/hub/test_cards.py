@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.study import Study, write_study
 from agentzoo.hub.card import card_text, check_card, read_records, write_card
 from agentzoo.hub.metadata import check_metadata, code, hub_name, inline
@@ -121,26 +122,46 @@ def test_a_training_in_bfloat16_says_so(folder: Path) -> None:
 
 def test_a_card_says_how_far_its_agent_can_be_trusted(folder: Path) -> None:
     results = read_records(folder)[2]
-    assert "One training seed was measured" in card_text(folder)
+    assert "The results above are of one training seed" in card_text(folder)
     head = results.headline
-    asked = [
-        head.model_copy(update={"target_return": float(target), "mean_return": reached})
-        for target, reached in ((1, 80.0), (2, 100.0), (3, 90.0))
-    ]
+
+    def reaching(*returns: float, first: float = 100.0) -> tuple[Result, ...]:
+        """Targets 100, 200, ... above `first`; every interval is 10 wide."""
+        return tuple(
+            head.model_copy(
+                update={
+                    "target_return": first + 100.0 * i,
+                    "mean_return": value,
+                    "return_interval": (value - 5.0, value + 5.0),
+                }
+            )
+            for i, value in enumerate(returns)
+        )
 
     def said(**changes: Any) -> str:
         (folder / "results.json").write_text(results.model_copy(update={"plotted": True, **changes}).to_json())
         return card_text(folder)
 
-    assert "It achieved most when asked for 2.00." in said(targets=tuple(asked))
-    flat = [one.model_copy(update={"mean_return": 85.0 + one.target_return}) for one in asked]
-    assert "It hardly reacts to what it is asked for." in said(targets=tuple(flat))
-    above = results.dataset.model_copy(update={"mean_return": head.mean_return + 1})
+    more, flat = "Asking for more than", "It hardly reacts to what it is asked for."
+    assert f"{more} 200 brought no more." in said(targets=reaching(100.0, 197.0, 200.0, 190.0))
+    obeying = said(targets=reaching(100.0, 200.0, 300.0))
+    assert (more in obeying, flat in obeying) == (False, False)
+    below = said(targets=reaching(-1000.0, -900.0, -800.0, first=-1000.0))
+    assert (more in below, flat in below) == (
+        False,
+        False,
+    )  # what counts is the span, not where returns have their zero
+    for returns in ((0.0, 0.0, 0.0), (500.0, 520.0, 540.0)):
+        assert flat in said(targets=reaching(*returns))
+    once = said(targets=reaching(80.0))
+    assert (more in once, flat in once) == (False, False)
+    _, high = head.return_interval
+    above = results.dataset.model_copy(update={"mean_return": high + 1})
     assert "It returns less (" in said(dataset=above)
-    assert "It returns less (" not in said(dataset=above.model_copy(update={"mean_return": head.mean_return - 1}))
+    assert "It returns less (" not in said(dataset=above.model_copy(update={"mean_return": high}))  # by chance
     seeds = tuple(head.model_copy(update={"mean_return": head.mean_return + add}) for add in (-1.0, 2.0))
     text = said(seeds=seeds)
-    assert "One training seed" not in text
+    assert "one training seed" not in text
     assert "3 training seeds were measured; they return " in text
 
 
@@ -164,6 +185,22 @@ def test_a_dataset_of_the_zoo_is_made_before_training(folder: Path) -> None:
         edit(folder, "train_config.json", data__dataset=dataset)
         assert command in card_text(folder)
         assert ("is not distributed" in card_text(folder)) is ("hopper" in dataset)
+    (folder / "results.json").unlink()
+    edit(folder, "train_config.json", data__dataset="zoo/hopper/medium-expert-v0")
+    text = card_text(folder)
+    assert "agentzoo data build hopper/medium-expert --sources DIR --trust-policies\n" in text
+    assert "is not distributed" in text
+    assert "an expert that others trained" in text
+
+
+def test_what_a_masked_agent_can_be_asked_is_what_it_was_trained_on(tmp_path: Path) -> None:
+    question = "agentzoo infer zoo/dt-test --task past"
+    for tasks, asked in ((("rnd",), True), (("bc",), False)):
+        model = UniMaskConfig(embed_dim=16, ffn_dim=16, tasks=tasks)
+        text = card_text(make_agent(model=model).save_pretrained(tmp_path / tasks[0]))
+        assert (question in text) is asked
+        assert ("whatever of them is hidden from it" in text) is asked
+        assert ("and answers the next action." in text) is not asked
 
 
 def test_an_agent_measured_in_two_ways_says_which_is_its_own(folder: Path) -> None:
@@ -341,6 +378,15 @@ def test_verify_with_few_episodes_leaves_room_for_chance(folder: Path) -> None:
             headline__return_interval=list(mean_interval(returns)),  # type: ignore[arg-type]
         )
         assert answers(folder, episodes=1)["score"] is holds
+    returns = [measured + 0.3 + side for side in (-1.0, 1.0) * 50]  # 0.3 is more than the 0.2 of 100 episodes
+    edit(
+        folder,
+        "results.json",
+        headline__mean_return=measured + 0.3,
+        headline__returns=returns,
+        headline__return_interval=list(mean_interval(returns)),  # type: ignore[arg-type]
+    )
+    assert answers(folder, episodes=1)["score"] is True
 
 
 def test_verify_of_an_agent_on_the_hub(hub: Hub, folder: Path) -> None:
