@@ -92,6 +92,7 @@ def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str
     write_study(Study(title="no picture here", picture="gone.png"), tmp_path / "study")
     write_study(Study(title="words"), tmp_path / "words")
     other = rewritten(finished(tmp_path / "other", tiny_hopper), train__lr=0.5, train__seed=1)
+    again = finished(tmp_path / "again", tiny_hopper)
     elsewhere = rewritten(finished(tmp_path / "elsewhere", tiny_hopper), data__dataset="zoo/hopper/medium-v0")
     heard: list[str] = []
     wrong: tuple[tuple[dict[str, Any], type[Exception], str], ...] = (
@@ -99,6 +100,7 @@ def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str
         ({"studies": [tmp_path / "nothing"]}, CheckpointError, "no study at"),
         ({"studies": [tmp_path / "words"] * 5}, ConfigError, "at most 4 studies, got 5"),
         ({"seeds": [other]}, ConfigError, r"other cannot stand beside dt-test: train.lr is 0.5 instead of 0.0001"),
+        ({"seeds": [again]}, ConfigError, r"again has training seed 0 again; a --seed-run has its own"),
         (
             {"baselines": [elsewhere]},
             ConfigError,
