@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from conftest import SMALL, make_agent
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
+from agentzoo.checkpoint import read_tensors, save_tensors
 from agentzoo.cli import app
 from agentzoo.config import AgentConfig
 from agentzoo.errors import CheckpointError, ConfigError, SpaceError, StorageError, UnknownNameError
@@ -21,7 +23,7 @@ from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.evaluation.study import Study, write_study
 from agentzoo.files import swap_in
 from agentzoo.hub.card import card_text
-from agentzoo.hub.stage import RESULT, _video, measured, stage
+from agentzoo.hub.stage import RESULT, _best, _video, measured, stage
 from agentzoo.hub.verify import check_files
 from agentzoo.recipe import Recipe
 from agentzoo.training import log
@@ -120,6 +122,19 @@ def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str
                 stage(start, tmp_path, "a test machine", force=force, note=heard.append)
     assert heard == []
     assert notes.read_text() == "mine"
+
+
+def test_final_weights_that_did_best_have_no_second_row(tiny_hopper: str, tmp_path: Path) -> None:
+    run = finished(tmp_path / "run", tiny_hopper)
+    assert _best(run, 1, False, lambda _: None) is None  # nothing was kept
+    shutil.copyfile(run / "model.safetensors", run / "best.safetensors")
+    assert _best(run, 1, False, lambda _: None) is None
+    tensors, _ = read_tensors(run / "best.safetensors")
+    next(iter(tensors.values())).add_(1.0)
+    save_tensors(run / "best.safetensors", tensors)
+    found = _best(run, 1, False, lambda _: None)
+    assert found is not None
+    assert found.checkpoint == "best"
 
 
 @pytest.mark.slow
