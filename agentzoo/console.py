@@ -45,16 +45,23 @@ def listing(*columns: str) -> Table:
 
 
 def fits(table: Table) -> bool:
-    """Whether the terminal is wide enough to show the table without breaking words, nor cells that may not wrap.
+    """Whether the terminal has room for the table without breaking a word, or a cell that may not wrap.
 
-    From then on these cells are not narrowed either: rich alone takes their longest word for their least width.
+    If so its columns get such widths: rich alone narrows the widest ones whatever words they hold.
     """
-    for column in table.columns:
-        if column.no_wrap:
-            cells = [column.header, *column.cells]
-            column.min_width = max(cell_len(Text.from_markup(str(cell)).plain) for cell in cells)
+    texts = [[Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)] for column in table.columns]
+    widest = [max(map(cell_len, column)) for column in texts]
+    words = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in texts]
+    least = [most if column.no_wrap else word for column, most, word in zip(table.columns, widest, words, strict=True)]
     endless = console.options.update(width=100_000)
-    return Measurement.get(console, endless, table).minimum <= console.width
+    around = Measurement.get(console, endless, table).maximum - sum(widest)  # borders and space between columns
+    room, wanted = console.width - around - sum(least), sum(widest) - sum(least)
+    if room < 0:
+        return False
+    share = min(1.0, room / wanted) if wanted else 0.0
+    for column, low, high in zip(table.columns, least, widest, strict=True):
+        column.width = low + int(share * (high - low))
+    return True
 
 
 def print_json(value: Any) -> None:
