@@ -77,6 +77,7 @@ def compare(
     ],
     out: Annotated[Path, typer.Option("--out", help="folder for study.json and its picture")] = Path("runs/comparison"),
     title: Annotated[str, typer.Option("--title", help="of the table")] = "Side by side",
+    finding: Annotated[str, typer.Option("--finding", help="what there is to see, for the card")] = "",
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="for a run not measured yet")] = 100,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
@@ -92,7 +93,7 @@ def compare(
     with console.status("reading") as status:
         compared = run(runs, episodes, note=status.update, trust_env_module=trust_env_module)
     draw_comparison(compared, out / PICTURE)
-    study = as_study(compared, title)
+    study = as_study(compared, title, finding=finding)
     write_study(study, out)
     print_study(study, f"{title}, drawn in {out}", as_json)
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.console import console, fits
-from agentzoo.errors import CheckpointError
+from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.study import read_study
 from agentzoo.models.gpt2_dt import GPT2DTConfig
@@ -82,6 +82,16 @@ def test_staged_agents_bring_their_headline() -> None:
     assert row[0] == "dt-hopper-medium"
     assert row[2] == "84.6 [81.1, 87.9]"
     assert row[-1] == "67.6 ± 1"
+
+
+def test_a_finding_stands_before_what_the_columns_mean() -> None:
+    compared = compare([CARDS / "dt-hopper-medium"], 100)
+    plain = as_study(compared, "x").note
+    assert as_study(compared, "x", finding="No difference.").note == f"No difference. {plain}"
+    room = 1_000 - 1 - len(plain)
+    assert len(as_study(compared, "x", finding="a" * room).note) == 1_000
+    with pytest.raises(ConfigError, match=f"takes {room + 1} characters; the note has room for {room}"):
+        as_study(compared, "x", finding="a" * (room + 1))
 
 
 def test_differences_are_what_one_would_set() -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from agentzoo.config import RECIPE, read_text
-from agentzoo.errors import DataError
+from agentzoo.errors import ConfigError, DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import MOST_IN_CELL, MOST_IN_NOTE, Study, cell
@@ -129,8 +129,15 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def as_study(compared: Sequence[Compared], title: str, picture: str | None = PICTURE) -> Study:
-    """The table for a card. Left out are columns without a value, and the environment where all share one."""
+def as_study(compared: Sequence[Compared], title: str, picture: str | None = PICTURE, finding: str = "") -> Study:
+    """The table for a card. Left out are columns without a value, and the environment where all share one.
+
+    Args:
+        finding: what there is to see in it, said before what the columns mean.
+
+    Raises:
+        ConfigError: the finding is longer than a note has room for.
+    """
     papers = published_together(each.agent_id for each in compared)
     groups = by_environment(compared)
     table = []
@@ -167,6 +174,10 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
             f" Published: {'; '.join(sources)}{''.join(said)}; means and spreads over seeds of 100,000 updates on "
             "other data."
         )
+    if finding and len(finding) + 1 + len(note) > MOST_IN_NOTE:
+        room = max(0, MOST_IN_NOTE - 1 - len(note))
+        raise ConfigError(f"what was found takes {len(finding)} characters; the note has room for {room}.")
+    note = f"{finding} {note}".strip()
     return Study(title=cell(title), columns=tuple(columns), rows=tuple(rows), picture=picture, note=note[:MOST_IN_NOTE])
 
 
