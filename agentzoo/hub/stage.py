@@ -335,11 +335,16 @@ def is_finished(run: Path) -> bool:
     return (run / WEIGHTS).is_file() and (run / CONFIG).is_file()
 
 
-def _finished(run: Path, trust_env_module: bool = False) -> Agent:
+def require_finished(run: Path) -> None:
+    """Raise CheckpointError unless a training in this folder has come to its end, or an agent is staged there."""
     if not is_finished(run):
         raise CheckpointError(
             f"{run} holds no finished run ({WEIGHTS} and {CONFIG}); `agentzoo train` goes on with one."
         )
+
+
+def _finished(run: Path, trust_env_module: bool = False) -> Agent:
+    require_finished(run)
     agent = Agent.from_pretrained(run, trust_env_module=trust_env_module)
     if agent.recipe is None:
         raise CheckpointError(f"{run} lacks {RECIPE}.")

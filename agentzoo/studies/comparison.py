@@ -18,7 +18,7 @@ from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import MOST_IN_CELL, MOST_IN_NOTE, Study, cell
 from agentzoo.hub.published import TITLES, Published, published_together
-from agentzoo.hub.stage import headline
+from agentzoo.hub.stage import headline, require_finished
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.recipe import differences as differing_fields
@@ -83,6 +83,7 @@ def compare(
     found: dict[str, tuple[Recipe, list[Result]]] = {}  # by the recipe but for its seed
     seen: dict[str, Path] = {}
     for run in runs:
+        require_finished(run)
         recipe = Recipe.from_json(read_text(run / RECIPE), str(run / RECIPE))
         require_new(recipe, run, seen)
         result = headline(run, episodes, note, trust_env_module)
