@@ -16,6 +16,7 @@ from agentzoo.errors import CheckpointError
 from agentzoo.hub.export import export_onnx
 from agentzoo.locate import staged_agents
 from agentzoo.models.decision_mamba import DMConfig
+from agentzoo.types import ObservationSpec
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -23,6 +24,15 @@ pytestmark = pytest.mark.slow
 
 MODELS = {"dt": SMALL["dt"], "dm": DMConfig(embed_dim=16, n_layers=2, state_size=4)}
 STAGED = sorted({name.split("-")[0]: name for name in staged_agents() if name.split("-")[0] in MODELS}.values())
+
+
+def as_the_environment_says_it(flat: np.ndarray[Any, Any], spec: ObservationSpec) -> Any:
+    """The flat numbers that the file reads, in parts by key where the agent reads a Dict."""
+    if spec.keys is None:
+        return flat
+    ends = np.cumsum([int(np.prod(shape)) for shape in spec.shapes])[:-1]
+    parts = zip(spec.keys, np.split(flat, ends), spec.shapes, strict=True)
+    return {key: part.reshape(shape) for key, part, shape in parts}
 
 
 def act_along(agent: Agent, path: Path, steps: int) -> tuple[list[Any], list[Any]]:
@@ -36,7 +46,8 @@ def act_along(agent: Agent, path: Path, steps: int) -> tuple[list[Any], list[Any
     observations, actions, returns, ours, theirs = [], [], [], [], []
     for step in range(steps):
         observation = rng.normal(size=size).astype(np.float32)
-        action, state = agent.predict(observation, state, deterministic=True, reward=reward)
+        seen = as_the_environment_says_it(observation, agent.config.io.observation)
+        action, state = agent.predict(seen, state, deterministic=True, reward=reward)
         observations.append(observation)
         returns.append(rtg / agent.config.rtg_scale)
         first = max(0, step + 1 - k)
