@@ -118,15 +118,15 @@ def _agents(found: list[Summary], with_env: bool = True) -> Table:
     if with_env:
         table.add_column("environment", overflow="fold")
     for one in found:
-        cells = (
+        where = plain(f"unreadable: {one.problem}" if one.problem else one.env or "")
+        table.add_row(
             plain(one.agent_id),
-            "" if one.score is None or one.low is None else f"{one.score:.1f} [{one.low:.1f}, {one.high:.1f}]",
+            one.shown_score(),
             "" if one.mean_return is None else amount(one.mean_return),
             "" if one.target is None else f"{one.target:g}",
             "" if one.steps is None else f"{one.steps:,}",
-            plain(f"unreadable: {one.problem}" if one.problem else one.env or ""),
+            *([where] if with_env else []),
         )
-        table.add_row(*cells[: 6 if with_env else 5])
     return table
 
 

@@ -33,6 +33,12 @@ class Summary(Config):
     high: float | None = None
     problem: str | None = None  # why a folder of the local zoo cannot be read; nothing else is known then
 
+    def shown_score(self) -> str:
+        """`93.7 [92.4, 94.9]`, or nothing where there is no score with an interval."""
+        if self.score is None or self.low is None:
+            return ""
+        return f"{self.score:.1f} [{self.low:.1f}, {self.high:.1f}]"
+
 
 def summaries() -> list[Summary]:
     """Every agent that is staged or has a recipe, by id; one whose folder cannot be read says why."""
@@ -103,12 +109,11 @@ def markdown_table() -> str:
             raise CheckpointError(f"{one.agent_id} cannot be read: {one.problem}")
         if not one.staged:
             continue
-        score = "" if one.score is None or one.low is None else f"{one.score:.1f} [{one.low:.1f}, {one.high:.1f}]"
         reached = "" if one.mean_return is None else amount(one.mean_return, ",")
         cells = (
             f"[`{one.agent_id}`](hub_cards/{one.agent_id}/README.md)",
             f"`{one.env or ''}`",
-            score,
+            one.shown_score(),
             reached,
             "" if one.data_return is None else amount(one.data_return, ","),
             f"{one.target:,g}",

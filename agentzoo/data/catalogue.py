@@ -106,9 +106,9 @@ def find_recipe(name: str) -> DatasetRecipe:
     return DATASETS[plain]
 
 
-def name_of(dataset_id: str) -> str | None:
-    """`hopper/medium` of `zoo/hopper/medium-v0`; None for what the zoo has no recipe of."""
-    return next((name for name, recipe in DATASETS.items() if recipe.dataset_id == dataset_id), None)
+def recipe_of(dataset_id: str) -> DatasetRecipe | None:
+    """The recipe that makes a Minari dataset; None for one of somebody else."""
+    return next((recipe for recipe in DATASETS.values() if recipe.dataset_id == dataset_id), None)
 
 
 def _run(

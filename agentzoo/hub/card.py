@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
-from agentzoo.data.catalogue import DATASETS, OTHERS, OWN, name_of
+from agentzoo.data.catalogue import OTHERS, OWN, recipe_of
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.evaluation.scores import amount
@@ -204,16 +204,14 @@ def _training(recipe: Recipe, results: Results | None) -> str:
 
 def _data_command(recipe: Recipe) -> str:
     """The line that makes a dataset of the zoo."""
-    name = name_of(recipe.data.dataset)
-    if name is None:
-        return ""
-    return " ".join(filter(None, ("agentzoo data build", name, DATASETS[name].told))) + "\n"
+    made = recipe_of(recipe.data.dataset)
+    return "" if made is None else f"agentzoo data build {made.name} {made.told}".rstrip() + "\n"
 
 
 def _sources(recipe: Recipe) -> str:
     """What the options of that line mean, with a space before it."""
-    name = name_of(recipe.data.dataset)
-    told = "" if name is None else DATASETS[name].told
+    made = recipe_of(recipe.data.dataset)
+    told = "" if made is None else made.told
     own = (
         " `DIR` holds policies and buffers of your own (`agentzoo data behaviour` makes them): what our data was made "
         "of is not distributed, so yours will be like it and agents trained on it will score differently."
@@ -242,8 +240,9 @@ def _results(config: AgentConfig, results: Results) -> str:
     head = results.headline
     own = f"**this agent, final weights{f', {head.acting} acting' if results.acting else ''}**"
     rows = [_row(own, head)]
-    if results.best is not None and results.best.returns != head.returns:
-        rows.append(_row("its checkpoint that did best while it trained, not in this folder", results.best))
+    best = results.best if results.best is not None and results.best.returns != head.returns else None
+    if best is not None:
+        rows.append(_row("its checkpoint that did best while it trained, not in this folder", best))
     rows += [_row(f"same weights, {one.acting} acting", one) for one in results.acting]
     rows += [_row(_seeded("same recipe", one), one) for one in results.seeds]
     rows += [_row(_seeded(inline(one.agent_id), one), one) for one in results.baselines]
@@ -264,7 +263,7 @@ def _results(config: AgentConfig, results: Results) -> str:
             f"Score 0 is a return of {head.random_reference:g}, 100 is {head.expert_reference:g} (D4RL's references, "
             "measured on older versions of the environment)."
         )
-    if results.best is not None and results.best.returns != head.returns:
+    if best is not None:
         lines.append(
             "The checkpoint that did best was picked by short evaluations in this environment, so that its row is "
             "optimistic; data alone does not tell when to stop."
@@ -312,18 +311,12 @@ def _targets(results: Results) -> str:
 
 def _obedience(results: Results) -> str:
     """Whether it does what it is asked, which a rank correlation does not tell; with a space before it."""
-    achieved, asked = (
-        high - low
-        for low, high in (
-            _range(one.mean_return for one in results.targets),
-            _range(one.target_return for one in results.targets),
-        )
-    )
-    if achieved <= REACTS * asked:
-        return " It hardly reacts to what it is asked for." if asked else ""
+    low, high = _range(one.mean_return for one in results.targets)
+    least, most = _range(one.target_return for one in results.targets)
+    if high - low <= REACTS * (most - least):
+        return " It hardly reacts to what it is asked for." if most > least else ""
     best = max(results.targets, key=lambda one: one.mean_return)
     enough = min(one.target_return for one in results.targets if one.mean_return >= best.return_interval[0])
-    most = max(one.target_return for one in results.targets)
     return f" Asking for more than {amount(enough)} brought no more." if enough < most else ""
 
 

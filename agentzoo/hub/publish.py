@@ -203,7 +203,8 @@ def pull(
     location = hub_location(plain) if "/" not in plain else None
     repo_id = location.repo_id if location is not None else agent
     if not is_repo_id(repo_id):
-        here = f" It is here already, in {staged_agents()[plain]}." if plain in staged_agents() else ""
+        folder = staged_agents().get(plain)
+        here = "" if folder is None else f" It is here already, in {folder}."
         raise ConfigError(f"{agent!r} is no Hub repo, and the index knows no repo for it.{here}")
     revision = revision or (location.revision if location is not None else None)
     target = target or Path(repo_id.split("/")[1])

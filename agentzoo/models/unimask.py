@@ -69,7 +69,7 @@ class UniMaskConfig(ModelConfig):
 
     def takes_questions(self) -> bool:
         """Random masks train for any question, a task for its own."""
-        return any(task == "rnd" for task in self.tasks) or len(self.tasks) > 1
+        return "rnd" in self.tasks or len(self.tasks) > 1
 
     def answers(self) -> str:
         """What was hidden from it in training."""

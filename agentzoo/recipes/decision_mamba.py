@@ -20,7 +20,7 @@ CPU_BUDGET = TrainConfig(
     steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", weight_decay=1e-5, eps=1e-6, clip=0.25
 )
 MAZE_BUDGET = CPU_BUDGET.model_copy(update={"precision": "bf16"})
-ABLATION_BUDGET = CPU_BUDGET.model_copy(update={"steps": 5_000, "warmup_steps": 250, "precision": "bf16"})
+ABLATION_BUDGET = MAZE_BUDGET.model_copy(update={"steps": 5_000, "warmup_steps": 250})
 ABLATIONS: dict[str, dict[str, Any]] = {
     "ablation": {},  # the whole network on the budget of the others
     "no-mg": {"use_fine": False},

@@ -49,12 +49,11 @@ class Compared(NamedTuple):
 
     def scores(self) -> list[tuple[float, float, float]]:
         """(mean, low, high) of each seed: normalized where there is a reference, else returns."""
-        return [
-            (one.score, *one.score_interval)
-            if self.normalized and one.score is not None and one.score_interval is not None
-            else (one.mean_return, *one.return_interval)
-            for one in self.results
-        ]
+        if self.normalized:
+            return [
+                (one.score, *one.score_interval) for one in self.results if one.score is not None and one.score_interval
+            ]
+        return [(one.mean_return, *one.return_interval) for one in self.results]
 
     def lengths(self) -> list[tuple[float, float, float]]:
         """(mean, low, high) steps of an episode of each seed."""

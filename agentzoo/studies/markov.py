@@ -161,7 +161,7 @@ def as_study(judged: Sequence[Judged], picture: str | None = PICTURE) -> Study:
     learned = [head for one in judged if one.kind != UNTRAINED for head in one.report.heads]
     total, found = len(learned), sum(head.markov for head in learned)
     note = (
-        f"{found if found else 'None'} of the {total} heads that learned {'are' if found > 1 else 'is'} Markov: the "
+        f"{found or 'None'} of the {total} heads that learned {'are' if found > 1 else 'is'} Markov: the "
         f"diagonal of W_q W_k^T is positive and, in the mean, above r = {threshold:g} times the rest. Large language "
         f"models have such heads (Zhao et al., arXiv:2409.06985). {scale(judged)}"
     )

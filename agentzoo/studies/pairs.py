@@ -103,8 +103,7 @@ def read_curves(
 
     Raises:
         CheckpointError: a folder is no run. DataError: a run was never evaluated, seeds of one agent at other steps,
-            or runs of one agent id differ in more than the seed, or
-            in nothing.
+            or runs of one agent id differ in more than the seed, or in nothing.
     """
     first: dict[str, Recipe] = {}
     seen: dict[str, Path] = {}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import types
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import make_agent
@@ -95,3 +97,15 @@ def cached_files(cache: Path) -> dict[str, bytes]:
         for path in cache.rglob("*")
         if "snapshots" in path.parts and (path.is_symlink() or path.is_file())
     }
+
+
+def edit(folder: Path, name: str, **changes: Any) -> None:
+    """Set dotted fields of a JSON record."""
+    tree = json.loads((folder / name).read_text())
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        node = tree
+        for parent in parents:
+            node = node[parent]
+        node[last] = value
+    (folder / name).write_text(json.dumps(tree))
