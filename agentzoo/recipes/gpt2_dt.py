@@ -6,7 +6,7 @@ full table: as float16 an agent then has 4.9 MB, of which 4.7 are blocks. A twin
 training, random blocks and nothing of language. ChibiT has language in its loss as well, so `*-no-language`, which has
 it in the weights alone, shows what those are worth. All have 8,000 updates, sized for a CPU, instead of 100,000, so the
 learning rate is three times as high and falls to zero along a cosine, and the language losses of ChibiT fade within
-2,000 updates instead of 5,000. Products of matrices are in bfloat16 but for ChibiT's; weights and losses stay float32.
+2,000 updates instead of 5,000. Products of matrices are in bfloat16; weights and losses stay float32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from agentzoo.recipe import Recipe, TrainConfig
 from agentzoo.recipes._tasks import locomotion, maze_recipe
 
 CPU_BUDGET = TrainConfig(steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", eps=1e-6, precision="bf16")
-CHIBIT_BUDGET = CPU_BUDGET.model_copy(update={"precision": "fp32"})  # as the staged one was trained
 CURVE_EVERY = 800  # ten points of a learning curve
 NO_LANGUAGE: dict[str, Any] = {"cosine_weight": 0.0, "lm_weight": 0.0}
 SCRATCH: dict[str, Any] = {"backbone": None, **NO_LANGUAGE}
@@ -52,12 +51,11 @@ MINI: dict[str, Any] = {
 
 
 def _recipe(name: str, kind: str, fields: dict[str, Any], change: str = "", **changes: Any) -> Recipe:
-    train = CHIBIT_BUDGET if fields is CHIBIT else CPU_BUDGET
     data, evaluation = locomotion("hopper", kind)
     evaluation = evaluation.model_copy(update={"every": CURVE_EVERY})
     agent_id = f"{name}-hopper-{kind}" + (f"-{change}" if change else "")
     model = GPT2DTConfig(**{**fields, **changes})
-    return Recipe(agent_id=agent_id, model=model, data=data, train=train, eval=evaluation)
+    return Recipe(agent_id=agent_id, model=model, data=data, train=CPU_BUDGET, eval=evaluation)
 
 
 def _all() -> list[Recipe]:
