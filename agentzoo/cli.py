@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ORDER = (
     *("list", "show", "info", "evaluate", "enjoy", "record", "infer"),  # to use
     *("data", "train", "finetune", "pretrain", "stage"),  # to make
-    *("compare", "sweep", "inspect", "markov", "gates", "unimask", "bench"),  # to find out
+    *("compare", "pairs", "sweep", "inspect", "markov", "gates", "unimask", "bench"),  # to find out
     *("push", "pull", "verify", "card", "export"),  # to share
 )
 
@@ -54,6 +54,7 @@ app.command("train")(cli_train.train)
 app.command("finetune")(cli_train.finetune)
 app.command("sweep")(cli_measure.sweep)
 app.command("compare")(cli_measure.compare)
+app.command("pairs")(cli_measure.pairs)
 app.command("bench")(cli_measure.bench)
 for _command in (cli_hub.push, cli_hub.pull, cli_hub.card, cli_hub.verify, cli_hub.export):
     app.command(_command.__name__)(_command)

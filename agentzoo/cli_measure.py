@@ -1,4 +1,4 @@
-"""Commands that measure: `agentzoo sweep`, `agentzoo compare` and `agentzoo bench`. Heavy imports happen inside."""
+"""Commands that measure: `agentzoo sweep`, `compare`, `pairs` and `bench`. Heavy imports happen inside."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Trainings side by side in one table and one picture; the others are compared with the first of their environment.
-    `agentzoo stage --study` puts it on a card, `agentzoo pretrain pairs` draws learning curves."""
+    `agentzoo stage --study` puts it on a card, `agentzoo pairs` draws learning curves."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
     from agentzoo.studies.comparison import PICTURE, as_study, draw_comparison
@@ -96,6 +96,27 @@ def compare(
     study = as_study(compared, title, finding=finding)
     write_study(study, out)
     print_study(study, f"{title}, drawn in {out}", as_json)
+
+
+def pairs(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="trainings or staged agents; seeds go together")],
+    out: Annotated[Path, typer.Option("--out", help="folder for study.json and curves.png")] = Path("runs/pairs"),
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="of a run not measured yet")] = 100,
+    trust_env_module: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Learning curves of agents beside their twins from scratch: final scores, and how soon each is nearly there."""
+    from agentzoo.evaluation.study import write_study
+    from agentzoo.plots import require_picture
+    from agentzoo.studies.pairs import PICTURE, draw_curves, read_curves, study_of
+
+    require_picture(out / PICTURE)
+    with console.status("reading") as status:
+        curves = read_curves(runs, episodes, status.update, trust_env_module)
+    draw_curves(curves, out / PICTURE)
+    study = study_of(curves, PICTURE)
+    write_study(study, out)
+    print_study(study, f"{study.title}, drawn in {out}", as_json)
 
 
 def bench(

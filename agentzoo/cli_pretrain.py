@@ -1,4 +1,4 @@
-"""`agentzoo pretrain lm | clip | pairs`. Heavy imports happen inside."""
+"""`agentzoo pretrain lm | clip`. Heavy imports happen inside."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from agentzoo.cli_options import JsonOption, TrustOption
-from agentzoo.console import console, errors_console, plain, print_json, print_study
+from agentzoo.cli_options import JsonOption
+from agentzoo.console import console, errors_console, plain, print_json
 from agentzoo.errors import UnknownNameError, did_you_mean
 
 app = typer.Typer(no_args_is_help=True, help="Pre-train what language agents start from.", rich_markup_mode=None)
@@ -76,28 +76,6 @@ def clip(
         note("measuring")
         figures = write_clip(task, run, to or run / "hub", hardware)
     _finish(figures, to or run / "hub", as_json)
-
-
-@app.command()
-def pairs(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="trainings or staged agents; seeds go together")],
-    out: Annotated[Path, typer.Option("--out", help="folder for study.json and curves.png")] = Path("runs/pairs"),
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="of a run not measured yet")] = 100,
-    trust_env_module: TrustOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Learning curves of agents beside their twins from scratch: final scores, and how soon each is nearly there."""
-    from agentzoo.evaluation.study import write_study
-    from agentzoo.plots import require_picture
-    from agentzoo.studies.pairs import PICTURE, draw_curves, read_curves, study_of
-
-    require_picture(out / PICTURE)
-    with console.status("reading") as status:
-        curves = read_curves(runs, episodes, status.update, trust_env_module)
-    draw_curves(curves, out / PICTURE)
-    study = study_of(curves, PICTURE)
-    write_study(study, out)
-    print_study(study, f"{study.title}, drawn in {out}", as_json)
 
 
 def _threads(threads: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here needs a network
@@ -14,23 +15,31 @@ from rich.table import Table
 from agentzoo import Agent, evaluate
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.record import film, save_gif, save_video
+from agentzoo.evaluation.scores import amount, normalized_score, reference_of
 
-AGENT = "zoo/dm-hopper-medium"
 OUT = Path(__file__).resolve().parent / "out"
 
 
 def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--agent", default="zoo/dm-hopper-medium")
+    options.add_argument("--episodes", type=int, default=3)
+    options.add_argument("--out", type=Path, default=OUT)
+    args = options.parse_args()
     console = Console()
-    agent = Agent.from_pretrained(AGENT)
-    result = evaluate(agent, episodes=3)
-    table = Table("episode", "return", "normalized score", "length", title=f"{AGENT} on {result.env}")
-    assert result.random_reference is not None
-    assert result.expert_reference is not None
+
+    agent = Agent.from_pretrained(args.agent)
+    result = evaluate(agent, episodes=args.episodes)
+    reference = reference_of(result.env)
+    scores = [f"{score:.1f}" for score in normalized_score(result.returns, reference)] if reference else []
+    table = Table("episode", "return", "normalized score", "length", title=f"{args.agent} on {result.env}")
     for i, (total, length) in enumerate(zip(result.returns, result.lengths, strict=True)):
-        score = 100 * (total - result.random_reference) / (result.expert_reference - result.random_reference)
-        table.add_row(str(i), f"{total:.0f}", f"{score:.1f}", str(length))
-    table.add_row("mean", f"{result.mean_return:.0f}", f"{result.score:.1f}", f"{result.mean_length:.0f}")
+        table.add_row(str(i), amount(total), scores[i] if scores else "-", str(length))
+    score = "-" if result.score is None else f"{result.score:.1f}"
+    table.add_row("mean", amount(result.mean_return), score, f"{result.mean_length:.0f}")
     console.print(table)
+    if result.success_rate is not None:
+        console.print(f"{result.success_rate:.0%} reached the goal")
     console.print(f"{result.steps_per_second:,.0f} environment steps a second")
     try:
         with console.status("filming"):
@@ -38,9 +47,10 @@ def main() -> None:
     except ConfigError as error:
         console.print(f"no video: {error}", style="yellow")
         return
-    save_video(clip, OUT / "hopper.mp4")
-    save_gif(clip, OUT / "hopper.gif")
-    console.print(f"wrote {OUT / 'hopper.mp4'} and {OUT / 'hopper.gif'}")
+    video, gif = (args.out / f"{agent.config.agent_id}.{kind}" for kind in ("mp4", "gif"))
+    save_video(clip, video)
+    save_gif(clip, gif)
+    console.print(f"wrote {video} and {gif}")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,12 @@ def run(name: str, *arguments: object, **environ: str) -> str:
     return done.stdout
 
 
+def test_quickstart_of_an_agent_without_normalized_scores(tmp_path: Path) -> None:
+    said = run("quickstart.py", "--agent", "zoo/dm-pointmaze-medium", "--episodes", 1, "--out", tmp_path)
+    assert "reached the goal" in said
+    assert {path.name for path in tmp_path.iterdir()} == {"dm-pointmaze-medium.mp4", "dm-pointmaze-medium.gif"}
+
+
 @pytest.mark.parametrize("agent", ["zoo/dt-hopper-medium", "zoo/dm-hopper-medium"])
 def test_evaluate_with_sb3(agent: str) -> None:
     said = run("evaluate_with_sb3.py", "--agent", agent, "--episodes", 1, "--envs", 1, "--steps", 5)
