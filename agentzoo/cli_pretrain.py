@@ -40,11 +40,12 @@ def lm(
 ) -> None:
     """Train a tokenizer and a GPT-2 language model on text. A run that was stopped goes on; a finished one is written
     again."""
-    from agentzoo.pretrain.lm import SIZES, train_language_model, write_language_model
+    from agentzoo.pretrain.lm import train_language_model, write_language_model
+    from agentzoo.pretrain.settings import LM_SIZES
 
-    if size not in SIZES:
-        raise UnknownNameError(f"no size {size!r}.{did_you_mean(size, SIZES)} Known: {', '.join(SIZES)}.")
-    chosen = SIZES[size].override(settings or [])
+    if size not in LM_SIZES:
+        raise UnknownNameError(f"no size {size!r}.{did_you_mean(size, LM_SIZES)} Known: {', '.join(LM_SIZES)}.")
+    chosen = LM_SIZES[size].override(settings or [])
     run = out or Path("runs") / chosen.name
     _threads(threads)
     with _bar(chosen.name, chosen.steps) as (on_step, on_row, note):
@@ -66,9 +67,10 @@ def clip(
     as_json: JsonOption = False,
 ) -> None:
     """Train a small CLIP on rendered worlds and their missions. A run that was stopped goes on."""
-    from agentzoo.pretrain.clip import MINI, train_clip, write_clip
+    from agentzoo.pretrain.clip import train_clip, write_clip
+    from agentzoo.pretrain.settings import CLIP_MINI
 
-    chosen = MINI.override(settings or [])
+    chosen = CLIP_MINI.override(settings or [])
     run = out or Path("runs") / chosen.name
     _threads(threads)
     with _bar(chosen.name, chosen.steps) as (on_step, on_row, note):

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from agentzoo import Agent
 from agentzoo.asking import infer
-from agentzoo.envs.doorkey import path_distance, possible_rows, states_of
+from agentzoo.envs.doorkey_rules import path_distance, possible_rows, states_of
 from agentzoo.evaluation.answers import draw_answer
 from agentzoo.evaluation.windows import run_window
 from agentzoo.histories import histories

@@ -32,7 +32,8 @@ from agentzoo.nn.cotraining import TEXT_VARIABLE, read_text
 from agentzoo.nn.language import LanguageBackbone
 from agentzoo.nn.lora import LoRALinear
 from agentzoo.nn.pretrained import load_backbone
-from agentzoo.pretrain.lm import SIZES, train_language_model, write_language_model
+from agentzoo.pretrain.lm import train_language_model, write_language_model
+from agentzoo.pretrain.settings import LM_SIZES
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig, load_recipe
 from agentzoo.training.finetune import finetune_recipe, start_from
 from agentzoo.training.log import read_log
@@ -51,7 +52,7 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "text" / "a.txt").write_text("the cat sat on a mat and saw another cat that sat there too\n" * 300)
     (root / "text" / "valid.txt").write_text("a dog saw the cat\n" * 80)
     changes = [f"{k}={v}" for k, v in WIDTH.items()] + ["vocab_size=280", "context=32", "steps=20", "held_out=0.1"]
-    settings = SIZES["chibi"].override(
+    settings = LM_SIZES["chibi"].override(
         [*changes, "warmup_steps=2", "log_every=10", "evaluate_every=10", "checkpoint_every=10"]
     )
     task = train_language_model(settings, root / "run", [root / "text"], [root / "text" / "valid.txt"])
@@ -544,9 +545,12 @@ def test_a_backbone_that_is_nowhere_is_said_without_a_network(tmp_path: Path) ->
 
 def test_recipes_fit_the_backbones_they_name() -> None:
     """Sizes of a recipe and of what `agentzoo pretrain` makes are written in two places."""
-    from agentzoo.pretrain.clip import MINI
+    from agentzoo.pretrain.settings import CLIP_MINI
 
-    for agent_id, size in (("chibit-hopper-medium", SIZES["chibi"]), ("gpt2-dt-hopper-medium-replay", SIZES["mini"])):
+    for agent_id, size in (
+        ("chibit-hopper-medium", LM_SIZES["chibi"]),
+        ("gpt2-dt-hopper-medium-replay", LM_SIZES["mini"]),
+    ):
         model = load_recipe(agent_id).model
         assert isinstance(model, GPT2DTConfig)
         assert model.backbone == size.name
@@ -555,8 +559,8 @@ def test_recipes_fit_the_backbones_they_name() -> None:
         assert model.lm_chunk <= size.context
     clip = load_recipe("clip-dt-hopper-medium").model
     assert isinstance(clip, CLIPDTConfig)
-    assert clip.backbone == MINI.name
-    assert (clip.embed_dim, clip.n_layers, clip.n_heads) == (MINI.embed_dim, MINI.n_layers, MINI.n_heads)
+    assert clip.backbone == CLIP_MINI.name
+    assert (clip.embed_dim, clip.n_layers, clip.n_heads) == (CLIP_MINI.embed_dim, CLIP_MINI.n_layers, CLIP_MINI.n_heads)
 
 
 def test_every_recipe_makes_an_agent_that_can_be_staged() -> None:

@@ -33,7 +33,8 @@ from agentzoo.models.decision_mamba import DMConfig
 from agentzoo.models.dt import DTConfig
 from agentzoo.models.gpt2_dtma import DTMAConfig
 from agentzoo.models.unimask import UniMaskConfig
-from agentzoo.pretrain.lm import SIZES, train_language_model, write_language_model
+from agentzoo.pretrain.lm import train_language_model, write_language_model
+from agentzoo.pretrain.settings import LM_SIZES
 from agentzoo.training.log import FILE as LOG
 
 FEW = Options(episodes=1)
@@ -208,7 +209,7 @@ def language_zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("language")
     (root / "a.txt").write_text("the cat sat on a mat and saw another cat that sat there too\n" * 300)
     changes = ["embed_dim=16", "n_layers=2", "n_heads=2", "vocab_size=280", "context=32", "steps=4", "held_out=0.1"]
-    settings = SIZES["chibi"].override([*changes, "warmup_steps=2", "log_every=2", "evaluate_every=2"])
+    settings = LM_SIZES["chibi"].override([*changes, "warmup_steps=2", "log_every=2", "evaluate_every=2"])
     settings = settings.override(["checkpoint_every=2"])
     task = train_language_model(settings, root / "run", [root / "a.txt"], [])
     write_language_model(task, root / "run", root / "zoo" / "lm-tiny", "a test")

@@ -20,8 +20,9 @@ from agentzoo.errors import DataError
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.nn.pretrained import load_backbone
 from agentzoo.pretrain.card import clip_card
-from agentzoo.pretrain.clip import MINI, pixels, retrieval, train_clip, write_clip
+from agentzoo.pretrain.clip import pixels, retrieval, train_clip, write_clip
 from agentzoo.pretrain.scenes import WORLDS, draw_scenes, make_pairs
+from agentzoo.pretrain.settings import CLIP_MINI
 from agentzoo.training.log import read_log
 
 CHANGES = {
@@ -39,7 +40,7 @@ CHANGES = {
     "evaluate_every": 4,
     "checkpoint_every": 4,
 }
-TINY = MINI.override([f"{name}={value}" for name, value in CHANGES.items()])
+TINY = CLIP_MINI.override([f"{name}={value}" for name, value in CHANGES.items()])
 
 
 def test_scenes_are_the_worlds_renders_and_missions() -> None:

@@ -23,15 +23,15 @@ from agentzoo.checkpoint import check_header, read_tensors
 from agentzoo.cli import app
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, DataError, TrainingError
 from agentzoo.nn.pretrained import load_backbone
-from agentzoo.pretrain.clip import MINI
-from agentzoo.pretrain.lm import SIZES, LMSettings, sample, spread, train_language_model, write_language_model
-from agentzoo.pretrain.run import PretrainSettings, claim, pretrain, rate_factor
+from agentzoo.pretrain.lm import sample, spread, train_language_model, write_language_model
+from agentzoo.pretrain.run import claim, pretrain, rate_factor
+from agentzoo.pretrain.settings import CLIP_MINI, LM_SIZES, LMSettings, PretrainSettings
 from agentzoo.text import tokenizer as bpe
 from agentzoo.text.corpus import read_document, text_files, tokenize
 from agentzoo.training.lock import held
 from agentzoo.training.log import read_log
 
-TINY = SIZES["chibi"].override(
+TINY = LM_SIZES["chibi"].override(
     [
         "embed_dim=16",
         "n_layers=1",
@@ -67,7 +67,7 @@ def test_published_sizes() -> None:
     """ChibiT's blocks hold 595,072 numbers (spec, section 5: 596 thousand), without its final norm 594,816."""
     from agentzoo.nn.pretrained import new_language_model
 
-    chibi, mini = SIZES["chibi"], SIZES["mini"]
+    chibi, mini = LM_SIZES["chibi"], LM_SIZES["mini"]
     with torch.device("meta"):
         model = new_language_model(4_000, chibi.embed_dim, chibi.n_layers, chibi.n_heads, 1024, chibi.activation)
     blocks = [p for name, p in model.named_parameters() if ".wte." not in name and ".wpe." not in name]
@@ -89,7 +89,7 @@ def test_the_readme_trains_on_all_books_but_not_on_the_validation_text(text: Pat
     readme = (Path(__file__).resolve().parents[1] / "README.md").read_text()
     (line,) = re.findall(r"^agentzoo (pretrain lm .*?) *(?:#.*)?$", readme, flags=re.MULTILINE)
     (text / "valid.txt").rename(text / "wikitext2-valid.txt")
-    fields = {k: v for k, v in TINY.model_dump().items() if getattr(SIZES["chibi"], k) != v} | {"steps": 5}
+    fields = {k: v for k, v in TINY.model_dump().items() if getattr(LM_SIZES["chibi"], k) != v} | {"steps": 5}
     command = [
         part.replace("TEXTS", str(text)).replace("hub_cards", str(tmp_path / "hub")) for part in shlex.split(line)
     ]
@@ -212,9 +212,9 @@ def test_the_watched_held_out_figure_is_of_every_book(text: Path, tmp_path: Path
     assert task.evaluate() != before
 
 
-@pytest.mark.parametrize("size", list(SIZES))
+@pytest.mark.parametrize("size", list(LM_SIZES))
 def test_published_sizes_are_measured_ten_times_and_train_for_ninety_minutes(size: str) -> None:
-    settings = SIZES[size]
+    settings = LM_SIZES[size]
     assert settings.steps // settings.evaluate_every >= 10
     assert settings.steps * {"chibi": 1.0, "mini": 2.3}[size] / 60 <= 92  # seconds an update on a busy core
 
@@ -285,7 +285,7 @@ def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
 @pytest.mark.slow
 def test_a_run_killed_with_signal_9_resumes_to_the_same_bits(text: Path, tmp_path: Path) -> None:
     """The command itself, killed twice in the middle."""
-    fields = {k: v for k, v in TINY.model_dump().items() if getattr(SIZES["chibi"], k) != v} | {"steps": 400}
+    fields = {k: v for k, v in TINY.model_dump().items() if getattr(LM_SIZES["chibi"], k) != v} | {"steps": 400}
     command = [sys.executable, "-m", "agentzoo", "pretrain", "lm", "--corpus", str(text), "--threads", "1"]
     command += ["--validation", str(text / "valid.txt"), "--out", str(tmp_path / "cut"), "--json"]
     command += [part for name, value in fields.items() for part in ("--set", f"{name}={value}")]
@@ -322,7 +322,7 @@ def test_rate_warms_up_and_falls_to_a_tenth(step: int, factor: float) -> None:
     assert rate_factor(step, TINY) == pytest.approx(factor)
 
 
-@pytest.mark.parametrize("settings", [TINY, MINI])
+@pytest.mark.parametrize("settings", [TINY, CLIP_MINI])
 def test_heads_must_be_whole(settings: PretrainSettings) -> None:
     with pytest.raises(ConfigError, match="n_heads 3 must divide embed_dim"):
         settings.override(["n_heads=3"])

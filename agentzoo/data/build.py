@@ -6,7 +6,6 @@ With `workers > 1` processes are spawned: call `build` under `if __name__ == "__
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from agentzoo.data.catalogue import SOURCES_KEY, BuildOptions, DatasetRecipe, ch
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
 from agentzoo.envs import make_env, quiet_compiler
-from agentzoo.envs.making import explained
+from agentzoo.envs.making import explained, requirements_of
 from agentzoo.errors import DataError
 
 AUTHOR = "agentzoo"
@@ -66,24 +65,6 @@ def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
 def _command(recipe: DatasetRecipe, options: BuildOptions) -> str:
     steps = "" if recipe.steps is None else f" --steps {options.steps or recipe.steps}"
     return f"agentzoo data build {recipe.name}{steps} --seed {options.seed}"
-
-
-def requirements_of(env_id: str) -> list[str]:
-    """The installed versions of the packages that decide what the environment does, as pip writes them."""
-    packages = ["gymnasium"]
-    if not env_id.startswith("agentzoo/DoorKey"):
-        packages.append("mujoco")
-    if env_id.startswith(("PointMaze", "AntMaze", "agentzoo/Maze2D")):
-        packages.append("gymnasium-robotics")
-    if env_id.startswith("agentzoo/"):
-        packages.append("agentzoo")
-    found = []
-    for package in packages:
-        try:
-            found.append(f"{package}=={version(package)}")
-        except PackageNotFoundError:  # a checkout that is not installed
-            found.append(package)
-    return found
 
 
 def replay_ends(dataset: Any) -> None:

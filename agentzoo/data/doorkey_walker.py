@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.envs.doorkey import DOOR, GOAL, MOVES, Cell, GridState, cell_of, transition
+from agentzoo.envs.doorkey_rules import DOOR, GOAL, MOVES, Cell, GridState, cell_of, transition
 
 
 def sub_goal(state: GridState, door_open: bool) -> Cell:

@@ -13,12 +13,11 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.data.build import requirements_of
 from agentzoo.data.collect import Rollout
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
 from agentzoo.envs import make_env
-from agentzoo.envs.making import explained
+from agentzoo.envs.making import explained, requirements_of
 from agentzoo.errors import ConfigError, DataError, SpaceError
 
 NPZ_ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations", "final_observations")

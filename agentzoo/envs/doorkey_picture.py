@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from agentzoo.envs.doorkey import DOOR, GOAL, SIDE, Cell, GridState, is_wall
+from agentzoo.envs.doorkey_rules import DOOR, GOAL, SIDE, Cell, GridState, is_wall
 
 CELL = 56  # pixels of a cell; the picture is (SIDE + 2) of them wide, an even number as video needs
 SCALE = 4

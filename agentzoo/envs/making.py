@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import gymnasium as gym
@@ -65,3 +66,21 @@ def make_configured(env_id: str, options: Mapping[str, Any], trust_env_module: b
         if not options:
             raise
         raise ConfigError(f"{env_id} cannot be made with env_options {dict(options)}: {error}") from error
+
+
+def requirements_of(env_id: str) -> list[str]:
+    """The installed versions of the packages that decide what the environment does, as pip writes them."""
+    packages = ["gymnasium"]
+    if not env_id.startswith("agentzoo/DoorKey"):
+        packages.append("mujoco")
+    if env_id.startswith(("PointMaze", "AntMaze", "agentzoo/Maze2D")):
+        packages.append("gymnasium-robotics")
+    if env_id.startswith("agentzoo/"):
+        packages.append("agentzoo")
+    found = []
+    for package in packages:
+        try:
+            found.append(f"{package}=={version(package)}")
+        except PackageNotFoundError:  # a checkout that is not installed
+            found.append(package)
+    return found

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from agentzoo.asking import Answer
 from agentzoo.envs import DOORKEY
-from agentzoo.envs.doorkey import DOOR, GOAL, MOVES, SIDE, cell_of, is_wall
+from agentzoo.envs.doorkey_rules import DOOR, GOAL, MOVES, SIDE, cell_of, is_wall
 from agentzoo.plots import entitle, figure_class, require_picture, save_figure
 from agentzoo.question import Window
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agentzoo.checkpoint import check_header
+from agentzoo.pretrain.settings import CLIPSettings, LMSettings
 from agentzoo.training.log import read_log
-
-if TYPE_CHECKING:
-    from agentzoo.pretrain.clip import CLIPSettings
-    from agentzoo.pretrain.lm import LMSettings
 
 
 def weight_count(path: Path) -> int:

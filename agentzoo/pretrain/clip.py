@@ -9,45 +9,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from agentzoo.config import WEIGHTS
 from agentzoo.files import write_atomic
 from agentzoo.nn.pretrained import new_clip_model
 from agentzoo.pretrain.card import clip_card
-from agentzoo.pretrain.run import RESULTS, PretrainSettings, Row, claim, pretrain, require_whole_heads
+from agentzoo.pretrain.run import RESULTS, Row, claim, pretrain
 from agentzoo.pretrain.scenes import PIXELS, TILE, Pairs, Scenes, make_pairs
+from agentzoo.pretrain.settings import CLIPSettings
 from agentzoo.text import tokenizer as bpe
 from agentzoo.training.lock import held
 
 MEAN, STD = 0.5, 0.25  # pixels become (x / 255 - MEAN) / STD
-
-
-class CLIPSettings(PretrainSettings):
-    """Sizes and training of a small CLIP; both towers are as wide."""
-
-    embed_dim: Annotated[int, Field(ge=1, le=8192)] = 128
-    n_layers: Annotated[int, Field(ge=1, le=128)] = 3
-    n_heads: Annotated[int, Field(ge=1, le=256)] = 2
-    vision_layers: Annotated[int, Field(ge=1, le=128)] = 2
-    projection_dim: Annotated[int, Field(ge=1, le=8192)] = 64
-    context: Annotated[int, Field(ge=4, le=1024)] = 77
-    vocab_size: Annotated[int, Field(ge=257, le=65_536)] = 400
-    scenes: Annotated[int, Field(ge=1, le=10_000_000)] = 12_000
-    held_out: Annotated[int, Field(ge=2, le=100_000)] = 500  # pairs, and so many answers to choose from
-
-    @model_validator(mode="after")
-    def _heads_fit(self) -> CLIPSettings:
-        require_whole_heads(self.embed_dim, self.n_heads)
-        return self
-
-
-MINI = CLIPSettings(name="clip-mini", steps=3_000, batch_size=128, lr=5e-4, warmup_steps=200)
 
 
 class ContrastiveTask:

@@ -12,10 +12,9 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -24,7 +23,8 @@ from agentzoo.errors import CheckpointError, DataError, TrainingError
 from agentzoo.files import write_atomic
 from agentzoo.nn.pretrained import new_language_model
 from agentzoo.pretrain.card import language_model_card
-from agentzoo.pretrain.run import RESULTS, PretrainSettings, Row, claim, pretrain, require_whole_heads
+from agentzoo.pretrain.run import RESULTS, Row, claim, pretrain
+from agentzoo.pretrain.settings import LMSettings
 from agentzoo.text import tokenizer as bpe
 from agentzoo.text.corpus import CorpusRecord, Document, Tokens, read_document, text_files, tokenize
 from agentzoo.training.lock import held
@@ -33,51 +33,6 @@ RECORD = "corpus.json"  # which text a model was trained and measured on
 HELD_OUT = "held_out"  # what the ends of the training files are called in the figures
 MAX_BYTES = 5_000_000  # of weights as float32; larger ones are stored as float16
 PROMPTS = ("", "The old man", "She looked at him and said")
-
-
-class LMSettings(PretrainSettings):
-    """Sizes and training of a language model. `context` is both the training window and the position table's rows."""
-
-    embed_dim: Annotated[int, Field(ge=1, le=8192)]
-    n_layers: Annotated[int, Field(ge=1, le=128)]
-    n_heads: Annotated[int, Field(ge=1, le=256)]
-    activation: Literal["relu", "gelu_new", "gelu_pytorch_tanh", "gelu"]
-    vocab_size: Annotated[int, Field(ge=257, le=65_536)] = 4_000
-    context: Annotated[int, Field(ge=2, le=65_536)] = 1024
-    held_out: Annotated[float, Field(gt=0.0, lt=0.5)] = 0.02  # of each file of the corpus: its end
-    watch_chunks: Annotated[int, Field(ge=1)] = 16  # of each validation text while training; all of it at the end
-
-    @model_validator(mode="after")
-    def _heads_fit(self) -> LMSettings:
-        require_whole_heads(self.embed_dim, self.n_heads)
-        return self
-
-
-SIZES = {
-    "chibi": LMSettings(
-        name="lm-chibi",
-        embed_dim=128,
-        n_layers=3,
-        n_heads=1,
-        activation="relu",
-        steps=5_400,  # an hour and a half on one busy core
-        batch_size=4,
-        lr=2e-3,
-        warmup_steps=200,
-    ),
-    "mini": LMSettings(
-        name="lm-mini",
-        embed_dim=256,
-        n_layers=3,
-        n_heads=4,
-        activation="gelu_pytorch_tanh",  # GPT-2's own activation, in one kernel
-        steps=2_400,  # as long
-        batch_size=4,
-        lr=1e-3,
-        warmup_steps=200,
-        evaluate_every=200,
-    ),
-}
 
 
 class LanguageTask:

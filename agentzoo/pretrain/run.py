@@ -5,66 +5,24 @@ Run on one thread of a CPU, a run that was killed and resumed equals the uninter
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from agentzoo.checkpoint import read_tensors, save_tensors
-from agentzoo.errors import CheckpointError, ConfigError, TrainingError, did_you_mean
+from agentzoo.errors import CheckpointError, ConfigError, TrainingError
 from agentzoo.files import remove_unfinished, write_atomic
+from agentzoo.pretrain.settings import PretrainSettings
 from agentzoo.training import log, state
-from agentzoo.types import Config
 
 SETTINGS = "pretrain.json"
 RESULTS = "results.json"  # of the Hub folder
 Row = dict[str, Any]
-S = TypeVar("S", bound="PretrainSettings")
-
-
-class PretrainSettings(Config):
-    """How the optimizer runs."""
-
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
-    steps: Annotated[int, Field(ge=1, le=100_000_000)]
-    batch_size: Annotated[int, Field(ge=1, le=65_536)]
-    lr: Annotated[float, Field(gt=0.0, le=1.0)]
-    warmup_steps: Annotated[int, Field(ge=0)]
-    weight_decay: Annotated[float, Field(ge=0.0, le=10.0)] = 0.1  # of matrices; norms and biases do not decay
-    clip: Annotated[float, Field(gt=0.0)] = 1.0
-    seed: Annotated[int, Field(ge=0)] = 0
-    log_every: Annotated[int, Field(ge=1)] = 50
-    evaluate_every: Annotated[int, Field(ge=1)] = 500  # a multiple of log_every, as the next
-    checkpoint_every: Annotated[int, Field(ge=1)] = 250
-
-    def override(self: S, settings: list[str]) -> S:
-        """A copy with `field=value` settings applied, values read as JSON or else as text.
-
-        Raises:
-            ConfigError: no such field, with the nearest name, or a value out of range.
-        """
-        tree = json.loads(self.model_dump_json())
-        for setting in settings:
-            name, found, text = setting.partition("=")
-            if not found or name not in tree:
-                raise ConfigError(f"--set takes field=value, got {setting!r}.{did_you_mean(name, tree)}")
-            try:
-                tree[name] = json.loads(text)
-            except json.JSONDecodeError:
-                tree[name] = text
-        return type(self).from_json(json.dumps(tree), "the settings with --set applied")
-
-
-def require_whole_heads(embed_dim: int, n_heads: int) -> None:
-    """Raise ValueError, which pydantic explains, unless every head is as wide."""
-    if embed_dim % n_heads:
-        raise ValueError(f"n_heads {n_heads} must divide embed_dim {embed_dim}")
 
 
 class Task(Protocol):

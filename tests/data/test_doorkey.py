@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 from agentzoo.data.doorkey_walker import MakeWalker, action_probabilities, sub_goal
 from agentzoo.envs import DOORKEY, make_env
-from agentzoo.envs.doorkey import DOOR, GOAL, LEFT_CELLS, GridState, cell_index, cell_of, path_distance, transition
+from agentzoo.envs.doorkey_rules import (
+    DOOR,
+    GOAL,
+    LEFT_CELLS,
+    GridState,
+    cell_index,
+    cell_of,
+    path_distance,
+    transition,
+)
 from agentzoo.errors import ConfigError
 
 RIGHT, DOWN, LEFT, UP = range(4)

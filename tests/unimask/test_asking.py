@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from agentzoo import cli
 from agentzoo.agent import Agent
 from agentzoo.envs import DOORKEY, make_env
-from agentzoo.envs.doorkey import GridState, cell_index, possible_rows, transition, transition_rows
+from agentzoo.envs.doorkey_rules import GridState, cell_index, possible_rows, transition, transition_rows
 from agentzoo.errors import ConfigError, ShapeError, UnknownNameError
 from agentzoo.evaluation.windows import run_window
 from agentzoo.histories import futures, histories
