@@ -57,11 +57,17 @@ def _plus_plus(points: Tensor, count: int, generator: torch.Generator) -> Tensor
 def cosine_loss(tokens: Tensor, centroids: Tensor, valid: Tensor) -> Tensor:
     """Minus the mean, over real tokens, of the largest cosine to any centroid: between -1 and 1.
 
+    In float32 under autocast too: bfloat16 cannot count a batch's tokens, and what it leaves of the gradient is coarse.
+
     Args:
         tokens: (B, L, D); gradients flow into these only.
         centroids: (M, D) of any length.
         valid: (B, L), True on real tokens.
     """
+    kind = tokens.device.type
+    if torch.is_autocast_enabled(kind):
+        with torch.autocast(kind, enabled=False):
+            return cosine_loss(tokens.float(), centroids, valid)
     best = (normalize(tokens, dim=-1) @ normalize(centroids, dim=-1).T).amax(dim=-1)  # (B, L)
     weight = valid.to(best.dtype)
     return -(best * weight).sum() / weight.sum().clamp(min=1.0)
