@@ -59,8 +59,12 @@ def fetch(
     cache_dir: str | Path | None = None,
     local_files_only: bool = False,
     force_download: bool = False,
+    what: str = "agent",
 ) -> Path:
     """The folder of the cache that holds these files of a repo; only named files ever come.
+
+    Args:
+        what: the repo holds, for messages. The others are as in `huggingface_hub`.
 
     Raises:
         HubError: says why not and what to do. The cache then holds no file that is not whole.
@@ -69,7 +73,7 @@ def fetch(
 
     where = Where(repo_id, revision)
     check_revision(revision)
-    with_message = f"agent {where} could not be fetched from the Hub"
+    with_message = f"{what} {where} could not be fetched from the Hub"
     try:
         folder = patiently(
             lambda: snapshot_download(

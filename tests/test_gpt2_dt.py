@@ -7,6 +7,7 @@ import math
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from agentzoo.pretrain.settings import LM_SIZES
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig, load_recipe
 from agentzoo.training.finetune import finetune_recipe, start_from
 from agentzoo.training.log import read_log
-from agentzoo.training.loop import Hooks, train
+from agentzoo.training.loop import Hooks, build_model, train
 from agentzoo.training.optim import make_optimizer
 from agentzoo.types import ActionSpec, IOSpec, ObservationSpec
 
@@ -187,14 +188,16 @@ MOVED: dict[str, Callable[[str], bool]] = {
 
 @pytest.mark.parametrize("adaptation", sorted(MOVED))
 def test_adaptation_says_which_tensors_change(adaptation: Any, zoo: Path, tmp_path: Path) -> None:
+    """Of the blocks; the maps around them are always trained."""
     model = config(adaptation=adaptation)
-    before = started(model).backbone.state_dict()
-    trained = train(recipe(model, steps=10), tmp_path, coin_episodes(), device="cpu")
-    state = trained.state_dict()
-    for name, value in before.items():
-        same = torch.equal(value, state[f"backbone.{name}"])
-        assert same is not MOVED[adaptation](name), name
-    assert {n.split(".")[0] for n in state if n.split(".")[0] in MAPS} == MAPS
+    before = build_model(recipe(model), coin_episodes())
+    before.begin_training(fresh=True)
+    start = {name: value.clone() for name, value in before.state_dict().items()}
+    state = train(recipe(model, steps=10), tmp_path, coin_episodes(), device="cpu").state_dict()
+    moved = {name for name, value in start.items() if not torch.equal(value, state[name])}
+    blocks = {name.removeprefix("backbone.") for name in start if name.startswith("backbone.")}
+    assert {name for name in blocks if f"backbone.{name}" in moved} == {*filter(MOVED[adaptation], blocks)}
+    assert {name.split(".")[0] for name in moved} - {"backbone"} == MAPS
     assert "lora" not in "".join(state)
 
 
@@ -236,6 +239,11 @@ def test_the_backbone_has_its_own_rate_and_decay(zoo: Path, tmp_path: Path) -> N
         (0.3, 1.0): parameter_count(model) - parameter_count(model.backbone),
         (0.0, 0.1): parameter_count(model.backbone),
     }
+    own = started(chibit(backbone_lr=0.1, backbone_decays=False, cosine_weight=0.0, lm_weight=0.0))
+    groups = make_optimizer(own, TrainConfig(weight_decay=0.3)).param_groups
+    theirs = sum(p.numel() for g in groups if g["scale"] == 0.1 for p in g["params"])
+    assert theirs == parameter_count(own.backbone) + parameter_count(own.embed_timestep)
+    assert {(g["weight_decay"], g["scale"]) for g in groups} == {(0.3, 1.0), (0.0, 0.1)}
     # Adam's first step moves every weight by about its rate, whatever the gradient
     made = recipe(config(backbone_lr=0.1, backbone_decays=False), steps=1)
     made = made.replace(train=made.train.model_copy(update={"warmup_steps": 0, "weight_decay": 0.0}))
@@ -360,6 +368,51 @@ def test_text_is_known_by_what_it_holds(zoo: Path, tmp_path: Path, monkeypatch: 
     (text / "b.txt").unlink()
     with pytest.warns(UserWarning, match="none of the 1 files of .* is one that backbone 'lm-tiny' was trained on"):
         read_text(found, 16)
+
+
+def test_text_that_is_not_all_there_is_said(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(zoo / "zoo" / "lm-tiny", tmp_path / "lm")
+    record = json.loads((tmp_path / "lm" / "corpus.json").read_text())
+    record["training"].append({"name": "lost.txt", "bytes": 3, "sha256": "0" * 64})
+    (tmp_path / "lm" / "corpus.json").write_text(json.dumps(record))
+    with pytest.warns(UserWarning, match=r"was trained on 2 files, of which .* has 1: lost\.txt will not be read"):
+        read_text(load_backbone(str(tmp_path / "lm")), 16)
+
+
+def test_a_run_goes_on_with_the_text_it_began_with(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = tmp_path / "text"
+    text.mkdir()
+    shutil.copy(zoo / "text" / "a.txt", text)
+    monkeypatch.setenv(TEXT_VARIABLE, str(text))
+    made = recipe(chibit(), steps=8)
+
+    def interrupt(step: int) -> None:
+        if step == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(made, tmp_path / "run", coin_episodes(), hooks=Hooks(on_step=interrupt), device="cpu")
+    (text / "a.txt").write_text("the cat sat on a dog\n" * 300)
+    with (
+        pytest.warns(UserWarning, match="none of the 1 files"),
+        pytest.raises(CheckpointError, match=r"began with other text than \$AGENTZOO_TEXT names now"),
+    ):
+        train(made, tmp_path / "run", coin_episodes(), device="cpu")
+    shutil.copy(zoo / "text" / "a.txt", text)
+    train(made, tmp_path / "run", coin_episodes(), device="cpu")
+
+
+def test_a_checkpoints_own_end_of_text_is_known(zoo: Path, tmp_path: Path) -> None:
+    """Of a tokenizer whose documents end with another word than GPT-2's; without any, co-training is refused."""
+    shutil.copytree(zoo / "zoo" / "lm-tiny", tmp_path / "lm")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        path = tmp_path / "lm" / name
+        path.write_text(path.read_text().replace("<|endoftext|>", "</s>"))
+    assert torch.equal(read_text(load_backbone(str(tmp_path / "lm")), 16), read_text(load_backbone("lm-tiny"), 16))
+    settings = json.loads((tmp_path / "lm" / "config.json").read_text())
+    (tmp_path / "lm" / "config.json").write_text(json.dumps({**settings, "eos_token_id": None}))
+    with pytest.raises(CheckpointError, match=r"lm.: the tokenizer has no '<\|endoftext\|>' .*model\.lm_weight=0"):
+        read_text(load_backbone(str(tmp_path / "lm")), 16)
 
 
 def test_a_head_of_its_own_is_not_mistaken_for_the_token_table(
@@ -548,7 +601,7 @@ def test_a_backbone_that_is_nowhere_is_said_without_a_network(tmp_path: Path) ->
     code = "from agentzoo.nn.pretrained import load_backbone; load_backbone('someone/no-such-model')"
     environment = {"PATH": "/usr/bin", "HF_HUB_OFFLINE": "1", "HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert "HubError: backbone 'someone/no-such-model' is no folder" in done.stderr
+    assert "HubError: backbone someone/no-such-model could not be fetched from the Hub: It is not in the" in done.stderr
     assert "--set model.backbone=null" in done.stderr
 
 
@@ -679,7 +732,9 @@ def test_a_card_says_what_was_learned_and_how_the_recipe_departs_from_a_preset()
     assert mini.origin().endswith("preset `markov`'s but for input_maps=linear, head=linear, timestep_rank=64.")
     assert mini.environment() == {}
     twin = load_recipe("chibit-hopper-medium-scratch").model.origin()
-    assert twin.endswith("nothing of language is in it. Inputs, head and losses are preset `wikipedia`'s.")
+    assert twin.endswith("nothing of language is in it. Inputs and head are preset `wikipedia`'s.")
+    tied = config(input_maps="linear", head="linear", tie_action_head=True).origin()
+    assert "`markov`'s but for input_maps=linear, head=linear, tie_action_head=True." in tied
     pixels = GPT2DTConfig(backbone="openai/imagegpt-small", architecture="imagegpt").origin()
     assert "`openai/imagegpt-small`, which had learned pictures, pixel by pixel (" in pixels
     assert "which sentences belong to which pictures" in load_recipe("clip-dt-hopper-medium").model.origin()
@@ -690,7 +745,10 @@ def test_presets_are_set_by_name() -> None:
     lamo = made.override(["model.preset=lamo", "model.lora_rank=4"]).model
     assert isinstance(lamo, GPT2DTConfig)
     assert (lamo.input_maps, lamo.head, lamo.adaptation, lamo.backbone_lr) == ("mlp", "mlp", "lora", 0.1)
-    assert (lamo.lora_rank, lamo.embed_dim) == (4, 256)
+    assert (lamo.lora_rank, lamo.embed_dim, lamo.timestep_rank) == (4, 256, None)
+    wikipedia = made.override(["model.preset=wikipedia"]).model
+    assert isinstance(wikipedia, GPT2DTConfig)
+    assert (wikipedia.positions, wikipedia.timestep_rank) == ("own", None)
     with pytest.raises(ConfigError, match=r"family 'gpt2_dt' has no preset 'wiki'; known: markov, lamo, wikipedia"):
         made.override(["model.preset=wiki"])
     with pytest.raises(ConfigError, match=r"family 'dt' has no preset 'lamo'; it has none"):
@@ -717,6 +775,15 @@ def test_a_run_keeps_to_the_backbone_it_began_with(zoo: Path, tmp_path: Path, mo
         train(trained, tmp_path / "run", coin_episodes(), device="cpu")
     with pytest.raises(ConfigError, match=r"backbone 'lm-tiny' has sha256 .*--set model.backbone_sha256=null"):
         train(pinned, tmp_path / "run", coin_episodes(), device="cpu")
+
+
+def test_windows_longer_than_language_models_saw_are_warned_of() -> None:
+    for context, warns in ((341, False), (342, True)):  # 1,023 and 1,026 tokens
+        model = make_agent(model=config(backbone=None), context=context).model
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            model.begin_training(fresh=True)
+        assert [f"data.context={context} makes windows of" in str(one.message) for one in heard] == [True] * warns
 
 
 def test_a_recipe_whose_backbone_does_not_fit_claims_no_folder(zoo: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import transformers
 from conftest import make_agent, random_batch
 from torch import Tensor, nn
 
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.errors import CheckpointError, ConfigError, HubError
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig, LanguageDT, LanguageDTConfig
 from agentzoo.nn.language import LanguageBackbone
@@ -189,7 +190,7 @@ def test_a_checkpoint_that_lacks_weights_is_said(tmp_path: Path) -> None:
     tensors = load_file(tmp_path / "model.safetensors")
     del tensors["h.1.attn.c_attn.weight"]
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"lacks 1 tensors, among them .*h\.1\.attn\.c_attn\.weight"):
+    with pytest.raises(CheckpointError, match=r"lacks 1 tensor: .*h\.1\.attn\.c_attn\.weight"):
         load_backbone(str(tmp_path))
     (tmp_path / "model.safetensors").write_bytes(b"\x00" * 40)
     with pytest.raises(CheckpointError, match="cannot be loaded"):
@@ -197,6 +198,63 @@ def test_a_checkpoint_that_lacks_weights_is_said(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match="has no weights as safetensors"):
         load_backbone(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"n_layer": 2}, r"more in its blocks than its config.json says: 11 tensors: h\.2\."),
+        ({"n_embd": 16}, r"has other shapes than its config.json says: 4\d tensors: .*\(32, 96\), not \(16, 48\)"),
+        ({"n_layer": 4}, r"lacks 12 tensors: h\.3\."),
+    ],
+)
+def test_a_config_that_does_not_fit_its_weights_is_said(change: dict[str, int], says: str, tmp_path: Path) -> None:
+    """transformers would begin with half a network, or with random weights."""
+    peer("gpt2").save_pretrained(tmp_path)
+    sizes = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**sizes, **change}))
+    with pytest.raises(CheckpointError, match=says):
+        load_backbone(str(tmp_path))
+
+
+@pytest.mark.parametrize("model_type", ["evil", "gpt2"])
+def test_code_that_a_checkpoint_brings_is_not_run(model_type: str, tmp_path: Path) -> None:
+    peer("gpt2").save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"model_type": model_type, "auto_map": {"AutoConfig": "bad.Config", "AutoModel": "bad.Model"}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    ran = tmp_path / "ran"
+    (tmp_path / "bad.py").write_text(f"open({str(ran)!r}, 'w')\nclass Config: pass\nclass Model: pass\n")
+    if model_type == "gpt2":
+        load_backbone(str(tmp_path))
+    else:
+        with pytest.raises(ConfigError, match="architecture 'evil'; the families gpt2_dt and clip_dt know"):
+            load_backbone(str(tmp_path))
+    assert not ran.exists()
+
+
+def test_what_is_no_backbone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="'dt-hopper-medium' is an agent, not the language model"):
+        load_backbone("dt-hopper-medium")
+    with pytest.raises(CheckpointError, match=r"is a folder without a config\.json"):
+        load_backbone(str(tmp_path))
+    with pytest.raises(CheckpointError, match=r"not in the local zoo .*Did you mean 'lm-chibi'\?"):
+        load_backbone("lm-chib")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(HubError, match=r"lm_chibi could not be fetched .*Did you mean 'lm-chibi'\? Without a network"):
+        load_backbone("lm_chibi")
+    with pytest.raises(HubError, match="backbone lm-sys/gpt2-small could not be fetched"):
+        load_backbone("lm-sys/gpt2-small")
+
+
+def test_a_backbone_is_found_in_the_run_that_made_it_and_at_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer("gpt2").save_pretrained(tmp_path / "runs" / "lm" / "hub")
+    inside = load_backbone(str(tmp_path / "runs" / "lm")).sha256()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load_backbone("~/runs/lm/hub").sha256() == inside
 
 
 def test_a_backbone_that_is_a_pickle_is_not_opened(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ replacement; a backbone's own learning rate is a factor of the main one (`backbo
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -52,7 +53,10 @@ LEARNED = {
     "imagegpt": "pictures, pixel by pixel",
     "clip": "which sentences belong to which pictures",
 }
-MAPS = ("input_maps", "head", "positions", "timestep_rank", "adaptation", "cosine_weight", "lm_weight")
+MAPS = ("input_maps", "head", "tie_action_head", "positions", "timestep_rank", "adaptation")
+LOSSES = ("cosine_weight", "lm_weight")
+
+MOST_SEEN = 1024  # tokens at a time, by GPT-2
 
 
 class LanguageDTConfig(ModelConfig):
@@ -60,6 +64,7 @@ class LanguageDTConfig(ModelConfig):
 
     architecture: Architecture
     backbone: BackboneName | None = None  # folder, staged id or Hub id; None: random weights. Read in training only
+    backbone_revision: Annotated[str, Field(min_length=1, max_length=200)] | None = None  # of the Hub
     backbone_sha256: Digest | None = None  # of it; a training fills it in and goes on with no other
     embed_dim: Width = 128  # D; n_heads must divide it
     n_layers: LayerCount = 3
@@ -104,6 +109,8 @@ class LanguageDTConfig(ModelConfig):
             raise ValueError("tie_action_head needs input_maps and head to be linear")
         if self.backbone is None and (self.cosine_weight or self.lm_weight):
             raise ValueError("without a backbone there is no language: cosine_weight and lm_weight must be 0")
+        if self.backbone is None and self.backbone_revision is not None:
+            raise ValueError("backbone_revision is of a backbone, and there is none")
         if self.positions == "own" and self.architecture != "gpt2":
             raise ValueError("only gpt2 has a position table that is long enough to count timesteps")
         if self.positions == "own" and self.timestep_rank is not None:
@@ -127,7 +134,9 @@ class LanguageDTConfig(ModelConfig):
             return self
         from agentzoo.nn.pretrained import load_backbone
 
-        return self.model_copy(update={"backbone_sha256": load_backbone(self.backbone).sha256()})
+        return self.model_copy(
+            update={"backbone_sha256": load_backbone(self.backbone, self.backbone_revision).sha256()}
+        )
 
     def unpinned(self) -> LanguageDTConfig:
         """Of whatever backbone has the name."""
@@ -162,18 +171,18 @@ class LanguageDTConfig(ModelConfig):
     def _nearest_preset(self) -> str:
         """For a card; what a twin from scratch lacks is no departure."""
         plain = LanguageDTConfig.model_fields
-        language = ("cosine_weight", "lm_weight") if self.backbone is None else ()
+        scratch = self.backbone is None
         departures = {
             name: [
                 f"{field}={getattr(self, field)}"
-                for field in dict.fromkeys((*preset, *MAPS))
-                if field not in language and getattr(self, field) != preset.get(field, plain[field].default)
+                for field in dict.fromkeys((*preset, *MAPS, *LOSSES))
+                if not (scratch and field in LOSSES) and getattr(self, field) != preset.get(field, plain[field].default)
             ]
             for name, preset in PRESETS.items()
         }
         nearest = min(departures, key=lambda name: len(departures[name]))
         but = f" but for {', '.join(departures[nearest])}" if departures[nearest] else ""
-        return f"Inputs, head and losses are preset `{nearest}`'s{but}."
+        return f"Inputs{' and head' if scratch else ', head and losses'} are preset `{nearest}`'s{but}."
 
     def sizes(self) -> Sizes:
         """The blocks."""
@@ -196,6 +205,7 @@ class GPT2DTConfig(LanguageDTConfig):
     architecture: Literal["gpt2", "imagegpt", "gptj"] = "gpt2"
 
 
+# Fields of the model; what a paper trains with besides (rate, warm-up, decay, the text) is the recipe's.
 PRESETS: dict[str, dict[str, Any]] = {
     "markov": {"input_maps": "mlp", "head": "mlp", "positions": "fresh", "adaptation": "full", "dropout": 0.1},
     "lamo": {
@@ -210,6 +220,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "input_maps": "linear",
         "head": "linear",
         "positions": "own",
+        "timestep_rank": None,
         "adaptation": "full",
         "dropout": 0.2,
         "max_ep_len": 1024,
@@ -277,12 +288,19 @@ class LanguageDT(SequenceModel):
 
     def begin_training(self, fresh: bool) -> None:
         """Take the backbone's weights, and what the language losses need; a fine-tune goes on without language."""
-        config = self.config
+        config, tokens = self.config, TOKENS_PER_STEP * self.io.context
+        if tokens > MOST_SEEN:
+            warnings.warn(
+                f"data.context={self.io.context} makes windows of {tokens} tokens; most language models saw "
+                f"{MOST_SEEN} or fewer at a time, and attention costs with the square of them.",
+                UserWarning,
+                stacklevel=2,
+            )
         if not fresh or config.backbone is None:
             return
         from agentzoo.nn.pretrained import load_backbone
 
-        found = load_backbone(config.backbone)
+        found = load_backbone(config.backbone, config.backbone_revision)
         if config.backbone_sha256 is not None and (there := found.sha256()) != config.backbone_sha256:
             raise ConfigError(
                 f"backbone {config.backbone!r} has sha256 {there[:12]}…, the recipe was made with "
@@ -331,13 +349,17 @@ class LanguageDT(SequenceModel):
             self.language.load_tensors(tensors)
 
     def decays(self, name: str) -> bool:
-        """Every parameter, as the reference does, but for the blocks where `backbone_decays` says no."""
-        return self.config.backbone_decays or not name.startswith(("backbone.", "language."))
+        """Every parameter, as the reference does, but for what is the backbone's where `backbone_decays` says no."""
+        return self.config.backbone_decays or not self._is_the_backbones(name)
 
     def lr_scale(self, name: str) -> float:
-        """The blocks, the token table and the backbone's own positions learn at `backbone_lr` times the rate."""
+        """What is the backbone's learns at `backbone_lr` times the rate."""
+        return self.config.backbone_lr if self._is_the_backbones(name) else 1.0
+
+    def _is_the_backbones(self, name: str) -> bool:
+        """The blocks, the token table and, where it counts timesteps, the position table."""
         own = self.config.positions == "own" and name.startswith("embed_timestep.")
-        return self.config.backbone_lr if own or name.startswith(("backbone.", "language.")) else 1.0
+        return own or name.startswith(("backbone.", "language."))
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
@@ -397,7 +419,10 @@ def _is_trained(name: str, adaptation: Adaptation) -> bool:
 def _require_sizes(found: Sizes, asked: Sizes, name: str) -> None:
     if (found.architecture == "clip") != (asked.architecture == "clip"):
         fits = "clip_dt" if found.architecture == "clip" else "gpt2_dt"
-        raise ConfigError(f"backbone {name!r} is of architecture {found.architecture!r}; family {fits} is for it.")
+        raise ConfigError(
+            f"backbone {name!r} is of architecture {found.architecture!r}; family {fits} is for it: --set "
+            f"model.family={fits} --set model.architecture={found.architecture}."
+        )
     wrong = [
         f"{field} {there!r} (the recipe says {here!r})"
         for field, there, here in zip(Sizes._fields, found, asked, strict=True)

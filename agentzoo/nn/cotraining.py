@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import warnings
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from agentzoo.nn.pretrained import Pretrained
 
 TEXT_VARIABLE = "AGENTZOO_TEXT"  # a text file or a folder of .txt files
+MARK = "text_sha256"
 
 
 class Language(nn.Module):
@@ -70,21 +72,40 @@ class Language(nn.Module):
         return cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a run must keep to go on exactly."""
-        parts = {"tokens": self.tokens, "positions": self.positions, "centroids": self.centroids}
-        return {name: value.detach() for name, value in parts.items() if value is not None}
+        """What a run must keep to go on exactly, and a mark of the text it reads."""
+        mark = {} if self.text is None else {MARK: _mark(self.text)}
+        return {**self._parts(), **mark}
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Inverse of `tensors`."""
+        """Inverse of `tensors`.
+
+        Raises:
+            CheckpointError: the run read other text.
+        """
+        kept = tensors.get(MARK)
+        if self.text is not None and kept is not None and not torch.equal(kept.cpu(), _mark(self.text)):
+            raise CheckpointError(
+                f"this run began with other text than ${TEXT_VARIABLE} names now ({os.environ.get(TEXT_VARIABLE)}). "
+                "Name that one again, or begin anew in another --out."
+            )
         with torch.no_grad():
-            for name, value in self.tensors().items():
+            for name, value in self._parts().items():
                 value.copy_(tensors[name])
+
+    def _parts(self) -> dict[str, Tensor]:
+        parts = {"tokens": self.tokens, "positions": self.positions, "centroids": self.centroids}
+        return {name: value.detach() for name, value in parts.items() if value is not None}
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """Nothing: a finished agent does not speak."""
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
         """Nothing."""
+
+
+def _mark(text: Tensor) -> Tensor:
+    """(32,) bytes: the SHA-256 of token ids."""
+    return torch.tensor(list(hashlib.sha256(text.contiguous().numpy().tobytes()).digest()), dtype=torch.uint8)
 
 
 def make_centroids(found: Pretrained, count: int) -> Tensor:
@@ -121,6 +142,8 @@ def read_text(found: Pretrained, chunk: int) -> Tensor:
         record = corpus.CorpusRecord.from_json(kept.read_text(), str(kept))
         trained = {one.sha256 for one in record.training}
         known = [file for file, one in zip(files, documents, strict=True) if one.record.sha256 in trained]
+        there = {one.record.sha256 for one in documents}
+        absent = [one.name for one in record.training if one.sha256 not in there]
         documents = [corpus.read_document(file, record.held_out) for file in known] or documents
         if not known:
             warnings.warn(
@@ -128,8 +151,20 @@ def read_text(found: Pretrained, chunk: int) -> Tensor:
                 "are read, also what it may have been validated on.",
                 stacklevel=2,
             )
+        elif absent:
+            warnings.warn(
+                f"backbone {found.name!r} was trained on {len(record.training)} files, of which {where} has "
+                f"{len(known)}: {', '.join(absent)} will not be read.",
+                stacklevel=2,
+            )
     texts = [one.text for one in documents]
-    tokens = corpus.tokenize(texts, tokenizer, end_of_text(tokenizer))
+    try:
+        end = end_of_text(tokenizer, found.end_of_text)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"backbone {found.name!r}: {error} Leave co-training out with --set model.lm_weight=0."
+        ) from None
+    tokens = corpus.tokenize(texts, tokenizer, end)
     if int(tokens.ids.max()) >= len(found.tokens):
         raise CheckpointError(
             f"the tokenizer of backbone {found.name!r} knows token {int(tokens.ids.max())}, its table holds "

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,9 +17,10 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubError
+from agentzoo.config import CONFIG
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubError, did_you_mean
 from agentzoo.nn.language import ACTIVATIONS, Architecture, Sizes
-from agentzoo.remote import check_revision
+from agentzoo.remote import check_revision, fetch
 from agentzoo.text.tokenizer import FILE
 
 if TYPE_CHECKING:
@@ -145,6 +147,8 @@ _KINDS: dict[str, Architecture] = {
     "clip": "clip",
     "clip_text_model": "clip",
 }
+_OF_A_BLOCK = re.compile(r"(?:^|\.)(?:h|layers)\.\d+\.")
+_MASKS = (".attn.bias", ".attn.masked_bias")  # constants that older checkpoints carry
 
 
 class Pretrained(NamedTuple):
@@ -158,6 +162,7 @@ class Pretrained(NamedTuple):
     tokens: Tensor  # (V, D): the token table
     positions: Tensor | None  # (P, D): the position table; gptj has none
     speaks_by_table: bool  # its next-token head is the token table
+    end_of_text: int | None  # id of the token that ends a document, where the checkpoint says so
 
     def sha256(self) -> str:
         """Of all its numbers, and of its tokenizer where it has one."""
@@ -190,34 +195,36 @@ def load_backbone(name: str, revision: str | None = None) -> Pretrained:
         revision: commit, tag or branch; asks for the Hub, where a staged one has the name too.
 
     Raises:
-        ConfigError: an architecture, activation or option that is not known. CheckpointError: weights are missing
-            or no safetensors. HubError: not here, and the Hub could not be reached or has no such model.
+        ConfigError: an architecture, activation or option that is not known. CheckpointError: weights are missing, of
+            other shapes than the config says, left over, or no safetensors. HubError: not here, and the Hub could not
+            be reached or has no such model.
     """
     transformers = _transformers()
     check_revision(revision)
     source, revision = _source(name, revision)
+    if not Path(source).is_dir():
+        _reach(name, source, revision)
     try:
-        config = transformers.AutoConfig.from_pretrained(source, revision=revision)
+        tree, _ = transformers.PretrainedConfig.get_config_dict(source, revision=revision)
     except (OSError, ValueError) as error:
         raise _not_loaded(name, source, error) from error
-    kind = _KINDS.get(config.model_type)
-    if kind is None:
-        raise ConfigError(
-            f"backbone {name!r} is of architecture {config.model_type!r}; the families gpt2_dt and clip_dt know "
-            "gpt2, imagegpt, gptj and clip (its text tower)."
-        )
+    kind = _kind(name, tree)
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "true")  # transformers would ask a service for them
     loader = transformers.CLIPTextModel if kind == "clip" else transformers.AutoModel
     try:
         with _quiet(transformers.logging):
             model, report = loader.from_pretrained(
-                source, revision=revision, dtype=torch.float32, use_safetensors=True, output_loading_info=True
+                source,
+                revision=revision,
+                dtype=torch.float32,
+                use_safetensors=True,
+                ignore_mismatched_sizes=True,  # they are reported
+                output_loading_info=True,
+                **({} if kind == "clip" else {"trust_remote_code": False}),
             )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _not_loaded(name, source, error) from error
-    lacking = sorted(key for key in report["missing_keys"] if not key.endswith(".attn.bias"))
-    if lacking:
-        raise CheckpointError(f"backbone {name!r} lacks {len(lacking)} tensors, among them {', '.join(lacking[:3])}.")
+    _require_whole(name, report)
     sizes = _sizes(name, kind, model.config)
     layers = model.encoder.layers if kind == "clip" else model.h
     final = model.final_layer_norm if kind == "clip" else model.ln_f
@@ -238,7 +245,70 @@ def load_backbone(name: str, revision: str | None = None) -> Pretrained:
         tokens=tokens.weight.detach().clone(),
         positions=None if places is None else getattr(tables, places).weight.detach().clone(),
         speaks_by_table=kind in ("gpt2", "gptj") and bool(getattr(model.config, "tie_word_embeddings", True)),
+        end_of_text=_token_id(getattr(model.config, "eos_token_id", None)),
     )
+
+
+def _reach(name: str, repo_id: str, revision: str | None) -> None:
+    """Fetch the config alone: transformers asks an unreachable Hub again and again, for half a minute."""
+    try:
+        fetch(repo_id, [CONFIG], revision=revision, what="backbone")
+    except HubError as error:
+        raise HubError(
+            f"{error}{did_you_mean(name, _backbones())} Without a network, name a folder that holds it, or train from "
+            "random weights with --set model.backbone=null --set model.cosine_weight=0 --set model.lm_weight=0."
+        ) from error
+
+
+def _kind(name: str, config: Mapping[str, Any]) -> Architecture:
+    """What a checkpoint's config says it is; read as text, so that no code it names is asked for."""
+    model_type = config.get("model_type")
+    if model_type in _KINDS:
+        return _KINDS[model_type]
+    if "agent_id" in config:
+        raise ConfigError(
+            f"{name!r} is an agent, not the language model one starts from. `agentzoo list` names those that are here; "
+            "`agentzoo finetune` goes on from an agent."
+        )
+    what = "has a config.json that names no model_type" if model_type is None else f"is of architecture {model_type!r}"
+    raise ConfigError(
+        f"backbone {name!r} {what}; the families gpt2_dt and clip_dt know gpt2, imagegpt, gptj and clip (its text "
+        "tower)."
+    )
+
+
+def _require_whole(name: str, report: Mapping[str, Any]) -> None:
+    """Raise CheckpointError unless every weight of the transformer was there, of the right shape, and no block more."""
+    lacking = sorted(key for key in report["missing_keys"] if not key.endswith(".attn.bias"))
+    if lacking:
+        raise CheckpointError(f"backbone {name!r} lacks {_among(lacking)}.")
+    wrong = [f"{key} {tuple(there)}, not {tuple(said)}" for key, there, said in sorted(report["mismatched_keys"])]
+    if wrong:
+        raise CheckpointError(
+            f"backbone {name!r} has other shapes than its config.json says: {_among(wrong)}."
+        )
+    spare = sorted(
+        key
+        for key in report["unexpected_keys"]
+        if _OF_A_BLOCK.search(key) and "vision" not in key and not key.endswith(_MASKS)
+    )
+    if spare:
+        raise CheckpointError(
+            f"backbone {name!r} has more in its blocks than its config.json says: {_among(spare)}. Correct the config: "
+            "an agent would begin with a part of the network only."
+        )
+
+
+def _among(names: Sequence[str]) -> str:
+    """How many there are, and the first of them."""
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}: {', '.join(names[:5])}{more}"
+
+
+def _token_id(said: Any) -> int | None:
+    """Configs name one token, several or none."""
+    first = said[0] if isinstance(said, list) and said else said
+    return first if isinstance(first, int) else None
 
 
 @contextmanager
@@ -292,37 +362,49 @@ def _source(name: str, revision: str | None) -> tuple[str, str | None]:
     """The folder `name` stands for, or the Hub's repo and revision."""
     from agentzoo.locate import hub_location, local_zoo  # upwards, so only here
 
-    if Path(name).is_dir():
-        return name, None
+    if (folder := Path(name).expanduser()).is_dir():
+        return str(folder if (folder / CONFIG).exists() else _inside(name, folder)), None
     zoo, plain = local_zoo(), name.removeprefix("zoo/")
     if revision is None and zoo is not None and "/" not in plain and (zoo / plain / "config.json").is_file():
         return str(zoo / plain), None
-    if name.startswith("zoo/") or plain.startswith(("lm-", "clip-mini")):
+    if name.startswith("zoo/") or ("/" not in plain and plain.startswith(("lm-", "clip-mini"))):
         location = hub_location(plain)
         if location is not None:
             return location.repo_id, revision or location.revision
+        near = did_you_mean(plain, _backbones())
         raise CheckpointError(
-            f"backbone {name!r} is not in the local zoo ({zoo}), nor does the index name a Hub repo for it. "
+            f"backbone {name!r} is not in the local zoo ({zoo}), nor does the index name a Hub repo for it.{near} "
             "`agentzoo pretrain` makes one; $AGENTZOO_ZOO names another folder to look in, and "
             f"--set model.backbone=OWNER/{plain} a repo."
         )
     return name, revision
 
 
+def _inside(name: str, folder: Path) -> Path:
+    """The model that `agentzoo pretrain` left in a run's folder."""
+    if (folder / "hub" / CONFIG).is_file():
+        return folder / "hub"
+    raise CheckpointError(f"backbone {name!r} is a folder without a {CONFIG}.")
+
+
 def _not_loaded(name: str, source: str, error: Exception) -> AgentzooError:
     if "file named model.safetensors" in str(error):
         return CheckpointError(
             f"backbone {name!r} has no weights as safetensors, and nothing else is read: a .bin file is a pickle, "
-            "which can run code. Where you trust it, transformers makes a folder to name instead: "
+            "which can run code. On the Hub a converter often left them on a pull request, so that "
+            "--set model.backbone_revision=refs/pr/N finds them. Where you trust the .bin file, transformers makes a "
+            "folder to name instead: "
             f"AutoModel.from_pretrained({name!r}, use_safetensors=False).save_pretrained(FOLDER)."
         )
     if Path(source).is_dir():
         return CheckpointError(f"backbone {name!r} in {source} cannot be loaded: {_first_line(error)}")
-    return HubError(
-        f"backbone {name!r} is no folder, is not in the local zoo, and could not be fetched from the Hub: "
-        f"{_first_line(error)} Without a network, name a folder that holds it, or train from random weights with "
-        "--set model.backbone=null --set model.cosine_weight=0 --set model.lm_weight=0."
-    )
+    return HubError(f"backbone {name!r} could not be fetched from the Hub: {_first_line(error)}")
+
+
+def _backbones() -> Iterable[str]:
+    from agentzoo.locate import staged_backbones  # upwards, so only here
+
+    return staged_backbones()
 
 
 def _first_line(error: Exception) -> str:

@@ -18,7 +18,7 @@ from agentzoo.config import RECIPE, read_text
 from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
-from agentzoo.evaluation.study import MOST_IN_NOTE, Study
+from agentzoo.evaluation.study import Study, filled
 from agentzoo.hub.stage import headline, is_finished
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
@@ -27,6 +27,7 @@ from agentzoo.training import log
 
 PICTURE = "curves.png"
 NEARLY = 0.9
+PANELS_ABREAST = 3
 TWIN = "-scratch"
 WEIGHTS_ONLY = "-no-language"  # pre-trained weights, and nothing of language in the loss
 
@@ -153,7 +154,7 @@ def study_of(curves: Sequence[Curve], picture: str | None) -> Study:
     for curve in sorted(curves, key=lambda c: c.agent_id):
         rows.append((curve.agent_id, curve.each(), curve.over_seeds(), curve.soon()))
     told = [
-        f" {one.agent_id} differs from {twin.agent_id} in {differences(twin.recipe, one.recipe)}."
+        f"{one.agent_id} differs from {twin.agent_id} in {differences(twin.recipe, one.recipe)}."
         for one, twin in pairs_of(curves)
     ]
     episodes = sorted({result.episodes for curve in curves for result in curve.finals})
@@ -163,10 +164,13 @@ def study_of(curves: Sequence[Curve], picture: str | None) -> Study:
         columns=("agent", "final score of each seed", "mean ± std [95 %] over seeds", f"updates to {NEARLY:.0%} of it"),
         rows=tuple(rows),
         picture=picture,
-        note=f"{finals}brackets hold 95 % bootstrap intervals: of a seed over its episodes, of several over the seeds, "
-        "of which three give ten different samples. Updates, mean and range over the seeds, are those of the first "
-        "short evaluation that is good enough, so they are as coarse as those are apart and chance makes them early."
-        f"{''.join(told)}"[:MOST_IN_NOTE],
+        note=filled(
+            f"{finals}brackets hold 95 % bootstrap intervals: of a seed over its episodes, of several over the seeds, "
+            "of which three give ten different samples. Updates, mean and range over the seeds, are those of the first "
+            "short evaluation that is good enough, so they are as coarse as those are apart and chance makes them "
+            "early.",
+            told,
+        ),
     )
 
 
@@ -176,9 +180,11 @@ def draw_curves(curves: Sequence[Curve], path: Path) -> Path:
     paired = {curve.agent_id for _, both in pairs for curve in both}
     others = [curve for curve in curves if curve.agent_id not in paired]
     panels = [*pairs, *([("others", others)] if others else [])]
-    figure = new_figure(5.2 * len(panels), 3.6, dpi=120)
+    columns = min(len(panels), PANELS_ABREAST)
+    rows = -(-len(panels) // columns)
+    figure = new_figure(5.2 * columns, 3.6 * rows, dpi=120)
     for place, (title, members) in enumerate(panels):
-        axes: Any = figure.add_subplot(1, len(panels), place + 1)
+        axes: Any = figure.add_subplot(rows, columns, place + 1)
         for curve in members:
             mean = curve.scores.mean(axis=0)
             (line,) = axes.plot(curve.steps, mean, marker="o", markersize=3, label=curve.agent_id)

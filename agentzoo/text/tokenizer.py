@@ -76,13 +76,15 @@ def load_tokenizer(path: Path) -> Any:
         raise CheckpointError(f"{path} is no tokenizer: {error}") from error
 
 
-def end_of_text(tokenizer: Any) -> int:
-    """Id of the token that ends a document.
+def end_of_text(tokenizer: Any, otherwise: int | None = None) -> int:
+    """Id of the token that ends a document: GPT-2's, or else `otherwise`, what a checkpoint says of itself.
 
     Raises:
-        CheckpointError: the tokenizer has none.
+        CheckpointError: there is none.
     """
     found = tokenizer.token_to_id(END_OF_TEXT)
+    if found is None:
+        found = otherwise
     if found is None:
         raise CheckpointError(f"the tokenizer has no {END_OF_TEXT!r} token, which separates documents.")
     return int(found)

@@ -7,17 +7,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import make_agent
 from test_gpt2_dt import lm
 
 from agentzoo.analysis.inspection import Options, inspect
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.publish import push
+from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.nn.cotraining import TEXT_VARIABLE, read_text
 from agentzoo.nn.pretrained import load_backbone, new_language_model
 from hub.conftest import REPO
 from hub.server import Hub, Repo
 
 __all__ = ["lm"]  # a fixture
+SMALL = {"embed_dim": 16, "n_heads": 2}
 
 
 def test_inspect_tells_a_language_model_from_an_agent(hub: Hub, folder: Path, tmp_path: Path) -> None:
@@ -49,6 +52,10 @@ def test_an_earlier_revision_of_a_language_model(hub: Hub, tmp_path: Path, monke
     monkeypatch.setenv("AGENTZOO_INDEX", str(tmp_path / "index.json"))
     assert load_backbone("lm-two").sha256() == hashes[0]
     assert load_backbone("lm-two", commits[1]).sha256() == hashes[1]
+    named = make_agent(model=GPT2DTConfig(**SMALL, n_layers=1, backbone="tests/lm-two", backbone_revision=commits[0]))
+    assert isinstance(named.config.model, GPT2DTConfig)
+    assert named.config.model.pinned().backbone_sha256 == hashes[0]
+    named.model.begin_training(fresh=True)
     with pytest.raises(ConfigError, match="is no branch, tag or commit"):
         load_backbone("tests/lm-two", "../main")
 
