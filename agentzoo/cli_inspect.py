@@ -27,8 +27,13 @@ def inspect(
     markov_heads: Annotated[
         list[int] | None, typer.Option("--markov-head", min=0, help="of layer 0, for gates; repeatable")
     ] = None,
-    temperature: Annotated[float, typer.Option(min=0.01, help="of attention maps; the paper draws at 0.1")] = 1.0,
+    temperature: Annotated[
+        float, typer.Option(min=0.01, help="at which attention maps are drawn; the paper's 0.1")
+    ] = 1.0,
     random: Annotated[bool, typer.Option("--random", help="the same network with random weights")] = False,
+    before: Annotated[
+        bool, typer.Option("--before", help="the same network when training began: its backbone, fresh maps")
+    ] = False,
     picture: Annotated[Path | None, typer.Option("--picture", help="draw all of it here: .png, .pdf or .svg")] = None,
     report: Annotated[Path | None, typer.Option("--report", help="folder for a page with pictures inside")] = None,
     revision: RevisionOption = None,
@@ -47,7 +52,7 @@ def inspect(
     if report is not None:
         figure_class()  # what cannot be drawn is said before what takes long
     heads = None if markov_heads is None else tuple(markov_heads)
-    options = Options(episodes, seed, windows, threshold, fold_ln_gain, heads, temperature, random)
+    options = Options(episodes, seed, windows, threshold, fold_ln_gain, heads, temperature, random, before)
     with errors_console.status("looking"):
         found = look(name, options, revision=revision, trust_env_module=trust_env_module)
         written = [draw_all(found, picture)] if picture is not None else []
@@ -80,7 +85,8 @@ def tables(found: Inspection) -> Iterator[Table]:
 
 def markov_table(report: MarkovReport, name: str) -> Table:
     """Both conditions and the verdict of every head; `name` is printed as it is."""
-    title = f"Markov heads of {name}, r = {report.threshold:g} (the paper's rule: {report.rule:.2f})"
+    folded = ", the norm's gain counted" if report.fold_ln_gain else ""
+    title = f"Markov heads of {name}, r = {report.threshold:g} (the paper's rule: {report.rule:.2f}){folded}"
     table = Table("layer", "head", "diagonal > 0", "ratio", "Markov", title=title, title_justify="left")
     for one in report.heads:
         share = "all" if one.positive else f"{100 * one.positive_share:.0f} %"
@@ -92,25 +98,30 @@ def _importance_table(found: Inspection) -> Table:
     importance = found.importance
     assert importance is not None
     title = f"Distance of the action without a head, mean of {importance.decisions} decisions"
-    table = Table("layer", "head", "moves by", "standard error", title=title, title_justify="left")
+    table = Table("layer", "head", "moves by", "standard error over decisions", title=title, title_justify="left")
     for layer, row in enumerate(importance.mean):
         for head, value in enumerate(row):
-            table.add_row(str(layer), str(head), f"{value:.4g}", f"{importance.standard_error[layer][head]:.2g}")
+            error = importance.standard_error[layer][head]
+            table.add_row(str(layer), str(head), f"{value:.4g}", "" if error is None else f"{error:.2g}")
     return table
 
 
 def _gates_table(found: Inspection) -> Table:
     report = found.gates
     assert report is not None
-    title = "Mean gates; no Markov head in layer 0 (--markov-head N counts one all the same)"
-    if report.heads and found.markov is not None:
-        words = found.markov.counted(report.heads).words()
-        title = f"Mean gates; layer 0, {words}: G {report.g_markov:.3f}, uniform {report.uniform:.3f}"
+    assert found.counted is not None
+    title = (
+        f"Mean gates; layer 0, {found.counted.words()}: G {report.g_markov:.3f}, uniform {report.uniform:.3f}. "
+        f"{report.numbers:,} numbers, {report.of_all:.2%} of all, {report.of_trained:.2%} of the trained ones"
+    )
     table = Table("layer", "head", "all tokens", *report.by_kind, title=title, title_justify="left")
     for layer, row in enumerate(report.mean):
         for head, value in enumerate(row):
             kinds = [f"{means[layer][head]:.3f}" for means in report.by_kind.values()]
             table.add_row(str(layer), str(head), f"{value:.3f}", *kinds)
+    if shares := report.r_markov():
+        cut = ", ".join(f"K = {length}: {share:.1f} %" for length, share in shares.items())
+        table.caption = f"R, G on these windows cut to their newest K steps: {cut}. `gates context` compares agents"
     return table
 
 
@@ -127,18 +138,14 @@ def _memory_table(found: Inspection, name: str) -> Table:
 
 def _maps_table(found: Inspection) -> Table:
     """Where the newest token of a window looks, in words; the maps themselves are pictures."""
+    from agentzoo.analysis.maps import looks_of
+
     assert found.maps is not None
     title = f"Attention of the last {'observation' if found.causal else 'step'} of one window"
     table = Table(
         "layer", "head", "on itself", "on its own step", "steps back, mean", title=title, title_justify="left"
     )
-    for layer, weights in enumerate(found.maps):
-        per_step = 3 if found.causal else 1
-        asking = weights.shape[1] - (2 if found.causal else 1)
-        for head, one in enumerate(weights):
-            row = one[asking]
-            step = asking // per_step
-            own = float(row[step * per_step : (step + 1) * per_step].sum())
-            back = sum(float(value) * abs(step - column // per_step) for column, value in enumerate(row))
-            table.add_row(str(layer), str(head), f"{row[asking]:.3f}", f"{own:.3f}", f"{back:.1f}")
+    for one in looks_of(found.maps, found.causal):
+        shares = (f"{one.on_itself:.3f}", f"{one.on_its_step:.3f}", f"{one.steps_back:.1f}")
+        table.add_row(str(one.layer), str(one.head), *shares)
     return table

@@ -38,7 +38,7 @@ def new_figure(width: float, height: float, layout: str | None = "constrained", 
 def entitle(figure: Any, text: str, size: float) -> None:
     """Write `text` over the whole figure, in as many lines as its width asks for."""
     room = int(72.0 * figure.get_figwidth() / (0.55 * size))  # a letter is about so wide
-    lines = (part for line in text.splitlines() for part in textwrap.wrap(line, room) or [""])
+    lines = (part for line in text.splitlines() for part in textwrap.wrap(line, room, break_on_hyphens=False) or [""])
     figure.suptitle("\n".join(lines), fontsize=size)
 
 

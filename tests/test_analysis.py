@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import SMALL, make_agent, random_batch
+from pydantic import ValidationError
 
 from agentzoo.agent import Agent
 from agentzoo.analysis import (
@@ -23,6 +24,7 @@ from agentzoo.analysis import (
     memory_report,
     r_markov,
 )
+from agentzoo.analysis.gates import with_contexts
 from agentzoo.analysis.layers import attention_layers, layer_inputs
 from agentzoo.analysis.markov import MarkovHead, MarkovReport
 from agentzoo.analysis.windows import fullest, newest, thinned
@@ -241,15 +243,28 @@ def a_report(*heads: tuple[float, float]) -> MarkovReport:
 
 def test_without_a_markov_head_the_nearest_is_counted_and_called_that() -> None:
     some = a_report((1.0, 9.0), (0.5, 20.0), (1.0, 8.5))
-    assert some.counted() == ((0, 2), "markov")
-    assert some.counted([2, 0]) == ((0, 2), "markov")
-    assert some.counted([2]) == ((2,), "named")
+    assert some.counted()[:3] == ((0, 2), "markov", False)
+    assert some.counted([2, 0])[:2] == ((0, 2), "markov")
+    assert some.counted([2])[:2] == ((2,), "named")
     assert some.counted().words() == "Markov heads 0, 2"
     assert some.counted([2]).words() == "head 2, as named"
     none = a_report((0.9, 3.0), (0.9, 7.0), (1.0, 6.0), (0.0, 12.0))
-    assert none.counted() == ((1,), "nearest")  # head 3 has a higher ratio, on a diagonal of negative numbers
-    assert none.counted().words() == "head 1, the nearest to Markov (not one by the threshold)"
-    assert a_report((0.1, 3.0), (0.0, 7.0)).counted() == ((1,), "nearest")
+    assert none.counted()[:2] == ((1,), "nearest")  # head 3 has a higher ratio, on a diagonal of negative numbers
+    assert none.counted().words() == "head 1, nearest to Markov (ratio 7.00, r = 8)"
+    assert a_report((0.1, 3.0), (0.0, 7.0)).counted()[:2] == ((1,), "nearest")
+
+
+def test_heads_are_counted_by_what_they_were_when_training_began() -> None:
+    now = a_report((1.0, 9.0), (0.5, 20.0), (1.0, 8.5), (1.0, 2.0))
+    weak = DTMAConfig(**SIZES, markov_at_start=((0.5, 1.0), (0.6, 1.1), (0.4, 1.2), (0.5, 0.9)))
+    strong = DTMAConfig(**SIZES, markov_at_start=((1.0, 8.1), (0.6, 1.1), (0.9, 11.0), (0.5, 0.9)))
+    assert now.counted(model=DTMAConfig(**SIZES)) == now.counted()
+    assert now.counted(model=weak)[:4] == ((1,), "nearest", True, 1.1)
+    assert now.counted(model=weak).words() == "head 1, nearest to Markov when training began (ratio 1.10, r = 8)"
+    assert now.counted(model=strong).words() == "Markov head 0 when training began"
+    assert now.counted([0, 2], strong).words() == "heads 0, 2, as named"
+    with pytest.raises(ValidationError, match="markov_at_start has 1 entries for 4 heads"):
+        DTMAConfig(**SIZES, markov_at_start=((1.0, 8.1),))
 
 
 def test_networks_without_attention_are_told_apart() -> None:
@@ -296,6 +311,37 @@ def test_fresh_gates_are_uniform() -> None:
     found = gate_report(agent, windows_of(agent), [0])
     assert found.g_markov == pytest.approx(0.25)
     assert found.mean == [[pytest.approx(0.25)] * 4] * 2
+    chosen = markov_report(agent).counted().heads
+    assert gate_report(agent, windows_of(agent)).heads == list(chosen)
+
+
+def test_gates_are_counted_in_numbers_and_shares() -> None:
+    """d·N + N a layer; with frozen blocks they are more of what is trained."""
+    for adaptation in ("full", "frozen"):
+        agent = make_agent(model=DTMAConfig(**SIZES, adaptation=adaptation))
+        found = gate_report(agent, windows_of(agent))
+        total = sum(parameter.numel() for parameter in agent.model.parameters())
+        dim = SIZES["embed_dim"]
+        assert found.numbers == 2 * (4 * dim + 4)
+        assert found.of_all == pytest.approx(found.numbers / total)
+        assert (found.of_trained > 1.3 * found.of_all) is (adaptation == "frozen")
+
+
+def test_gates_of_shorter_windows_are_relative_to_the_shortest() -> None:
+    agent = make_agent(model=DTMAConfig(**SIZES), context=25)
+    rng = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in agent.model.named_parameters():
+            if ".gate." in name:
+                parameter.normal_(std=0.5, generator=rng)
+    windows = random_batch(agent.config.io, [25, 25, 7])
+    found = with_contexts(gate_report(agent, windows, [1]), agent, windows)
+    assert list(found.by_context) == [10, 20, 25]
+    assert found.by_context[20] == gate_report(agent, newest(windows, 20), [1]).g_markov
+    assert found.r_markov()[10] == 100.0
+    assert found.r_markov()[25] == pytest.approx(100 * found.g_markov / found.by_context[10])
+    short = with_contexts(gate_report(gated(), windows_of(gated()), [1]), gated(), windows_of(gated()))
+    assert short.r_markov() == {}
 
 
 def test_gates_are_asked_only_of_networks_that_have_them() -> None:

@@ -15,6 +15,7 @@ from test_learning import coin_episodes
 from torch import nn
 
 from agentzoo.agent import Agent
+from agentzoo.analysis.markov import markov_report
 from agentzoo.errors import ConfigError
 from agentzoo.hub.published import CITATIONS, TITLES
 from agentzoo.models.clip_dt import CLIPDTConfig
@@ -32,7 +33,7 @@ from agentzoo.nn.base import ModelConfig, parameter_count
 from agentzoo.nn.gate import Gate
 from agentzoo.nn.markov import head_matrix, layer_statistics, markov_statistics, rule_threshold
 from agentzoo.nn.pretrained import load_backbone, new_language_model
-from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
+from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig, load_recipe
 from agentzoo.registry import families
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import train
@@ -316,6 +317,26 @@ def test_markov_heads_are_found_in_the_backbone(backbone: str) -> None:
     assert model.penalized == {}
     model.begin_training(fresh=True)
     assert model.penalized == {0: (1,)}
+
+
+def test_a_training_notes_what_the_backbones_heads_are(backbone: str) -> None:
+    """So that gates are counted for the same heads however training went."""
+    made = GPT2DTMAConfig(**BACKBONE, backbone=backbone)
+    pinned = made.pinned()
+    assert pinned.markov_at_start is not None
+    assert [share for share, _ in pinned.markov_at_start].index(1.0) == 1
+    found = layer_statistics(load_backbone(backbone).blocks["blocks.0.attn.qkv.weight"], BACKBONE["n_heads"])
+    assert [ratio for _, ratio in pinned.markov_at_start] == [pytest.approx(one.ratio, abs=1e-3) for one in found]
+    assert pinned.backbone_sha256 is not None
+    assert pinned.pinned() == pinned == GPT2DTMAConfig.model_validate_json(pinned.model_dump_json())
+    assert pinned.unpinned() == made
+    assert DTMAConfig(**SMALL).pinned() == DTMAConfig(**SMALL)
+
+
+def test_the_recipe_of_gpt2_p_holds_down_the_head_of_lm_mini_that_is_nearest_to_markov() -> None:
+    model = load_recipe("gpt2-p-hopper-medium").model
+    assert isinstance(model, GPT2PConfig)
+    assert markov_report("lm-mini").counted()[:2] == (model.markov_heads, "nearest")
 
 
 def test_a_penalty_without_markov_heads_says_so_before_training(tmp_path: Path) -> None:

@@ -24,13 +24,14 @@ from agentzoo.agent import Agent
 from agentzoo.analysis import markov_report
 from agentzoo.analysis.inspection import Inspection, Options, inspect, inspect_agent
 from agentzoo.analysis.markov import is_language_model
-from agentzoo.analysis.page import explanation, write_page
+from agentzoo.analysis.page import explanation, page_of, write_page
 from agentzoo.analysis.pictures import draw_all, parts_of
 from agentzoo.cli import app
-from agentzoo.errors import ConfigError, UnknownNameError
+from agentzoo.errors import ConfigError, StorageError, UnknownNameError
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.decision_mamba import DMConfig
 from agentzoo.models.dt import DTConfig
+from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.models.gpt2_dtma import DTMAConfig
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.pretrain.lm import train_language_model, write_language_model
@@ -62,7 +63,7 @@ def test_every_kind_of_network_shows_what_makes_sense_for_it(name: str, tmp_path
     found = inspect(str(agent_in(tmp_path, name)), FEW)
     assert set(parts_of(found)) == NETWORKS[name][1]
     tree = json.loads(run(agent_in(tmp_path, name), "-n", 1, "--json"))
-    assert set(tree) - {"name", "kind", "attention_maps"} == NETWORKS[name][1] - {"maps"}
+    assert set(tree) - {"name", "kind", "attention_maps", "counted_heads"} == NETWORKS[name][1] - {"maps"}
     first, second = explanation(found)
     assert len(first) > 200
     assert "dt-test" in second or name == "masked"
@@ -78,8 +79,13 @@ def test_tables_and_json_say_the_same(tmp_path: Path) -> None:
         assert f"{one['ratio']:.2f}" in text
     for value in tree["importance"]["mean"][0]:
         assert f"{value:.4g}" in text
-    assert tree["gates"]["g_markov"] == pytest.approx(0.25 * len(tree["gates"]["heads"]), abs=1e-6)
-    assert tree["attention_maps"] == [[4, 12, 12]] * 2
+    assert len(tree["gates"]["heads"]) == 1
+    assert tree["gates"]["g_markov"] == pytest.approx(0.25, abs=1e-6)
+    assert f"layer 0, {tree['counted_heads']}: G 0.250" in " ".join(text.split())
+    assert [(one["layer"], one["head"]) for one in tree["attention_maps"]] == [(i, j) for i in (0, 1) for j in range(4)]
+    for one in tree["attention_maps"]:
+        assert f"{one['on_itself']:.3f}" in text
+        assert one["on_itself"] < one["on_its_step"] < 1.0
 
 
 def test_options_reach_the_instruments(tmp_path: Path) -> None:
@@ -106,7 +112,7 @@ def test_a_picture_holds_every_part(suffix: str, tmp_path: Path) -> None:
     assert str(path.name) in run(agent_in(tmp_path), "-n", 1, "--picture", path).replace("\n", "")
     if suffix == ".svg":
         text = path.read_text()
-        for title in ("Markov ratio", "Head importance", "Gates of layer 0", "layer 1, head 3"):
+        for title in ("Markov ratio", "Head importance", "Gates of layer 0", "head 3 -->", "layer 1 -->"):
             assert f"<!-- {title}" in text
     elif suffix == ".png":
         assert is_drawn(Image.open(path))
@@ -141,11 +147,20 @@ def test_the_curve_is_of_the_markov_heads_the_report_finds(tmp_path: Path) -> No
     folder = agent.save_pretrained(tmp_path / "gated")
     (folder / LOG).write_text("step,loss,gate_0,gate_1,gate_2,gate_3\n10,1,.2,.5,.2,.1\n")
     plain, folded = (inspect(str(folder), FEW._replace(fold_ln_gain=fold)) for fold in (False, True))
-    assert plain.gates is not None
-    assert folded.gates is not None
+    for found in (plain, folded):
+        assert found.counted is not None
+        assert found.curve is not None
+        assert found.gates is not None
+        assert found.curve.heads == found.gates.heads == list(found.counted.heads)
+    assert folded.counted is not None
+    assert folded.counted.words() == "Markov head 1"
     assert folded.curve is not None
-    assert (plain.gates.heads, plain.curve) == ([], None)
-    assert (folded.gates.heads, folded.curve.counted) == ([1], [0.5])
+    assert folded.curve.counted == [0.5]
+    assert plain.counted is not None
+    assert plain.counted.chosen == "nearest"  # and its curve is drawn all the same
+    assert "the norm's gain counted" in draw_all(folded, tmp_path / "x.svg").read_text()
+    assert "diag(g) W_q W_k^T diag(g)" in page_of(folded)
+    assert "diag(g)" not in page_of(plain)
 
 
 def without_markov_heads() -> Agent:
@@ -157,48 +172,101 @@ def without_markov_heads() -> Agent:
     return agent
 
 
-def test_no_sentence_counts_heads_that_are_not_there() -> None:
+def test_a_network_without_markov_heads_says_so_and_counts_the_nearest() -> None:
     found = inspect_agent(without_markov_heads(), FEW)
     assert found.gates is not None
-    assert (found.gates.heads, found.gates.g_markov) == ([], 0.0)
+    assert found.markov is not None
+    assert found.counted is not None
+    ratio = max(one.ratio for one in found.markov.heads if one.layer == 0 and one.head == found.counted.heads[0])
     words = explanation(found)[1]
     assert "has no Markov head among 8" in words
-    assert "Gates give" not in words
+    assert f", nearest to Markov (ratio {ratio:.2f}, r = 8): 0.250; if all heads had the same it would" in words
 
 
 def test_heads_that_are_named_are_not_called_markov(tmp_path: Path) -> None:
     found = inspect_agent(without_markov_heads(), FEW._replace(heads=(2,)))
     words = explanation(found)[1]
     assert "has no Markov head among 8" in words
-    assert " Gates give head 2, as named, 0.250 together; if all heads had the same it would be 0.250." in words
+    assert " Gates in sum, head 2, as named: 0.250; if all heads had the same it would be 0.250." in words
     drawn = draw_all(found, tmp_path / "named.svg").read_text()
-    for text in (
-        "<!-- 2 * -->",
-        "<!-- head (*: counted as named, not Markov) -->",
-        "; head 2, as named: G = 0.250 -->",
-    ):
-        assert text in drawn
-    assert " M -->" not in drawn
-    none = draw_all(inspect_agent(without_markov_heads(), FEW), tmp_path / "none.svg").read_text()
-    assert "<!-- Gates of layer 0; no Markov head -->" in none
-    assert "* -->" not in none
+    assert "<!-- 2 * -->" in drawn
+    assert "<!-- head (*: head 2, as named) -->" in drawn
+    assert "G = 0.250, 0.250 if all had the same -->" in drawn
 
 
-def test_markov_heads_are_marked_whether_they_are_counted_or_not(tmp_path: Path) -> None:
+def test_markov_heads_are_called_that(tmp_path: Path) -> None:
     agent = make_agent(model=DTMAConfig(embed_dim=128, n_layers=1, n_heads=2))
     with torch.no_grad():
         qkv = agent.model.get_parameter("backbone.blocks.0.attn.qkv.weight")
         qkv[128:192] = qkv[:64]  # keys of head 0 = its queries: Markov
     words = explanation(inspect_agent(agent, FEW))[1]
-    assert "Gates give the Markov heads of the first layer 0.500 together" in words
-    assert "Gates give head 1, as named, 0.500" in explanation(inspect_agent(agent, FEW._replace(heads=(1,))))[1]
-    drawn = draw_all(inspect_agent(agent, FEW._replace(heads=(1,))), tmp_path / "a.svg").read_text()
-    for text in ("<!-- 0 M -->", "<!-- 1 * -->", "head (M: Markov; *: counted as named, not Markov)"):
-        assert text in drawn
-    assert (
-        "Gates of layer 0; Markov head 0: G = 0.500"
-        in draw_all(inspect_agent(agent, FEW), tmp_path / "b.svg").read_text()
-    )
+    assert "Gates in sum, Markov head 0: 0.500" in words
+    assert "Gates in sum, head 1, as named: 0.500" in explanation(inspect_agent(agent, FEW._replace(heads=(1,))))[1]
+    drawn = draw_all(inspect_agent(agent, FEW), tmp_path / "b.svg").read_text()
+    assert "Gates of layer 0; G_Markov = 0.500" in drawn
+    assert "<!-- head (*: Markov head 0) -->" in drawn
+
+
+def test_random_weights_are_never_shown_as_the_agents(tmp_path: Path) -> None:
+    page = page_of(inspect(str(agent_in(tmp_path)), FEW._replace(random=True)))
+    assert "<title>dt-test (random weights) inspected</title>" in page
+    assert "<h1>dt-test (random weights) inspected</h1>" in page
+    assert "<p>dt-test (random weights) has " in page
+
+
+def test_maps_are_drawn_sharper_and_counted_as_they_are(tmp_path: Path) -> None:
+    agent = make_agent(model=NETWORKS["gated"][0])
+    plain, sharp = (inspect_agent(agent, FEW._replace(temperature=t)) for t in (1.0, 0.1))
+    assert plain.as_tree()["attention_maps"] == sharp.as_tree()["attention_maps"]
+    drawn = draw_all(sharp, tmp_path / "x.svg").read_text()
+    assert "temperature 0.1 -->" in drawn
+    assert "temperature" not in draw_all(plain, tmp_path / "y.svg").read_text()
+    assert "at temperature 0.1, sharper" in page_of(sharp)
+
+
+def test_maps_that_are_left_out_are_said(tmp_path: Path) -> None:
+    agent = make_agent(model=DTConfig(embed_dim=26, n_layers=5, n_heads=13))
+    drawn = draw_all(inspect_agent(agent, FEW), tmp_path / "x.svg").read_text()
+    assert "; 4 of 5 layers; 12 of 13 heads -->" in drawn
+
+
+def test_one_decision_has_no_standard_error(tmp_path: Path) -> None:
+    text = run(agent_in(tmp_path), "-n", 1, "--windows", 1, "--json")
+    assert "NaN" not in text
+    assert json.loads(text)["importance"]["standard_error"] == [[None] * 4] * 2
+    run(agent_in(tmp_path), "-n", 1, "--windows", 1, "--picture", tmp_path / "x.png")
+
+
+def test_a_page_where_a_file_is_says_so(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("mine")
+    asked = ["inspect", str(agent_in(tmp_path)), "-n", "1", "--report", str(tmp_path / "taken")]
+    result = CliRunner().invoke(app, asked)
+    assert isinstance(result.exception, StorageError)
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_the_network_that_training_began_with(
+    language_zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The backbone's blocks, fresh maps: what tuning changed is seen beside it."""
+    monkeypatch.setenv("AGENTZOO_ZOO", str(language_zoo))
+    sizes: dict[str, Any] = {"embed_dim": 16, "n_layers": 2, "n_heads": 2}
+    agent = make_agent(model=GPT2DTConfig(**sizes, backbone="lm-tiny", cosine_weight=0.1, lm_weight=0.1))
+    folder = agent.save_pretrained(tmp_path / "a")
+    found = inspect(str(folder), FEW._replace(before=True))
+    assert found.title == "dt-test (before training)"
+    language = inspect("lm-tiny").markov
+    assert language is not None
+    assert found.markov is not None
+    assert found.markov.heads == language.heads
+    assert found.maps is not None
+    for options in (FEW._replace(before=True, random=True),):
+        with pytest.raises(ConfigError, match="name one"):
+            inspect(str(folder), options)
+    with pytest.raises(ConfigError, match="is what agents begin with"):
+        inspect("lm-tiny", FEW._replace(before=True))
+    with pytest.raises(ConfigError, match="dt-test began with random weights"):
+        inspect(str(agent_in(tmp_path)), FEW._replace(before=True))
 
 
 # -- language models ---------------------------------------------------------------------------------------------------

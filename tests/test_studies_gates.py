@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.analysis.layers import attention_layers, layer_inputs
+from agentzoo.analysis.markov import markov_report
 from agentzoo.analysis.windows import newest
 from agentzoo.cli import app
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS
@@ -61,7 +62,7 @@ def a_run(folder: Path, agent: Agent, rows: str = ROWS) -> Path:
 def test_the_last_row_by_hand(tmp_path: Path) -> None:
     run = a_run(tmp_path / "a", gated(markov=2))
     (found,) = gates.read_gates([run])
-    assert found.counted == ((2,), "markov")
+    assert found.counted[:2] == ((2,), "markov")
     study = gates.as_study([found])
     others = f"{(0.1 + 0.5 + 0.1) / 3:.3f}"
     assert study.rows == (
@@ -86,12 +87,27 @@ def test_several_heads_that_are_named_are_summed_and_called_that(tmp_path: Path)
 def test_without_a_markov_head_the_nearest_is_drawn_and_called_that(tmp_path: Path) -> None:
     run = a_run(tmp_path / "a", gated(markov=1))
     (found,) = gates.read_gates([run], threshold=50.0)
-    words = "head 1, the nearest to Markov (not one by the threshold)"
+    ratio = markov_report(gated(markov=1)).heads[1].ratio
+    words = f"head 1, nearest to Markov (ratio {ratio:.2f}, r = 50)"
     study = gates.as_study([found])
     assert study.rows[0][2:4] == (words, "0.500")
     assert words in study.note
     assert study.columns[5] == "G (their sum)"
     assert f"<!-- {words} -->" in gates.draw_curves([found], tmp_path / "x.svg").read_text()
+
+
+def test_heads_are_those_of_the_backbone_however_training_went(tmp_path: Path) -> None:
+    """Where the recipe notes them; an agent is found by its id too."""
+    agent = gated(markov=2)
+    assert agent.recipe is not None
+    noted = {"markov_at_start": ((0.5, 1.0), (0.6, 1.1), (0.4, 1.2), (0.5, 0.9))}
+    agent.recipe = agent.recipe.replace(model=agent.recipe.model.model_copy(update=noted))
+    agent.config = agent.config.model_copy(update={"model": agent.recipe.model})
+    (found,) = gates.read_gates([a_run(tmp_path / "a", agent)])
+    assert found.counted[:4] == ((1,), "nearest", True, 1.1)
+    study = gates.as_study([found])
+    assert "G_Markov" not in study.note
+    assert study.rows[0][2] == "head 1, nearest to Markov when training began (ratio 1.10, r = 8)"
 
 
 def test_environments_stand_side_by_side_and_seeds_in_one_panel(tmp_path: Path) -> None:
@@ -168,7 +184,7 @@ def test_agents_trained_with_each_context_by_hand(tmp_path: Path) -> None:
     """Their gates ignore the token: head 1 gets a half with K = 2 and a quarter with K = 4."""
     agents = [gated(1, context=4, share=0.25), gated(1, context=2, share=0.5)]
     points = contexts.gates_by_context(agents, looks=FEW)
-    assert [(one.context, one.counted) for one in points] == [(2, ((1,), "markov")), (4, ((1,), "markov"))]
+    assert [(one.context, *one.counted[:2]) for one in points] == [(2, (1,), "markov"), (4, (1,), "markov")]
     assert [one.g for one in points] == [pytest.approx(0.5), pytest.approx(0.25)]
     assert contexts.relative(points) == {2: 100.0, 4: pytest.approx(50.0)}
     study = contexts.as_study(points)
@@ -193,8 +209,8 @@ def test_published_figures_stand_beside_ours_at_their_own_context() -> None:
         ("150.0 %", "", ""),
         ("200.0 %", "78.1 %", "96.6 %"),
     ]
-    none = contexts.as_study([point._replace(counted=point.counted._replace(chosen="nearest"))])
-    assert none.rows[0][2] == "head 1, the nearest to Markov (not one by the threshold)"
+    none = contexts.as_study([point._replace(counted=point.counted._replace(chosen="nearest", ratio=1.1))])
+    assert none.rows[0][2] == "head 1, nearest to Markov (ratio 1.10, r = 8)"
     assert none.columns[3] == "G"
 
 

@@ -15,13 +15,15 @@ from torch import Tensor
 from agentzoo.agent import Agent
 from agentzoo.analysis.layers import layer_inputs, require_attention
 from agentzoo.analysis.markov import markov_report
-from agentzoo.analysis.windows import in_pieces
+from agentzoo.analysis.windows import in_pieces, newest
 from agentzoo.errors import ConfigError
+from agentzoo.nn.base import parameter_count
 from agentzoo.nn.tokens import TOKENS_PER_STEP
 from agentzoo.training.log import read_log
 from agentzoo.types import Batch
 
 TOKEN_KINDS = ("return-to-go", "observation", "action")
+CONTEXTS = (10, 20, 30, 40, 50)  # K at which the papers print G_Markov
 
 
 class GateReport(NamedTuple):
@@ -37,10 +39,25 @@ class GateReport(NamedTuple):
     uniform: float  # what it would be if all heads had the same
     context: int
     windows: int
+    numbers: int  # of all gates
+    of_all: float  # their share of the network's
+    of_trained: float  # and of those that training changes
+    by_context: dict[int, float] = {}  # K -> g_markov on the same windows cut to their newest K steps  # noqa: RUF012
+
+    def r_markov(self) -> dict[int, float]:
+        """R_Markov, in percent of the shortest context's; empty where the windows are too short to compare."""
+        return r_markov(self.by_context, min(self.by_context)) if len(self.by_context) > 1 else {}
 
     def as_tree(self) -> dict[str, Any]:
         """For JSON."""
-        return self._asdict()
+        return {**self._asdict(), "r_markov": self.r_markov()}
+
+
+def with_contexts(report: GateReport, agent: Agent, windows: Batch) -> GateReport:
+    """Also on the windows cut to each published length below their own."""
+    lengths = [length for length in CONTEXTS if length < report.context]
+    cut = {length: gate_report(agent, newest(windows, length), report.heads).g_markov for length in lengths}
+    return report._replace(by_context={**cut, report.context: report.g_markov})
 
 
 def gate_report(agent: Agent, windows: Batch, heads: Sequence[int] | None = None) -> GateReport:
@@ -48,8 +65,8 @@ def gate_report(agent: Agent, windows: Batch, heads: Sequence[int] | None = None
 
     Args:
         windows: see `decision_windows`.
-        heads: of the first layer, to count together; by default the Markov heads `markov_report` finds in the agent as
-            it is, which may be none.
+        heads: of the first layer, to count together; by default those of `MarkovReport.counted`: the Markov heads, or
+            the one nearest to them.
 
     Raises:
         ConfigError: the network has no gates, or no such head.
@@ -58,7 +75,7 @@ def gate_report(agent: Agent, windows: Batch, heads: Sequence[int] | None = None
     gates = [layer.gate for layer in layers]
     if any(gate is None for gate in gates):
         raise ConfigError(f"{agent.config.agent_id} has no gates; families with gates end in 'dtma' or are gpt2_p.")
-    chosen = markov_report(agent).markov_heads() if heads is None else sorted(set(heads))
+    chosen = sorted(set(markov_report(agent).counted(model=agent.model.config).heads if heads is None else heads))
     if any(not 0 <= head < layers[0].n_heads for head in chosen):
         raise ConfigError(f"the first layer has heads 0 to {layers[0].n_heads - 1}, got {chosen}.")
     sums = torch.zeros(len(layers), TOKENS_PER_STEP, layers[0].n_heads, dtype=torch.float64)
@@ -73,6 +90,7 @@ def gate_report(agent: Agent, windows: Batch, heads: Sequence[int] | None = None
                 sums[i] += _by_kind(gate.weights(tokens), on.valid).cpu()
     means = sums / max(steps, 1)  # (layers, kinds, H): every real step has one token of each kind
     mean = means.mean(1)
+    numbers = sum(parameter_count(gate) for gate in gates if gate is not None)
     return GateReport(
         mean=mean.tolist(),
         by_kind={kind: means[:, k].tolist() for k, kind in enumerate(TOKEN_KINDS)},
@@ -81,6 +99,9 @@ def gate_report(agent: Agent, windows: Batch, heads: Sequence[int] | None = None
         uniform=len(chosen) / layers[0].n_heads,
         context=windows.shape[1],
         windows=windows.shape[0],
+        numbers=numbers,
+        of_all=numbers / parameter_count(agent.model),
+        of_trained=numbers / sum(p.numel() for p in agent.model.parameters() if p.requires_grad),
     )
 
 

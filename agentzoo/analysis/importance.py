@@ -14,10 +14,14 @@ from agentzoo.types import Batch
 
 
 class HeadImportance(NamedTuple):
-    """`mean[layer][head]` of ‖a - a without the head‖₂ over decisions, and its standard error; actions in env units."""
+    """`mean[layer][head]` of ‖a - a without the head‖₂ over decisions, in env units (a Discrete action's are logits).
+
+    The standard error takes decisions as independent; those of one episode follow each other, so it is a lower bound.
+    None of a single decision.
+    """
 
     mean: list[list[float]]
-    standard_error: list[list[float]]
+    standard_error: list[list[float | None]]
     decisions: int
 
     def as_tree(self) -> dict[str, Any]:
@@ -40,7 +44,7 @@ def head_importance(agent: Agent, windows: Batch) -> HeadImportance:
     pieces = [piece.to(agent.device) for piece in in_pieces(windows)]
     whole = _act(agent, pieces)
     means: list[list[float]] = []
-    errors: list[list[float]] = []
+    errors: list[list[float | None]] = []
     for layer in layers:
         found = []
         for head in range(layer.n_heads):
@@ -49,7 +53,7 @@ def head_importance(agent: Agent, windows: Batch) -> HeadImportance:
         moved = torch.stack(found)  # (H, decisions)
         count = moved.shape[1]
         means.append(moved.mean(1).tolist())
-        errors.append((moved.std(1) / count**0.5).tolist() if count > 1 else [float("nan")] * len(found))
+        errors.append((moved.std(1) / count**0.5).tolist() if count > 1 else [None] * len(found))
     return HeadImportance(means, errors, len(whole))
 
 

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.agent import Agent
-from agentzoo.analysis.gates import GateCurve, GateReport, gate_curve, gate_report
+from agentzoo.analysis.gates import GateCurve, GateReport, gate_curve, gate_report, with_contexts
 from agentzoo.analysis.importance import HeadImportance, head_importance
 from agentzoo.analysis.layers import attention_layers
-from agentzoo.analysis.maps import attention_maps
+from agentzoo.analysis.maps import attention_maps, looks_of
 from agentzoo.analysis.markov import (
+    CountedHeads,
     MarkovReport,
     is_language_model,
+    kind_of_backbone,
     language_blocks,
     markov_report,
     random_network,
@@ -35,7 +37,7 @@ class Inspection(NamedTuple):
     """What makes sense for the network; the rest is None."""
 
     name: str
-    kind: str  # the family of an agent, "language model", or either "with random weights"
+    kind: str  # the family of an agent, "language model" and its like; then "random weights" or "before training"
     markov: MarkovReport | None = None
     importance: HeadImportance | None = None
     gates: GateReport | None = None
@@ -43,9 +45,16 @@ class Inspection(NamedTuple):
     maps: list[NDArray[np.float32]] | None = None
     memory: MemoryReport | None = None
     causal: bool = True  # three tokens a step; else one
+    temperature: float = 1.0  # at which maps are drawn; `maps` are as the network computes them
+    counted: CountedHeads | None = None  # whose gates are counted together
+
+    @property
+    def title(self) -> str:
+        """What was looked at: a trained agent by its name, others with what they are."""
+        return self.name if ", " not in self.kind else f"{self.name} ({self.kind.split(', ', 1)[1]})"
 
     def as_tree(self) -> dict[str, Any]:
-        """For JSON; maps are left to pictures and Python."""
+        """For JSON; whole maps are left to pictures and Python."""
         tree: dict[str, Any] = {"name": self.name, "kind": self.kind}
         for part in ("markov", "importance", "gates", "memory"):
             found = getattr(self, part)
@@ -54,7 +63,9 @@ class Inspection(NamedTuple):
         if self.curve is not None:
             tree["gate_curve"] = self.curve.as_tree()
         if self.maps is not None:
-            tree["attention_maps"] = [list(one.shape) for one in self.maps]
+            tree["attention_maps"] = [one._asdict() for one in looks_of(self.maps, self.causal)]
+        if self.counted is not None:
+            tree["counted_heads"] = self.counted.words()
         return tree
 
 
@@ -67,8 +78,9 @@ class Options(NamedTuple):
     threshold: float = THRESHOLD
     fold_ln_gain: bool = False
     heads: tuple[int, ...] | None = None  # of layer 0, whose gates are counted together; None: Markov heads
-    temperature: float = 1.0  # of attention maps
+    temperature: float = 1.0  # of attention maps, as they are drawn
     random: bool = False  # the same network before it learned anything
+    before: bool = False  # the same network before it learned to act: its backbone's blocks, fresh maps
 
 
 def inspect(
@@ -83,12 +95,18 @@ def inspect(
         ConfigError: there is nothing in this network that the instruments read. As `Agent.from_pretrained`.
     """
     options = options or Options()
+    if options.random and options.before:
+        raise ConfigError("random weights have learned nothing, a network before training has its backbone: name one.")
     if is_language_model(name, revision):
         return _inspect_language_model(name, options, revision)
     agent = Agent.from_pretrained(name, revision=revision, trust_env_module=trust_env_module)
     if options.random:
         found = inspect_agent(untrained(agent, options.seed), options, trust_env_module=trust_env_module)
         return found._replace(kind=f"{found.kind}, random weights")
+    if options.before:
+        start = untrained(agent, options.seed, backbone=True)
+        found = inspect_agent(start, options, trust_env_module=trust_env_module)
+        return found._replace(kind=f"{found.kind}, before training")
     found = inspect_agent(agent, options, trust_env_module=trust_env_module)
     if found.gates is None:
         return found
@@ -117,30 +135,36 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
     causal = layers[0].causal
     gated = all(layer.gate is not None for layer in layers)
     report = markov_report(agent, options.threshold, fold_ln_gain=options.fold_ln_gain) if causal else None
-    heads = options.heads if options.heads is not None or report is None else report.markov_heads()
-    return found._replace(
+    found = found._replace(
         markov=report,
         importance=head_importance(agent, windows),
-        gates=gate_report(agent, windows, heads) if gated else None,
-        maps=attention_maps(agent, fullest(every), options.temperature),
+        maps=attention_maps(agent, fullest(every)),
         causal=causal,
+        temperature=options.temperature,
     )
+    if not gated or report is None:
+        return found
+    counted = report.counted(options.heads, agent.model.config)
+    gates = with_contexts(gate_report(agent, windows, counted.heads), agent, windows)
+    return found._replace(gates=gates, counted=counted)
 
 
 def _inspect_language_model(name: str, options: Options, revision: str | None) -> Inspection:
     from agentzoo.nn.pretrained import load_backbone
 
+    if options.before:
+        raise ConfigError(f"{name} is what agents begin with; --random is what it began with.")
     found = load_backbone(name, revision)
-    network, kind = language_blocks(found), "language model"
+    network, kind = language_blocks(found), kind_of_backbone(found.sizes.architecture)
     if options.random:
-        network, kind = random_network(found.sizes, options.seed), "language model, random weights"
+        network, kind = random_network(found.sizes, options.seed), f"{kind}, random weights"
     report = markov_report(network, options.threshold, fold_ln_gain=options.fold_ln_gain)
     return Inspection(name, kind, markov=report._replace(name=name))
 
 
 def _curve(folder: Path, heads: Sequence[int]) -> GateCurve | None:
     """Where there is a log, gates in it, and heads to tell from others."""
-    if not heads or not (folder / LOG).is_file():
+    if not (folder / LOG).is_file():
         return None
     try:
         return gate_curve(folder, heads)

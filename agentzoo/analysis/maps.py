@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.agent import Agent
 from agentzoo.analysis.layers import layer_inputs, require_attention
 from agentzoo.errors import ShapeError
+from agentzoo.nn.tokens import TOKENS_PER_STEP
 from agentzoo.types import Batch
 
 SHARPENED = 0.1  # temperature at which the paper draws its maps
+
+
+class Look(NamedTuple):
+    """Where the last observation of a window looks (a masked network's last step)."""
+
+    layer: int
+    head: int
+    on_itself: float  # weight
+    on_its_step: float
+    steps_back: float  # in the mean
+
+
+def looks_of(maps: Sequence[NDArray[np.float32]], causal: bool) -> list[Look]:
+    """What maps at temperature 1 say of every head; `causal`: three tokens a step, else one."""
+    per_step = TOKENS_PER_STEP if causal else 1
+    found = []
+    for layer, weights in enumerate(maps):
+        asking = weights.shape[1] - (2 if causal else 1)
+        step = asking // per_step
+        back = np.abs(step - np.arange(weights.shape[2]) // per_step)
+        for head, one in enumerate(weights):
+            row = one[asking].astype(np.float64)
+            own = row[step * per_step : (step + 1) * per_step].sum()
+            found.append(Look(layer, head, float(row[asking]), float(own), float((row * back).sum())))
+    return found
 
 
 def attention_maps(agent: Agent, window: Batch, temperature: float = 1.0) -> list[NDArray[np.float32]]:

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from agentzoo.agent import Agent
 from agentzoo.analysis.layers import require_attention
 from agentzoo.config import CONFIG
+from agentzoo.errors import ConfigError
 from agentzoo.locate import is_backbone, local_zoo
+from agentzoo.nn.base import ModelConfig
 from agentzoo.nn.language import LanguageBackbone, Sizes
 from agentzoo.nn.markov import THRESHOLD, head_matrix, markov_statistics, rule_threshold
 from agentzoo.registry import get_family
@@ -47,15 +49,19 @@ class CountedHeads(NamedTuple):
 
     heads: tuple[int, ...]
     chosen: Literal["markov", "named", "nearest"]
+    at_start: bool = False  # judged by the weights that training began with, not by those of now
+    ratio: float | None = None  # of the nearest
+    threshold: float = THRESHOLD
 
     def words(self) -> str:
         """Which and why, to stand in a label or a sentence."""
         named = f"head{'s' * (len(self.heads) != 1)} {', '.join(map(str, self.heads))}"
+        if self.chosen == "named":
+            return f"{named}, as named"
+        when = " when training began" if self.at_start else ""
         if self.chosen == "markov":
-            return f"Markov {named}"
-        return f"{named}, " + (
-            "as named" if self.chosen == "named" else "the nearest to Markov (not one by the threshold)"
-        )
+            return f"Markov {named}{when}"
+        return f"{named}, nearest to Markov{when} (ratio {self.ratio:.2f}, r = {self.threshold:g})"
 
 
 class MarkovReport(NamedTuple):
@@ -67,27 +73,36 @@ class MarkovReport(NamedTuple):
     dim: int
     head_size: int
     heads: list[MarkovHead]
+    fold_ln_gain: bool = False  # diag(γ) A diag(γ) was judged, γ the gain of the norm before the layer
+
+    def matrix(self) -> str:
+        """What was judged."""
+        return "diag(g) W_q W_k^T diag(g), g the gain of the norm before" if self.fold_ln_gain else "W_q W_k^T"
 
     def markov_heads(self, layer: int = 0) -> list[int]:
         """Those of one layer."""
         return [one.head for one in self.heads if one.layer == layer and one.markov]
 
-    def counted(self, named: Sequence[int] | None = None) -> CountedHeads:
+    def counted(self, named: Sequence[int] | None = None, model: ModelConfig | None = None) -> CountedHeads:
         """The heads that are named; else the Markov heads of the first layer; else the one nearest to them.
 
         Nearest is the highest ratio among heads whose diagonal is mostly positive, where there is one: a head that
         looks away from tokens like the asking one has a high ratio too.
+
+        Args:
+            model: of a gated agent; where it notes what the heads were when training began, that decides.
         """
-        found = self.markov_heads()
+        start = getattr(model, "markov_at_start", None)
+        first = [(one.positive_share, one.ratio) for one in self.heads if one.layer == 0] if start is None else start
+        found = tuple(i for i, (share, ratio) in enumerate(first) if share == 1.0 and ratio > self.threshold)
+        began = start is not None
         if named is not None:
             heads = tuple(sorted(set(named)))
-            return CountedHeads(heads, "markov" if list(heads) == found else "named")
+            return CountedHeads(heads, "markov", began) if heads == found else CountedHeads(heads, "named")
         if found:
-            return CountedHeads(tuple(found), "markov")
-        nearest = max(
-            (one for one in self.heads if one.layer == 0), key=lambda one: (one.positive_share > 0.5, one.ratio)
-        )
-        return CountedHeads((nearest.head,), "nearest")
+            return CountedHeads(found, "markov", began)
+        nearest = max(range(len(first)), key=lambda head: (first[head][0] > 0.5, first[head][1]))
+        return CountedHeads((nearest,), "nearest", began, first[nearest][1], self.threshold)
 
     def as_tree(self) -> dict[str, Any]:
         """For JSON."""
@@ -127,7 +142,7 @@ def markov_report(
             verdict = found.is_markov(threshold)
             heads.append(MarkovHead(layer.number, head, found.positive, found.positive_share, found.ratio, verdict))
     dim = layers[0].qkv.shape[1]
-    return MarkovReport(name, threshold, rule_threshold(dim), dim, dim // layers[0].n_heads, heads)
+    return MarkovReport(name, threshold, rule_threshold(dim), dim, dim // layers[0].n_heads, heads, fold_ln_gain)
 
 
 def _folded(matrix: Tensor, gain: Tensor | None) -> Tensor:
@@ -149,6 +164,11 @@ def language_blocks(found: Pretrained) -> LanguageBackbone:
     network = LanguageBackbone(found.sizes)
     network.load_state_dict(found.blocks)
     return network.eval()
+
+
+def kind_of_backbone(architecture: str) -> str:
+    """What to call it."""
+    return {"clip": "text tower", "imagegpt": "image model"}.get(architecture, "language model")
 
 
 def is_language_model(name: str, revision: str | None = None) -> bool:
@@ -178,12 +198,26 @@ def random_network(sizes: Sizes, seed: int = 0) -> LanguageBackbone:
         return LanguageBackbone(sizes).eval()
 
 
-def untrained(agent: Agent, seed: int = 0) -> Agent:
-    """The same network with fresh weights; it reads observations as the trained one does."""
+def untrained(agent: Agent, seed: int = 0, backbone: bool = False) -> Agent:
+    """The same network with fresh weights; it reads observations as the trained one does.
+
+    Args:
+        backbone: with the blocks of the language model that training began with.
+
+    Raises:
+        ConfigError: it began with none. As `load_backbone`.
+    """
     config = agent.model.config
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         fresh = get_family(config.family).model(config, agent.model.io)
+        if backbone:
+            if getattr(config, "backbone", None) is None:
+                name = agent.config.agent_id
+                raise ConfigError(f"{name} began with random weights: there is no backbone to put back.")
+            without = {"cosine_weight": 0.0, "lm_weight": 0.0}  # whose losses read text
+            fresh = get_family(config.family).model(config.model_copy(update=without), agent.model.io)
+            fresh.begin_training(fresh=True)
     fresh.obs_mean.copy_(agent.model.obs_mean)
     fresh.obs_std.copy_(agent.model.obs_std)
     return Agent(fresh.to(agent.device), agent.config, agent.recipe)

@@ -52,12 +52,15 @@ def memory_report(agent: Agent, windows: Batch) -> MemoryReport:
     if not blocks:
         family = agent.model.config.family
         raise ConfigError(f"a {family!r} network has no Mamba blocks, so no step sizes; a dm agent has.")
-    steps: dict[str, list[Tensor]] = {name: [] for name in blocks}
+    sums = {name: torch.zeros(3, block.inner, dtype=torch.float64) for name, block in blocks.items()}
+    tokens = dict.fromkeys(blocks, 0)
 
     def keep(name: str, block: Mamba) -> Any:
         def hook(_: nn.Module, __: Any, selected: Tensor) -> None:
             delta = linear(selected[..., : block.rank], block.dt_proj.weight, block.dt_proj.bias)
-            steps[name].append(softplus(delta.detach().float()))  # (B, L, I)
+            size = softplus(delta.detach().double()).flatten(0, -2).cpu()  # (tokens, I)
+            sums[name] += torch.stack([size.sum(0), size.log().sum(0), size.log().square().sum(0)])
+            tokens[name] += len(size)
 
         return block.x_proj.register_forward_hook(hook)
 
@@ -71,15 +74,15 @@ def memory_report(agent: Agent, windows: Batch) -> MemoryReport:
     finally:
         for handle in handles:
             handle.remove()
-    found = [_memory(name, block, torch.cat(steps[name]).flatten(0, 1)) for name, block in blocks.items()]
+    found = [_memory(name, block, sums[name], tokens[name]) for name, block in blocks.items()]
     return MemoryReport(found, 3 * agent.config.io.context)
 
 
-def _memory(name: str, block: Mamba, delta: Tensor) -> MambaMemory:
-    """`delta` (tokens, I)."""
-    mean = delta.mean(0)
-    slowest = block.A_log.detach().float().exp().min(dim=1).values  # (I,)
+def _memory(name: str, block: Mamba, sums: Tensor, tokens: int) -> MambaMemory:
+    """`sums` (3, I) over tokens: of Δ, log Δ and its square."""
+    mean, log, square = sums / tokens
+    slowest = block.A_log.detach().double().exp().min(dim=1).values.cpu()  # (I,)
+    quantiles = torch.tensor(QUANTILES, dtype=torch.float64)
+    spread = ((square - log**2).clamp(min=0.0) * tokens / max(tokens - 1, 1)).sqrt().median()
     lengths = 1.0 / (mean * slowest)
-    quantiles = torch.tensor(QUANTILES, device=delta.device)
-    spread = delta.log().std(0).median()
     return MambaMemory(name, mean.quantile(quantiles).tolist(), lengths.quantile(quantiles).tolist(), float(spread))

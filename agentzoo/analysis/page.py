@@ -36,6 +36,15 @@ CAPTIONS = {
 }
 
 
+def caption_of(name: str, found: Inspection) -> str:
+    """What a picture shows, with the options it was made with."""
+    if name == "markov" and found.markov is not None and found.markov.fold_ln_gain:
+        return CAPTIONS[name].replace("W_q W_k^T", found.markov.matrix())
+    if name == "maps" and found.temperature != 1.0:
+        return f"{CAPTIONS[name]} Drawn at temperature {found.temperature:g}, sharper than the network looks."
+    return CAPTIONS[name]
+
+
 def explanation(found: Inspection) -> tuple[str, str]:
     """Two paragraphs: what was measured, and what it says of this network."""
     if found.memory is not None:
@@ -54,8 +63,9 @@ def explanation(found: Inspection) -> tuple[str, str]:
             _importance_words(found),
         )
     return (
-        "A head scores token j for token i by e_i A e_j, with A = W_q W_k^T. It is called a Markov head if every entry "
-        f"of A's diagonal is positive and the diagonal's mean is above {found.markov.threshold:g} times that of the "
+        f"A head scores token j for token i by e_i A e_j, with A = {found.markov.matrix()}. It is called a Markov head "
+        "if every entry of A's diagonal is positive and the diagonal's mean is above "
+        f"{found.markov.threshold:g} times that of the "
         "rest. Such a head looks, by its weights alone, at tokens like the asking one, most of all at the newest token "
         "itself, which suits tasks where only the present counts. " + found.markov.scale(),
         _markov_words(found),
@@ -68,16 +78,21 @@ def _markov_words(found: Inspection) -> str:
     heads = [f"{one.head} of layer {one.layer}" for one in report.heads if one.markov]
     best = max(report.heads, key=lambda one: one.ratio)
     count = f"{len(heads)} Markov head{'s' * (len(heads) != 1)}" if heads else "no Markov head"
-    words = f"{found.name} has {count} among {len(report.heads)}{': ' if heads else ''}{'; '.join(heads)}."
+    words = f"{found.title} has {count} among {len(report.heads)}{': ' if heads else ''}{'; '.join(heads)}."
     words += f" The highest ratio is {best.ratio:.2f} (head {best.head} of layer {best.layer})."
     words += f" The paper's rule for matrices of {report.dim} numbers would ask for {report.rule:.2f}."
-    if found.gates is not None and found.gates.heads:
-        counted = report.counted(found.gates.heads)
-        whose = "the Markov heads of the first layer" if counted.chosen == "markov" else f"{counted.words()},"
+    if found.gates is not None and found.counted is not None:
         words += (
-            f" Gates give {whose} {found.gates.g_markov:.3f} together; if all heads had the same it would be "
-            f"{found.gates.uniform:.3f}."
+            f" Gates in sum, {found.counted.words()}: {found.gates.g_markov:.3f}; if all heads had the same it would "
+            f"be {found.gates.uniform:.3f}."
         )
+        if shares := found.gates.r_markov():
+            base, *longer = shares
+            said = ", ".join(f"{shares[length]:.1f} % at K = {length}" for length in longer)
+            words += (
+                f" Relative to the newest {base} steps of the same windows that is {said}; `agentzoo gates context` "
+                "compares agents trained with each K."
+            )
     return f"{words} {_importance_words(found)}".strip()
 
 
@@ -94,7 +109,7 @@ def _memory_words(found: Inspection) -> str:
     longest = max(found.memory.blocks, key=lambda one: one.tokens[1])
     shortest = min(found.memory.blocks, key=lambda one: one.tokens[1])
     return (
-        f"In {found.name} the median channel remembers from {shortest.tokens[1]:.0f} tokens ({shortest.block}) to "
+        f"In {found.title} the median channel remembers from {shortest.tokens[1]:.0f} tokens ({shortest.block}) to "
         f"{longest.tokens[1]:.0f} tokens ({longest.block}); it was trained on windows of "
         f"{found.memory.context_tokens} tokens."
     )
@@ -102,12 +117,12 @@ def _memory_words(found: Inspection) -> str:
 
 def page_of(found: Inspection) -> str:
     """The whole page."""
-    title = escape(f"{found.name} inspected")
+    title = escape(f"{found.title} inspected")
     first, second = (escape(words) for words in explanation(found))
     parts = []
     for name in parts_of(found):
         data = base64.b64encode(picture_of(name, found)).decode()
-        caption = escape(CAPTIONS[name])
+        caption = escape(caption_of(name, found))
         parts.append(
             f'<h2>{TITLES[name]}</h2>\n<figure><img id="{name}" alt="{TITLES[name]}" '
             f'src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
@@ -125,7 +140,6 @@ def write_page(found: Inspection, folder: Path) -> Path:
     Raises:
         StorageError: no space or permission.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / PAGE
     write_atomic(path, page_of(found))
     return path

@@ -72,11 +72,12 @@ def draw_markov(figure: Any, found: Inspection) -> None:
     report = found.markov
     assert report is not None
     axes = figure.add_subplot()
-    image = draw_ratios(axes, report, max(one.ratio for one in report.heads))
-    title = f"Markov ratio; + condition (i) holds, framed: Markov head (r = {report.threshold:g})"
+    image = draw_ratios(axes, report, 2 * report.threshold or max(one.ratio for one in report.heads))
+    folded = "; the norm's gain counted" if report.fold_ln_gain else ""
+    title = f"Markov ratio; + condition (i) holds, framed: Markov head (r = {report.threshold:g}){folded}"
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_xlabel(f"{axes.get_xlabel()}\n{report.scale()}", fontsize=8)
-    figure.colorbar(image, ax=axes, label="ratio", pad=0.02)
+    figure.colorbar(image, ax=axes, label="ratio", pad=0.02, extend="max")
 
 
 def draw_importance(figure: Any, found: Inspection) -> None:
@@ -84,29 +85,27 @@ def draw_importance(figure: Any, found: Inspection) -> None:
     assert found.importance is not None
     mean, error = found.importance.mean, found.importance.standard_error
     pairs = [zip(row, errors, strict=True) for row, errors in zip(mean, error, strict=True)]
-    texts = [[f"{value:.3g}\n±{off:.1g}" for value, off in row] for row in pairs]
+    texts = [[f"{value:.3g}" + (f"\n±{off:.1g}" if off is not None else "") for value, off in row] for row in pairs]
     title = f"Head importance: ‖action - action without the head‖, mean of {found.importance.decisions} decisions"
     _grid(figure, mean, texts, title, "distance")
 
 
 def draw_gates(figure: Any, found: Inspection) -> None:
     """Mean gate of each head of the first layer, by kind of token."""
-    report, judged = found.gates, found.markov
+    report, counted = found.gates, found.counted
     assert report is not None
-    assert judged is not None
+    assert counted is not None
     axes = figure.add_subplot()
     heads = len(report.mean[0])
     for k, (kind, means) in enumerate(report.by_kind.items()):
         axes.bar(np.arange(heads) + 0.26 * (k - 1), means[0], width=0.24, color=KINDS[k], label=f"{kind} tokens")
     axes.axhline(1 / heads, color="0.5", linestyle="--", linewidth=1, label="all heads the same")
-    markov = judged.markov_heads()
-    marks = dict.fromkeys(report.heads, " *") | dict.fromkeys(markov, " M")
-    legend = ["M: Markov"] * bool(markov) + ["*: counted as named, not Markov"] * bool(set(report.heads) - set(markov))
-    axes.set_xticks(range(heads), [f"{head}{marks.get(head, '')}" for head in range(heads)])
-    axes.set_xlabel(f"head ({'; '.join(legend)})" if legend else "head")
+    axes.set_xticks(range(heads), [f"{head}{' *' * (head in counted.heads)}" for head in range(heads)])
+    axes.set_xlabel(f"head (*: {counted.words()})")
     axes.set_ylabel("mean gate")
-    words = f"{judged.counted(report.heads).words()}: G = {report.g_markov:.3f}" if report.heads else "no Markov head"
-    axes.set_title(f"Gates of layer 0; {words}", fontsize=10, loc="left")
+    letter = "G_Markov" if counted.chosen == "markov" else "G"
+    title = f"Gates of layer 0; {letter} = {report.g_markov:.3f}, {report.uniform:.3f} if all had the same"
+    axes.set_title(title, fontsize=10, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_ylim(0.0, 1.2 * axes.get_ylim()[1])  # room for the legend
     axes.legend(frameon=False, fontsize=8, loc="upper center", ncols=4)
@@ -114,11 +113,11 @@ def draw_gates(figure: Any, found: Inspection) -> None:
 
 def draw_curve(figure: Any, found: Inspection) -> None:
     """Mean gate of the counted heads and of the others over training."""
-    curve, judged = found.curve, found.markov
+    curve, counted = found.curve, found.counted
     assert curve is not None
-    assert judged is not None
+    assert counted is not None
     axes = figure.add_subplot()
-    plot_curve(axes, curve, judged.counted(curve.heads))
+    plot_curve(axes, curve, counted)
     axes.set_xlabel("update")
     axes.set_ylabel("mean gate, layer 0")
     axes.set_title("Gates over training", fontsize=10, loc="left")
@@ -139,23 +138,35 @@ def plot_curve(axes: Any, curve: GateCurve, counted: CountedHeads) -> None:
 def draw_maps(figure: Any, found: Inspection) -> None:
     """Where each head looks; darker is more. Each row of a map sums to 1, so rows are drawn relative to their peak."""
     assert found.maps is not None
-    shown = found.maps[:MOST_LAYERS]
-    heads = min(len(shown[0]), MOST_HEADS)
-    shape = (len(shown), heads) if heads > 1 else (1, len(shown))
-    grid = figure.subplots(*shape, squeeze=False).reshape(len(shown), heads)
+    layers, heads = len(found.maps), len(found.maps[0])
+    shown, across = found.maps[:MOST_LAYERS], min(heads, MOST_HEADS)
+    shape = (len(shown), across) if across > 1 else (1, len(shown))
+    grid = figure.subplots(*shape, squeeze=False).reshape(len(shown), across)
     for layer, weights in enumerate(shown):
-        for head in range(heads):
-            axes, one = grid[layer, head], weights[head]
-            axes.imshow(one / np.maximum(one.max(axis=1, keepdims=True), 1e-9), cmap="Blues", vmin=0.0, vmax=1.0)
+        for head in range(across):
+            axes, one = grid[layer, head], weights[head].astype(float)
+            sharp = (one / np.maximum(one.max(axis=1, keepdims=True), 1e-9)) ** (1.0 / found.temperature)
+            axes.imshow(sharp, cmap="Blues", vmin=0.0, vmax=1.0)
             axes.set_xticks([])
             axes.set_yticks([])
-            axes.set_title(f"layer {layer}, head {head}", fontsize=7)
+            if across == 1:
+                axes.set_title(f"layer {layer}, head 0", fontsize=7)
+            elif layer == 0:
+                axes.set_title(f"head {head}", fontsize=7)
+            if across > 1 and head == 0:
+                axes.set_ylabel(f"layer {layer}", fontsize=7)
     unit = "three tokens a step" if found.causal else "one token a step"
-    figure.suptitle(f"Attention, asking token down, {unit}; rows relative to their peak", fontsize=10)
+    cut = f"; {len(shown)} of {layers} layers" * (layers > len(shown)) + f"; {across} of {heads} heads" * (
+        heads > across
+    )
+    warm = f"; temperature {found.temperature:g}" if found.temperature != 1.0 else ""
+    figure.suptitle(f"Attention, asking token down, {unit}; rows relative to their peak{warm}{cut}", fontsize=10)
 
 
 def draw_memory(figure: Any, found: Inspection) -> None:
     """Memory length of each block: median and the middle 80 % of its channels."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
     report = found.memory
     assert report is not None
     axes = figure.add_subplot()
@@ -175,6 +186,9 @@ def draw_memory(figure: Any, found: Inspection) -> None:
     axes.set_yticks(where, names)
     axes.invert_yaxis()
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("tokens until a channel's slowest state falls to 1/e")
     axes.set_title("Memory length", fontsize=10, loc="left")
     axes.spines[["top", "right"]].set_visible(False)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, model_validator
 from torch import Tensor
 
 from agentzoo.errors import ConfigError
@@ -30,6 +30,7 @@ from agentzoo.types import Batch, IOSpec, Losses
 
 LayerIndex = Annotated[int, Field(ge=0, lt=128)]
 HeadIndex = Annotated[int, Field(ge=0, lt=256)]
+Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Causal = Literal["gpt2", "imagegpt", "gptj"]
 GPT2_SMALL: dict[str, Any] = {
     "embed_dim": 768,
@@ -44,12 +45,37 @@ class GatedConfig(LanguageDTConfig):
 
     n_heads: HeadCount = 4
     gate_scale: Literal["heads", "paper"] = "heads"  # s: as many as there are heads, or 1
+    # (positive share of the diagonal, ratio) of each head of the backbone's first layer, see nn/markov.py: training may
+    # move them, and which heads are looked at must not depend on how it went. A training fills it in
+    markov_at_start: Annotated[tuple[tuple[Share, NonNegativeFloat], ...], Field(max_length=256)] | None = None
 
     @model_validator(mode="after")
     def _has_heads_to_weigh(self) -> GatedConfig:
         if self.n_heads < 2:
             raise ValueError("n_heads must be at least 2: the gate of a single head is always 1")
+        if self.markov_at_start is not None and len(self.markov_at_start) != self.n_heads:
+            raise ValueError(f"markov_at_start has {len(self.markov_at_start)} entries for {self.n_heads} heads")
         return self
+
+    def pinned(self) -> GatedConfig:
+        """Also with what the backbone's heads are."""
+        made = super().pinned()
+        assert isinstance(made, GatedConfig)
+        if made.backbone is None or made.markov_at_start is not None:
+            return made
+        from agentzoo.nn.pretrained import load_backbone
+
+        blocks = load_backbone(made.backbone, made.backbone_revision).blocks
+        found = layer_statistics(blocks["blocks.0.attn.qkv.weight"], made.n_heads)
+        # three decimals, so that another machine notes the same
+        noted = tuple((round(one.positive_share, 3), round(min(one.ratio, 1e6), 3)) for one in found)
+        return made.model_copy(update={"markov_at_start": noted})
+
+    def unpinned(self) -> GatedConfig:
+        """Of whatever backbone has the name."""
+        made = super().unpinned()
+        assert isinstance(made, GatedConfig)
+        return made.model_copy(update={"markov_at_start": None})
 
     def origin(self) -> str:
         """What the gates start from, too."""

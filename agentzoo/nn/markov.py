@@ -43,12 +43,13 @@ def head_matrix(qkv: Tensor, n_heads: int, head: int) -> Tensor:
 
 
 def markov_statistics(matrix: Tensor) -> MarkovStatistics:
-    """Of a (d, d) matrix, d at least 2."""
+    """Of a (d, d) matrix, d at least 2; the ratio of nothing but zeros is 0."""
     d = len(matrix)
     diagonal = matrix.diagonal()
     beside = matrix.abs().sum() - diagonal.abs().sum()
-    ratio = float(diagonal.abs().mean() / (beside / (d * d - d)))
-    return MarkovStatistics(float((diagonal > 0).double().mean()), ratio if math.isfinite(ratio) else math.inf)
+    middle, rest = float(diagonal.abs().mean()), float(beside / (d * d - d))
+    ratio = middle / rest if rest > 0.0 else math.inf if middle > 0.0 else 0.0
+    return MarkovStatistics(float((diagonal > 0).double().mean()), ratio)
 
 
 def layer_statistics(qkv: Tensor, n_heads: int) -> list[MarkovStatistics]:

@@ -284,9 +284,7 @@ def _require_whole(name: str, report: Mapping[str, Any]) -> None:
         raise CheckpointError(f"backbone {name!r} lacks {_among(lacking)}.")
     wrong = [f"{key} {tuple(there)}, not {tuple(said)}" for key, there, said in sorted(report["mismatched_keys"])]
     if wrong:
-        raise CheckpointError(
-            f"backbone {name!r} has other shapes than its config.json says: {_among(wrong)}."
-        )
+        raise CheckpointError(f"backbone {name!r} has other shapes than its config.json says: {_among(wrong)}.")
     spare = sorted(
         key
         for key in report["unexpected_keys"]

@@ -16,6 +16,7 @@ from agentzoo.recipes._tasks import locomotion, maze_recipe
 from agentzoo.recipes.gpt2_dt import CPU_BUDGET, CURVE_EVERY, MINI
 
 SCRATCH: dict[str, Any] = {**MINI, "backbone": None}
+NEAREST = (1,)  # the first layer of lm-mini has no Markov head; of its heads this one is the nearest to one
 
 
 def _hopper(name: str, kind: str, model: ModelConfig) -> Recipe:
@@ -32,7 +33,7 @@ def _all() -> list[Recipe]:
     for kind in ("medium", "medium-replay"):
         found += [
             _hopper("gpt2-dtma", kind, GPT2DTMAConfig(**MINI)),
-            _hopper("gpt2-p", kind, GPT2PConfig(**MINI)),
+            _hopper("gpt2-p", kind, GPT2PConfig(**MINI, markov_heads=NEAREST)),
             _hopper("dtma", kind, DTMAConfig(**SCRATCH)),
         ]
     return found

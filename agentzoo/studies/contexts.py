@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentzoo.agent import Agent
-from agentzoo.analysis.gates import gate_report, r_markov
+from agentzoo.analysis.gates import CONTEXTS, gate_report, r_markov
 from agentzoo.analysis.markov import CountedHeads, markov_report
 from agentzoo.analysis.pictures import MARKOV, OTHER, WIDTH
 from agentzoo.analysis.windows import decision_windows, newest
@@ -21,7 +21,6 @@ from agentzoo.plots import entitle, new_figure, save_figure
 from agentzoo.studies.gates import letter_of
 
 PICTURE = "contexts.png"
-LENGTHS = (10, 20, 30, 40, 50)  # K of the published tables
 PUBLISHED = {  # G_Markov against K, of agents trained with each
     "PointMaze-large": {10: 0.397, 20: 0.310, 30: 0.234, 40: 0.188, 50: 0.167},
     "Hopper-medium": {10: 0.505, 20: 0.488, 30: 0.480, 40: 0.461, 50: 0.440},
@@ -95,7 +94,7 @@ def gates_by_context(
         ]
     (agent,) = agents
     own = agent.config.io.context
-    chosen = sorted(set(contexts or [length for length in LENGTHS if length <= own]))
+    chosen = sorted(set(contexts or [length for length in CONTEXTS if length <= own]))
     if len(chosen) < 2 or chosen[-1] > own:
         raise ConfigError(
             f"{agent.config.agent_id} was trained with context {own}; name at least two of 1 to {own} with --context, "
@@ -116,7 +115,7 @@ def _require_same_heads(agents: Sequence[Agent], looks: Looks) -> None:
 
 
 def _counted(agent: Agent, looks: Looks) -> CountedHeads:
-    return markov_report(agent, looks.threshold).counted(looks.heads)
+    return markov_report(agent, looks.threshold).counted(looks.heads, agent.model.config)
 
 
 def _look(
@@ -139,7 +138,7 @@ def relative(points: Sequence[ContextGates]) -> dict[int, float]:
 def base_of(points: Sequence[ContextGates]) -> int:
     """The context R is relative to."""
     lengths = [point.context for point in points]
-    return LENGTHS[0] if LENGTHS[0] in lengths else min(lengths)
+    return CONTEXTS[0] if CONTEXTS[0] in lengths else min(lengths)
 
 
 def as_study(points: Sequence[ContextGates], picture: str | None = PICTURE) -> Study:

@@ -1,7 +1,7 @@
 """What gates make of Markov heads over training, in several environments side by side.
 
 Heads count together as in `MarkovReport.counted`: those that are named, else the Markov heads of the first layer, else
-the one nearest to them, and every table, picture and note says which.
+the one nearest to them, judged when training began where there was a backbone. Every table, picture and note says so.
 
 Source: Zhao et al., ICML 2025, "Markov heads", figures of gate weights.
 """
@@ -21,6 +21,7 @@ from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.study import Study, filled
 from agentzoo.hub.stage import is_finished
+from agentzoo.locate import find_agent
 from agentzoo.nn.markov import THRESHOLD
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
@@ -71,10 +72,10 @@ def read_gates(
     *,
     trust_env_module: bool = False,
 ) -> list[GateRun]:
-    """Gates from the logs of trainings; which heads are Markov from the weights as they are now.
+    """Gates from the logs of trainings; heads are chosen as `MarkovReport.counted` does.
 
     Args:
-        runs: folders of finished or running trainings of gated agents, or of staged ones.
+        runs: folders of finished or running trainings of gated agents, or folders, ids or Hub repos of finished agents.
         heads: of the first layer, to count whatever they are.
         threshold: r of a Markov head.
 
@@ -83,11 +84,12 @@ def read_gates(
             to compare with. DataError: the data of an unfinished run are not here.
     """
     found = []
-    for run in runs:
+    for named in runs:
+        run = named if named.is_dir() else find_agent(str(named))
         recipe = Recipe.from_json(read_text(run / RECIPE), str(run / RECIPE))
         if heads is None:
             gate_curve(run, [0])  # before weights are read: are there gates at all?
-            counted = run_report(run, recipe, threshold, trust_env_module).counted()
+            counted = run_report(run, recipe, threshold, trust_env_module).counted(model=recipe.model)
         else:
             counted = CountedHeads(tuple(sorted(set(heads))), "named")
         found.append(GateRun(recipe, counted, gate_curve(run, counted.heads), is_finished(run)))
@@ -120,9 +122,12 @@ def as_study(runs: Sequence[GateRun], picture: str | None = PICTURE) -> Study:
         updates = f"{run.curve.steps[-1]:,} of {run.recipe.train.steps:,}"
         gates = (run.curve.counted[-1], run.curve.others[-1], run.sum, run.uniform)
         rows.append((run.name, updates, run.counted.words(), *(f"{gate:.3f}" for gate in gates)))
+    letter = letter_of([run.counted for run in runs], "G")
+    named = "; their sum is the papers' G_Markov" if letter == "G_Markov" else ""
     note = (
-        "Gates of the first layer, mean over the real tokens of the training batches since the row before. Which heads "
-        "are Markov is read from the weights of today; the sum over them is the papers' G_Markov."
+        "Gates of the first layer, mean over the real tokens of the training batches since the row before. Heads are "
+        "judged by the weights that training began with where the recipe notes those, else by the weights of today"
+        f"{named}."
     )
     return Study(
         title="Gates over training",
@@ -132,7 +137,7 @@ def as_study(runs: Sequence[GateRun], picture: str | None = PICTURE) -> Study:
             "heads counted",
             "mean gate of one",
             "of another head",
-            f"{letter_of([run.counted for run in runs], 'G')} (their sum)",
+            f"{letter} (their sum)",
             "if all had the same",
         ),
         rows=tuple(rows),

@@ -11,6 +11,7 @@ from agentzoo.agent import Agent
 from agentzoo.analysis.markov import (
     MarkovReport,
     is_language_model,
+    kind_of_backbone,
     language_blocks,
     markov_report,
     random_network,
@@ -91,7 +92,7 @@ def judge(
             loaded = load_backbone(name)
             source: Any = language_blocks(loaded)
             fresh: Any = random_network(loaded.sizes, seed)
-            label, kind, start = Path(name).name, _kind(loaded.sizes.architecture), None
+            label, kind, start = Path(name).name, kind_of_backbone(loaded.sizes.architecture), None
         else:
             source = _agent(name, trust_env_module)
             fresh = untrained(source, seed)
@@ -109,10 +110,6 @@ def judge(
     if not found:
         raise ConfigError("random weights are of the size of another network: name one too, as in `lm-chibi random`.")
     return found + list(random.values())
-
-
-def _kind(architecture: str) -> str:
-    return {"clip": "text tower", "imagegpt": "image model"}.get(architecture, "language model")
 
 
 def _agent(name: str, trust: bool) -> Agent:
