@@ -144,14 +144,18 @@ class Recipe(Config):
         return Recipe.from_json(json.dumps(tree), "the recipe with --set applied")
 
 
-HASHES = {"model.backbone_sha256": "model.backbone", "base_weights_sha256": "base"}  # field -> what it is of
+NOTED = {  # field that a training fills in -> what it is of
+    "model.backbone_sha256": "model.backbone",
+    "model.markov_at_start": "model.backbone",
+    "base_weights_sha256": "base",
+}
 
 
 def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
     """Field -> its values in `first` and `other`, where they differ, named as `--set` does.
 
-    Of two families only the family is named: their models have fields of their own. A hash is only named where what it
-    is of has the same name, and both are known: recipes of before kept none.
+    Of two families' models the family is named and what both have: they have fields of their own. What was noted of
+    another file is only named where that has the same name, and both are known: recipes of before kept none.
     """
     ours, theirs = _fields(first), _fields(other)
     of_one_family = first.model.family == other.model.family
@@ -159,12 +163,12 @@ def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
         name: (ours.get(name), theirs.get(name))
         for name in {**ours, **theirs}
         if ours.get(name) != theirs.get(name)
-        and (of_one_family or not name.startswith("model.") or name == "model.family")
+        and (of_one_family or not name.startswith("model.") or name in ours.keys() & theirs.keys())
     }
     return {
         name: values
         for name, values in found.items()
-        if name not in HASHES or (HASHES[name] not in found and None not in values)
+        if name not in NOTED or (NOTED[name] not in found and None not in values)
     }
 
 

@@ -100,6 +100,11 @@ def test_differences_are_what_one_would_set() -> None:
     assert differences(whole, whole.override(["train.seed=3", "train.lr=0.01"])) == "train.lr=0.01"
     other = differences(load_recipe("dt-pointmaze-medium"), load_recipe("dtma-pointmaze-medium"))
     assert other == "Decision Transformer with mixed attention"
+    sized = load_recipe("dt-pointmaze-medium").override(["model.embed_dim=64"])
+    assert differences(load_recipe("dtma-pointmaze-medium"), sized) == "Decision Transformer, model.embed_dim=64"
+    noted = load_recipe("gpt2-dtma-pointmaze-medium")
+    noted = noted.replace(model=noted.model.model_copy(update={"markov_at_start": ((0.5, 1.0),) * 4}))
+    assert differences(load_recipe("dtma-pointmaze-medium"), noted).endswith(", model.backbone=lm-mini")
     mine, yours = (whole.replace(model=GPT2DTConfig(backbone="lm-x", backbone_sha256=c * 64)) for c in "ab")
     assert differences(mine, yours.override(["train.seed=1"])) == f"model.backbone_sha256={'b' * 64}"
     assert differences(mine, yours.override(["model.backbone=lm-y"])) == "model.backbone=lm-y"

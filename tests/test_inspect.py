@@ -365,7 +365,8 @@ def browser() -> str:
 
 
 def chromium(folder: Path, *arguments: str) -> str:
-    command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
+    command += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
     command += [f"--user-data-dir={folder / 'profile'}", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
 from agentzoo.data.catalogue import OTHERS, OWN, recipe_of
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, Results
-from agentzoo.evaluation.scores import amount
+from agentzoo.evaluation.scores import amount, mean_interval
 from agentzoo.evaluation.study import Study
 from agentzoo.files import write_atomic
 from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
@@ -233,7 +235,15 @@ def _row(label: str, result: Result) -> tuple[str, ...]:
         score += f" [{result.score_interval[0]:.1f}, {result.score_interval[1]:.1f}]"
     returned = f"{amount(result.mean_return)} [{amount(low)}, {amount(high)}]"
     success = "" if result.success_rate is None else f"{100 * result.success_rate:.0f} %"
-    return label, score, returned, success, f"{result.mean_length:.0f}", str(result.episodes)
+    return label, score, returned, success, _length(result), str(result.episodes)
+
+
+def _length(result: Result) -> str:
+    """With an interval where an episode ends at a goal, so that it is a figure of its own."""
+    if result.success_rate is None:
+        return f"{result.mean_length:.0f}"
+    low, high = mean_interval(np.array(result.lengths))
+    return f"{result.mean_length:.0f} [{low:.0f}, {high:.0f}]"
 
 
 def _results(config: AgentConfig, results: Results) -> str:
@@ -258,6 +268,8 @@ def _results(config: AgentConfig, results: Results) -> str:
         f"return {head.target_return:g}, {'deterministic' if head.deterministic else 'sampled'} actions, episode e "
         f"reset with seed {10_000 * (head.seed + 1)} + e.",
     ]
+    if head.success_rate is not None:
+        lines.append("Length is in steps; an episode that misses the goal counts all it had.")
     if head.random_reference is not None and head.expert_reference is not None:
         lines.append(
             f"Score 0 is a return of {head.random_reference:g}, 100 is {head.expert_reference:g} (D4RL's references, "

@@ -164,6 +164,8 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
         f"{' or '.join(map(str, episodes))} episodes of each with its final weights; brackets hold 95 % bootstrap "
         "intervals over episodes, of each training seed on its own."
     )
+    if any(paper.unit == "steps" for paper in papers.values()):
+        note += " Where papers count steps, length is the steps to the goal; a failed episode counts all it had."
     if papers:
         sources = dict.fromkeys(paper.source for paper in papers.values())
         remarks: dict[str, list[str]] = {}
@@ -235,5 +237,5 @@ def _draw_panel(axes: Any, compared: Sequence[Compared], papers: Mapping[str, Pu
     axes.set_ylim(len(compared) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.3)
     score = "normalized score" if normalized else "return"
-    unit = "steps to the goal, less is better" if counts_steps else score
+    unit = "steps to the goal (a failure counts all it had), less is better" if counts_steps else score
     axes.set_xlabel(f"{unit}, 95 % interval (cross: published)", fontsize=8)
