@@ -16,6 +16,7 @@ from torch import nn
 
 from agentzoo.agent import Agent
 from agentzoo.analysis.markov import markov_report
+from agentzoo.bench import dtma as benchmark
 from agentzoo.errors import ConfigError
 from agentzoo.hub.published import CITATIONS, TITLES
 from agentzoo.models.clip_dt import CLIPDTConfig
@@ -429,3 +430,12 @@ def test_cards_know_the_family_and_its_paper(family: str) -> None:
     assert family in families()
     assert "Decision Transformer" in TITLES[family]
     assert CITATIONS[family].arxiv == "2409.06985"
+
+
+@pytest.mark.slow
+def test_the_benchmark_times_both_tasks() -> None:
+    figures = benchmark.run(1)
+    assert [one.figure for one in figures] == [
+        f"{what} {task}" for task in ("hopper", "pointmaze") for what in ("train_step", "action")
+    ]
+    assert all(one.ratio == one.ours / one.peer > 0.0 for one in figures)

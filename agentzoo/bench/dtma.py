@@ -1,6 +1,7 @@
 """GPT2-DTMA against GPT2-DT of the same size: what the gates cost in a training step and in acting.
 
-The sizes are those of the agents on `lm-mini`; the context is the Hopper agents' or the maze agents'.
+The sizes are those of the agents on `lm-mini`; the context is the Hopper agents' or the maze agents'. A training step
+multiplies in the precision of the recipe, where this CPU has instructions for it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from agentzoo.models.gpt2_dt import LanguageDT
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.registry import get_family
+from agentzoo.training.machine import cpu_capabilities, has_bfloat16
 from agentzoo.training.optim import make_optimizer
 from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
 
@@ -62,9 +64,11 @@ def _random_batch(io: IOSpec, windows: int) -> Batch:
 
 def _step(model: SequenceModel, recipe: Recipe, batch: Batch) -> Callable[[], None]:
     optimizer = make_optimizer(model, recipe.train)
+    half = recipe.train.precision == "bf16" and has_bfloat16(cpu_capabilities())
 
     def step() -> None:
-        terms = model.loss(batch)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            terms = model.loss(batch)
         optimizer.zero_grad()
         torch.autograd.backward(torch.stack(list(terms.values())).sum())
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.train.clip or torch.inf)
