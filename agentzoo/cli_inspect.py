@@ -121,7 +121,7 @@ def _gates_table(found: Inspection) -> Table:
             table.add_row(str(layer), str(head), f"{value:.3f}", *kinds)
     if shares := report.r_markov():
         cut = ", ".join(f"K = {length}: {share:.1f} %" for length, share in shares.items())
-        table.caption = f"R, G on these windows cut to their newest K steps: {cut}. `gates context` compares agents"
+        table.caption = f"R, G on these windows cut to their newest K steps: {cut}. `gates context`: agents of each K"
     return table
 
 

@@ -263,6 +263,7 @@ def test_heads_are_counted_by_what_they_were_when_training_began() -> None:
     assert now.counted(model=weak).words() == "head 1, nearest to Markov when training began (ratio 1.10, r = 8)"
     assert now.counted(model=strong).words() == "Markov head 0 when training began"
     assert now.counted([0, 2], strong).words() == "heads 0, 2, as named"
+    assert now._replace(fold_ln_gain=True).counted(model=weak) == now.counted()
     with pytest.raises(ValidationError, match="markov_at_start has 1 entries for 4 heads"):
         DTMAConfig(**SIZES, markov_at_start=((1.0, 8.1),))
 

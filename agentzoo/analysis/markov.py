@@ -92,7 +92,7 @@ class MarkovReport(NamedTuple):
         Args:
             model: of a gated agent; where it notes what the heads were when training began, that decides.
         """
-        start = getattr(model, "markov_at_start", None)
+        start = None if self.fold_ln_gain else getattr(model, "markov_at_start", None)  # noted without gains
         first = [(one.positive_share, one.ratio) for one in self.heads if one.layer == 0] if start is None else start
         found = tuple(i for i, (share, ratio) in enumerate(first) if share == 1.0 and ratio > self.threshold)
         began = start is not None
