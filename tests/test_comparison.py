@@ -49,7 +49,7 @@ def test_runs_are_measured_once_and_seeds_go_together(tmp_path: Path) -> None:
     assert len(heard) == 3
     study = as_study([whole, cloned], "x")
     assert study.columns == ("agent", "differs in", "return", "length")
-    assert [row[1] for row in study.rows] == ["—", "behaviour cloning"]
+    assert [row[1] for row in study.rows] == ["—", "behaviour cloning, model.n_layers=3"]
     low, high = whole.results[0].return_interval
     first = f"{whole.results[0].mean_return:.1f} [{low:.1f}, {high:.1f}]"
     assert study.rows[0][2] == f"{first}; {first}"  # both seeds have the same weights here
