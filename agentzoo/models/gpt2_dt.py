@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -42,6 +42,9 @@ from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, inter
 from agentzoo.registry import register
 from agentzoo.types import Batch, Digest, IOSpec, Losses, Probability
 
+if TYPE_CHECKING:
+    from agentzoo.nn.pretrained import Pretrained
+
 BackboneName = Annotated[str, Field(min_length=1, max_length=300)]
 Weight = Annotated[float, Field(ge=0.0, le=1000.0)]
 Adaptation = Literal["full", "frozen", "part", "ln_only", "lora"]
@@ -61,6 +64,8 @@ MOST_SEEN = 1024  # tokens at a time, by GPT-2
 
 class LanguageDTConfig(ModelConfig):
     """Sizes of the blocks, which must be the backbone's, and how they are used."""
+
+    noted: ClassVar[tuple[str, ...]] = ("backbone_sha256",)  # fields that a training fills in
 
     architecture: Architecture
     backbone: BackboneName | None = None  # folder, staged id or Hub id; None: random weights. Read in training only
@@ -129,18 +134,21 @@ class LanguageDTConfig(ModelConfig):
         return PRESETS
 
     def pinned(self) -> LanguageDTConfig:
-        """With the hash of the backbone that is there now; one that is noted is checked when training begins."""
-        if self.backbone is None or self.backbone_sha256 is not None:
+        """With what is noted of the backbone that is there now; what is noted is checked when training begins."""
+        if self.backbone is None or all(getattr(self, name) is not None for name in self.noted):
             return self
         from agentzoo.nn.pretrained import load_backbone
 
-        return self.model_copy(
-            update={"backbone_sha256": load_backbone(self.backbone, self.backbone_revision).sha256()}
-        )
+        found = self.notes_of(load_backbone(self.backbone, self.backbone_revision))
+        return self.model_copy(update={k: v for k, v in found.items() if getattr(self, k) is None})
 
     def unpinned(self) -> LanguageDTConfig:
         """Of whatever backbone has the name."""
-        return self.model_copy(update={"backbone_sha256": None})
+        return self.model_copy(update=dict.fromkeys(self.noted))
+
+    def notes_of(self, found: Pretrained) -> dict[str, Any]:
+        """The fields `noted`, of this backbone."""
+        return {"backbone_sha256": found.sha256()}
 
     def environment(self) -> dict[str, str]:
         """Co-training reads text."""

@@ -11,7 +11,7 @@ With fresh gates and the default scale the network is GPT2-DT to the last bits
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, model_validator
@@ -28,6 +28,9 @@ from agentzoo.nn.tokens import TOKENS_PER_STEP
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses
 
+if TYPE_CHECKING:
+    from agentzoo.nn.pretrained import Pretrained
+
 LayerIndex = Annotated[int, Field(ge=0, lt=128)]
 HeadIndex = Annotated[int, Field(ge=0, lt=256)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -43,6 +46,8 @@ GPT2_SMALL: dict[str, Any] = {
 class GatedConfig(LanguageDTConfig):
     """What every gated family adds."""
 
+    noted: ClassVar[tuple[str, ...]] = ("backbone_sha256", "markov_at_start")
+
     n_heads: HeadCount = 4
     gate_scale: Literal["heads", "paper"] = "heads"  # s: as many as there are heads, or 1
     # (positive share of the diagonal, ratio) of each head of the backbone's first layer, see nn/markov.py: training may
@@ -57,25 +62,12 @@ class GatedConfig(LanguageDTConfig):
             raise ValueError(f"markov_at_start has {len(self.markov_at_start)} entries for {self.n_heads} heads")
         return self
 
-    def pinned(self) -> GatedConfig:
-        """Also with what the backbone's heads are."""
-        made = super().pinned()
-        assert isinstance(made, GatedConfig)
-        if made.backbone is None or made.markov_at_start is not None:
-            return made
-        from agentzoo.nn.pretrained import load_backbone
-
-        blocks = load_backbone(made.backbone, made.backbone_revision).blocks
-        found = layer_statistics(blocks["blocks.0.attn.qkv.weight"], made.n_heads)
+    def notes_of(self, found: Pretrained) -> dict[str, Any]:
+        """Also what its heads are."""
+        heads = layer_statistics(found.blocks["blocks.0.attn.qkv.weight"], self.n_heads)
         # three decimals, so that another machine notes the same
-        noted = tuple((round(one.positive_share, 3), round(min(one.ratio, 1e6), 3)) for one in found)
-        return made.model_copy(update={"markov_at_start": noted})
-
-    def unpinned(self) -> GatedConfig:
-        """Of whatever backbone has the name."""
-        made = super().unpinned()
-        assert isinstance(made, GatedConfig)
-        return made.model_copy(update={"markov_at_start": None})
+        start = tuple((round(one.positive_share, 3), round(min(one.ratio, 1e6), 3)) for one in heads)
+        return {**super().notes_of(found), "markov_at_start": start}
 
     def origin(self) -> str:
         """What the gates start from, too."""
