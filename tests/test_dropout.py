@@ -20,7 +20,7 @@ P = 0.1
 @pytest.fixture(params=["compiled", "PyTorch"], autouse=True)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "PyTorch":
-        monkeypatch.setattr("agentzoo.nn.dropout.compiles", lambda *_: False)
+        monkeypatch.setattr("agentzoo.nn.dropout.fuses", lambda *_: False)
     elif compiled.library() is None:
         pytest.skip("there is no C compiler here")
     return str(request.param)

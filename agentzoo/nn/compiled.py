@@ -1,4 +1,4 @@
-"""The C files of this folder as one library for float32 on a CPU, compiled for this machine when it is first needed.
+"""The C files of this folder as one library for a CPU, compiled for this machine when it is first needed.
 
 Where there is no C compiler, or AGENTZOO_COMPILE=0, `library` gives None and PyTorch does the same work. The library
 lies in the user's cache folder, under a name that depends on the sources, the compiler and the processor.
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 SWITCH = "AGENTZOO_COMPILE"
 FOLDER = Path(__file__).parent
-SOURCES = ("dropout.c", "newest.c", "scan.c", "step.c")
+SOURCES = ("fused.c", "newest.c", "scan.c", "step.c")
 HEADERS = ("products.h", "vectors.h")
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-w")
 _SECONDS = 600  # of a compiler that is starved; it usually takes three
@@ -51,9 +51,9 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
-def compiles(*tensors: Tensor) -> bool:
-    """Whether the compiled functions are for these tensors: float32 on a CPU, where there is a compiler."""
-    return all(tensor.is_cpu and tensor.dtype == torch.float32 for tensor in tensors) and library() is not None
+def compiles(*tensors: Tensor, dtypes: tuple[torch.dtype, ...] = (torch.float32,)) -> bool:
+    """Whether the compiled functions are for these tensors: of these types on a CPU, where there is a compiler."""
+    return all(tensor.is_cpu and tensor.dtype in dtypes for tensor in tensors) and library() is not None
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agentzoo.nn.compiled import address, compiles, library
+from agentzoo.nn.compiled import address, library
+from agentzoo.nn.fused import chance, draw_seed, fuses, is_half
 
 _LEVELS = 1 << 16
 _INT64_MIN = -(1 << 63)
-_RANGE = 1 << 32  # of the hash in dropout.c
 
 
 def keep_scale(shape: torch.Size, p: float, like: Tensor) -> Tensor:
@@ -32,25 +32,22 @@ def keep_scale(shape: torch.Size, p: float, like: Tensor) -> Tensor:
 
 
 class _CompiledDropout(torch.autograd.Function):
-    """`residual + dropout(x)`, or without a residual; differentiable any number of times."""
+    """`residual + dropout(x)`, or without a residual, as `dtype`; differentiable any number of times."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, residual: Tensor | None, p: float, seed: int) -> Tensor:
-        ctx.p, ctx.seed = p, seed
+    def forward(ctx: Any, x: Tensor, residual: Tensor | None, p: float, seed: int, dtype: torch.dtype) -> Tensor:
+        ctx.p, ctx.seed, ctx.dtype = p, seed, x.dtype
         x = x.contiguous()
         added = None if residual is None else residual.contiguous()
-        out = torch.empty_like(x)
-        dropped = min(round(p * _RANGE), _RANGE - 1)
-        scale = ctypes.c_float(_RANGE / (_RANGE - dropped))
-        pointers = (address(x), None if added is None else address(added), address(out))
-        numbers = (ctypes.c_int64(x.numel()), ctypes.c_uint64(seed), ctypes.c_uint32(dropped))
-        library().dropout(*numbers, scale, *pointers)  # type: ignore[union-attr]
+        out = torch.empty_like(x, dtype=dtype)
+        pointers = (address(x), is_half(x), None if added is None else address(added), is_half(added), address(out))
+        library().dropout(ctypes.c_int64(x.numel()), *chance(p, seed), *pointers, is_half(out))  # type: ignore[union-attr]
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        passed = _CompiledDropout.apply(grads[0], None, ctx.p, ctx.seed)  # type: ignore[no-untyped-call]
-        return passed, grads[0] if ctx.needs_input_grad[1] else None, None, None
+        passed = _CompiledDropout.apply(grads[0], None, ctx.p, ctx.seed, ctx.dtype)  # type: ignore[no-untyped-call]
+        return passed, grads[0] if ctx.needs_input_grad[1] else None, None, None, None
 
 
 class Dropout(nn.Module):
@@ -81,10 +78,9 @@ class Dropout(nn.Module):
         return torch.addcmul(residual, branch, keep_scale(branch.shape, self.p, branch))
 
     def _compiles(self, *tensors: Tensor) -> bool:
-        """C sees no numbers inside the transforms of `torch.func`, nor in a batch of gradients taken at once."""
-        return self.p < 1.0 and torch._C._functorch.peek_interpreter_stack() is None and compiles(*tensors)
+        return self.p < 1.0 and fuses(*tensors)
 
     def _compiled(self, x: Tensor, residual: Tensor | None) -> Tensor:
-        seed = int(torch.empty((), dtype=torch.int64, device="cpu").random_(_INT64_MIN, None))
-        out: Tensor = _CompiledDropout.apply(x, residual, self.p, seed)  # type: ignore[no-untyped-call]
+        dtype = x.dtype if residual is None else torch.promote_types(x.dtype, residual.dtype)
+        out: Tensor = _CompiledDropout.apply(x, residual, self.p, draw_seed(), dtype)  # type: ignore[no-untyped-call]
         return out

@@ -26,6 +26,7 @@ from torch.nn.functional import gelu, relu
 
 from agentzoo.nn.attention import CausalAttention, HeadCount, LayerCount
 from agentzoo.nn.dropout import Dropout
+from agentzoo.nn.fused import fuses, gelu_tanh
 from agentzoo.nn.gate import Gate
 from agentzoo.nn.lora import FusedLinear, LoRALinear
 
@@ -57,7 +58,8 @@ class LoRASizes(NamedTuple):
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
-    return gelu(x, approximate="tanh")
+    # what only acts gives PyTorch's very numbers
+    return gelu_tanh(x) if x.requires_grad and fuses(x) else gelu(x, approximate="tanh")
 
 
 def _quick_gelu(x: Tensor) -> Tensor:
