@@ -16,6 +16,7 @@ from agentzoo.console import console, fits
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.study import read_study
+from agentzoo.hub.published import elsewhere
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.recipe import load_recipe
 from agentzoo.studies.comparison import as_study, compare, differences, draw_comparison
@@ -132,6 +133,14 @@ def test_environments_share_a_table_and_have_panels_of_their_own(tmp_path: Path)
     drawn = (tmp_path / "x.svg").read_text()
     for words in (counting, "Hopper-v5", "return, 95 % interval", "normalized score, 95 % interval"):
         assert f"<!-- {words}" in drawn
+
+
+def test_methods_that_are_not_here_are_named_where_the_table_is_of_their_paper() -> None:
+    whole, other = compare([CARDS / "gpt2-dt-hopper-medium", CARDS / "dt-hopper-medium"], 100)
+    said = "Also there, for hopper-medium: CQL 57.7 ± 1.6 and DC 79.7 ± 1.1."
+    assert as_study([whole, other], "x").note.endswith(said)
+    assert "CQL" not in as_study([other], "x").note  # of the paper that has no DC
+    assert elsewhere(["dt-pointmaze-medium", "x-hopper-medium-frozen"], "nobody") == {}
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:

@@ -72,6 +72,24 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {
     "gpt2-dtma-pointmaze-medium": (Published(146.3, 9.3, _MARKOV, _GPT2, "steps"),),
 }
 
+# What a paper prints, by task, of methods that are not in this zoo.
+ELSEWHERE: dict[str, dict[str, Published]] = {
+    "hopper-medium": {"CQL": Published(57.7, 1.6, _MARKOV), "DC": Published(79.7, 1.1, _MARKOV)},
+    "hopper-medium-replay": {"CQL": Published(73.7, 4.4, _MARKOV), "DC": Published(82.3, 2.5, _MARKOV)},
+    "pointmaze-medium": {
+        "CQL": Published(134.0, 8.0, _MARKOV, unit="steps"),
+        "DC": Published(236.3, 6.7, _MARKOV, unit="steps"),
+    },
+}
+
+
+def elsewhere(agent_ids: Iterable[str], source: str) -> dict[str, dict[str, Published]]:
+    """`ELSEWHERE` of the tasks that these agents are named after, as far as `source` prints it."""
+    ids = list(agent_ids)
+    named = {task: methods for task, methods in ELSEWHERE.items() if any(one.endswith(f"-{task}") for one in ids)}
+    found = {task: {k: v for k, v in methods.items() if v.source == source} for task, methods in named.items()}
+    return {task: methods for task, methods in found.items() if methods}
+
 
 def published_together(agent_ids: Iterable[str]) -> dict[str, Published]:
     """What stands beside these agents in one table: numbers of the paper that has most of them, else each one's own.

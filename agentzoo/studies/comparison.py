@@ -17,7 +17,7 @@ from agentzoo.errors import ConfigError, DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import MOST_IN_CELL, MOST_IN_NOTE, Study, cell
-from agentzoo.hub.published import TITLES, Published, published_together
+from agentzoo.hub.published import TITLES, Published, elsewhere, published_together
 from agentzoo.hub.stage import headline, require_finished
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
@@ -176,6 +176,10 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
             f" Published: {'; '.join(sources)}{''.join(said)}; means and spreads over seeds of 100,000 updates on "
             "other data."
         )
+        others = elsewhere(papers, next(iter(sources))) if len(sources) == 1 else {}
+        for task, methods in others.items():
+            named = " and ".join(f"{name} {one.text()}" for name, one in methods.items())
+            note += f" Also there, for {task}: {named}."
     if finding and len(finding) + 1 + len(note) > MOST_IN_NOTE:
         room = max(0, MOST_IN_NOTE - 1 - len(note))
         raise ConfigError(f"what was found takes {len(finding)} characters; the note has room for {room}.")
