@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -28,7 +29,7 @@ from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.nn.masked import MaskedModel
 from agentzoo.observing import Observed, read_observation, reward_beside
 from agentzoo.recipe import Recipe
-from agentzoo.rewards import Kept, Reader, reader_of
+from agentzoo.rewards import Rewards
 
 if TYPE_CHECKING:
     from agentzoo.asking import Answer
@@ -59,7 +60,6 @@ class Agent:
         self.recipe = recipe
         self.target_return = config.target_return
         self.acting = self.model.acting
-        self.rtg_source: str | None = None  # where the last predict had its rewards from
         bounds = (config.io.action.low, config.io.action.high)
         # (2, A) in the space's own precision: 0.1 as float32 lies outside a float64 Box that ends at 0.1
         self._bounds = None if None in bounds else np.array(bounds, dtype=config.io.action.dtype)
@@ -67,8 +67,8 @@ class Agent:
         self._conditions = Conditions()
         self._targets: NDArray[np.float64] | None = None  # one for each environment, in place of `target_return`
         self._env: Any = None
-        self._read_rewards: Reader | None = None
         self._warned: set[str] = set()
+        self._rewards = Rewards(partial(self._warn_once, depth=5))
         self._bare_calls = 0  # in a row, with neither state nor episode_start
 
     # -- loading and saving ------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class Agent:
         action = getattr(env, "single_action_space", env.action_space)
         self.check_spaces(observation, action)
         self._env = env
-        self._read_rewards = reader_of(env)
+        self._rewards.bind(env)
 
     def _made(self, env_id: str, trust_env_module: bool) -> Any:
         from stable_baselines3.common.monitor import Monitor
@@ -259,6 +259,11 @@ class Agent:
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the sampling of Discrete actions (`deterministic=False`)."""
         self._rng = np.random.default_rng(seed)
+
+    @property
+    def rtg_source(self) -> str | None:
+        """Where the last `predict` had its rewards from: "reward", "observation", "env", or "constant" for nowhere."""
+        return self._rewards.source
 
     # -- asking a masked network (families of `nn.masked.MaskedModel`, Uni[MASK]) -------------------------------------
 
@@ -362,7 +367,7 @@ class Agent:
         starts = self._starts(state, episode_start, n)
         previous = self._acting.empty(n) if state is None else self._acting.check(state, n)
         seen = reward_beside(observation, self.config.io.observation)
-        rtg = self._returns_to_go(previous, starts, seen if reward is None else reward, reward is not None)
+        rtg = self._returns_to_go(previous, starts, reward, seen)
         with torch.inference_mode():
             output, current = self._acting.act(previous, observations, rtg, starts, conditions)
         actions = self._to_actions(self._finite(output.float().cpu().numpy(), rtg), deterministic)
@@ -400,9 +405,7 @@ class Agent:
             raise ShapeError(f"episode_start has {len(starts)} entries, the observation {n} rows.")
         return starts | (state is None)
 
-    def _returns_to_go(
-        self, previous: Any, starts: NDArray[np.bool_], reward: Any, passed: bool
-    ) -> NDArray[np.float64]:
+    def _returns_to_go(self, previous: Any, starts: NDArray[np.bool_], passed: Any, seen: Any) -> NDArray[np.float64]:
         """(N,) of this step: target minus all rewards before it; `previous` is the state of the step before."""
         n = len(starts)
         targets = self.target_return if self._targets is None else self._targets
@@ -412,52 +415,8 @@ class Agent:
         rtg = np.where(starts, targets, newest)
         if self.config.rewards == "delayed":
             return rtg
-        if reward is not None:
-            self.rtg_source = "reward" if passed else "observation"
-            rewards = np.asarray(reward, dtype=np.float64).reshape(-1)
-            if len(rewards) != n:
-                raise ShapeError(f"reward has {len(rewards)} entries, the observation {n} rows.")
-        elif self._read_rewards is not None:
-            rewards = self._bound_rewards(self._read_rewards(), newest - targets, previous.timesteps + 1, starts)
-        else:
-            if not starts.all():
-                self.rtg_source = "constant"
-                self._warn_once(
-                    "rewards",
-                    "no reward reaches predict, so the return-to-go stays at the target. Bind an environment wrapped "
-                    "in Monitor (Agent.from_pretrained(..., env=env) or agent.set_env(env)) or pass reward=.",
-                )
-            return rtg
-        rewards = np.where(starts, 0.0, rewards)  # that of a first step belongs to the episode before
-        if not np.isfinite(rewards).all():
-            raise ObservationError(f"reward of environment {int(np.argmin(np.isfinite(rewards)))} is not finite.")
+        rewards = self._rewards.pick(passed, seen, targets - newest, previous.timesteps + 1, starts)
         return np.asarray(rtg - rewards)
-
-    def _bound_rewards(
-        self, kept: Kept, so_far: NDArray[np.float64], steps: NDArray[np.int64], starts: NDArray[np.bool_]
-    ) -> NDArray[np.float64]:
-        """(N,) of the newest step, as the bound environment kept them; 0 where it is not the one being played.
-
-        so_far: (N,) minus the rewards that were counted. steps: (N,) of the episode, as the agent counts them.
-        """
-        n = len(starts)
-        if len(kept.steps) == n:
-            rewards, played = kept.rewards + so_far if kept.cumulative else kept.rewards, kept.steps == steps
-        else:
-            rewards, played = np.zeros(n), np.zeros(n, dtype=bool)
-        played = played | starts
-        self.rtg_source = "env" if played.all() else "constant"
-        if not played.all():
-            row = int(np.argmin(played))
-            found = f"holds {len(kept.steps)} episodes, the observation {n}"
-            if len(kept.steps) == n:
-                found = f"is at step {kept.steps[row]} of its episode, the agent at step {steps[row]}"
-            self._warn_once(
-                "bound",
-                f"the bound environment {found}: it is not the one being played, so the return-to-go stays as it is. "
-                "Call agent.set_env(...) with the one that is stepped, and pass episode_start where an episode begins.",
-            )
-        return np.where(played, rewards, 0.0)
 
     def _finite(self, output: NDArray[Any], rtg: NDArray[np.float64]) -> NDArray[Any]:
         if np.isfinite(output).all():
@@ -484,10 +443,11 @@ class Agent:
         spec = self.config.io.action
         return actions + spec.start if spec.kind == "discrete" else actions.astype(spec.dtype)
 
-    def _warn_once(self, kind: str, message: str) -> None:
+    def _warn_once(self, kind: str, message: str, depth: int = 4) -> None:
+        """`depth`: of the caller's line, this function being 1."""
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(message, UserWarning, stacklevel=4)
+            warnings.warn(message, UserWarning, stacklevel=depth)
 
     def __repr__(self) -> str:
         return f"Agent({self.config.agent_id!r}, target_return={self.target_return:g}, device={self.device})"

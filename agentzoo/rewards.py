@@ -13,6 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.errors import ObservationError, ShapeError
+
+Warn = Callable[[str, str], None]  # a kind, of which only the first is shown, and what to say
+
 
 class Kept(NamedTuple):
     """What N environments keep of their running episodes.
@@ -26,6 +30,88 @@ class Kept(NamedTuple):
 
 
 Reader = Callable[[], Kept]
+
+
+class Rewards:
+    """The reward of the newest step, from wherever it can be had."""
+
+    def __init__(self, warn: Warn) -> None:
+        self.source: str | None = None  # of the last ones: "reward", "observation", "env", or "constant" for nowhere
+        self._read: Reader | None = None
+        self._warn = warn
+
+    def bind(self, env: Any) -> None:
+        """Read them from this environment from now on, if it keeps any."""
+        self._read = reader_of(env)
+
+    def pick(
+        self,
+        passed: Any,
+        seen: Any,
+        counted: NDArray[np.float64],
+        steps: NDArray[np.int64],
+        starts: NDArray[np.bool_],
+    ) -> NDArray[np.float64]:
+        """(N,): what was passed, else what lay in the observation, else what the bound environment kept, else 0.
+
+        Args:
+            passed, seen: (N,), a number, or None.
+            counted: (N,) the episode's rewards that were counted before.
+            steps: (N,) of the episode, as the agent counts them.
+            starts: (N,) first steps, whose reward belongs to the episode before: theirs is 0.
+
+        Raises:
+            ShapeError: another number of rewards. ObservationError: NaN or infinity.
+        """
+        n = len(starts)
+        given = seen if passed is None else passed
+        if given is not None:
+            self.source = "observation" if passed is None else "reward"
+            rewards = np.asarray(given, dtype=np.float64).reshape(-1)
+            if len(rewards) != n:
+                raise ShapeError(f"reward has {len(rewards)} entries, the observation {n} rows.")
+        elif self._read is not None:
+            kept = self._read()
+            rewards, played = _of_episodes(kept, counted, steps)
+            self.source = "env" if (played | starts).all() else "constant"
+            if self.source == "constant":
+                self._warn(
+                    "bound",
+                    f"the bound environment {_unlike(kept, steps, played | starts)}: it is not the one being played, "
+                    "so the return-to-go stays as it is. Call agent.set_env(...) with the one that is stepped, and "
+                    "pass episode_start where an episode begins.",
+                )
+        else:
+            rewards = np.zeros(n)
+            if not starts.all():
+                self.source = "constant"
+                self._warn(
+                    "rewards",
+                    "no reward reaches predict, so the return-to-go stays at the target. Bind an environment wrapped "
+                    "in Monitor (Agent.from_pretrained(..., env=env) or agent.set_env(env)) or pass reward=.",
+                )
+        rewards = np.where(starts, 0.0, rewards)
+        if not np.isfinite(rewards).all():
+            raise ObservationError(f"reward of environment {int(np.argmin(np.isfinite(rewards)))} is not finite.")
+        return rewards
+
+
+def _of_episodes(
+    kept: Kept, counted: NDArray[np.float64], steps: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """(N,) rewards of the newest step, and whether the environment is at the agent's step; 0 where it is not."""
+    n = len(steps)
+    if len(kept.steps) != n:
+        return np.zeros(n), np.zeros(n, dtype=bool)
+    played = kept.steps == steps
+    return np.where(played, kept.rewards - counted if kept.cumulative else kept.rewards, 0.0), played
+
+
+def _unlike(kept: Kept, steps: NDArray[np.int64], played: NDArray[np.bool_]) -> str:
+    if len(kept.steps) != len(steps):
+        return f"holds {len(kept.steps)} episodes, the observation {len(steps)}"
+    row = int(np.argmin(played))
+    return f"is at step {kept.steps[row]} of its episode, the agent at step {steps[row]}"
 
 
 def reader_of(env: Any) -> Reader | None:

@@ -156,8 +156,10 @@ def test_reward_comes_from_vec_monitor() -> None:
 def test_without_any_reward_the_target_stays_and_one_warning_says_so() -> None:
     agent = make_agent()
     _, state = agent.predict(OBS)
-    with pytest.warns(UserWarning, match=r"return-to-go stays at the target. Bind an environment wrapped in Monitor"):
+    said = r"return-to-go stays at the target. Bind an environment wrapped in Monitor"
+    with pytest.warns(UserWarning, match=said) as warned:
         _, state = agent.predict(OBS, state)
+    assert warned[0].filename == __file__
     assert newest_rtg(state) == [50.0]
     assert agent.rtg_source == "constant"
     with warnings.catch_warnings():
@@ -168,11 +170,22 @@ def test_without_any_reward_the_target_stays_and_one_warning_says_so() -> None:
 def test_dropping_the_history_warns_once() -> None:
     agent = make_agent()
     agent.predict(OBS)
-    with pytest.warns(UserWarning, match="twice in a row without state"):
+    with pytest.warns(UserWarning, match="twice in a row without state") as warned:
         agent.predict(OBS)
+    assert warned[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         agent.predict(OBS)
+
+
+def test_a_bound_environment_that_stands_still_is_said_at_the_line_of_the_caller() -> None:
+    agent = make_agent()
+    agent.set_env(Monitor(CountingEnv(5)))
+    agent.get_env().reset()
+    _, state = agent.predict(OBS)
+    with pytest.warns(UserWarning, match="is at step 0 of its episode, the agent at step 1") as warned:
+        agent.predict(OBS, state)
+    assert warned[0].filename == __file__
 
 
 def test_episode_start_is_copied() -> None:
