@@ -100,6 +100,13 @@ def test_threads_share_rows_and_draw_what_one_would(threads: int) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("read", [None, (0, 4, 1), (0, 9, 3), (4, 10, 3), (-1, 1, 1)])
+def test_scores_of_other_tokens_are_refused(read: tuple[int, int, int] | None) -> None:
+    with pytest.raises(ValueError, match="do not fit"):
+        causal_weights(torch.zeros(1, 2, 5), 1.0, 0.0, read)
+
+
+@needs_compiler
 def test_what_is_not_finite_is_seen() -> None:
     scores = torch.zeros(1, 3, 3)
     scores[0, 1, 0] = math.nan

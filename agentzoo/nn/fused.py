@@ -53,8 +53,15 @@ def causal_weights(scores: Tensor, factor: float, p: float, read: tuple[int, int
         scores: (..., Lq, L), of tensors that `fuses`.
         p: of dropout, below 1.
         read: (start, stop, step) of the tokens that ask; by default all L of them.
+
+    Raises:
+        ValueError: these are not Lq of L tokens; C would write behind a tensor.
     """
-    start, _, step = read or (0, 0, 1)
+    queries, length = scores.shape[-2:]
+    asking = range(*(read or (0, length, 1)))
+    if len(asking) != queries or any(not 0 <= one < length for one in (*asking[:1], *asking[-1:])):
+        raise ValueError(f"scores {tuple(scores.shape)} do not fit queries at {asking}.")
+    start, step = asking.start, asking.step
     weights: Tensor = _CausalWeights.apply(scores, factor, p, draw_seed(), start, step)  # type: ignore[no-untyped-call]
     return weights
 
