@@ -37,7 +37,8 @@ class Inspection(NamedTuple):
     """What makes sense for the network; the rest is None."""
 
     name: str
-    kind: str  # the family of an agent, "language model" and its like; then "random weights" or "before training"
+    network: str  # the family of an agent, "language model" and its like
+    weights: str = ""  # "random weights" or "before training", where they are not the trained ones
     markov: MarkovReport | None = None
     importance: HeadImportance | None = None
     gates: GateReport | None = None
@@ -49,9 +50,14 @@ class Inspection(NamedTuple):
     counted: CountedHeads | None = None  # whose gates are counted together
 
     @property
+    def kind(self) -> str:
+        """What network, with which weights."""
+        return f"{self.network}, {self.weights}" if self.weights else self.network
+
+    @property
     def title(self) -> str:
         """What was looked at: a trained agent by its name, others with what they are."""
-        return self.name if ", " not in self.kind else f"{self.name} ({self.kind.split(', ', 1)[1]})"
+        return f"{self.name} ({self.weights})" if self.weights else self.name
 
     def as_tree(self) -> dict[str, Any]:
         """For JSON; whole maps are left to pictures and Python."""
@@ -102,11 +108,11 @@ def inspect(
     agent = Agent.from_pretrained(name, revision=revision, trust_env_module=trust_env_module)
     if options.random:
         found = inspect_agent(untrained(agent, options.seed), options, trust_env_module=trust_env_module)
-        return found._replace(kind=f"{found.kind}, random weights")
+        return found._replace(weights="random weights")
     if options.before:
         start = untrained(agent, options.seed, backbone=True)
         found = inspect_agent(start, options, trust_env_module=trust_env_module)
-        return found._replace(kind=f"{found.kind}, before training")
+        return found._replace(weights="before training")
     found = inspect_agent(agent, options, trust_env_module=trust_env_module)
     if found.gates is None:
         return found
@@ -155,11 +161,10 @@ def _inspect_language_model(name: str, options: Options, revision: str | None) -
     if options.before:
         raise ConfigError(f"{name} is what agents begin with; --random is what it began with.")
     found = load_backbone(name, revision)
-    network, kind = language_blocks(found), kind_of_backbone(found.sizes.architecture)
-    if options.random:
-        network, kind = random_network(found.sizes, options.seed), f"{kind}, random weights"
-    report = markov_report(network, options.threshold, fold_ln_gain=options.fold_ln_gain)
-    return Inspection(name, kind, markov=report._replace(name=name))
+    blocks = random_network(found.sizes, options.seed) if options.random else language_blocks(found)
+    report = markov_report(blocks, options.threshold, fold_ln_gain=options.fold_ln_gain)._replace(name=name)
+    weights = "random weights" if options.random else ""
+    return Inspection(name, kind_of_backbone(found.sizes.architecture), weights, markov=report)
 
 
 def _curve(folder: Path, heads: Sequence[int]) -> GateCurve | None:
