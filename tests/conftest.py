@@ -161,3 +161,12 @@ def tiny_hopper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     shutil.copytree(ASSETS, root)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
     return "zoo/hopper/tiny-v0"
+
+
+def newest_steps(batch: Batch, steps: int) -> Batch:
+    """The same windows without what lies further back than their newest `steps` steps."""
+    lengths = batch.valid.sum(1)
+    kept = torch.arange(min(steps, batch.shape[1]))
+    places = (lengths - steps).clamp(min=0)[:, None] + kept  # (B, steps)
+    rows = torch.arange(len(lengths))[:, None]
+    return Batch(*(getattr(batch, name)[rows, places] for name in batch.__dataclass_fields__))

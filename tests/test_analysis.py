@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, make_agent, random_batch
+from conftest import SMALL, make_agent, newest_steps, random_batch
 from pydantic import ValidationError
 
 from agentzoo.agent import Agent
@@ -24,10 +24,9 @@ from agentzoo.analysis import (
     memory_report,
     r_markov,
 )
-from agentzoo.analysis.gates import with_contexts
 from agentzoo.analysis.layers import attention_layers, layer_inputs
 from agentzoo.analysis.markov import MarkovHead, MarkovReport
-from agentzoo.analysis.windows import fullest, newest, thinned
+from agentzoo.analysis.windows import fullest, thinned
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.decision_gpt import DecisionGPTConfig
@@ -90,7 +89,7 @@ def test_windows_of_a_recurrent_agent_are_windows_too() -> None:
 
 def test_the_newest_steps_of_windows() -> None:
     windows = windows_of(make_agent(), [4, 3, 1])
-    found = newest(windows, 2)
+    found = newest_steps(windows, 2)
     assert found.valid.tolist() == [[True, True], [True, True], [True, False]]
     for name in ("observations", "actions", "returns_to_go", "timesteps"):
         before, after = getattr(windows, name), getattr(found, name)
@@ -98,7 +97,7 @@ def test_the_newest_steps_of_windows() -> None:
         assert torch.equal(after[1], before[1, 1:3])
         assert torch.equal(after[2, :1], before[2, :1])
         assert not after[2, 1].any()
-    assert torch.equal(newest(windows, 9).observations, windows.observations)
+    assert torch.equal(newest_steps(windows, 9).observations, windows.observations)
 
 
 # -- attention maps ----------------------------------------------------------------------------------------------------
@@ -336,13 +335,14 @@ def test_gates_of_shorter_windows_are_relative_to_the_shortest() -> None:
             if ".gate." in name:
                 parameter.normal_(std=0.5, generator=rng)
     windows = random_batch(agent.config.io, [25, 25, 7])
-    found = with_contexts(gate_report(agent, windows, [1]), agent, windows)
+    found = gate_report(agent, windows, [1])
     assert list(found.by_context) == [10, 20, 25]
-    assert found.by_context[20] == gate_report(agent, newest(windows, 20), [1]).g_markov
+    assert found.by_context[20] == pytest.approx(gate_report(agent, newest_steps(windows, 20), [1]).g_markov)
+    assert found.by_context[20] != pytest.approx(found.g_markov, abs=1e-4)
+    assert list(gate_report(agent, windows, [1], [3, 40]).by_context) == [3, 25]
     assert found.r_markov()[10] == 100.0
     assert found.r_markov()[25] == pytest.approx(100 * found.g_markov / found.by_context[10])
-    short = with_contexts(gate_report(gated(), windows_of(gated()), [1]), gated(), windows_of(gated()))
-    assert short.r_markov() == {}
+    assert gate_report(gated(), windows_of(gated()), [1]).r_markov() == {}
 
 
 def test_gates_are_asked_only_of_networks_that_have_them() -> None:

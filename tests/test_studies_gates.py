@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import make_agent, random_batch
+from conftest import make_agent, newest_steps, random_batch
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.analysis.layers import attention_layers, layer_inputs
 from agentzoo.analysis.markov import markov_report
-from agentzoo.analysis.windows import newest
 from agentzoo.cli import app
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS
 from agentzoo.data.minari import load_episodes
@@ -219,7 +218,7 @@ def test_a_shorter_window_changes_which_tokens_are_counted_and_no_gate() -> None
     agent = gated(1)
     windows = random_batch(agent.config.io, [4, 3, 4, 1])
     layers = attention_layers(agent.model)[:1]
-    whole, cut = (layer_inputs(agent.model, one, layers)[0] for one in (windows, newest(windows, 2)))
+    whole, cut = (layer_inputs(agent.model, one, layers)[0] for one in (windows, newest_steps(windows, 2)))
     torch.testing.assert_close(cut[0], whole[0, 6:12])
     torch.testing.assert_close(cut[1], whole[1, 3:9])
     points = contexts.gates_by_context([agent], [2, 4], FEW)

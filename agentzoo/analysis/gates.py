@@ -15,7 +15,7 @@ from torch import Tensor
 from agentzoo.agent import Agent
 from agentzoo.analysis.layers import layer_inputs, require_attention
 from agentzoo.analysis.markov import markov_report
-from agentzoo.analysis.windows import in_pieces, newest
+from agentzoo.analysis.windows import in_pieces
 from agentzoo.errors import ConfigError
 from agentzoo.nn.base import parameter_count
 from agentzoo.nn.tokens import TOKENS_PER_STEP
@@ -42,7 +42,7 @@ class GateReport(NamedTuple):
     numbers: int  # of all gates
     of_all: float  # their share of the network's
     of_trained: float  # and of those that training changes
-    by_context: dict[int, float] = {}  # K -> g_markov on the same windows cut to their newest K steps  # noqa: RUF012
+    by_context: dict[int, float]  # K -> g_markov on the same windows cut to their newest K steps
 
     def r_markov(self) -> dict[int, float]:
         """R_Markov, in percent of the shortest context's; empty where the windows are too short to compare."""
@@ -53,20 +53,16 @@ class GateReport(NamedTuple):
         return {**self._asdict(), "r_markov": self.r_markov()}
 
 
-def with_contexts(report: GateReport, agent: Agent, windows: Batch) -> GateReport:
-    """Also on the windows cut to each published length below their own."""
-    lengths = [length for length in CONTEXTS if length < report.context]
-    cut = {length: gate_report(agent, newest(windows, length), report.heads).g_markov for length in lengths}
-    return report._replace(by_context={**cut, report.context: report.g_markov})
-
-
-def gate_report(agent: Agent, windows: Batch, heads: Sequence[int] | None = None) -> GateReport:
+def gate_report(
+    agent: Agent, windows: Batch, heads: Sequence[int] | None = None, contexts: Sequence[int] = CONTEXTS
+) -> GateReport:
     """How the gates weigh the heads of every layer.
 
     Args:
         windows: see `decision_windows`.
         heads: of the first layer, to count together; by default those of `MarkovReport.counted`: the Markov heads, or
             the one nearest to them.
+        contexts: for `by_context`, as far as they are shorter than the windows, whose own is always there.
 
     Raises:
         ConfigError: the network has no gates, or no such head.
@@ -78,38 +74,48 @@ def gate_report(agent: Agent, windows: Batch, heads: Sequence[int] | None = None
     chosen = sorted(set(markov_report(agent).counted(model=agent.model.config).heads if heads is None else heads))
     if any(not 0 <= head < layers[0].n_heads for head in chosen):
         raise ConfigError(f"the first layer has heads 0 to {layers[0].n_heads - 1}, got {chosen}.")
-    sums = torch.zeros(len(layers), TOKENS_PER_STEP, layers[0].n_heads, dtype=torch.float64)
-    steps = 0
+    own = windows.shape[1]
+    lengths = [*sorted(length for length in set(contexts) if length < own), own]
+    sums = torch.zeros(len(lengths), len(layers), TOKENS_PER_STEP, layers[0].n_heads, dtype=torch.float64)
+    steps = torch.zeros(len(lengths), dtype=torch.int64)
     for piece in in_pieces(windows):
         on = piece.to(agent.device)
-        inputs = layer_inputs(agent.model, on, layers)
-        steps += int(on.valid.sum())
-        for i, (gate, tokens) in enumerate(zip(gates, inputs, strict=True)):
+        kept = _newest_steps(on.valid, lengths)
+        steps += kept.sum((1, 2)).cpu()
+        for i, (gate, tokens) in enumerate(zip(gates, layer_inputs(agent.model, on, layers), strict=True)):
             assert gate is not None
             with torch.no_grad():
-                sums[i] += _by_kind(gate.weights(tokens), on.valid).cpu()
-    means = sums / max(steps, 1)  # (layers, kinds, H): every real step has one token of each kind
+                sums[:, i] += _by_kind(gate.weights(tokens), kept).cpu()
+    means = sums / steps.clamp(min=1)[:, None, None, None]  # every real step has one token of each kind
+    counted = means[:, 0][:, :, chosen].mean(1).sum(1)  # in the first layer a gate is the same in a shorter window
+    means = means[-1]  # (layers, kinds, H) of whole windows
     mean = means.mean(1)
     numbers = sum(parameter_count(gate) for gate in gates if gate is not None)
     return GateReport(
         mean=mean.tolist(),
         by_kind={kind: means[:, k].tolist() for k, kind in enumerate(TOKEN_KINDS)},
         heads=chosen,
-        g_markov=float(mean[0, chosen].sum()),
+        g_markov=float(counted[-1]),
         uniform=len(chosen) / layers[0].n_heads,
-        context=windows.shape[1],
+        context=own,
         windows=windows.shape[0],
         numbers=numbers,
         of_all=numbers / parameter_count(agent.model),
         of_trained=numbers / sum(p.numel() for p in agent.model.parameters() if p.requires_grad),
+        by_context=dict(zip(lengths, counted.tolist(), strict=True)),
     )
 
 
-def _by_kind(weights: Tensor, valid: Tensor) -> Tensor:
-    """(B, 3K, H) -> (3, H): sums over the tokens of real steps."""
+def _newest_steps(valid: Tensor, lengths: Sequence[int]) -> Tensor:
+    """(B, K) -> (len(lengths), B, K): which are among the newest so many real steps of their window."""
+    age = valid.sum(1, keepdim=True) - 1 - torch.arange(valid.shape[1], device=valid.device)
+    return torch.stack([valid & (age < length) for length in lengths])
+
+
+def _by_kind(weights: Tensor, kept: Tensor) -> Tensor:
+    """(B, 3K, H), (C, B, K) -> (C, 3, H): sums over the tokens of kept steps."""
     split = weights.double().unflatten(1, (-1, TOKENS_PER_STEP))  # type: ignore[no-untyped-call]  # (B, K, 3, H)
-    found: Tensor = (split[:, : valid.shape[1]] * valid[:, : split.shape[1], None, None]).sum((0, 1))
-    return found
+    return torch.einsum("bkth,cbk->cth", split[:, : kept.shape[2]], kept.double())
 
 
 def r_markov(g_by_context: Mapping[int, float], base: int = 10) -> dict[int, float]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.agent import Agent
-from agentzoo.analysis.gates import GateCurve, GateReport, gate_curve, gate_report, with_contexts
+from agentzoo.analysis.gates import GateCurve, GateReport, gate_curve, gate_report
 from agentzoo.analysis.importance import HeadImportance, head_importance
 from agentzoo.analysis.layers import attention_layers
 from agentzoo.analysis.maps import attention_maps, looks_of
@@ -151,8 +151,7 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
     if not gated or report is None:
         return found
     counted = report.counted(options.heads, agent.model.config)
-    gates = with_contexts(gate_report(agent, windows, counted.heads), agent, windows)
-    return found._replace(gates=gates, counted=counted)
+    return found._replace(gates=gate_report(agent, windows, counted.heads), counted=counted)
 
 
 def _inspect_language_model(name: str, options: Options, revision: str | None) -> Inspection:

@@ -63,15 +63,6 @@ def thinned(batch: Batch, most: int) -> Batch:
     return replace(batch, **{name: getattr(batch, name)[chosen] for name in batch.__dataclass_fields__})
 
 
-def newest(batch: Batch, steps: int) -> Batch:
-    """The same windows without what lies further back than their newest `steps` steps."""
-    lengths = batch.valid.sum(1)
-    kept = torch.arange(min(steps, batch.shape[1]))
-    places = (lengths - steps).clamp(min=0)[:, None] + kept  # (B, steps)
-    rows = torch.arange(len(lengths))[:, None]
-    return Batch(*(getattr(batch, name)[rows, places] for name in batch.__dataclass_fields__))
-
-
 def fullest(batch: Batch) -> Batch:
     """The one window in the middle of those that hold the most steps."""
     lengths = batch.valid.sum(1)

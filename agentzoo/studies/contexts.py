@@ -13,7 +13,7 @@ from agentzoo.agent import Agent
 from agentzoo.analysis.gates import CONTEXTS, gate_report, r_markov
 from agentzoo.analysis.markov import CountedHeads, markov_report
 from agentzoo.analysis.pictures import MARKOV, OTHER, WIDTH
-from agentzoo.analysis.windows import decision_windows, newest
+from agentzoo.analysis.windows import decision_windows
 from agentzoo.errors import ConfigError, DataError
 from agentzoo.evaluation.study import Study
 from agentzoo.nn.markov import THRESHOLD
@@ -125,8 +125,11 @@ def _look(
     counted = _counted(agent, looks)
     windows = decision_windows(agent, looks.episodes, looks.seed, looks.most_windows, trust_env_module=trust)
     name, own = agent.config.agent_id, agent.config.io.context
-    reports = [(context, gate_report(agent, newest(windows, context), counted.heads)) for context in contexts]
-    return [ContextGates(name, k, counted, one.g_markov, one.uniform, one.windows, own) for k, one in reports]
+    found = gate_report(agent, windows, counted.heads, contexts)
+    return [
+        ContextGates(name, k, counted, found.by_context[min(k, found.context)], found.uniform, found.windows, own)
+        for k in contexts
+    ]
 
 
 def relative(points: Sequence[ContextGates]) -> dict[int, float]:
