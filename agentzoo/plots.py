@@ -35,6 +35,11 @@ def new_figure(width: float, height: float, layout: str | None = "constrained", 
     return figure_class()(figsize=(width, height), dpi=dpi, layout=layout)
 
 
+def wrapped(words: str, width: int = 44) -> str:
+    """A legend's label in lines that fit a panel of half a figure."""
+    return textwrap.fill(words, width, break_long_words=False)
+
+
 def entitle(figure: Any, text: str, size: float) -> None:
     """Write `text` over the whole figure, in as many lines as its width asks for."""
     room = int(72.0 * figure.get_figwidth() / (0.55 * size))  # a letter is about so wide

@@ -19,6 +19,7 @@ from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError, DataError
 from agentzoo.evaluation.study import read_study
 from agentzoo.models.gpt2_dtma import DTMAConfig
+from agentzoo.plots import wrapped
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.studies import contexts, gates
 from agentzoo.training import state
@@ -92,7 +93,10 @@ def test_without_a_markov_head_the_nearest_is_drawn_and_called_that(tmp_path: Pa
     assert study.rows[0][2:4] == (words, "0.500")
     assert words in study.note
     assert study.columns[5] == "G (their sum)"
-    assert f"<!-- {words} -->" in gates.draw_curves([found], tmp_path / "x.svg").read_text()
+    drawn = gates.draw_curves([found], tmp_path / "x.svg").read_text()
+    label = wrapped(words).splitlines()
+    assert len(label) == 2
+    assert all(f"<!-- {line} -->" in drawn for line in label)
 
 
 def test_heads_are_those_of_the_backbone_however_training_went(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from agentzoo.analysis.gates import GateCurve
 from agentzoo.analysis.inspection import Inspection
 from agentzoo.analysis.markov import CountedHeads, MarkovReport
-from agentzoo.plots import entitle, image_of, new_figure, save_figure
+from agentzoo.plots import entitle, image_of, new_figure, save_figure, wrapped
 
 MARKOV, OTHER, KINDS = "#c05621", "#2b6cb0", ("#2b6cb0", "#2f855a", "#b7791f")
 MOST_LAYERS, MOST_HEADS = 4, 12  # of attention maps
@@ -130,7 +130,7 @@ def plot_curve(axes: Any, curve: GateCurve, counted: CountedHeads) -> None:
     for head, gates in enumerate(curve.gates):
         axes.plot(curve.steps, gates, color=MARKOV if head in curve.heads else OTHER, linewidth=0.8, alpha=0.3)
     mean = ", mean" * (len(curve.heads) > 1)
-    axes.plot(curve.steps, curve.counted, color=MARKOV, label=f"{counted.words()}{mean}")
+    axes.plot(curve.steps, curve.counted, color=MARKOV, label=wrapped(f"{counted.words()}{mean}"))
     axes.plot(curve.steps, curve.others, color=OTHER, label="the other heads, mean")
     axes.axhline(1 / len(curve.gates), color="0.5", linestyle="--", linewidth=1, label="all heads the same")
 

@@ -17,7 +17,7 @@ from agentzoo.analysis.windows import decision_windows
 from agentzoo.errors import ConfigError, DataError
 from agentzoo.evaluation.study import Study
 from agentzoo.nn.markov import THRESHOLD
-from agentzoo.plots import entitle, new_figure, save_figure
+from agentzoo.plots import entitle, new_figure, save_figure, wrapped
 from agentzoo.studies.gates import letter_of
 
 PICTURE = "contexts.png"
@@ -187,7 +187,8 @@ def draw_contexts(points: Sequence[ContextGates], path: Path) -> Path:
     g, r = (letter_of([one.counted for one in points], letter) for letter in "GR")
     figure = new_figure(WIDTH, 3.7)
     left, right = figure.subplots(1, 2)
-    left.plot(lengths, [one.g for one in points], "o-", color=MARKOV, label=words[0] if len(words) == 1 else "counted")
+    label = words[0] if len(words) == 1 else "counted"
+    left.plot(lengths, [one.g for one in points], "o-", color=MARKOV, label=wrapped(label))
     left.plot(lengths, [one.uniform for one in points], "--", color="0.5", linewidth=1, label="all heads the same")
     left.set_ylim(0.0, 1.35 * max(max(one.g, one.uniform) for one in points))
     left.set_ylabel(f"{g}, layer 0")

@@ -157,7 +157,7 @@ def draw_curves(runs: Sequence[GateRun], path: Path) -> Path:
     grid = figure.subplots(down, columns, squeeze=False).flatten()
     every = [gate for run in runs for gates in run.curve.gates for gate in gates]
     span = max(max(every) - min(every), 0.01)
-    limits = max(min(every) - 0.1 * span, 0.0), max(every) + 0.5 * span  # room for the legend
+    limits = max(min(every) - 0.1 * span, 0.0), max(every) + 0.65 * span  # room for the legend
     for axes, (agent_id, seeds) in zip(grid, panels.items(), strict=False):
         for run in seeds:
             plot_curve(axes, run.curve, run.counted)
