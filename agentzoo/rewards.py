@@ -73,11 +73,12 @@ class Rewards:
         elif self._read is not None:
             kept = self._read()
             rewards, played = _of_episodes(kept, counted, steps)
-            self.source = "env" if (played | starts).all() else "constant"
-            if self.source == "constant":
+            played = played | starts
+            self.source = "env" if played.all() else "constant"
+            if not played.all():
                 self._warn(
                     "bound",
-                    f"the bound environment {_unlike(kept, steps, played | starts)}: it is not the one being played, "
+                    f"the bound environment {_unlike(kept, steps, played)}: it is not the one being played, "
                     "so the return-to-go stays as it is. Call agent.set_env(...) with the one that is stepped, and "
                     "pass episode_start where an episode begins.",
                 )

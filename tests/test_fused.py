@@ -166,7 +166,7 @@ def test_attention_learns_the_same_with_and_without_c(dtype: torch.dtype, monkey
     means = []
     for path in ("C", "PyTorch"):
         if path == "PyTorch":
-            monkeypatch.setattr("agentzoo.nn.attention.fuses", lambda *_: False)
+            monkeypatch.setattr("agentzoo.nn.dropout.fuses", lambda *_: False)
         torch.manual_seed(1)
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
             means.append(attention(x, slice(1, None, 3)).float().mean(0))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 from agentzoo.nn.dropout import Dropout
-from agentzoo.nn.fused import causal_weights, fuses
+from agentzoo.nn.fused import causal_weights
 
 HeadCount = Annotated[int, Field(ge=1, le=256)]
 LayerCount = Annotated[int, Field(ge=1, le=128)]
@@ -68,7 +68,7 @@ class CausalAttention(nn.Module):
         if dropout > 0.0 and q.device.type == "cpu":
             # torch's CPU kernel leaves its fused path as soon as there is dropout, and then draws slowly
             scores, factor = q @ k.transpose(-1, -2), q.shape[-1] ** -0.5
-            if dropout < 1.0 and fuses(scores):
+            if self.attn_dropout.fuses(scores):
                 return causal_weights(scores, factor, dropout, chosen) @ v
             scores = scores * factor + causal_bias(length, chosen, scores.dtype, q.device)
             weights: Tensor = self.attn_dropout(scores.softmax(dim=-1))

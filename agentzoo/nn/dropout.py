@@ -63,7 +63,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu":
             return nn.functional.dropout(x, self.p)
-        if self._compiles(x):
+        if self.fuses(x):
             return self._compiled(x, None)
         return x * keep_scale(x.shape, self.p, x)
 
@@ -73,11 +73,12 @@ class Dropout(nn.Module):
             return residual + branch
         if residual.device.type != "cpu":
             return residual + nn.functional.dropout(branch, self.p)
-        if residual.shape == branch.shape and self._compiles(residual, branch):
+        if residual.shape == branch.shape and self.fuses(residual, branch):
             return self._compiled(branch, residual)
         return torch.addcmul(residual, branch, keep_scale(branch.shape, self.p, branch))
 
-    def _compiles(self, *tensors: Tensor) -> bool:
+    def fuses(self, *tensors: Tensor) -> bool:
+        """Whether C drops from these tensors; it has no scale for dropping everything."""
         return self.p < 1.0 and fuses(*tensors)
 
     def _compiled(self, x: Tensor, residual: Tensor | None) -> Tensor:

@@ -14,6 +14,10 @@ typedef struct {
     float scale;
 } chance;
 
+INLINE chance chance_of(uint64_t seed, uint32_t dropped, float scale) {
+    return (chance){(uint32_t)seed, (uint32_t)(seed >> 32), dropped, scale};
+}
+
 /* `scale` where number `place` + lane is kept, else 0. The mixing is "lowbias32" (github.com/skeeto/hash-prospector). */
 INLINE vec kept(const chance *c, uint32_t place) {
     const uvec lanes = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -39,7 +43,7 @@ INLINE void drop(int64_t count, chance c, const void *x, int x_half, const void 
 /* y = x where it is kept, scaled, plus the residual unless that is NULL. y may be x if both are of one kind. */
 void dropout(int64_t count, uint64_t seed, uint32_t dropped, float scale, const void *x, int x_half,
              const void *residual, int residual_half, void *y, int y_half) {
-    const chance c = {(uint32_t)seed, (uint32_t)(seed >> 32), dropped, scale};
+    const chance c = chance_of(seed, dropped, scale);
     switch (4 * !!x_half + 2 * !!residual_half + !!y_half) { /* a loop for each case, with nothing to ask inside */
     case 0: drop(count, c, x, 0, residual, 0, y, 0); break;
     case 1: drop(count, c, x, 0, residual, 0, y, 1); break;
@@ -91,7 +95,7 @@ INLINE void weigh(int64_t first, int64_t rows, int queries, int L, int start, in
  * first: the number of the first row, where rows are shared out among threads. */
 int causal_weights(int64_t first, int64_t rows, int queries, int L, int start, int step, float factor, uint64_t seed,
                    uint32_t dropped, float scale, const void *scores, void *shares, void *weights, int half) {
-    const chance c = {(uint32_t)seed, (uint32_t)(seed >> 32), dropped, scale};
+    const chance c = chance_of(seed, dropped, scale);
     float *line = (float *)reserve((size_t)L / WIDTH + 1);
     if (!line) return 1;
     if (half) weigh(first, rows, queries, L, start, step, factor, c, scores, shares, weights, 1, line);
@@ -126,7 +130,7 @@ INLINE void weigh_back(int64_t first, int64_t rows, int queries, int L, int star
 int causal_weights_back(int64_t first, int64_t rows, int queries, int L, int start, int step, float factor,
                         uint64_t seed, uint32_t dropped, float scale, const void *grad, const void *shares, void *out,
                         int half) {
-    const chance c = {(uint32_t)seed, (uint32_t)(seed >> 32), dropped, scale};
+    const chance c = chance_of(seed, dropped, scale);
     float *line = (float *)reserve((size_t)L / WIDTH + 1);
     if (!line) return 1;
     if (half) weigh_back(first, rows, queries, L, start, step, factor, c, grad, shares, out, 1, line);
