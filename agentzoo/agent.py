@@ -13,26 +13,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agentzoo.acting import Acting, MemoryState, make_acting
+from agentzoo.acting.conditions import Conditions, checked_steps
+from agentzoo.acting.history import AgentState
+from agentzoo.acting.modes import Acting, MemoryState, make_acting
+from agentzoo.acting.observing import Observed, read_observation, reward_beside
+from agentzoo.acting.rewards import Rewards
 from agentzoo.checkpoint import save_tensors
-from agentzoo.conditions import Conditions, checked_steps
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, check_env_id, read_text
 from agentzoo.data.spaces import GOAL_KEY, describe_misfit, without_goal
 from agentzoo.envs.making import make_configured
 from agentzoo.envs.wrapping import observation_normalizer
 from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError
 from agentzoo.files import sha256, write_atomic
-from agentzoo.history import AgentState
 from agentzoo.loading import load_network, pick_device
 from agentzoo.locate import find_agent
 from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.nn.masked import MaskedModel
-from agentzoo.observing import Observed, read_observation, reward_beside
 from agentzoo.recipe import Recipe
-from agentzoo.rewards import Rewards
 
 if TYPE_CHECKING:
-    from agentzoo.asking import Answer
+    from agentzoo.asking.answer import Answer
 
 
 class _Elsewhere:
@@ -312,12 +312,12 @@ class Agent:
         return bool(self._conditions) or self._targets is not None
 
     def infer(self, **question: Any) -> Answer:
-        """What a masked network says of the hidden part of a window; see `agentzoo.asking.infer` for the arguments.
+        """What a masked network says of what a window hides; see `agentzoo.asking.answer.infer` for the arguments.
 
         Raises:
             ConfigError: the network is no masked one. ShapeError: arrays of other shapes.
         """
-        from agentzoo.asking import infer  # it needs this module
+        from agentzoo.asking.answer import infer  # it needs this module
 
         return infer(self, **question)
 

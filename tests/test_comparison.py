@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.console import console, fits
+from agentzoo.cli.console import console, fits
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.study import read_study

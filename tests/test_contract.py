@@ -11,8 +11,8 @@ import pytest
 import torch
 from conftest import SMALL, io_of, make_agent, random_batch
 
+from agentzoo.acting.history import to_batch
 from agentzoo.agent import Agent
-from agentzoo.history import to_batch
 from agentzoo.nn.base import ModelConfig
 from agentzoo.registry import families, get_family
 from agentzoo.types import Batch

@@ -12,7 +12,7 @@ import torch
 from conftest import change_in_place, make_agent, move, random_batch
 from torch import Tensor
 
-from agentzoo.history import rows, to_batch
+from agentzoo.acting.history import rows, to_batch
 from agentzoo.models.dt import DecisionTransformer, DTConfig
 from agentzoo.nn import compiled
 from agentzoo.nn.attention import Backbone

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.console import console
+from agentzoo.cli.console import console
 from agentzoo.errors import CheckpointError, DataError
 from agentzoo.evaluation.results import Results, evaluate
 from agentzoo.evaluation.study import read_study

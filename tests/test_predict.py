@@ -86,7 +86,7 @@ def test_discrete_sampling_follows_the_softmax() -> None:
     agent = make_agent("tests/CountingDiscrete-v0")
     agent.set_random_seed(0)
     many, state = agent.predict(np.repeat(OBS[None], 20_000, axis=0))
-    from agentzoo.history import rows, to_batch
+    from agentzoo.acting.history import rows, to_batch
 
     with torch.no_grad():
         window = to_batch(rows(state, np.array([0])), 10.0, torch.device("cpu"))

@@ -12,7 +12,7 @@ from conftest import make_agent
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from agentzoo.acting import MemoryState
+from agentzoo.acting.modes import MemoryState
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.evaluation.results import evaluate

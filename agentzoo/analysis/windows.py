@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from agentzoo.acting.history import AgentState, rows, to_batch
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.rollout import env_of, evaluation_seed
-from agentzoo.history import AgentState, rows, to_batch
 from agentzoo.types import Batch
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.asking import Answer
+from agentzoo.asking.answer import Answer
+from agentzoo.asking.question import Window
 from agentzoo.envs import DOORKEY
 from agentzoo.envs.doorkey_rules import DOOR, GOAL, MOVES, SIDE, cell_of, is_wall
 from agentzoo.plots import entitle, figure_class, require_picture, save_figure
-from agentzoo.question import Window
 
 ASKED, SHOWN, TRUTH = "#c05621", "#2b6cb0", "0.55"
 KEY = "#b7791f"

@@ -10,10 +10,10 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.acting.history import rows
 from agentzoo.agent import Agent
 from agentzoo.envs.making import make_configured, make_env
 from agentzoo.errors import ConfigError
-from agentzoo.history import rows
 
 OnEpisode = Callable[["EpisodeResult"], None]
 SUCCESS = ("success", "is_success")  # what environments call it in info; the second is SB3's word

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from agentzoo.cli import main
-from agentzoo.console import console
+from agentzoo.cli.console import console
 from agentzoo.data.catalogue import DATASETS
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import DataError, UnknownNameError

@@ -13,11 +13,11 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 
+from agentzoo.acting.conditions import Conditions
+from agentzoo.acting.history import AgentState, append, empty_state, newest, with_actions
 from agentzoo.agent import Agent
-from agentzoo.conditions import Conditions
 from agentzoo.envs import DOORKEY
 from agentzoo.errors import ConfigError, ShapeError, SpaceError
-from agentzoo.history import AgentState, append, empty_state, newest, with_actions
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.nn.masked import Known
 from agentzoo.nn.masking import Masking

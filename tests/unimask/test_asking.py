@@ -13,14 +13,14 @@ from typer.testing import CliRunner
 
 from agentzoo import cli
 from agentzoo.agent import Agent
+from agentzoo.asking.histories import futures, histories
+from agentzoo.asking.question import Window, read_window
 from agentzoo.envs import DOORKEY, make_env
 from agentzoo.envs.doorkey_rules import GridState, cell_index, possible_rows, transition, transition_rows
 from agentzoo.errors import ConfigError, ShapeError, UnknownNameError
 from agentzoo.evaluation.windows import run_window
-from agentzoo.histories import futures, histories
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.nn.masking import STEP_TASKS, masking_at, steps_of
-from agentzoo.question import Window, read_window
 from unimask.cases import SIZES, doorkey_agent
 
 EYE = np.eye(16, dtype=np.float32)

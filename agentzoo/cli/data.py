@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from agentzoo.cli_options import JsonOption
-from agentzoo.console import console, errors_console, listing, plain, print_json, progress_bar
+from agentzoo.cli.console import console, errors_console, listing, plain, print_json, progress_bar
+from agentzoo.cli.options import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies.")
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from agentzoo.cli_options import RevisionOption, TrustOption
-from agentzoo.console import console, errors_console
+from agentzoo.cli.console import console, errors_console
+from agentzoo.cli.options import RevisionOption, TrustOption
 
 OutOption = Annotated[Path | None, typer.Option("--out", help="folder of the run; default runs/<agent>-s<seed>")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="section.field=value, e.g. train.steps=2000")]

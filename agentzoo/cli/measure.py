@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.cli_options import JsonOption, RevisionOption, TrustOption, load_agent
-from agentzoo.console import console, print_json, print_study, progress_bar
+from agentzoo.cli.console import console, print_json, print_study, progress_bar
+from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, load_agent
 
 
 def sweep(

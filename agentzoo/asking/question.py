@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.acting.observing import as_numbers, is_count
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import flatten_observations
 from agentzoo.errors import ShapeError
-from agentzoo.observing import as_numbers
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
@@ -86,11 +86,6 @@ def read_window(
         timestep=timestep,
     )
     return window, single
-
-
-def is_count(value: Any) -> bool:
-    """Whether it is 0, 1, ..."""
-    return isinstance(value, int | np.integer) and bool(value >= 0)
 
 
 def _read_returns(values: Any, count: int) -> NDArray[np.float64]:

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agentzoo.acting.history import AgentState, newest, to_batch
+from agentzoo.acting.observing import is_count
 from agentzoo.errors import ConfigError, ShapeError
-from agentzoo.history import AgentState, newest, to_batch
 from agentzoo.nn.masked import Known
-from agentzoo.question import is_count
 from agentzoo.types import Batch
 
 Rows = NDArray[np.float32]

@@ -1,6 +1,6 @@
 """Asking a masked agent about a window: what was before, what comes next, what led from here to there.
 
-One pass of the network answers; `agentzoo.histories` draws whole pasts and futures step by step.
+One pass of the network answers; `agentzoo.asking.histories` draws whole pasts and futures step by step.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agentzoo.acting.observing import is_count
 from agentzoo.agent import Agent
+from agentzoo.asking.question import Mask, Window, read_window
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.nn.masking import Masking, StepTask, masking_at
-from agentzoo.question import Mask, Window, is_count, read_window
 from agentzoo.types import Batch
 
 

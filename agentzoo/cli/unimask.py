@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from agentzoo.cli_options import JsonOption, RevisionOption, TrustOption, load_agent
-from agentzoo.console import console, print_json, print_study, progress_bar
+from agentzoo.cli.console import console, print_json, print_study, progress_bar
+from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, load_agent
 
 app = typer.Typer(help="Studies of Uni[MASK].", no_args_is_help=True)
 
@@ -26,7 +26,7 @@ def infer(
     as_json: JsonOption = False,
 ) -> None:
     """Run an episode, hide part of a window of it as a task does, and draw what the agent says was there."""
-    from agentzoo.asking import infer as ask_about
+    from agentzoo.asking.answer import infer as ask_about
     from agentzoo.evaluation.answers import draw_answer
     from agentzoo.evaluation.windows import run_window
     from agentzoo.nn.masking import steps_of

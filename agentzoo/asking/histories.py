@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.agent import Agent
-from agentzoo.asking import ask
+from agentzoo.asking.answer import ask
+from agentzoo.asking.question import Bools, Floats, Window
 from agentzoo.errors import ConfigError
-from agentzoo.question import Bools, Floats, Window
 
 TRIES = 100  # redraws of one step of a history before it is given up
 

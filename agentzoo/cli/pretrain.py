@@ -11,8 +11,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from agentzoo.cli_options import JsonOption
-from agentzoo.console import console, errors_console, plain, print_json
+from agentzoo.cli.console import console, errors_console, plain, print_json
+from agentzoo.cli.options import JsonOption
 from agentzoo.errors import UnknownNameError, did_you_mean
 
 app = typer.Typer(no_args_is_help=True, help="Pre-train what language agents start from.", rich_markup_mode=None)

@@ -91,3 +91,8 @@ def as_numbers(values: Any, called: str) -> NDArray[Any]:
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{called} must hold numbers, it has dtype {array.dtype}.")
     return array
+
+
+def is_count(value: Any) -> bool:
+    """Whether it is 0, 1, ..."""
+    return isinstance(value, int | np.integer) and bool(value >= 0)

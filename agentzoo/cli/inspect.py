@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.cli_options import JsonOption, RevisionOption, TrustOption
-from agentzoo.console import console, errors_console, plain, print_json
+from agentzoo.cli.console import console, errors_console, plain, print_json
+from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption
 
 if TYPE_CHECKING:
     from agentzoo.analysis.inspection import Inspection

@@ -1,4 +1,4 @@
-"""`agentzoo push`, `pull`, `card`, `verify`, `export`: publishing agents and checking what others published."""
+"""`agentzoo stage`, `card`, `push`, `pull`, `verify`, `export`: publishing agents, checking what others published."""
 
 from __future__ import annotations
 
@@ -8,12 +8,42 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.cli_options import JsonOption, RevisionOption, TrustOption
-from agentzoo.console import console, plain, print_json, progress_bar
+from agentzoo.cli.console import console, plain, print_json, progress_bar
+from agentzoo.cli.options import AgentArg, JsonOption, RevisionOption, TokenOption, TrustOption
 
 FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="an agent's folder with its records")]
-AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="an id like dt-hopper-medium, a folder, or a Hub repo")]
-TokenOption = Annotated[str | None, typer.Option("--token", help="instead of HF_TOKEN or `hf auth login`")]
+
+
+def stage(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run")],
+    hardware: Annotated[str, typer.Option("--hardware", help="what it was trained on, for the card")],
+    zoo: Annotated[Path, typer.Option("--zoo", help="where the agent's folder goes")] = Path("hub_cards"),
+    seeds: Annotated[list[Path] | None, typer.Option("--seed-run", help="the same recipe, another seed")] = None,
+    baselines: Annotated[list[Path] | None, typer.Option("--baseline", help="a run to show beside it")] = None,
+    sweep_episodes: Annotated[int, typer.Option(min=0, help="for each of eight targets; 0: no sweep")] = 20,
+    studies: Annotated[list[Path] | None, typer.Option("--study", help="a study.json to show on the card")] = None,
+    force: Annotated[bool, typer.Option("--force", help="replace an agent that measured better")] = False,
+    max_mb: Annotated[float, typer.Option("--max-mb", min=0.1, help="of the weights; more are stored as float16")] = 5,
+    trust_env_module: TrustOption = False,
+) -> None:
+    """Measure a finished run and write its Hub folder: weights, records, plot, video, card."""
+    from agentzoo.hub.stage import stage as run_stage
+
+    with console.status("staging") as status:
+        folder = run_stage(
+            run,
+            zoo,
+            hardware,
+            seeds=seeds or [],
+            baselines=baselines or [],
+            sweep_episodes=sweep_episodes,
+            studies=studies or [],
+            trust_env_module=trust_env_module,
+            force=force,
+            max_bytes=int(1e6 * max_mb),
+            note=lambda what: status.update(f"staging: {what}"),
+        )
+    console.print(f"staged {folder}", highlight=False)
 
 
 def push(

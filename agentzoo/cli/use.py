@@ -1,63 +1,23 @@
-"""The `agentzoo` command. Heavy imports happen inside the commands, so that `--help` answers at once."""
+"""Using agents: `agentzoo list`, `show`, `info`, `evaluate`, `enjoy` and `record`. Heavy imports happen inside."""
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
-from typer.core import TyperGroup
 
-from agentzoo import cli_data, cli_hub, cli_inspect, cli_markov, cli_measure, cli_pretrain, cli_train, cli_unimask
-from agentzoo.cli_options import AgentArg, JsonOption, RevisionOption, TrustOption, load_agent
-from agentzoo.console import console, errors_console, fits, listing, plain, print_json, progress_bar
-from agentzoo.errors import AgentzooError
+from agentzoo.cli.console import console, fits, listing, plain, print_json, progress_bar
+from agentzoo.cli.hub import list_remote
+from agentzoo.cli.options import AgentArg, JsonOption, RevisionOption, TokenOption, TrustOption, load_agent
+from agentzoo.errors import ConfigError
 
 if TYPE_CHECKING:
     from agentzoo.zoo import Summary
-
-ORDER = (
-    *("list", "show", "info", "evaluate", "enjoy", "record", "infer"),  # to use
-    *("data", "train", "finetune", "pretrain", "stage"),  # to make
-    *("compare", "pairs", "sweep", "inspect", "markov", "gates", "unimask", "bench"),  # to find out
-    *("push", "pull", "verify", "card", "export"),  # to share
-)
-
-
-class _InOrder(TyperGroup):
-    def list_commands(self, ctx: Any) -> list[str]:
-        """For `--help`; one that nobody has put in its place comes last."""
-        return sorted(super().list_commands(ctx), key=lambda name: (*ORDER, name).index(name))
-
-
-app = typer.Typer(
-    cls=_InOrder,
-    no_args_is_help=True,
-    help="Pretrained offline-RL sequence agents: list, show, evaluate, record, train, fine-tune.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.add_typer(cli_data.app, name="data")
-app.add_typer(cli_pretrain.app, name="pretrain")
-app.add_typer(cli_unimask.app, name="unimask")
-app.add_typer(cli_markov.app, name="gates")
-app.command("infer")(cli_unimask.infer)
-app.command("inspect")(cli_inspect.inspect)
-app.command("markov")(cli_markov.markov)
-app.command("train")(cli_train.train)
-app.command("finetune")(cli_train.finetune)
-app.command("sweep")(cli_measure.sweep)
-app.command("compare")(cli_measure.compare)
-app.command("pairs")(cli_measure.pairs)
-app.command("bench")(cli_measure.bench)
-for _command in (cli_hub.push, cli_hub.pull, cli_hub.card, cli_hub.verify, cli_hub.export):
-    app.command(_command.__name__)(_command)
 
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id instead of the agent's own")]
 EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1)]
@@ -66,11 +26,10 @@ TargetOption = Annotated[float | None, typer.Option("--target", help="return to 
 ActingOption = Annotated[str | None, typer.Option("--acting", help="window or (Decision Mamba) recurrent")]
 
 
-@app.command("list")
 def list_command(
     remote: Annotated[bool, typer.Option("--remote", help="what a Hub has instead")] = False,
     author: Annotated[str | None, typer.Option("--author", help="with --remote: of one account")] = None,
-    token: cli_hub.TokenOption = None,
+    token: TokenOption = None,
     all_: Annotated[bool, typer.Option("--all", help="also those that have a recipe only")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="print what is staged as a Markdown table")] = False,
     into: Annotated[
@@ -85,7 +44,7 @@ def list_command(
     from agentzoo.zoo import markdown_table, summaries, with_table
 
     if remote:
-        cli_hub.list_remote(author, token, as_json)
+        list_remote(author, token, as_json)
         return
     if into is not None:
         write_atomic(into, with_table(read_text(into)))
@@ -131,7 +90,6 @@ def _agents(found: list[Summary], with_env: bool = True) -> Table:
     return table
 
 
-@app.command()
 def show(agent: AgentArg, as_json: JsonOption = False) -> None:
     """The recipe of an agent and, if it is staged, its measured scores."""
     from agentzoo.zoo import describe
@@ -150,7 +108,6 @@ def show(agent: AgentArg, as_json: JsonOption = False) -> None:
             console.print(f"{section}: {plain(fields)}", highlight=False)
 
 
-@app.command()
 def info(as_json: JsonOption = False) -> None:
     """Versions, device, local zoo and dataset folders: what a bug report needs."""
     from agentzoo.zoo import environment_info
@@ -165,7 +122,6 @@ def info(as_json: JsonOption = False) -> None:
     console.print(table)
 
 
-@app.command()
 def evaluate(
     agent: AgentArg,
     episodes: EpisodesOption = 100,
@@ -223,7 +179,6 @@ def evaluate(
     console.print(table)
 
 
-@app.command()
 def enjoy(
     agent: AgentArg,
     episodes: EpisodesOption = 3,
@@ -248,7 +203,6 @@ def enjoy(
         )
 
 
-@app.command()
 def record(
     agent: AgentArg,
     output: Annotated[Path, typer.Argument(help="an .mp4 or .gif file")],
@@ -267,7 +221,7 @@ def record(
     from agentzoo.evaluation.scores import amount
 
     if output.suffix not in (".mp4", ".gif"):
-        fail(f"the output must end in .mp4 or .gif, got {output.name!r}.")
+        raise ConfigError(f"the output must end in .mp4 or .gif, got {output.name!r}.")
     loaded = load_agent(agent, revision, trust_env_module, target)
     with progress_bar(f"filming {loaded.config.agent_id}", None) as bar:
         clip = film(
@@ -283,55 +237,3 @@ def record(
     (save_video if output.suffix == ".mp4" else save_gif)(clip, output)
     returns = ", ".join(amount(one.total_reward) for one in clip.episodes)
     console.print(f"{output}: {len(clip.frames)} frames, returns {returns}", highlight=False)
-
-
-@app.command()
-def stage(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run")],
-    hardware: Annotated[str, typer.Option("--hardware", help="what it was trained on, for the card")],
-    zoo: Annotated[Path, typer.Option("--zoo", help="where the agent's folder goes")] = Path("hub_cards"),
-    seeds: Annotated[list[Path] | None, typer.Option("--seed-run", help="the same recipe, another seed")] = None,
-    baselines: Annotated[list[Path] | None, typer.Option("--baseline", help="a run to show beside it")] = None,
-    sweep_episodes: Annotated[int, typer.Option(min=0, help="for each of eight targets; 0: no sweep")] = 20,
-    studies: Annotated[list[Path] | None, typer.Option("--study", help="a study.json to show on the card")] = None,
-    force: Annotated[bool, typer.Option("--force", help="replace an agent that measured better")] = False,
-    max_mb: Annotated[float, typer.Option("--max-mb", min=0.1, help="of the weights; more are stored as float16")] = 5,
-    trust_env_module: TrustOption = False,
-) -> None:
-    """Measure a finished run and write its Hub folder: weights, records, plot, video, card."""
-    from agentzoo.hub.stage import stage as run_stage
-
-    with console.status("staging") as status:
-        folder = run_stage(
-            run,
-            zoo,
-            hardware,
-            seeds=seeds or [],
-            baselines=baselines or [],
-            sweep_episodes=sweep_episodes,
-            studies=studies or [],
-            trust_env_module=trust_env_module,
-            force=force,
-            max_bytes=int(1e6 * max_mb),
-            note=lambda what: status.update(f"staging: {what}"),
-        )
-    console.print(f"staged {folder}", highlight=False)
-
-
-def fail(message: str) -> NoReturn:
-    """Print one error line and leave with status 2."""
-    errors_console.print(f"[red]error:[/red] {message}", highlight=False, soft_wrap=True)
-    raise SystemExit(2)
-
-
-def main() -> None:
-    """Entry point: our own errors are one line, not a traceback."""
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # it would print every retry before we say what is wrong
-    try:
-        app()
-    except AgentzooError as error:
-        Console(stderr=True, soft_wrap=True).print("error:", str(error), markup=False, highlight=False, style="red")
-        raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        errors_console.print("interrupted")
-        raise SystemExit(130) from None

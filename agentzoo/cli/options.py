@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="an id like dt-hopper-medium, a folder, or a Hub repo")]
 RevisionOption = Annotated[str | None, typer.Option("--revision", help="commit, tag or branch on the Hub")]
 TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
+TokenOption = Annotated[str | None, typer.Option("--token", help="instead of HF_TOKEN or `hf auth login`")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 
 

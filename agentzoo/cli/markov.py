@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from agentzoo.cli_inspect import markov_table
-from agentzoo.cli_options import JsonOption, TrustOption
-from agentzoo.console import console, errors_console, plain, print_json, print_study
+from agentzoo.cli.console import console, errors_console, plain, print_json, print_study
+from agentzoo.cli.inspect import markov_table
+from agentzoo.cli.options import JsonOption, TrustOption
 
 app = typer.Typer(help="What gates make of Markov heads.", no_args_is_help=True)
 

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agentzoo import history
-from agentzoo.conditions import Conditions
+from agentzoo.acting import history
+from agentzoo.acting.conditions import Conditions
+from agentzoo.acting.history import AgentState
 from agentzoo.errors import ConfigError, ShapeError
-from agentzoo.history import AgentState
 from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.nn.masked import MaskedModel
 from agentzoo.nn.recurrent import RecurrentModel, RecurrentState, reset_rows
