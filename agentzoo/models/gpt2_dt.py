@@ -322,24 +322,31 @@ class LanguageDT(SequenceModel):
                 raise CheckpointError(f"backbone {config.backbone!r} has no position table.")
             with torch.no_grad():
                 self.embed_timestep.get_parameter("weight").copy_(stretch(found.positions, config.max_ep_len))
-        if config.cosine_weight or config.lm_weight:
-            centroids = make_centroids(found, config.centroids) if config.cosine_weight else None
-            if config.lm_weight:
-                if not found.speaks_by_table:
-                    raise ConfigError(
-                        f"co-training reads words off the token table; backbone {config.backbone!r} has a head of its "
-                        "own for that (tie_word_embeddings is false). Leave it out with --set model.lm_weight=0."
-                    )
-                own = config.positions == "own"
-                text = read_text(found, config.lm_chunk)
-                if not own and found.positions is not None and config.lm_chunk - 1 > len(found.positions):
-                    raise ConfigError(
-                        f"lm_chunk {config.lm_chunk} is longer than the {len(found.positions)} positions of backbone "
-                        f"{config.backbone!r}: --set model.lm_chunk={len(found.positions)}."
-                    )
-                self.language = Language(centroids, found.tokens, None if own else found.positions, text)
-            else:
-                self.language = Language(centroids)
+        centroids = make_centroids(found, config.centroids) if config.cosine_weight else None
+        if config.lm_weight:
+            self.language = self._speaking(found, centroids)
+        elif centroids is not None:
+            self.language = Language(centroids)
+
+    def _speaking(self, found: Pretrained, centroids: Tensor | None) -> Language:
+        """What co-training needs of the backbone: words, text in them, and places where they did not become timesteps.
+
+        Raises:
+            ConfigError, CheckpointError, DataError: it cannot be trained to go on with text; says why.
+        """
+        config, own = self.config, self.config.positions == "own"
+        if not found.speaks_by_table:
+            raise ConfigError(
+                f"co-training reads words off the token table; backbone {config.backbone!r} has a head of its "
+                "own for that (tie_word_embeddings is false). Leave it out with --set model.lm_weight=0."
+            )
+        if not own and found.positions is not None and config.lm_chunk - 1 > len(found.positions):
+            raise ConfigError(
+                f"lm_chunk {config.lm_chunk} is longer than the {len(found.positions)} positions of backbone "
+                f"{config.backbone!r}: --set model.lm_chunk={len(found.positions)}."
+            )
+        text = read_text(found, config.lm_chunk)
+        return Language(centroids, found.tokens, None if own else found.positions, text)
 
     def begin_step(self, step: int, total: int) -> None:
         """The language losses fall with the updates."""
