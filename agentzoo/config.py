@@ -67,7 +67,9 @@ def read_text(path: Path) -> str:
             raise CheckpointError(f"{path} holds {path.stat().st_size} bytes; such files hold a few thousand.")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing: an agent's folder holds {CONFIG} and {WEIGHTS}.") from None
+        raise CheckpointError(
+            f"{path} is missing: an agent's folder holds {CONFIG} and {WEIGHTS}, one that can be trained again {RECIPE}."
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
 

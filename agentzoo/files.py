@@ -104,6 +104,7 @@ def swap_in(new: Path, target: Path) -> None:
     Between the two renames the old folder lies beside the target as `.replaced-...`: at no moment is there neither, and
     `put_back` renames it back should the process be killed just then.
     """
+    target = target.resolve()  # a link stays one, and leads to what is new
     put_back(target.parent)
     if not target.exists():
         new.replace(target)

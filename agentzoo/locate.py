@@ -96,7 +96,7 @@ def hub_location(agent_id: str) -> HubLocation | None:
     path = os.environ.get(INDEX_VARIABLE) or str(resources.files("agentzoo") / "hub_index.json")
     try:
         index = json.loads(Path(path).read_text(encoding="utf-8"))
-        entry = index["agents"].get(agent_id)
+        entry = index.get("agents", {}).get(agent_id)
         pattern = index.get("default")
         if entry is None and pattern is None:
             return None
@@ -146,7 +146,9 @@ def find_agent(
             from agentzoo.registry import recipe_table
 
             known = sorted({*staged, *recipe_table()})
-            looked = ", ".join(map(str, _local_zoos())) or f"${ZOO_VARIABLE}, which is not set"
+            named = os.environ.get(ZOO_VARIABLE)
+            nowhere = f"${ZOO_VARIABLE}, which is {f'{named}, no folder' if named else 'not set'}"
+            looked = ", ".join(map(str, _local_zoos())) or nowhere
             absent = (
                 f" It has a recipe, but its weights are neither in {looked} nor on the Hub as far as the index knows: "
                 f"`agentzoo train {plain}` makes them; a Hub repo is named as OWNER/NAME."
@@ -202,8 +204,8 @@ def check_links(folder: Path) -> Path:
     """
     root = folder.resolve()
     homes = [root]
-    if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
-        repo = folder.parent.parent.resolve()
+    if root.parent.name == "snapshots" and root.parent.parent.name.startswith("models--"):
+        repo = root.parent.parent
         homes += [repo / "blobs", repo.parent / "blobs"]
     try:
         paths = list(folder.iterdir())

@@ -13,6 +13,7 @@ from pydantic import (
     ValidationError,
     field_validator,
     model_serializer,
+    model_validator,
 )
 
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
@@ -87,6 +88,12 @@ class Recipe(Config):
     @classmethod
     def _of_its_family(cls, value: Any) -> Any:
         return parse_model_config(value) if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Recipe:
+        if self.train.patience and not self.eval.every:
+            raise ValueError("train.patience counts evaluations that got no better, and eval.every=0 makes none")
+        return self
 
     @model_serializer(mode="wrap")
     def _without_an_unknown_base(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

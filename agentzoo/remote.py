@@ -183,7 +183,9 @@ def _explain_answer(response: Any, names: list[str], where: Where) -> str:
         return f"{said}: its owner gives access on request. Ask on its page, then pass your token."
     if "RemoteEntryNotFoundError" in names or "EntryNotFoundError" in names:
         return f"{said}: a file of it is missing on the server. Ask its owner, or pass another revision."
-    if status == 404 or (status == 401 and code == "RepoNotFound"):
+    if "DisabledRepoError" in names:
+        return f"{said}: {where.repo_id} was disabled. Its page says why."
+    if "RepositoryNotFoundError" in names or status == 404 or (status == 401 and code == "RepoNotFound"):
         return (
             f"{said}: there is no repo {where.repo_id}, or it is private and your token does not reach it. Check the "
             "name; log in with `hf auth login`, set HF_TOKEN or pass token=."
@@ -191,7 +193,10 @@ def _explain_answer(response: Any, names: list[str], where: Where) -> str:
     if status == 401:
         return f"{said}: it does not accept your token. Log in with `hf auth login`, set HF_TOKEN or pass token=."
     if status == 403:
-        return f"{said}: your token may not do this. Make one with write access to {where.repo_id}."
+        return (
+            f"{said}: your token may not do this. To push, make one with write access to {where.repo_id}; to fetch, one "
+            "that may read it."
+        )
     if status in (409, 412):
         return f"{said}: somebody else changed {where.repo_id} meanwhile. Look at it and call again."
     if status == 429:

@@ -12,6 +12,7 @@ from agentzoo.cli import app
 from agentzoo.data.catalogue import DATASETS
 from agentzoo.errors import ConfigError
 from agentzoo.hub.card import CARD, card_text, read_records
+from agentzoo.hub.verify import check_files
 from agentzoo.locate import hub_location, staged_agents, staged_backbones
 from agentzoo.recipe import load_recipe
 from agentzoo.zoo import with_table
@@ -77,6 +78,12 @@ def test_staged_recipes_are_the_packaged_ones(agent_id: str, folder: Path) -> No
     assert recipe == load_recipe(agent_id).pinned()  # with the hash of the backbone that is staged beside it
     assert results.headline.weights_sha256 == config.weights_sha256
     assert results.headline.episodes >= 100
+
+
+@pytest.mark.parametrize(("agent_id", "folder"), STAGED)
+def test_staged_files_fit_together(agent_id: str, folder: Path) -> None:
+    """What `agentzoo verify` says without acting."""
+    assert [check.said for check in check_files(folder)[2] if not check.holds] == []
 
 
 @pytest.mark.parametrize(("agent_id", "folder"), STAGED)

@@ -41,6 +41,8 @@ def explained(env_id: str) -> Iterator[None]:
         raise ConfigError(f"{env_id} cannot be made: {said}{_what_to_do(env_id, said)}") from error
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
         raise UnknownNameError(f"no environment {env_id!r}.{did_you_mean(env_id, gym.registry)}") from error
+    except gym.error.Error as error:
+        raise ConfigError(f"{env_id!r} cannot be made: {' '.join(map(str, error.args))}") from error
 
 
 def _what_to_do(env_id: str, missing: str) -> str:

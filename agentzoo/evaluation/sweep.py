@@ -13,6 +13,8 @@ from agentzoo.evaluation.scores import amount
 from agentzoo.evaluation.study import Study
 from agentzoo.plots import new_figure, save_figure
 
+FEWEST_RANKED = 3  # targets that ranks say something of
+
 
 def sweep(
     agent: Agent,
@@ -56,8 +58,8 @@ def rank_correlation(results: Sequence[Result]) -> float | None:
     """
     from scipy.stats import spearmanr
 
-    if len(results) < 3:
-        raise ConfigError(f"a rank correlation needs at least three targets, got {len(results)}.")
+    if len(results) < FEWEST_RANKED:
+        raise ConfigError(f"a rank correlation needs at least {FEWEST_RANKED} targets, got {len(results)}.")
     achieved = [one.mean_return for one in results]
     if len(set(achieved)) == 1:  # it does not read the target: ranks say nothing, and scipy says NaN
         return None

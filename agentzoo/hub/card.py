@@ -18,11 +18,12 @@ from agentzoo.files import write_atomic
 from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
 from agentzoo.hub.published import CITATIONS, D4RL, PUBLISHED, SOURCES, TITLES, Published
 from agentzoo.locate import LOG, STUDY_PICTURES, SWEEP_PLOT, VIDEO
-from agentzoo.recipe import Recipe
+from agentzoo.recipe import Recipe, TrainConfig
 
 CARD = "README.md"
 RESULTS = "results.json"
 REACTS = 0.2  # of the span asked for: an agent whose returns span less hardly reacts
+TELLING = 10  # episodes a target; fewer tell too little to say what asking for more brings
 COLUMNS = ("agent", "normalized score", "return", "success", "length", "episodes")
 OUTSIDE_GYMNASIUM = ("agentzoo/", "PointMaze_", "AntMaze_")  # environments that a package of their own registers
 
@@ -189,7 +190,7 @@ def _training(recipe: Recipe, results: Results | None) -> str:
     products = ", products of matrices in bfloat16" if train.precision == "bf16" else ""
     text = (
         f"## How it was trained\n\n```\n{_data_command(recipe)}{command}\n```\n\n"
-        f"{_updates(train.steps, results)} of {train.batch_size} windows, learning rate {train.lr:g} "
+        f"{_updates(train, results)} of {train.batch_size} windows, learning rate {train.lr:g} "
         f"({train.schedule}{warm_up}), seed {train.seed}{products}{spent}. The whole "
         f"recipe is in `{RECIPE}`, the losses are in `training_log.csv`. {normalization}"
         f"{_sources(recipe)}"
@@ -222,9 +223,10 @@ def _sources(recipe: Recipe) -> str:
     return own * (OWN in told) + others * (OTHERS in told)
 
 
-def _updates(planned: int, results: Results | None) -> str:
+def _updates(train: TrainConfig, results: Results | None) -> str:
+    planned = train.steps
     done = planned if results is None or results.training.updates is None else results.training.updates
-    early = f" (of at most {planned:,}; its evaluations got no better)" if done < planned else ""
+    early = f" (of at most {planned:,}; its evaluations got no better)" if done < planned and train.patience else ""
     return f"{done:,} updates{early}"
 
 
@@ -328,8 +330,21 @@ def _obedience(results: Results) -> str:
     if high - low <= REACTS * (most - least):
         return " It hardly reacts to what it is asked for." if most > least else ""
     best = max(results.targets, key=lambda one: one.mean_return)
-    enough = min(one.target_return for one in results.targets if one.mean_return >= best.return_interval[0])
-    return f" Asking for more than {amount(enough)} brought no more." if enough < most else ""
+    if min(one.episodes for one in results.targets) < TELLING:
+        return ""
+    enough = min(one.target_return for one in results.targets if not _surely_less(one, best))
+    if enough == most:
+        return ""
+    return (
+        f" That asking for more than {amount(enough)} brings more does not show in {best.episodes} episodes a target."
+    )
+
+
+def _surely_less(one: Result, best: Result) -> bool:
+    """By the difference of episodes from the same seeds, whose 95 % interval lies above 0."""
+    if (one.seed, len(one.returns)) != (best.seed, len(best.returns)):
+        return one.return_interval[1] < best.return_interval[0]
+    return mean_interval(np.subtract(best.returns, one.returns))[0] > 0.0
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +12,11 @@ from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
 from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.evaluation.rollout import OnEpisode
-from agentzoo.evaluation.scores import mean_interval
+from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
+from agentzoo.evaluation.sweep import FEWEST_RANKED, rank_correlation
 from agentzoo.files import sha256
 from agentzoo.hub.card import CARD, RESULTS, check_card
+from agentzoo.hub.metadata import inline
 from agentzoo.locate import find_agent
 from agentzoo.recipe import Recipe
 from agentzoo.registry import recipe_table
@@ -58,6 +61,7 @@ def verify(
     The score holds if the new mean return lies in the card's 95 % interval or the card's mean in the new one. The
     episodes start from the seeds the card names, so as many as it has repeat its protocol. With fewer, whose own
     interval says little, it also holds within 1.96 standard errors of the difference of two samples of these sizes.
+    Success rates are compared by the same measure.
 
     Args:
         episodes: as many as on the card by default.
@@ -112,8 +116,11 @@ def _recipe(folder: Path, config: AgentConfig) -> list[Check]:
     packaged = recipe_table().get(config.agent_id)
     if packaged is None:
         return [*checks, Check(name="package", holds=None, said="this package has no recipe of that id")]
-    differs = _differences(packaged, recipe.unpinned())
-    return [*checks, Check(name="package", holds=not differs, said=differs or "the recipe is the package's own")]
+    differs = _differences(packaged.unseeded(), recipe.unpinned().unseeded())
+    if differs:  # another version of the package, or a recipe of one's own: the card says what it is and claims no more
+        return [*checks, Check(name="package", holds=None, said=f"not the package's recipe of that id: {differs}")]
+    seed = "" if recipe.train.seed == packaged.train.seed else f", with training seed {recipe.train.seed}"
+    return [*checks, Check(name="package", holds=True, said=f"the recipe is the package's own{seed}")]
 
 
 def _differences(expected: Config, found: Config) -> str:
@@ -135,28 +142,64 @@ def _results(folder: Path, config: AgentConfig) -> tuple[Results | None, Check]:
         return None, Check(name="results", holds=None, said=f"no {RESULTS}: nothing was claimed")
     results = Results.from_json(read_text(folder / RESULTS), str(folder / RESULTS))
     head, problems = results.headline, []
-    if head.agent_id != config.agent_id or head.weights_sha256 != config.weights_sha256:
-        problems.append("measured on other weights")
-    if not len(head.returns) == len(head.lengths) == head.episodes:
-        problems.append(f"{head.episodes} episodes, but {len(head.returns)} returns")
-    else:
-        if not _sums_up(head):
-            problems.append(f"mean and interval are not those of its {head.episodes} returns")
+    for one in (head, *results.targets, *results.acting):
+        if one.agent_id != config.agent_id or one.weights_sha256 != config.weights_sha256:
+            problems.append(f"{_which(one, head)} was measured on other weights")
+    others = () if results.best is None else (results.best,)
+    for one in (head, *others, *results.targets, *results.seeds, *results.baselines, *results.acting):
+        problems += [f"{_which(one, head)}: {wrong}" for wrong in _wrong(one)]
+    if not problems and results.targets:
+        ranks = rank_correlation(results.targets) if len(results.targets) >= FEWEST_RANKED else None
+        if not _close(ranks, results.spearman):
+            problems.append("the rank correlation is not that of its targets")
     said = "; ".join(problems) or f"{head.episodes} episodes of these weights, summed up right"
     return (None if problems else results), Check(name="results", holds=not problems, said=said)
 
 
-def _sums_up(head: Result) -> bool:
+def _which(one: Result, head: Result) -> str:
+    if one is head:
+        return "the headline"
+    return f"{inline(one.agent_id)} ({one.checkpoint}, {one.acting}) asked for {one.target_return:g}"
+
+
+def _wrong(one: Result) -> list[str]:
+    """What of a record does not follow from its episodes."""
+    if not len(one.returns) == len(one.lengths) == one.episodes:
+        return [f"{one.episodes} episodes, but {len(one.returns)} returns and {len(one.lengths)} lengths"]
+    reference = reference_of(one.env)
+    expected: dict[str, Any] = {
+        "mean_length": float(np.mean(one.lengths)),
+        "random_reference": reference and reference.random,
+        "expert_reference": reference and reference.expert,
+        "score": reference and float(normalized_score(np.array(one.mean_return), reference)),
+        "score_interval": reference and tuple(normalized_score(np.array(one.return_interval), reference)),
+    }
+    wrong = [name for name, value in expected.items() if not _close(value, getattr(one, name))]
+    if one.success_rate is not None and not 0.0 <= one.success_rate <= 1.0:
+        wrong.append("success_rate")
+    found = [f"{', '.join(wrong)} cannot be right"] if wrong else []
+    if not _sums_up(one):
+        found.append(f"mean and interval are not those of its {one.episodes} returns")
+    return found
+
+
+def _close(expected: Any, found: Any) -> bool:
+    """Whether both are nothing, or numbers alike."""
+    if expected is None or found is None:
+        return expected is found
+    return bool(np.allclose(expected, found, rtol=1e-3, atol=1e-3))
+
+
+def _sums_up(one: Result) -> bool:
     """Whether mean and interval are those of the returns; of very many, the bootstrap would take minutes."""
-    returns = np.array(head.returns)
+    returns = np.array(one.returns)
     mean = float(returns.mean())
     if len(returns) <= MOST_BOOTSTRAPPED:
         interval, slack = mean_interval(returns), 1e-3
     else:
         half = 1.96 * float(returns.std()) / len(returns) ** 0.5
         interval, slack = (mean - half, mean + half), 1e-3 + 0.2 * half
-    same_mean = np.isclose(mean, head.mean_return, rtol=1e-3, atol=1e-3)
-    return bool(same_mean) and np.allclose(interval, head.return_interval, rtol=1e-3, atol=slack)
+    return _close(mean, one.mean_return) and np.allclose(interval, one.return_interval, rtol=1e-3, atol=slack)
 
 
 def _card(folder: Path) -> Check:
@@ -202,4 +245,14 @@ def _score(
     )
     if new.score is not None and head.score is not None:
         said += f"; score {new.score:.1f} against {head.score:.1f}"
+    if new.success_rate is not None and head.success_rate is not None:
+        said += f"; success {100 * new.success_rate:.0f} % against {100 * head.success_rate:.0f} %"
+        holds = holds and _as_often(new.success_rate, new.episodes, head.success_rate, head.episodes)
     return new, Check(name="score", holds=holds, said=said)
+
+
+def _as_often(first: float, of_first: int, second: float, of_second: int) -> bool:
+    """Whether two success rates are within 1.96 standard errors of their difference, or one episode, of each other."""
+    both = (first * of_first + second * of_second) / (of_first + of_second)
+    error = (both * (1.0 - both) * (1 / of_first + 1 / of_second)) ** 0.5
+    return abs(first - second) <= max(1.96 * error, 1.0 / min(of_first, of_second)) + 1e-9

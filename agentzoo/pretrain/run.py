@@ -75,8 +75,7 @@ def pretrain(
         value = loss.item()
         if not math.isfinite(value) or not math.isfinite(float(norm)):
             raise TrainingError(
-                f"the loss is not finite at update {step}. The last good checkpoint is {folder / state.FILE}. "
-                "Lower lr or clip with --set."
+                f"the loss is not finite at update {step}. Begin anew in another --out with a lower lr or clip (--set)."
             )
         optimizer.step()
         step, summed, norms, count = step + 1, summed + value, norms + float(norm), count + 1

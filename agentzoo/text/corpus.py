@@ -79,7 +79,7 @@ def read_document(path: Path, held_out: float = 0.0) -> Document:
     cut = len(text)
     if held_out > 0.0:
         near = int(len(text) * (1.0 - held_out))
-        line = text.find("\n", near)
+        line = text.find("\n", near, len(text) - 1)  # nothing would be held out after the last one
         cut = line + 1 if line >= 0 else near
     return Document(record, text[:cut], text[cut:])
 

@@ -185,7 +185,7 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
     """Check that the folder is free or this recipe's; `writes`: make it so.
 
     Raises:
-        TrainingError: it holds a run of another recipe; names what differs.
+        TrainingError: it holds a run of another recipe, and names what differs, or a staged agent.
     """
     path = folder / RECIPE
     if writes:
@@ -197,6 +197,11 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
             raise TrainingError(
                 f"{folder} holds a run of {found.agent_id!r} with another recipe ({'; '.join(changed)}). "
                 "Choose another --out, or delete it."
+            )
+        if (folder / WEIGHTS).exists() and not (folder / state.FILE).exists():
+            raise TrainingError(
+                f"{folder} holds a trained {found.agent_id!r} without the {state.FILE} to go on from; training would "
+                "begin anew over it. Choose another --out."
             )
     elif writes:
         write_atomic(path, recipe.to_json())
@@ -252,7 +257,7 @@ class _Run:
         saves = step % config.checkpoint_every == 0 or last
         if step % config.log_every == 0 or evaluates or saves:
             self._require_finite()
-        if step % config.log_every == 0 or evaluates:
+        if step % config.log_every == 0 or evaluates or last:  # what is staged reads the last row
             self._row(rate, self._evaluate() if evaluates else None)
         if evaluates:  # only the main process evaluates, all must stop together
             self.progress.best_step = _from_main(self.accelerator, self.progress.best_step)
@@ -266,16 +271,18 @@ class _Run:
     def is_out_of_patience(self) -> bool:
         """True once `train.patience` updates brought no better evaluation."""
         patience, every = self.recipe.train.patience, self.recipe.eval.every
-        if not patience or not every:
+        if not patience or not every or self.hooks.evaluate is None:
             return False
         return self.progress.step // every * every - self.progress.best_step >= patience
 
     def _require_finite(self) -> None:
         broken = [name for name, value in self.sums.items() if not math.isfinite(float(value))]
         if broken:
+            kept = self.folder / state.FILE
             raise TrainingError(
                 f"{broken[0]} is not finite in the {self.recipe.train.log_every} updates before {self.progress.step}. "
-                f"The last good checkpoint is {self.folder / state.FILE}. Lower train.lr or train.clip with --set."
+                f"{f'{kept} is of before. ' if kept.exists() else ''}Begin anew in another --out with a lower train.lr "
+                "or train.clip (--set)."
             )
 
     def _evaluate(self) -> Evaluation | None:

@@ -112,14 +112,16 @@ def test_a_card_says_how_far_its_agent_can_be_trusted(folder: Path) -> None:
     assert "The results above are of one training seed" in card_text(folder)
     head = results.headline
 
-    def reaching(*returns: float, first: float = 100.0) -> tuple[Result, ...]:
-        """Targets 100, 200, ... above `first`; every interval is 10 wide."""
+    def reaching(*returns: float, first: float = 100.0, spread: float = 5.0, episodes: int = 20) -> tuple[Result, ...]:
+        """Targets 100, 200, ... above `first`; half of the episodes `spread` above the mean, half below."""
         return tuple(
             head.model_copy(
                 update={
                     "target_return": first + 100.0 * i,
+                    "episodes": episodes,
                     "mean_return": value,
                     "return_interval": (value - 5.0, value + 5.0),
+                    "returns": tuple(value + side * spread for side in (-1.0, 1.0) * (episodes // 2)),
                 }
             )
             for i, value in enumerate(returns)
@@ -129,8 +131,14 @@ def test_a_card_says_how_far_its_agent_can_be_trusted(folder: Path) -> None:
         (folder / "results.json").write_text(results.model_copy(update={"plotted": True, **changes}).to_json())
         return card_text(folder)
 
-    more, flat = "Asking for more than", "It hardly reacts to what it is asked for."
-    assert f"{more} 200 brought no more." in said(targets=reaching(100.0, 197.0, 200.0, 190.0))
+    more, flat = "asking for more than", "It hardly reacts to what it is asked for."
+    assert f"That {more} 300 brings more does not show in 20 episodes" in said(
+        targets=reaching(100.0, 197.0, 200.0, 190.0)
+    )  # 197 is less by 3 in every single episode, however wide its interval
+    some = reaching(100.0, 197.0, 200.0, 190.0)
+    noisy = (some[0], some[1].model_copy(update={"returns": some[1].returns[::-1]}), *some[2:])  # by 13 or by -7
+    assert f"That {more} 200 brings more does not show" in said(targets=noisy)
+    assert more not in said(targets=reaching(100.0, 197.0, 200.0, 190.0, episodes=8))
     obeying = said(targets=reaching(100.0, 200.0, 300.0))
     assert (more in obeying, flat in obeying) == (False, False)
     below = said(targets=reaching(-1000.0, -900.0, -800.0, first=-1000.0))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agentzoo.agent import Agent
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.hub.card import card_text, read_records
-from agentzoo.hub.verify import verify
+from agentzoo.hub.verify import _as_often, verify
 from hub.conftest import REPO, edit
 from hub.server import Hub
 
@@ -38,6 +40,7 @@ def test_verify_with_few_episodes_leaves_room_for_chance(folder: Path) -> None:
             headline__episodes=100,
             headline__returns=returns,
             headline__lengths=[1] * 100,
+            headline__mean_length=1.0,
             headline__return_interval=list(mean_interval(returns)),  # type: ignore[arg-type]
         )
         assert answers(folder, episodes=1)["score"] is holds
@@ -82,6 +85,12 @@ def test_verify_finds_each_kind_of_lie(folder: Path) -> None:
     found = answers(folder)
     assert (found["results"], found["card"], found["score"]) == (True, True, False)
     restored()
+    edit(folder, "results.json", headline__score=99.9)
+    (folder / "README.md").write_text(card_text(folder))
+    report = verify(folder)
+    assert {check.name: check.holds for check in report.checks}["results"] is False
+    assert "the headline: score cannot be right" in report.checks[3].said
+    restored()
     edit(folder, "train_config.json", data__rtg_scale=2.0)
     assert answers(folder)["recipe"] is False
     restored()
@@ -92,3 +101,54 @@ def test_verify_finds_each_kind_of_lie(folder: Path) -> None:
     weights[-1] ^= 1
     (folder / "model.safetensors").write_bytes(weights)
     assert answers(folder)["weights"] is False
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("score", 99.9),
+        ("score_interval", [98.0, 101.0]),
+        ("expert_reference", 100.0),
+        ("mean_length", 1000.0),
+        ("success_rate", 1.5),
+        ("lengths", [1]),
+    ],
+)
+def test_every_number_of_a_record_must_follow_from_its_episodes(folder: Path, field: str, value: Any) -> None:
+    edit(folder, "results.json", **{f"headline__{field}": value})
+    assert answers(folder)["results"] is False
+
+
+def test_rows_beside_the_headline_are_checked_too(folder: Path) -> None:
+    head = read_records(folder)[2].headline.model_dump(mode="json")
+    targets = [{**head, "target_return": asked} for asked in (1.0, 2.0, 3.0)]  # it always achieves the same
+    edit(folder, "results.json", targets=targets, spearman=None)
+    assert answers(folder)["results"] is True
+    edit(folder, "results.json", targets=targets, spearman=1.0)
+    assert answers(folder)["results"] is False
+    for row in ("targets", "seeds", "baselines", "acting"):
+        edit(folder, "results.json", **{"targets": [], "spearman": None, row: [{**head, "mean_return": 1e4}]})
+        assert answers(folder)["results"] is False, row
+        edit(folder, "results.json", **{row: []})
+    edit(folder, "results.json", acting=[{**head, "weights_sha256": "0" * 64}])
+    assert answers(folder)["results"] is False
+
+
+def test_another_recipe_of_a_known_id_is_named_and_no_lie(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    recipe = read_records(folder)[1]
+    for packaged, holds, said in (
+        (recipe.override(["train.seed=5"]), True, f"the package's own, with training seed {recipe.train.seed}"),
+        (recipe.override(["train.lr=0.5"]), None, "not the package's recipe of that id: differs in train.lr"),
+    ):
+        monkeypatch.setattr("agentzoo.hub.verify.recipe_table", lambda packaged=packaged: {recipe.agent_id: packaged})
+        check = next(check for check in verify(folder).checks if check.name == "package")
+        assert check.holds is holds
+        assert said in check.said
+
+
+def test_success_rates_may_differ_by_chance_only(folder: Path) -> None:
+    """Of 100 and 100 episodes, 1.96 · sqrt(2 · 0.5 · 0.5 / 100) = 0.139 around one half."""
+    assert _as_often(0.44, 100, 0.56, 100)
+    assert not _as_often(0.42, 100, 0.58, 100)
+    assert _as_often(1.0, 2, 0.5, 100)  # one episode of two
+    assert not _as_often(1.0, 100, 0.9, 100)
