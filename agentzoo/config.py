@@ -68,7 +68,7 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise CheckpointError(
-            f"{path} is missing: an agent's folder holds {CONFIG} and {WEIGHTS}, one that can be trained again {RECIPE}."
+            f"{path} is missing: an agent's folder holds {CONFIG}, {WEIGHTS} and, to be trained again, {RECIPE}."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error

@@ -83,6 +83,7 @@ class Recipe(Config):
     eval: EvalConfig
     base: AgentId | None = None  # a fine-tune: the agent whose weights it starts from
     base_weights_sha256: Digest | None = None  # of that agent's model.safetensors
+    reinit: bool = False  # a fine-tune: layers of another shape than the base's started afresh
 
     @field_validator("model", mode="before")
     @classmethod
@@ -93,13 +94,18 @@ class Recipe(Config):
     def _fits_together(self) -> Recipe:
         if self.train.patience and not self.eval.every:
             raise ValueError("train.patience counts evaluations that got no better, and eval.every=0 makes none")
+        if self.reinit and self.base is None:
+            raise ValueError("reinit is of a fine-tune, and there is no base")
         return self
 
     @model_serializer(mode="wrap")
-    def _without_an_unknown_base(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_what_is_not_said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         tree: dict[str, Any] = write(self)
-        if tree.get("base_weights_sha256") is None:  # recipes that were written before it was kept stay what they are
+        # recipes that were written before these were kept stay what they are
+        if tree.get("base_weights_sha256") is None:
             tree.pop("base_weights_sha256", None)
+        if not tree.get("reinit"):
+            tree.pop("reinit", None)
         return tree
 
     def pinned(self) -> Recipe:

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from test_training import recipe, run
 
+from agentzoo.errors import ConfigError
 from agentzoo.recipe import Recipe
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import Evaluation, Hooks
 
 
 def patient(patience: int, every: int = 5) -> Recipe:
-    made = recipe(steps=60, patience=patience)
-    return made.replace(eval=made.eval.model_copy(update={"every": every}))
+    return recipe(steps=60).override([f"eval.every={every}", f"train.patience={patience}"])
 
 
 def best_at(update: int, seen: list[int]) -> Hooks:
@@ -51,6 +51,8 @@ def test_a_run_that_stopped_stays_stopped(tmp_path: Path) -> None:
 
 
 def test_without_evaluations_there_is_nothing_to_be_patient_about(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"eval\.every=0 makes none"):
+        patient(5, every=0)
     seen: list[int] = []
-    run(tmp_path, patient(5, every=0), Hooks(on_step=seen.append))
+    run(tmp_path, patient(5), Hooks(on_step=seen.append))  # nobody evaluates
     assert seen[-1] == 60

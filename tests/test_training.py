@@ -23,7 +23,8 @@ from agentzoo.agent import Agent
 from agentzoo.checkpoint import read_tensors
 from agentzoo.cli import app
 from agentzoo.data.minari import load_episodes
-from agentzoo.errors import CheckpointError, ConfigError, TrainingError
+from agentzoo.errors import CheckpointError, ConfigError, TrainingError, UnknownNameError
+from agentzoo.evaluation.during import check_environment
 from agentzoo.files import sha256
 from agentzoo.models.bc import BCConfig, BehaviourCloning
 from agentzoo.models.dt import DTConfig
@@ -150,11 +151,42 @@ def test_a_non_finite_loss_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_
             with torch.no_grad():
                 next(iter(model.parameters())).fill_(float("nan"))
 
-    with pytest.raises(TrainingError, match=r"not finite in the 5 updates before 15.*last good checkpoint"):
+    with pytest.raises(TrainingError, match=r"before 15\. .*checkpoint.safetensors is of before\. Begin anew"):
         train(made, tmp_path, coin_episodes(), start=model, hooks=Hooks(on_step=poison), device="cpu")
     kept, metadata = read_tensors(tmp_path / "checkpoint.safetensors")
     assert '"step": 10' in metadata["progress"]
     assert all(torch.isfinite(value).all() for value in kept.values() if value.is_floating_point())
+
+
+def test_the_log_ends_with_the_last_update(tmp_path: Path) -> None:
+    run(tmp_path, recipe(steps=13))
+    assert [row["step"] for row in read_log(tmp_path)] == ["5", "10", "13"]
+
+
+def test_a_trained_agent_without_its_checkpoint_is_not_trained_over(tmp_path: Path) -> None:
+    weights = run(tmp_path, recipe(steps=10))
+    (tmp_path / "checkpoint.safetensors").unlink()
+    with pytest.raises(TrainingError, match="would begin anew over it"):
+        run(tmp_path, recipe(steps=10))
+    assert len(read_log(tmp_path)) == 2
+    assert (tmp_path / "model.safetensors").read_bytes()
+    assert all((read_tensors(tmp_path / "model.safetensors")[0][name] == weights[name]).all() for name in weights)
+
+
+def test_a_loss_that_was_never_finite_names_no_checkpoint(tmp_path: Path) -> None:
+    def poison(model: torch.nn.Module) -> Hooks:
+        return Hooks(on_step=lambda _: torch.nn.init.constant_(next(iter(model.parameters())), float("nan")))
+
+    model = build_model(recipe(), coin_episodes())
+    with pytest.raises(TrainingError, match=r"updates before 5\. Begin anew in another --out"):
+        train(recipe(), tmp_path, coin_episodes(), start=model, hooks=poison(model), device="cpu")
+
+
+def test_an_environment_that_cannot_be_made_is_found_before_training(tmp_path: Path, tiny_hopper: str) -> None:
+    """Also where nothing is evaluated while training."""
+    settings = [f"data.dataset={tiny_hopper}", "eval.env=Hoper-v5", "eval.every=0"]
+    with pytest.raises(UnknownNameError, match="no environment 'Hoper-v5'"):
+        check_environment(recipe().override(settings), load_episodes(tiny_hopper))
 
 
 def test_a_folder_of_another_recipe_is_refused(tmp_path: Path) -> None:
@@ -407,9 +439,14 @@ def test_finetune_on_other_shapes_names_the_layers(tiny_hopper: str) -> None:
     base = make_agent("tests/Counting-v0", context=4)
     episodes = load_episodes(tiny_hopper)
     made = finetune_recipe(base, tiny_hopper, "mine", 10, "keep")
-    with pytest.raises(CheckpointError, match=r"embed_obs.weight \(16, 3\) -> \(16, 11\).*predict_action.*--reinit"):
+    shapes = r"embed_obs.weight \(16, 3\) -> \(16, 11\).*predict_action.*--reinit --normalization dataset"
+    with pytest.raises(CheckpointError, match=shapes):
         start_from(base, made, episodes)
-    start = start_from(base, made, episodes, reinit=True)
+    with pytest.raises(ConfigError, match="mean and std cannot be kept"):
+        start_from(base, finetune_recipe(base, tiny_hopper, "mine", 10, "keep", reinit=True), episodes)
+    made = finetune_recipe(base, tiny_hopper, "mine", 10, "dataset", reinit=True)
+    assert Recipe.from_json(made.to_json(), "it says how it started").reinit
+    start = start_from(base, made, episodes)
     kept = base.model.get_parameter("backbone.blocks.0.attn.qkv.weight")
     assert torch.equal(start.get_parameter("backbone.blocks.0.attn.qkv.weight"), kept)
     np.testing.assert_allclose(start.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)

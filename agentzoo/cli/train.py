@@ -74,9 +74,9 @@ def finetune(
     check_machine(device, tracker or ())
     base = Agent.from_pretrained(agent, revision=revision, trust_env_module=trust_env_module)
     if dataset is not None and recipe_file is None:
-        recipe = finetune_recipe(base, dataset, name, steps or 3_000, normalization or "keep")
+        recipe = finetune_recipe(base, dataset, name, steps or 3_000, normalization or "keep", reinit)
     elif recipe_file is not None and dataset is None:
-        given = {"--name": name, "--steps": steps, "--normalization": normalization}
+        given = {"--name": name, "--steps": steps, "--normalization": normalization, "--reinit": reinit or None}
         said = [option for option, value in given.items() if value is not None]
         if said:
             raise ConfigError(f"--recipe has it all; change it with --set instead of {', '.join(said)}.")
@@ -85,7 +85,7 @@ def finetune(
         raise ConfigError("name either the data, with --dataset, or a fine-tune to repeat, with --recipe.")
     recipe = recipe.override(_settings(settings, seed))
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
-    start = start_from(base, recipe, episodes, reinit)
+    start = start_from(base, recipe, episodes)
     _run(recipe, episodes, out, start, threads, tracker, device, trust_env_module, base.config.license)
 
 
@@ -133,8 +133,7 @@ def _run(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    if recipe.eval.every:
-        check_environment(recipe, episodes, trust)
+    check_environment(recipe, episodes, trust)
     folder = out or Path("runs") / f"{recipe.agent_id}-s{recipe.train.seed}"
     columns = (
         TextColumn("{task.description}"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
+import gymnasium as gym
 import numpy as np
 
 from agentzoo.agent import Agent
@@ -11,7 +13,7 @@ from agentzoo.config import AgentConfig
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import describe_misfit
 from agentzoo.envs.making import make_configured
-from agentzoo.errors import SpaceError
+from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.evaluation.rollout import rollout
 from agentzoo.evaluation.scores import normalized_score, reference_of
 from agentzoo.nn.base import SequenceModel
@@ -24,10 +26,18 @@ SEED = 99  # apart from the seeds of final evaluations
 def check_environment(recipe: Recipe, episodes: Episodes, trust_env_module: bool = False) -> None:
     """Make the recipe's environment once, before the first update: a wrong name must not wait for an evaluation.
 
+    Where a package it needs is not installed and nothing is evaluated while training, that is a warning.
+
     Raises:
         SpaceError: its spaces are not those of the data. Otherwise as `make_configured`.
     """
-    env = make_configured(recipe.eval.env, recipe.eval.env_options, trust_env_module)
+    try:
+        env = make_configured(recipe.eval.env, recipe.eval.env_options, trust_env_module)
+    except ConfigError as error:
+        if recipe.eval.every or not isinstance(error.__cause__, ImportError | gym.error.DependencyNotInstalled):
+            raise
+        warnings.warn(f"{error} Training goes on without it; the agent can only be measured elsewhere.", stacklevel=2)
+        return
     try:
         misfit = describe_misfit(episodes.observation, episodes.action, env.observation_space, env.action_space)
     finally:

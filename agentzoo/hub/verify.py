@@ -255,4 +255,4 @@ def _as_often(first: float, of_first: int, second: float, of_second: int) -> boo
     """Whether two success rates are within 1.96 standard errors of their difference, or one episode, of each other."""
     both = (first * of_first + second * of_second) / (of_first + of_second)
     error = (both * (1.0 - both) * (1 / of_first + 1 / of_second)) ** 0.5
-    return abs(first - second) <= max(1.96 * error, 1.0 / min(of_first, of_second)) + 1e-9
+    return bool(abs(first - second) <= max(1.96 * error, 1.0 / min(of_first, of_second)) + 1e-9)

@@ -17,8 +17,13 @@ from agentzoo.training.loop import build_model, prepare_data
 NORMALIZATION = ("obs_mean", "obs_std")
 
 
-def finetune_recipe(base: Agent, dataset: str, name: str | None, steps: int, normalization: str) -> Recipe:
+def finetune_recipe(
+    base: Agent, dataset: str, name: str | None, steps: int, normalization: str, reinit: bool = False
+) -> Recipe:
     """The recipe of a fine-tune: the base's own, on other data, for `steps` updates, warm-up at most a tenth of them.
+
+    Args:
+        reinit: layers whose shape differs start fresh, from `train.seed`; without it they are an error.
 
     Raises:
         ConfigError: the base comes without its recipe, or a value is out of range.
@@ -34,21 +39,19 @@ def finetune_recipe(base: Agent, dataset: str, name: str | None, steps: int, nor
         f"agent_id={json.dumps(name or f'{base.config.agent_id}-finetuned')}",
         f"base={json.dumps(base.config.agent_id)}",
     ]
-    return recipe.override(settings).replace(base_weights_sha256=base.config.weights_sha256)
+    return recipe.override(settings).replace(base_weights_sha256=base.config.weights_sha256, reinit=reinit)
 
 
-def start_from(base: Agent, recipe: Recipe, episodes: Episodes, reinit: bool = False) -> SequenceModel:
+def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel:
     """A network for `episodes` with the weights of `base`.
 
-    Normalization stays the base's when `recipe.data.normalization` is "keep" and the sizes allow it, else it is
-    computed from those of `episodes` that the recipe trains on.
-
-    Args:
-        reinit: layers whose shape differs start fresh, from `train.seed`; without it they are an error.
+    Normalization stays the base's where `recipe.data.normalization` is "keep", else it is computed from those of
+    `episodes` that the recipe trains on.
 
     Raises:
-        ConfigError: the recipe is of no fine-tune. CheckpointError: `base` is another agent, or has other weights, than
-            the recipe started from; or layers differ in shape and `reinit` is not set; names them.
+        ConfigError: the recipe is of no fine-tune, or keeps a mean and std of another size. CheckpointError: `base` is
+            another agent, or has other weights, than the recipe started from; or layers differ in shape and the recipe
+            does not `reinit` them; names them.
     """
     if recipe.base is None:
         raise ConfigError(
@@ -71,12 +74,20 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes, reinit: bool = F
         for name, value in target.items()
         if name not in source or source[name].shape != value.shape
     ]
-    if differs and not reinit:
+    keeps = recipe.data.normalization == "keep"
+    fits = all(source[name].shape == target[name].shape for name in NORMALIZATION)
+    if differs and not recipe.reinit:
         raise CheckpointError(
             f"{base.config.agent_id} does not fit {recipe.data.dataset!r}: {'; '.join(differs)}. "
-            "Pass --reinit to start these layers afresh and keep the others."
+            f"Pass --reinit{'' if fits or not keeps else ' --normalization dataset'} to start these layers afresh and "
+            "keep the others."
         )
-    own = set() if recipe.data.normalization == "keep" else set(NORMALIZATION)
+    if keeps and not fits:
+        raise ConfigError(
+            f"observations of {recipe.data.dataset!r} have another size than those of {base.config.agent_id}, so its "
+            "mean and std cannot be kept. Pass --normalization dataset."
+        )
+    own = set() if keeps else set(NORMALIZATION)
     with torch.no_grad():
         for name, value in target.items():
             if name in source and source[name].shape == value.shape and name not in own:

@@ -97,6 +97,8 @@ def test_a_training_that_ran_out_of_patience_says_so(folder: Path) -> None:
     results = read_records(folder)[2]
     training = results.training.model_copy(update={"updates": 3})
     (folder / "results.json").write_text(results.model_copy(update={"training": training}).to_json())
+    assert "\n3 updates of " in card_text(folder)
+    edit(folder, "train_config.json", train__patience=1, eval__every=1)
     assert f"\n3 updates (of at most {planned:,}; its evaluations got no better) of " in card_text(folder)
 
 
