@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from agentzoo.acting.conditions import Conditions, checked_steps
 from agentzoo.acting.history import AgentState
 from agentzoo.acting.modes import Acting, MemoryState, make_acting
-from agentzoo.acting.observing import Observed, read_observation, reward_beside
+from agentzoo.acting.observing import Observed, as_numbers, read_observation, reward_beside
 from agentzoo.acting.rewards import Rewards
 from agentzoo.checkpoint import save_tensors
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, check_env_id, read_text
-from agentzoo.data.spaces import GOAL_KEY, describe_misfit, without_goal
+from agentzoo.data.spaces import GOAL_KEY, REWARD_KEY, describe_misfit, without_goal
 from agentzoo.envs.making import make_configured
 from agentzoo.envs.wrapping import observation_normalizer
 from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError
@@ -33,6 +33,10 @@ from agentzoo.recipe import Recipe
 
 if TYPE_CHECKING:
     from agentzoo.asking.answer import Answer
+
+
+OBSERVATION_KEY = "observation"
+PLAIN_KEYS = {OBSERVATION_KEY, REWARD_KEY}  # of a Dict that an agent of plain observations takes
 
 
 class _Elsewhere:
@@ -215,7 +219,8 @@ class Agent:
         """Bind a gymnasium.Env, an SB3 VecEnv or a gymnasium VectorEnv, so that rewards can be read from it.
 
         Args:
-            env: an id is made as SB3 does, one environment in a Monitor and a DummyVecEnv; `get_env` returns it.
+            env: an id is made as SB3 does, one environment in a Monitor and a DummyVecEnv; `get_env` returns it. None
+                binds nothing any more.
             trust_env_module: import the module an id names.
 
         Raises:
@@ -224,15 +229,8 @@ class Agent:
         """
         if isinstance(env, str):
             env = self._made(env, trust_env_module)
-        normalizer = observation_normalizer(env)
-        if normalizer is not None:
-            raise SpaceError(
-                f"{normalizer.name} normalizes observations, which {self.config.agent_id} does itself; "
-                f"{normalizer.instead}."
-            )
-        observation = getattr(env, "single_observation_space", env.observation_space)
-        action = getattr(env, "single_action_space", env.action_space)
-        self.check_spaces(observation, action)
+        if env is not None:
+            self.check_env(env)
         self._env = env
         self._rewards.bind(env)
 
@@ -244,12 +242,31 @@ class Agent:
         made = Monitor(make_configured(env_id, options, trust_env_module))
         return DummyVecEnv([lambda: made])
 
+    def check_env(self, env: Any, *, scaled: bool = False) -> None:
+        """Raise SpaceError unless the agent can act in this gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv.
+
+        Args:
+            scaled: SB3's VecNormalize may normalize observations: the caller reads those it was given.
+        """
+        normalizer = observation_normalizer(env.unwrapped if scaled and hasattr(env, "env_is_wrapped") else env)
+        if normalizer is not None:
+            raise SpaceError(
+                f"{normalizer.name} normalizes observations, which {self.config.agent_id} does itself; "
+                f"{normalizer.instead}."
+            )
+        observation = getattr(env, "single_observation_space", env.observation_space)
+        action = getattr(env, "single_action_space", env.action_space)
+        self.check_spaces(observation, action)
+
     def check_spaces(self, observation: gym.Space[Any], action: gym.Space[Any]) -> None:
         """Raise SpaceError, naming both sides, unless these are the agent's spaces.
 
-        A masked agent also takes a Dict of its "observation" and a "goal", as `predict` does.
+        As `predict` does, an agent of plain observations takes a Dict of its "observation" and a "reward", and a masked
+        one a Dict of its "observation" and a "goal".
         """
         io = self.config.io
+        if io.observation.keys is None and isinstance(observation, gym.spaces.Dict) and set(observation) == PLAIN_KEYS:
+            observation = observation[OBSERVATION_KEY]
         if isinstance(self.model, MaskedModel):
             observation = without_goal(observation, io.observation.keys)
         misfit = describe_misfit(io.observation, io.action, observation, action)
@@ -278,26 +295,27 @@ class Agent:
             goal: one observation, or one for each environment (N, ...): to be reached at the end of the window, that
                 is, K-1 steps after the first step the agent remembers.
             waypoints: environment step -> observation, or one for each environment.
-            target_return: one number, which becomes the attribute, or one for each environment (N,).
+            target_return: one number, which becomes the attribute, or one for each environment (N,). In the middle of
+                an episode, what is still to come is this less the episode's rewards so far.
 
         Returns:
             The agent itself.
 
         Raises:
-            ConfigError: the network cannot be told of steps to come. ShapeError: no observation of this agent.
+            ConfigError: the network cannot be told of steps to come, or a target is NaN or infinite. ShapeError: no
+                observation of this agent, or no target or targets.
         """
         if goal is not None or waypoints:
             self.require_masked("conditioned on goals or waypoints")
+        targets = None if target_return is None else _checked_targets(target_return)
         rows = {
             step: self._read(value).flat
             for step, value in zip(checked_steps(waypoints or {}), (waypoints or {}).values(), strict=True)
         }
         self._conditions = Conditions(None if goal is None else self._read(goal).flat, rows)
-        self._targets = None
-        if np.ndim(target_return) == 1:
-            self._targets = np.array(target_return, dtype=np.float64)
-        elif target_return is not None:
-            self.target_return = float(target_return)
+        self._targets = targets if targets is not None and targets.ndim else None
+        if targets is not None and not targets.ndim:
+            self.target_return = float(targets)
         return self
 
     @property
@@ -344,7 +362,8 @@ class Agent:
         """The action for each observation, and the history to pass to the next call.
 
         Args:
-            observation: one observation of the environment or a batch of N; a dict of arrays for a Dict space.
+            observation: one observation of the environment or a batch of N; a dict of arrays for a Dict space. An agent
+                of plain observations takes them as {"observation": ..., "reward": ...}, too.
             state: what the last call returned; None starts all rows afresh.
             episode_start: (N,), True where the observation is the first of an episode.
             deterministic: a Discrete agent takes its most likely action instead of sampling. A Box agent predicts
@@ -367,17 +386,20 @@ class Agent:
         starts = self._starts(state, episode_start, n)
         previous = self._acting.empty(n) if state is None else self._acting.check(state, n)
         seen = reward_beside(observation, self.config.io.observation)
-        rtg = self._returns_to_go(previous, starts, reward, seen)
+        targets = self._targets_of(n)
+        rtg = self._returns_to_go(previous, targets, starts, reward, seen)
         with torch.inference_mode():
             output, current = self._acting.act(previous, observations, rtg, starts, conditions)
         actions = self._to_actions(self._finite(output.float().cpu().numpy(), rtg), deterministic)
-        current = self._acting.remember(current, actions)
+        current = self._acting.remember(current, actions, targets)
         actions = self._to_space(actions)
         return (actions[0] if single and actions.ndim > 1 else actions.reshape(()) if single else actions), current
 
     def _split_goal(self, observation: Any) -> tuple[Any, Conditions]:
         """The observation without its goal, and what is known of steps to come."""
         keys = self.config.io.observation.keys
+        if keys is None and isinstance(observation, Mapping) and set(observation) == PLAIN_KEYS:
+            return observation[OBSERVATION_KEY], self._conditions
         if not isinstance(observation, Mapping) or GOAL_KEY not in observation or GOAL_KEY in (keys or ()):
             return observation, self._conditions
         if keys is not None and not isinstance(self.model, MaskedModel):
@@ -405,18 +427,24 @@ class Agent:
             raise ShapeError(f"episode_start has {len(starts)} entries, the observation {n} rows.")
         return starts | (state is None)
 
-    def _returns_to_go(self, previous: Any, starts: NDArray[np.bool_], passed: Any, seen: Any) -> NDArray[np.float64]:
+    def _targets_of(self, n: int) -> NDArray[np.float64]:
+        """(N,) what each environment is asked for."""
+        targets = np.asarray(self.target_return if self._targets is None else self._targets, dtype=np.float64)
+        if targets.shape not in ((), (n,)):
+            raise ShapeError(f"{targets.size} target returns were given, the observation has {n} rows.")
+        return np.full(n, targets)
+
+    def _returns_to_go(
+        self, previous: Any, targets: NDArray[np.float64], starts: NDArray[np.bool_], passed: Any, seen: Any
+    ) -> NDArray[np.float64]:
         """(N,) of this step: target minus all rewards before it; `previous` is the state of the step before."""
-        n = len(starts)
-        targets = self.target_return if self._targets is None else self._targets
-        if np.shape(targets) not in ((), (n,)):
-            raise ShapeError(f"{np.size(targets)} target returns were given, the observation has {n} rows.")
-        newest = previous.newest_return_to_go()
-        rtg = np.where(starts, targets, newest)
         if self.config.rewards == "delayed":
-            return rtg
-        rewards = self._rewards.pick(passed, seen, targets - newest, previous.timesteps + 1, starts)
-        return np.asarray(rtg - rewards)
+            return targets
+        newest = previous.newest_return_to_go()
+        counted = np.where(starts, 0.0, previous.targets - newest)
+        rewards = self._rewards.pick(passed, seen, counted, previous.timesteps + 1, starts)
+        goes_on = ~starts & (previous.targets == targets)  # no rounding twice
+        return np.asarray(np.where(goes_on, newest, targets - counted) - rewards)
 
     def _finite(self, output: NDArray[Any], rtg: NDArray[np.float64]) -> NDArray[Any]:
         if np.isfinite(output).all():
@@ -451,3 +479,15 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"Agent({self.config.agent_id!r}, target_return={self.target_return:g}, device={self.device})"
+
+
+def _checked_targets(target_return: Any) -> NDArray[np.float64]:
+    """() or (N,) of finite numbers, a copy."""
+    targets = as_numbers(target_return, "target_return").astype(np.float64)
+    if targets.ndim > 1:
+        raise ShapeError(
+            f"target_return has shape {targets.shape}; it is one number, or one for each environment (N,)."
+        )
+    if not np.isfinite(targets).all():
+        raise ConfigError(f"target_return must be finite, got {target_return}.")
+    return targets

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +21,7 @@ from agentzoo.errors import (
     UnknownNameError,
     did_you_mean,
 )
+from agentzoo.files import staging, swap_in
 from agentzoo.remote import check_revision, fetch, is_repo_id
 
 ZOO_VARIABLE = "AGENTZOO_ZOO"
@@ -178,6 +181,23 @@ def find_agent(
     except HubError as error:
         raise HubError(f"there is no folder {name!r} here, and as a Hub repo: {error}") from error
     return check_links(folder)
+
+
+@contextmanager
+def written_whole(target: Path) -> Iterator[Path]:
+    """A new folder to write in, called as `target`, whose place it takes when nothing went wrong.
+
+    Raises:
+        StorageError: `target` is there and no agent's or backbone's folder, or holds more; before anything is written.
+    """
+    target = target.resolve()
+    if target.is_dir() and any(target.iterdir()):
+        require_replaceable(target)
+    with staging(target.parent, ".staging-") as place:
+        folder = place / target.name
+        folder.mkdir()
+        yield folder
+        swap_in(folder, target)
 
 
 def require_replaceable(target: Path) -> None:

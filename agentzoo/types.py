@@ -6,6 +6,7 @@ Shapes: `B` windows, `K` context (env steps), `N` envs, `S` obs size, `A` action
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -137,9 +138,13 @@ class Batch:
     timesteps: Tensor
     valid: Tensor
 
+    def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        """A batch of what `change` makes of each tensor."""
+        return Batch(*(change(getattr(self, name)) for name in self.__dataclass_fields__))
+
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device`."""
-        return Batch(*(getattr(self, name).to(device) for name in self.__dataclass_fields__))
+        return self.map(lambda part: part.to(device))
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -169,4 +169,4 @@ def newest_steps(batch: Batch, steps: int) -> Batch:
     kept = torch.arange(min(steps, batch.shape[1]))
     places = (lengths - steps).clamp(min=0)[:, None] + kept  # (B, steps)
     rows = torch.arange(len(lengths))[:, None]
-    return Batch(*(getattr(batch, name)[rows, places] for name in batch.__dataclass_fields__))
+    return batch.map(lambda part: part[rows, places])

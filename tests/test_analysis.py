@@ -345,6 +345,18 @@ def test_gates_of_shorter_windows_are_relative_to_the_shortest() -> None:
     assert gate_report(gated(), windows_of(gated()), [1]).r_markov() == {}
 
 
+def test_gates_of_windows_none_of_which_is_whole() -> None:
+    """The network cuts a piece of 256 windows to the longest of them: here the first to 2 of 4 steps."""
+    agent = gated()
+    windows = windows_of(agent, [2] * 256 + [4])
+    short, whole = windows.map(lambda part: part[:256]), windows.map(lambda part: part[256:])
+    of_short, of_whole = (gate_report(agent, some, [1]).g_markov for some in (short, whole))
+    assert of_short == pytest.approx(gate_report(agent, newest_steps(short, 2), [1]).g_markov)
+    assert of_short != pytest.approx(of_whole, abs=1e-4)
+    both = (512 * of_short + 4 * of_whole) / 516  # real steps
+    assert gate_report(agent, windows, [1]).g_markov == pytest.approx(both)
+
+
 def test_gates_are_asked_only_of_networks_that_have_them() -> None:
     with pytest.raises(ConfigError, match="has no gates"):
         gate_report(make_agent(), windows_of(make_agent()), [0])

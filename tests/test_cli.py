@@ -16,7 +16,7 @@ from unimask.cases import doorkey_agent
 
 from agentzoo.cli import app
 from agentzoo.envs import MAZE2D_DENSE
-from agentzoo.errors import CheckpointError
+from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.zoo import list_agents, markdown_table, summaries
 
 PYTHON = sys.executable
@@ -118,6 +118,26 @@ def test_list_and_show(zoo: dict[str, str]) -> None:
     assert shown["train"]["steps"] == 20_000
     assert "target_return" in agentzoo("show", "dt-test", env=zoo).stdout
     assert json.loads(agentzoo("info", "--json", env=zoo).stdout)["staged agents"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "idle"),
+    [
+        ("--author someone", "--author would do nothing with `agentzoo list`"),
+        ("--all --author someone --token x", "--author, --token would do nothing with `agentzoo list`"),
+        ("--markdown --json", "--json would do nothing with `agentzoo list --markdown`"),
+        ("--into README.md --all --markdown", "--all, --markdown would do nothing with `agentzoo list --into`"),
+        ("--remote --all --json", "--all would do nothing with `agentzoo list --remote`"),
+    ],
+)
+def test_list_refuses_options_that_would_do_nothing(
+    words: str, idle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["list", *words.split()])
+    assert isinstance(done.exception, ConfigError), done.output
+    assert str(done.exception).startswith(idle)
+    assert "--remote takes --author, --token and --json" in str(done.exception)
 
 
 def test_a_folder_that_is_no_readable_agent_does_not_hide_the_others(

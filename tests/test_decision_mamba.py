@@ -15,7 +15,6 @@ from agentzoo.nn.base import parameter_count
 from agentzoo.nn.recurrent import RecurrentModel, reset_rows
 from agentzoo.recipe import load_recipe
 from agentzoo.registry import get_family
-from agentzoo.types import Batch
 
 # --- causality and padding -------------------------------------------------------------------------------------------
 
@@ -64,7 +63,7 @@ def test_padding_changes_nothing(variant: dict[str, Any], junk: float) -> None:
     padded = hide(batch, lengths, junk)
     whole, actions, newest = model(batch), model(padded), model.act(padded)
     for i, n in enumerate(lengths):
-        short = Batch(*(getattr(batch, name)[i : i + 1, :n] for name in batch.__dataclass_fields__))
+        short = batch.map(lambda part: part[i : i + 1, :n])  # noqa: B023  (called at once)
         assert torch.allclose(model(short)[0], actions[i, :n], atol=1e-9)
         assert torch.allclose(whole[i, :n], actions[i, :n], atol=1e-9)
         assert torch.allclose(model.act(short)[0], newest[i], atol=1e-9)
@@ -91,9 +90,7 @@ def test_recurrent_equals_full_history(variant: dict[str, Any]) -> None:
 
 def test_recurrent_equals_full_history_in_float32_over_300_steps() -> None:
     model, batch = make_model().float(), make_batch(2, steps=300)
-    batch = Batch(
-        *(v.float() if v.is_floating_point() else v for v in (getattr(batch, n) for n in batch.__dataclass_fields__))
-    )
+    batch = batch.map(lambda part: part.float() if part.is_floating_point() else part)
     with torch.no_grad():
         assert float((play(model, batch)[0] - model.decode_actions(model(batch))).abs().max()) < 1e-5
 

@@ -190,9 +190,7 @@ def test_memorizes_a_few_windows() -> None:
     torch.manual_seed(0)
     model = DecisionMamba(DMConfig(**{**SMALL, "embed_dim": 32}, teacher_period=5), make_io())
     batch = make_batch(4)
-    batch = Batch(
-        *(v.float() if v.is_floating_point() else v for v in (getattr(batch, n) for n in batch.__dataclass_fields__))
-    )
+    batch = batch.map(lambda part: part.float() if part.is_floating_point() else part)
     losses = fit(model, batch, 200, 5e-3)
     model.eval()
     error = float(model.loss(batch)["action_mse"].detach())

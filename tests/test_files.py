@@ -375,3 +375,14 @@ def test_a_family_that_cannot_exist_does_not_import_anything() -> None:
     tree["model"] = {"family": "os.path"}
     with pytest.raises(UnknownNameError, match=r"no family 'os.path'"):
         AgentConfig.from_json(json.dumps(tree), "config.json")
+
+
+def test_a_folder_behind_a_link_is_replaced_where_it_is(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "which").write_text(name)
+    (tmp_path / "link").symlink_to(tmp_path / "old", target_is_directory=True)
+    swap_in(tmp_path / "new", tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "old" / "which").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "old"]

@@ -88,6 +88,24 @@ def test_tables_and_json_say_the_same(tmp_path: Path) -> None:
         assert one["on_itself"] < one["on_its_step"] < 1.0
 
 
+@pytest.mark.parametrize(
+    ("name", "head", "said"),
+    [
+        ("dt", 0, "dt-test has no gates, so there are no heads to count; families with gates"),
+        ("mamba", 0, "dt-test has no gates"),
+        ("masked", 0, "dt-test has no gates"),
+        ("gated", 99, r"the first layer has heads 0 to 3, got \[99\]"),
+    ],
+)
+def test_heads_that_are_not_there_are_said_before_anything_is_run(
+    name: str, head: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("agentzoo.analysis.inspection.decision_windows")
+    done = CliRunner().invoke(app, ["inspect", str(agent_in(tmp_path, name)), "--markov-head", str(head)])
+    assert isinstance(done.exception, ConfigError), done.output + repr(done.exception)
+    assert re.search(said, str(done.exception))
+
+
 def test_options_reach_the_instruments(tmp_path: Path) -> None:
     folder = agent_in(tmp_path)
     low = json.loads(run(folder, "-n", 1, "--threshold", 0.0, "--markov-head", 1, "--markov-head", 2, "--json"))
@@ -265,6 +283,8 @@ def test_the_network_that_training_began_with(
             inspect(str(folder), options)
     with pytest.raises(ConfigError, match="is what agents begin with"):
         inspect("lm-tiny", FEW._replace(before=True))
+    with pytest.raises(ConfigError, match="lm-tiny has no gates"):
+        inspect("lm-tiny", FEW._replace(heads=(0,)))
     with pytest.raises(ConfigError, match="dt-test began with random weights"):
         inspect(str(agent_in(tmp_path)), FEW._replace(before=True))
 

@@ -40,8 +40,7 @@ def make_model(seed: int = 0, discrete: bool = False, **changes: Any) -> Decisio
 
 def make_batch(model: DecisionTransformer, steps: int = K) -> Batch:
     batch = random_batch(model.io, [steps] * 3)
-    values = (getattr(batch, name) for name in Batch.__dataclass_fields__)
-    return Batch(*(value.double() if value.is_floating_point() else value for value in values))
+    return batch.map(lambda part: part.double() if part.is_floating_point() else part)
 
 
 def by_modules(model: DecisionTransformer, batch: Batch) -> Tensor:
@@ -78,8 +77,7 @@ def make_single(seed: int = 0, **changes: Any) -> DecisionTransformer:
 
 
 def single(batch: Batch) -> Batch:
-    values = (getattr(batch, name) for name in Batch.__dataclass_fields__)
-    return Batch(*(value.float() if value.is_floating_point() else value for value in values))
+    return batch.map(lambda part: part.float() if part.is_floating_point() else part)
 
 
 @compiled_only

@@ -6,7 +6,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 from test_comparison import a_run as a_finished_run
 from typer.testing import CliRunner
@@ -63,7 +62,7 @@ def test_an_agent_that_scores_nothing_is_never_nearly_there(tmp_path: Path) -> N
     (curve,) = read_curves([a_run(tmp_path / "a", "chibit-hopper-medium", 0, {200: 1.0, 400: -0.5})], 3)
     assert curve.steps_to_nearly() == []
     assert curve.soon() == "never"
-    assert curve._replace(scores=np.array([[1.0, -0.5], [2.0, 2.0]])).soon() == "200, never in 1 of 2"
+    assert curve._replace(points=({200: 1.0, 400: -0.5}, {200: 2.0, 400: 2.0})).soon() == "200, never in 1 of 2"
 
 
 def test_finished_runs_are_measured_and_nearly_is_of_what_was_measured(tmp_path: Path) -> None:
@@ -114,7 +113,9 @@ def test_a_record_that_is_not_of_its_weights_is_not_believed(tmp_path: Path) -> 
     tree["headline"]["mean_return"] = 9_999.0
     (copy / "results.json").write_text(json.dumps(tree))
     for read in (read_curves, compare):
-        with pytest.raises(CheckpointError, match=r"no sound record: mean and interval .* `agentzoo verify"):
+        with pytest.raises(
+            CheckpointError, match=r"no sound record: .*mean and interval are not those .* `agentzoo verify"
+        ):
             read([copy], 3)  # type: ignore[operator]
 
 
@@ -122,19 +123,24 @@ def test_the_spread_over_seeds_by_hand(runs: list[Path]) -> None:
     staged = CARDS / "dt-hopper-medium" / "results.json"
     one = Results.from_json(staged.read_text(), "the staged one").headline
     finals = tuple(one.model_copy(update={"score": score}) for score in (70.0, 80.0, 85.0))
-    curve = read_curves(runs, 3)[0]._replace(scores=np.zeros((3, 4)), finals=finals)
+    curve = read_curves(runs, 3)[0]._replace(points=({200: 0.0},) * 3, finals=finals)
     # three draws of one seed have a chance of 1/27, more than 2.5 %: the interval is the range
     assert curve.over_seeds() == "78.3 ± 7.6 [70.0, 85.0]"
 
 
 def test_finished_seeds_that_ran_out_of_patience_share_the_steps_they_have(tmp_path: Path) -> None:
     made = [a_finished_run(tmp_path / "a", "dt-test"), a_finished_run(tmp_path / "b", "dt-test", 1)]
-    for run, last in zip(made, (300, 500), strict=True):
+    final = evaluate(Agent.from_pretrained(made[0]), episodes=3).mean_return
+    for run, parts in zip(made, ((0.5, 0.95, 0.3), (0.1, 0.2, 0.3, 0.4, 0.95)), strict=True):
         log.start_log(run, COLUMNS, 0)
-        for step in range(100, last + 1, 100):
-            log.append_row(run, COLUMNS, {"step": step, "loss": 0.1, "action_mse": 0.1, "eval_return": float(step)})
+        for i, part in enumerate(parts):
+            row = {"step": 100 * (i + 1), "loss": 0.1, "action_mse": 0.1, "eval_return": part * final}
+            log.append_row(run, COLUMNS, row)
     (curve,) = read_curves(made, 3)
     assert curve.steps.tolist() == [100, 200, 300]
+    assert curve.scores[1] == pytest.approx([0.1 * final, 0.2 * final, 0.3 * final], rel=1e-4)  # the log rounds
+    assert curve.steps_to_nearly() == [200, 500]  # each seed's own: the second got there after the first had ended
+    assert curve.soon() == "350 (200 to 500)"
 
 
 def test_each_pair_says_in_what_it_differs(runs: list[Path], tmp_path: Path) -> None:

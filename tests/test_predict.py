@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +12,7 @@ import pytest
 import torch
 from conftest import CountingEnv, make_agent
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError, UnknownNameError
@@ -153,6 +155,81 @@ def test_reward_comes_from_vec_monitor() -> None:
         obs, *_ = env.step(action)
 
 
+def doubled(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    return gym.wrappers.TransformReward(env, lambda reward: 2 * float(reward))
+
+
+def monitor_inside() -> gym.Env[Any, Any]:
+    return doubled(Monitor(CountingEnv()))
+
+
+def monitor_outside() -> gym.Env[Any, Any]:
+    return Monitor(doubled(CountingEnv()))
+
+
+def monitors() -> gym.Env[Any, Any]:
+    return Monitor(monitor_inside())
+
+
+def statistics(env: Any) -> Any:
+    return gym.wrappers.vector.RecordEpisodeStatistics(env)
+
+
+def act_three_times(agent: Agent, env: Any) -> list[float]:
+    """The returns-to-go of the first environment."""
+    agent.set_env(env)
+    reset = env.reset()
+    single = isinstance(env, gym.Env)
+    obs, state, seen = reset[0] if isinstance(reset, tuple) else reset, None, []
+    for _ in range(3):
+        action, state = agent.predict(obs, state)
+        seen.append(newest_rtg(state)[0])
+        obs = env.step(np.asarray(action) if single else action)[0]
+    env.close()
+    return seen
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        monitor_inside,
+        monitors,
+        lambda: gym.wrappers.RecordEpisodeStatistics(doubled(gym.wrappers.RecordEpisodeStatistics(CountingEnv()))),
+        lambda: DummyVecEnv([monitors] * 2),
+        lambda: SubprocVecEnv([monitor_inside]),
+        lambda: VecMonitor(VecNormalize(VecMonitor(DummyVecEnv([CountingEnv])), norm_obs=False)),
+        lambda: VecMonitor(VecNormalize(DummyVecEnv([CountingEnv]), norm_obs=False, norm_reward=False)),
+        lambda: statistics(
+            gym.wrappers.vector.NormalizeReward(statistics(gym.make_vec("tests/Counting-v0", num_envs=2)))
+        ),
+    ],
+)
+def test_the_innermost_that_keeps_rewards_is_read(make: Callable[[], Any]) -> None:
+    agent = make_agent()
+    assert act_three_times(agent, make()) == [50.0, 49.0, 47.0]
+    assert agent.rtg_source == "env"
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (monitor_outside, "TransformReward"),
+        (lambda: gym.wrappers.RecordEpisodeStatistics(gym.wrappers.NormalizeReward(CountingEnv())), "NormalizeReward"),
+        (lambda: DummyVecEnv([monitor_outside]), "TransformReward"),
+        (lambda: SubprocVecEnv([monitor_outside]), "TransformReward"),
+        (lambda: VecMonitor(VecNormalize(DummyVecEnv([CountingEnv]), norm_obs=False)), "VecNormalize"),
+        (lambda: VecMonitor(DummyVecEnv([lambda: doubled(CountingEnv())])), "TransformReward"),
+        (lambda: statistics(gym.make_vec("tests/Counting-v0", num_envs=2, wrappers=[doubled])), "TransformReward"),
+    ],
+)
+def test_rewards_that_a_wrapper_changed_are_not_read(make: Callable[[], Any], name: str) -> None:
+    agent = make_agent()
+    said = f"no reward unchanged by {name} reaches predict.*wrapped in Monitor inside {name}"
+    with pytest.warns(UserWarning, match=said):
+        assert act_three_times(agent, make()) == [50.0, 50.0, 50.0]
+    assert agent.rtg_source == "constant"
+
+
 def test_without_any_reward_the_target_stays_and_one_warning_says_so() -> None:
     agent = make_agent()
     _, state = agent.predict(OBS)
@@ -165,6 +242,98 @@ def test_without_any_reward_the_target_stays_and_one_warning_says_so() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         agent.predict(OBS, state)
+
+
+def test_a_first_step_without_a_source_forgets_the_last_one() -> None:
+    agent = make_agent()
+    agent.predict(OBS, reward=0.0)
+    assert agent.rtg_source == "reward"
+    agent.predict(OBS, None, np.array([True]))
+    assert agent.rtg_source == "constant"
+
+
+def test_no_environment_is_bound_any_more() -> None:
+    agent = make_agent()
+    agent.set_env(Monitor(CountingEnv()))
+    agent.set_env(None)
+    assert agent.get_env() is None
+    _, state = agent.predict(OBS)
+    with pytest.warns(UserWarning, match="no reward reaches predict"):
+        agent.predict(OBS, state)
+
+
+@pytest.mark.parametrize("wrapper", [Monitor, gym.wrappers.RecordEpisodeStatistics, None])
+def test_a_new_target_counts_from_now_on_whatever_the_rewards_come_from(wrapper: Any) -> None:
+    """Rewards 1, 2, 3, 4: the target 1000 is asked for after three of them, 20 for one of two environments."""
+    env = CountingEnv() if wrapper is None else wrapper(CountingEnv())
+    agent = make_agent()
+    agent.set_env(env)
+    obs, _ = env.reset(seed=0)
+    state, reward, seen = None, 0.0, []
+    for t in range(5):
+        if t == 3:
+            agent.condition(target_return=1000)
+        action, state = agent.predict(obs, state, reward=reward if wrapper is None else None)
+        seen += newest_rtg(state)
+        obs, reward, *_ = env.step(action)
+    assert seen == [50.0, 49.0, 47.0, 994.0, 990.0]
+    assert state is not None
+    assert state.targets.tolist() == [1000.0]
+
+
+def test_a_new_target_of_one_environment_leaves_the_others() -> None:
+    agent, two = make_agent(), np.stack([OBS, OBS])
+    _, state = agent.predict(two, reward=[0.0, 0.0])
+    _, state = agent.predict(two, state, reward=[0.1, 0.1])
+    unchanged = newest_rtg(agent.predict(two, state, reward=[0.2, 0.2])[1])
+    _, after = agent.condition(target_return=[50.0, 20.0]).predict(two, state, reward=[0.2, 0.2])
+    assert newest_rtg(after)[0] == unchanged[0] == 50.0 - 0.1 - 0.2
+    assert newest_rtg(after)[1] == pytest.approx(20.0 - 0.3)
+    _, begun = agent.predict(two, after, np.array([False, True]), reward=[0.0, 7.0])
+    assert newest_rtg(begun)[1] == 20.0
+
+
+def test_a_new_target_is_what_delayed_rewards_leave_to_come() -> None:
+    agent = make_agent()
+    agent.config = agent.config.model_copy(update={"rewards": "delayed"})
+    _, state = agent.predict(OBS)
+    _, state = agent.condition(target_return=70.0).predict(OBS, state, reward=5.0)
+    assert newest_rtg(state) == [70.0]
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "words"),
+    [
+        (np.nan, ConfigError, "must be finite, got nan"),
+        ([1.0, np.inf], ConfigError, "must be finite"),
+        ("x", ShapeError, "target_return must hold numbers"),
+        ([[1.0], [2.0]], ShapeError, r"target_return has shape \(2, 1\); it is one number, or one for each"),
+        ([[1.0], [2.0, 3.0]], ShapeError, "target_return is no array of numbers"),
+    ],
+)
+def test_bad_targets_are_explained(target: object, error: type[Exception], words: str) -> None:
+    agent = make_agent().condition(target_return=7.0)
+    with pytest.raises(error, match=words):
+        agent.condition(target_return=target)
+    assert agent.target_return == 7.0
+
+
+def test_plain_observations_may_come_beside_their_reward() -> None:
+    """For every kind of agent, a Dict of exactly the two."""
+    agent = make_agent()
+    space = gym.spaces.Dict({"observation": agent.observation_space, "reward": gym.spaces.Box(-9.0, 9.0, (1,))})
+    agent.check_spaces(space, agent.action_space)
+    plain, _ = agent.predict(OBS, reward=0.0)
+    action, state = agent.predict({"observation": OBS, "reward": 0.0})
+    np.testing.assert_array_equal(action, plain)
+    _, state = agent.predict({"observation": OBS, "reward": np.array([3.0])}, state)
+    assert newest_rtg(state) == [47.0]
+    assert agent.rtg_source == "observation"
+    more = gym.spaces.Dict({**space.spaces, "wind": gym.spaces.Box(-1.0, 1.0, (1,))})
+    with pytest.raises(SpaceError, match="observations differ"):
+        agent.check_spaces(more, agent.action_space)
+    with pytest.raises(ShapeError, match="expects an array"):
+        agent.predict({"observation": OBS, "reward": 0.0, "wind": OBS})
 
 
 def test_dropping_the_history_warns_once() -> None:

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from agentzoo.checkpoint import check_header, read_tensors
 from agentzoo.cli import app
-from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, DataError, TrainingError
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, DataError, StorageError, TrainingError
 from agentzoo.nn.pretrained import load_backbone
 from agentzoo.pretrain.lm import sample, spread, train_language_model, write_language_model
 from agentzoo.pretrain.run import claim, pretrain, rate_factor
@@ -100,6 +100,13 @@ def test_the_readme_trains_on_all_books_but_not_on_the_validation_text(text: Pat
     record = json.loads((tmp_path / "hub" / "lm-chibi" / "corpus.json").read_text())
     assert [one["name"] for one in record["training"]] == ["a.txt", "b.txt"]
     assert [one["name"] for one in record["validation"]] == ["wikitext2-valid.txt"]
+
+
+@pytest.mark.parametrize("text", ["a" * 100, "a" * 99 + "\n", "a\n" * 10 + "b" * 79 + "\n"])
+def test_a_long_last_line_is_held_out_in_part(text: str, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text(text)
+    document = read_document(tmp_path / "one.txt", 0.1)
+    assert (len(document.text), len(document.held_out)) == (int(0.9 * len(text)), len(text) - int(0.9 * len(text)))
 
 
 def test_a_validation_file_is_left_out_however_it_is_named(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,6 +373,24 @@ def test_a_finished_run_keeps_the_record_of_its_text(text: Path, tmp_path: Path)
     with pytest.raises(TrainingError, match=r"other text \(b.txt, valid.txt\)"):
         train_language_model(TINY, run, [text / "a.txt", text / "b.txt"], [])
     assert (run / "corpus.json").read_bytes() == before
+
+
+def test_a_hub_folder_is_replaced_whole_or_not_at_all(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = train_language_model(TINY, tmp_path / "run", [text], [])
+    write_language_model(task, tmp_path / "run", tmp_path / "hub", "a test")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "hub").iterdir()}
+    monkeypatch.setattr("agentzoo.pretrain.lm.language_model_card", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_language_model(task, tmp_path / "run", tmp_path / "hub", "another")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "hub").iterdir()} == before
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    with pytest.raises(StorageError, match="is no agent's folder"):
+        write_language_model(task, tmp_path / "run", tmp_path / "mine", "another")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["hub", "mine", "run", text.name])
 
 
 def test_a_non_finite_loss_stops_the_run(text: Path, tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import imageio.v2 as imageio
 import numpy as np
 import pytest
-from conftest import make_agent
+from conftest import CountingEnv, make_agent
 from PIL import Image
 
-from agentzoo.errors import ConfigError
-from agentzoo.evaluation.record import _rendering_env, film, save_gif, save_video
+from agentzoo.errors import ConfigError, StorageError
+from agentzoo.evaluation.enjoy import play
+from agentzoo.evaluation.record import Clip, _rendering_env, film, save_gif, save_video
 from agentzoo.evaluation.rollout import rollout
 
 
@@ -44,6 +47,66 @@ def test_gif_and_video_hold_the_frames(tmp_path: Path) -> None:
         shown = list(video.iter_data())
     assert len(shown) == len(clip.frames)
     assert shown[0].shape == (48, 64, 3)
+
+
+def clip_of(fps: float, count: int = 10) -> Clip:
+    """A bar that grows: no frame is stored as the one before, only longer."""
+    frames = [np.zeros((48, 64, 3), dtype=np.uint8) for _ in range(count)]
+    for i, frame in enumerate(frames):
+        frame[:, : 4 * i] = (200, 90, 30)
+    return Clip(frames, [], fps)
+
+
+@pytest.mark.parametrize(
+    ("fps", "delays"),
+    [
+        (20.0, [50] * 10),
+        (50.0, [20] * 10),
+        (125.0, [20, 30, 20, 30]),  # every third: 24 ms
+        (31.25, [30, 30, 40, 30, 30, 30, 30, 40, 30, 30]),  # 32 ms
+        (200.0, [20] * 3),  # every fourth
+    ],
+)
+def test_a_gif_runs_in_real_time_and_no_faster_than_browsers_show(
+    fps: float, delays: list[int], tmp_path: Path
+) -> None:
+    save_gif(clip_of(fps), tmp_path / "x.gif")
+    found = []
+    with Image.open(tmp_path / "x.gif") as gif:
+        for i in range(gif.n_frames):  # type: ignore[attr-defined]
+            gif.seek(i)
+            found.append(gif.info["duration"])
+    assert found == delays
+
+
+@pytest.mark.parametrize(("name", "save"), [("x.mp4", save_video), ("x.gif", save_gif)])
+def test_what_fails_in_the_middle_leaves_the_old_file(name: str, save: Any, tmp_path: Path) -> None:
+    path = tmp_path / name
+    save(clip_of(20.0), path)
+    old = path.read_bytes()
+    broken = clip_of(20.0)
+    broken.frames[5] = np.zeros((8, 8), dtype=np.uint8)  # of another size
+    broken.frames[7] = np.zeros((2, 2, 7), dtype=np.uint8)  # no picture
+    with pytest.raises(Exception):  # noqa: B017, PT011  each library has errors of its own
+        save(broken, path)
+    assert path.read_bytes() == old
+    assert [one.name for one in tmp_path.iterdir()] == [name]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="was not written"):
+        save(clip_of(20.0), tmp_path / "file" / name)
+
+
+def test_an_environment_that_takes_no_render_mode_is_explained() -> None:
+    gym.register("tests/Mute-v0", entry_point=lambda: CountingEnv())
+    try:
+        agent = make_agent("tests/Mute-v0")
+        with pytest.raises(ConfigError, match=r"tests/Mute-v0 cannot be made with .*'render_mode': 'rgb_array'"):
+            film(agent)
+        with pytest.raises(ConfigError, match=r"tests/Mute-v0.* cannot be made.*render_mode"):
+            list(play(agent, window=True))
+        assert len(list(play(agent, window=False))) == 1
+    finally:
+        del gym.registry["tests/Mute-v0"]
 
 
 def test_the_camera_follows_a_hopper() -> None:

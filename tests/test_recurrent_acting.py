@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -115,8 +116,20 @@ def test_stock_evaluate_policy_and_the_return_to_go_of_a_memory() -> None:
     assert state.timesteps.tolist() == [1]
 
 
-def test_results_say_how_the_agent_acted() -> None:
+def test_a_new_target_counts_from_now_on_for_a_memory_too() -> None:
+    for agent in make_pair():
+        _, state = agent.predict(np.zeros((2, 3), np.float32), reward=np.zeros(2))
+        _, state = agent.predict(np.zeros((2, 3), np.float32), state, reward=np.array([4.0, 1.0]))
+        agent.condition(target_return=[100.0, 50.0])
+        _, state = agent.predict(np.zeros((2, 3), np.float32), state, reward=np.array([1.0, 1.0]))
+        assert state.newest_return_to_go().tolist() == [100.0 - 5.0, 50.0 - 2.0]
+        assert state.targets.tolist() == [100.0, 50.0]
+
+
+def test_results_say_how_the_agent_acted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path))
     window, recurrent = make_pair()
+    recurrent.save_pretrained(tmp_path / "dt-test")
     assert evaluate(window, episodes=2).acting == "window"
     assert evaluate(recurrent, episodes=2).acting == "recurrent"
     assert "--acting recurrent" in evaluate(recurrent, episodes=2).command

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,16 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from conftest import CountingEnv, make_agent
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
+from agentzoo.agent import Agent
 from agentzoo.envs.making import make_env
 from agentzoo.errors import ConfigError, SpaceError, UnknownNameError
 from agentzoo.evaluation.results import Result, evaluate
-from agentzoo.evaluation.rollout import evaluation_seed, rollout
+from agentzoo.evaluation.rollout import evaluation_seed, rollout, run_seeded
 from agentzoo.evaluation.scores import amount, mean_interval, normalized_score, reference_of
+from agentzoo.models.dt import DTConfig
 
 
 @pytest.mark.parametrize(
@@ -41,6 +45,18 @@ def test_interval_of_constant_data_has_no_width_and_is_seeded() -> None:
     half = 1.96 * values.std() / 20  # the normal approximation, an independent way to the same interval
     assert low == pytest.approx(values.mean() - half, abs=0.02)
     assert high == pytest.approx(values.mean() + half, abs=0.02)
+
+
+def test_the_interval_of_many_values_takes_little_memory_and_is_the_same() -> None:
+    hundred = np.random.default_rng(100).normal(100.0, 30.0, size=100)
+    assert mean_interval(hundred) == (95.38914813498802, 106.89813404667993)  # as before there were batches
+    many = np.random.default_rng(5).normal(100.0, 30.0, size=3_000)  # in 16 batches
+    tracemalloc.start()
+    found = mean_interval(many)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == (99.63265808968289, 101.77220215648728)
+    assert most < 100e6
 
 
 def test_parallel_environments_give_the_episodes_of_one_by_one() -> None:
@@ -75,6 +91,60 @@ def test_sb3_vec_env_shares_episodes_out_evenly() -> None:
     assert len(found) == 8
     assert all(one.terminated for one in found)
     assert all(one.total_reward == one.length * (one.length + 1) / 2 for one in found)
+
+
+def test_an_environment_that_normalizes_observations_is_refused_as_by_set_env() -> None:
+    agent, wrapper = make_agent(), gym.wrappers.NormalizeObservation
+    for env in (
+        wrapper(CountingEnv()),
+        VecNormalize(DummyVecEnv([lambda: wrapper(CountingEnv())])),
+        gym.make_vec("tests/Counting-v0", num_envs=2, wrappers=[wrapper]),
+    ):
+        with pytest.raises(SpaceError, match="NormalizeObservation normalizes observations, which dt-test does itself"):
+            rollout(agent, env, 1)
+
+
+def doubled(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    return gym.wrappers.TransformReward(env, lambda reward: 2 * float(reward))
+
+
+def doubled_worker() -> gym.Env[Any, Any]:
+    return Monitor(doubled(CountingEnv()))
+
+
+def test_returns_are_not_counted_in_rewards_that_a_wrapper_changed() -> None:
+    agent = make_agent()
+    vector = gym.make_vec("tests/Counting-v0", num_envs=2)
+    workers = SubprocVecEnv([doubled_worker])
+    try:
+        for env, name in (
+            (gym.wrappers.NormalizeReward(gym.make("tests/Counting-v0")), "NormalizeReward"),
+            (Monitor(doubled(Monitor(CountingEnv()))), "TransformReward"),
+            (VecNormalize(DummyVecEnv([doubled_worker]), norm_obs=False), "TransformReward"),
+            (workers, "TransformReward"),
+            (gym.make_vec("tests/Counting-v0", num_envs=2, wrappers=[doubled]), "TransformReward"),
+            (gym.wrappers.vector.ClipReward(vector, 0.0, 1.0), "ClipReward"),
+        ):
+            with pytest.raises(ConfigError, match=f"{name} changes the rewards.*leave that wrapper away"):
+                rollout(agent, env, 1)
+    finally:
+        workers.close()
+
+
+def test_rewards_of_a_task_that_is_registered_with_its_wrapper_are_its_own() -> None:
+    gym.register("tests/Doubled-v0", entry_point=lambda: doubled(CountingEnv()))
+    try:
+        for env in ("tests/Doubled-v0", gym.make("tests/Doubled-v0")):
+            (found,) = rollout(make_agent(), env, 1)
+            assert found.total_reward == found.length * (found.length + 1)
+    finally:
+        del gym.registry["tests/Doubled-v0"]
+
+
+def test_more_environments_than_episodes_are_not_used() -> None:
+    envs = [CountingEnv() for _ in range(3)]
+    assert run_seeded(make_agent(), envs, 2) == rollout(make_agent(), "tests/Counting-v0", 2)
+    assert not envs[2].actions
 
 
 def test_returns_under_vec_normalize_are_the_environment_s_own() -> None:
@@ -115,19 +185,39 @@ def test_success_is_read_from_vector_environments(mode: gym.vector.AutoresetMode
     assert without[0].success is None
 
 
-def test_the_recorded_command_repeats_the_numbers_or_is_not_there(tmp_path: Path) -> None:
+def test_the_recorded_command_repeats_the_numbers_or_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path))
     agent = make_agent("tests/CountingDiscrete-v0")
+    agent.save_pretrained(tmp_path / "dt-test")
     agent.target_return = 1234.5678
     sampled = evaluate(agent, episodes=3, n_envs=2, seed=4, deterministic=False)
     assert sampled.command == "agentzoo evaluate dt-test -n 3 --seed 4 --target 1234.5678 --sampled --envs 2"
-    assert evaluate(make_agent(), episodes=2).command == "agentzoo evaluate dt-test -n 2 --seed 0 --target 50"
     moved = make_agent()
     moved.config = moved.config.model_copy(update={"env": "tests/Other-v0"})
+    moved.save_pretrained(tmp_path / "dt-test")
     assert str(evaluate(moved, "tests/Counting-v0", 2).command).endswith("--target 50 --env tests/Counting-v0")
     best = evaluate(agent, episodes=1, checkpoint="best")
     assert best.command is None
     assert evaluate(agent, episodes=1, command="mine").command == "mine"
     assert Result.from_json(best.to_json(), "test") == best
+
+
+def test_no_command_names_another_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path / "zoo"))
+    agent = make_agent()
+    assert evaluate(agent, episodes=1).command is None  # its id leads nowhere
+    agent.save_pretrained(tmp_path / "zoo" / "dt-test")
+    loaded = Agent.from_pretrained(tmp_path / "zoo" / "dt-test")
+    assert evaluate(loaded, episodes=2).command == "agentzoo evaluate dt-test -n 2 --seed 0 --target 50"
+    loaded.config = loaded.config.model_copy(update={"rtg_scale": 20.0})
+    assert evaluate(loaded, episodes=1).command is None  # changed in Python
+    other = make_agent(model=DTConfig(embed_dim=8, n_layers=1, n_heads=1))
+    other.save_pretrained(tmp_path / "mine")
+    assert evaluate(other, episodes=1).command is None  # the id leads to other weights
+    (tmp_path / "zoo" / "dt-test" / "config.json").write_text("{}")
+    assert evaluate(agent, episodes=1).command is None
 
 
 def test_an_agent_may_be_named_or_lie_in_a_folder(tmp_path: Path) -> None:

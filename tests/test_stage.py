@@ -18,12 +18,13 @@ from agentzoo.agent import Agent
 from agentzoo.checkpoint import read_tensors, save_tensors
 from agentzoo.cli import app
 from agentzoo.config import AgentConfig
+from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError, SpaceError, StorageError, UnknownNameError
 from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.evaluation.study import Study, write_study
 from agentzoo.files import swap_in
-from agentzoo.hub.card import card_text
-from agentzoo.hub.stage import RESULT, _best, _video, measured, stage
+from agentzoo.hub.card import card_text, read_records
+from agentzoo.hub.stage import RESULT, _best, _video, headline, measured, stage
 from agentzoo.hub.verify import check_files
 from agentzoo.recipe import Recipe
 from agentzoo.training import log
@@ -69,6 +70,8 @@ def test_an_agent_that_heeds_no_target_in_an_environment_without_pictures_is_sta
     assert any("renders nothing" in what for what in heard)
     results = Results.from_json((folder / "results.json").read_text(), "results.json")
     assert results.spearman is None
+    for one in (results.headline, *results.targets):  # measured before anything lies there
+        assert str(one.command).startswith(f"agentzoo evaluate dt-test -n {one.episodes} --seed 0 --target ")
     assert (results.plotted, results.filmed) == (True, False)
     assert "replay.mp4" not in card_text(folder)
     assert all(check.holds is not False for check in check_files(folder)[2])
@@ -122,6 +125,19 @@ def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str
                 stage(start, tmp_path, "a test machine", force=force, note=heard.append)
     assert heard == []
     assert notes.read_text() == "mine"
+
+
+def test_the_facts_on_a_card_are_of_what_it_learned_from(tiny_hopper: str, tmp_path: Path) -> None:
+    run = rewritten(finished(tmp_path / "run", tiny_hopper), data__best_fraction=0.5)
+    folder = quickly(run, tmp_path / "zoo")
+    episodes = load_episodes(tiny_hopper)
+    order = sorted(zip(episodes.returns, episodes.lengths, strict=True), reverse=True)
+    best = [one for i, one in enumerate(order) if sum(length for _, length in order[: i + 1]) <= len(episodes) / 2]
+    assert 0 < len(best) < len(order)
+    facts = read_records(folder)[2].dataset
+    assert (facts.episodes, facts.steps) == (len(best), sum(length for _, length in best))
+    assert facts.mean_return == pytest.approx(np.mean([value for value, _ in best]))
+    assert "The data, the best episodes up to 50 % of its steps: " in card_text(folder)
 
 
 def test_final_weights_that_did_best_have_no_second_row(tiny_hopper: str, tmp_path: Path) -> None:
@@ -195,6 +211,18 @@ def test_a_kept_measurement_counts_only_if_it_asked_the_same(tiny_hopper: str, t
     assert measured(run, 2, heard.append).target_return == 100.0
     assert len(heard) == 2
     assert Result.from_json((run / RESULT).read_text(), "kept").target_return == 100.0
+
+
+def test_a_larger_measurement_serves_comparisons_and_is_never_lost(tiny_hopper: str, tmp_path: Path) -> None:
+    run = finished(tmp_path / "run", tiny_hopper)
+    heard: list[str] = []
+    larger = measured(run, 3, heard.append)
+    assert headline(run, 2, heard.append) == larger
+    assert len(heard) == 1
+    assert measured(run, 2, heard.append).episodes == 2  # rows of one card are of as many episodes
+    assert Result.from_json((run / RESULT).read_text(), "kept") == larger
+    assert headline(run, 4, heard.append).episodes == 4
+    assert Result.from_json((run / RESULT).read_text(), "kept").episodes == 4
 
 
 def test_a_folder_is_replaced_and_comes_back_if_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

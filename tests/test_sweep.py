@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 from conftest import make_agent
 from PIL import Image
+from typer.testing import CliRunner
 
-from agentzoo.cli import main
+from agentzoo.cli import app, main
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import DatasetFacts, evaluate
 from agentzoo.evaluation.study import read_study
@@ -44,7 +46,7 @@ def test_rank_correlation_by_hand() -> None:
     assert rank_correlation(reached(1, 2, 30, 31)) == 1.0  # type: ignore[arg-type]
     assert rank_correlation(reached(4, 3, 2, 1)) == -1.0  # type: ignore[arg-type]
     assert rank_correlation(reached(1, 2, 4, 3)) == pytest.approx(0.8)  # type: ignore[arg-type]  # 1 - 6*2/(4*15)
-    with pytest.raises(ConfigError, match="three targets"):
+    with pytest.raises(ConfigError, match="at least 3 targets"):
         rank_correlation(reached(1, 2))  # type: ignore[arg-type]
 
 
@@ -60,7 +62,7 @@ def test_the_plot_has_a_curve_for_each_agent(tmp_path: Path) -> None:
     found = sweep(make_agent(), [5.0, 10.0, 20.0], episodes=2)
     lower = [one.model_copy(update={"mean_return": 9.0, "return_interval": (8.0, 10.0)}) for one in found]
     pictures = []
-    for i, sweeps in enumerate(([found], [found, lower])):
+    for i, sweeps in enumerate(({"a": found}, {"a": found, "b": lower})):
         plot_sweeps(sweeps, tmp_path / f"{i}.png", best_in_data=15.0)
         pictures.append(np.asarray(Image.open(tmp_path / f"{i}.png").convert("RGB")).reshape(-1, 3))
     second = np.array([0xC0, 0x56, 0x21])
@@ -84,3 +86,35 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert study.rows[2] == ("30", f"{found[2]['mean_return']:.2f} [{low:.2f}, {high:.2f}]")  # no rounding to whole
     assert (tmp_path / "out" / str(study.picture)).exists()
     assert (tmp_path / "s.png").exists()
+
+
+def test_what_a_sweep_cannot_show_is_said_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("agentzoo.evaluation.sweep.evaluate")
+    here = str(make_agent().save_pretrained(tmp_path / "here"))
+    there = str(make_agent("tests/CountingDict-v0").save_pretrained(tmp_path / "there"))
+    out = ["--out", str(tmp_path / "out")]
+    wrong = (
+        ([*map(str, range(20)), *out], r"room for 19 agents, got 20; name fewer, or leave --out away"),
+        ([here, "--best-in-data", "9"], r"--best-in-data is a line of the picture; add --plot or --out"),
+        ([here, there], r"act in different environments: tests/Counting-v0, tests/CountingDict-v0\. Sweep each"),
+    )
+    for words, said in wrong:
+        done = CliRunner().invoke(app, ["sweep", *words, "--up-to", "30"])
+        assert isinstance(done.exception, ConfigError), done.output
+        assert re.search(said, str(done.exception))
+    done = CliRunner().invoke(app, ["sweep", here, "--up-to", "30", "--targets", "101", *out])
+    assert done.exit_code == 2  # of click, for an option out of range
+    assert not (tmp_path / "out").exists()
+
+
+def test_agents_of_one_id_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        make_agent().save_pretrained(Path("runs") / name)
+    words = ["sweep", "runs/a", "runs/b", "runs/a", "--up-to", "30", "--targets", "3", "-n", "2", "--out", "out"]
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    assert read_study(Path("out")).columns == ("asked", "runs/a", "runs/b")  # one named twice is one
+    assert "runs/b: always the same" in done.output

@@ -19,7 +19,8 @@ class AgentState(NamedTuple):
 
     observations: (N, K, S) float32, raw. actions: (N, K, A) float32, or (N, K) int64 counted from 0; the newest step
     holds what was answered. returns_to_go: (N, K) float64, raw units. timesteps: (N,) int64, of the newest step.
-    length: (N,) int64.
+    length: (N,) int64. targets: (N,) float64, raw units, the return asked for at the newest step; less the newest
+    return-to-go, it is the sum of the episode's rewards so far.
     """
 
     observations: NDArray[np.float32]
@@ -27,6 +28,7 @@ class AgentState(NamedTuple):
     returns_to_go: NDArray[np.float64]
     timesteps: NDArray[np.int64]
     length: NDArray[np.int64]
+    targets: NDArray[np.float64]
 
     def newest_return_to_go(self) -> NDArray[np.float64]:
         """(N,) raw units, what is still to come as the agent sees it; 0 for a history of no step."""
@@ -36,18 +38,19 @@ class AgentState(NamedTuple):
 def _shapes(io: IOSpec, n: int) -> tuple[tuple[int, ...], ...]:
     """Of each field of an AgentState."""
     k, discrete = io.context, io.action.kind == "discrete"
-    return (n, k, io.observation.size), (n, k) if discrete else (n, k, io.action.size), (n, k), (n,), (n,)
+    return (n, k, io.observation.size), (n, k) if discrete else (n, k, io.action.size), (n, k), (n,), (n,), (n,)
 
 
 def empty_state(io: IOSpec, n: int) -> AgentState:
     """N histories of no step."""
-    observations, actions, returns_to_go, timesteps, length = _shapes(io, n)
+    observations, actions, returns_to_go, timesteps, length, targets = _shapes(io, n)
     return AgentState(
         observations=np.zeros(observations, dtype=np.float32),
         actions=np.zeros(actions, dtype=np.int64 if io.action.kind == "discrete" else np.float32),
         returns_to_go=np.zeros(returns_to_go),
         timesteps=np.full(timesteps, -1, dtype=np.int64),
         length=np.zeros(length, dtype=np.int64),
+        targets=np.zeros(targets),
     )
 
 
@@ -79,7 +82,7 @@ def check_state(state: Any, io: IOSpec, n: int) -> AgentState:
 def append(
     state: AgentState, observations: FloatArray, returns_to_go: FloatArray, starts: NDArray[np.bool_]
 ) -> AgentState:
-    """A new state with one more step; rows where `starts` forget everything before it.
+    """A new state with one more step and the same targets; rows where `starts` forget everything before it.
 
     Args:
         state: stays as it is.
@@ -96,6 +99,7 @@ def append(
             returns_to_go=np.concatenate((state.returns_to_go[:, 1:], returns_to_go[:, None]), axis=1),
             timesteps=state.timesteps + 1,
             length=state.length,
+            targets=state.targets,
         )
     observations_, actions, rtg = (np.array(field) for field in state[:3])
     for values in (observations_, actions, rtg):
@@ -109,7 +113,7 @@ def append(
     rtg[every, newest] = returns_to_go
     actions[every, newest] = 0  # placeholder: nothing may read it
     timesteps = np.where(starts, 0, state.timesteps + 1)
-    return AgentState(observations_, actions, rtg, timesteps, length)
+    return AgentState(observations_, actions, rtg, timesteps, length, state.targets)
 
 
 def newest(state: AgentState, steps: int) -> AgentState:

@@ -25,13 +25,15 @@ class MemoryState(NamedTuple):
     """What recurrent acting knows of N environments.
 
     actions: (N, A) float32, or (N,) int64 counted from 0; the last ones answered. returns_to_go: (N,) float64, raw
-    units, and timesteps: (N,) int64, of the newest step. memory: the network's own tensors, on its device.
+    units, and timesteps: (N,) int64, of the newest step. memory: the network's own tensors, on its device. targets:
+    (N,) float64, as in `AgentState`.
     """
 
     actions: NDArray[Any]
     returns_to_go: NDArray[np.float64]
     timesteps: NDArray[np.int64]
     memory: RecurrentState
+    targets: NDArray[np.float64]
 
     def newest_return_to_go(self) -> NDArray[np.float64]:
         """(N,) raw units, what is still to come as the agent sees it; 0 for a memory of no step."""
@@ -60,8 +62,8 @@ class Acting(Protocol):
         observations: (N, S) raw. rtg: (N,) raw units, of this step. conditions: what it is told of steps to come.
         """
 
-    def remember(self, state: Any, actions: NDArray[Any]) -> Any:
-        """The state `act` gave, holding what was answered."""
+    def remember(self, state: Any, actions: NDArray[Any], targets: NDArray[np.float64]) -> Any:
+        """The state `act` gave, holding what was answered and (N,) what was asked for."""
 
 
 def make_acting(mode: ActingMode, model: SequenceModel, rtg_scale: float) -> Acting:
@@ -106,8 +108,8 @@ class _WindowActing:
             return self._model.act_knowing(*conditions.place(current, self._scale, device)), current
         return self._model.act(history.to_batch(current, self._scale, device)), current
 
-    def remember(self, state: AgentState, actions: NDArray[Any]) -> AgentState:
-        return history.with_actions(state, actions)
+    def remember(self, state: AgentState, actions: NDArray[Any], targets: NDArray[np.float64]) -> AgentState:
+        return history.with_actions(state, actions)._replace(targets=targets)
 
 
 class _RecurrentActing:
@@ -125,6 +127,7 @@ class _RecurrentActing:
             returns_to_go=np.zeros(n),
             timesteps=np.full(n, -1, dtype=np.int64),
             memory=self._model.initial_state(n),
+            targets=np.zeros(n),
         )
 
     def check(self, state: Any, n: int) -> MemoryState:
@@ -157,7 +160,7 @@ class _RecurrentActing:
         scaled = (rtg / self._scale).astype(np.float32)
         now = (torch.from_numpy(values).to(device) for values in (scaled, observations, state.actions, timesteps))
         output, memory = self._model.step(memory, *now)
-        return output, MemoryState(state.actions, rtg, timesteps, memory)
+        return output, MemoryState(state.actions, rtg, timesteps, memory, state.targets)
 
-    def remember(self, state: MemoryState, actions: NDArray[Any]) -> MemoryState:
-        return state._replace(actions=actions.astype(state.actions.dtype, copy=False))
+    def remember(self, state: MemoryState, actions: NDArray[Any], targets: NDArray[np.float64]) -> MemoryState:
+        return state._replace(actions=actions.astype(state.actions.dtype, copy=False), targets=targets)

@@ -1,8 +1,9 @@
 """Where the reward of the last step comes from when the caller's code does not pass it (stock SB3 code does not).
 
 A bound environment is asked: SB3's `Monitor` keeps the raw rewards of the running episode, gymnasium's
-`RecordEpisodeStatistics` and SB3's `VecMonitor` keep its return so far. All see the environment's own reward, before
-`VecNormalize` scales it. All also count the steps of that episode, which tells whether it is the one being played.
+`RecordEpisodeStatistics` and SB3's `VecMonitor` keep its return so far. Each sees what lies inside it: the innermost is
+read, and none around a wrapper that changes rewards (`VecNormalize`, `NormalizeReward`), for those are not the
+environment's own. All also count the steps of that episode, which tells whether it is the one being played.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.envs.wrapping import ScaledMonitor, layers, reward_changer
 from agentzoo.errors import ObservationError, ShapeError
 
 Warn = Callable[[str, str], None]  # a kind, of which only the first is shown, and what to say
@@ -38,11 +41,13 @@ class Rewards:
     def __init__(self, warn: Warn) -> None:
         self.source: str | None = None  # of the last ones: "reward", "observation", "env", or "constant" for nowhere
         self._read: Reader | None = None
+        self._changer: str | None = None  # why there is nothing to read
         self._warn = warn
 
     def bind(self, env: Any) -> None:
-        """Read them from this environment from now on, if it keeps any."""
+        """Read them from this environment from now on, if it keeps any; None: from none."""
         self._read = reader_of(env)
+        self._changer = reward_changer(env) if self._read is None else None
 
     def pick(
         self,
@@ -84,12 +89,16 @@ class Rewards:
                 )
         else:
             rewards = np.zeros(n)
+            self.source = "constant"
             if not starts.all():
-                self.source = "constant"
+                unchanged, inside = "", ""
+                if self._changer is not None:
+                    unchanged, inside = f" unchanged by {self._changer}", f" inside {self._changer}"
                 self._warn(
                     "rewards",
-                    "no reward reaches predict, so the return-to-go stays at the target. Bind an environment wrapped "
-                    "in Monitor (Agent.from_pretrained(..., env=env) or agent.set_env(env)) or pass reward=.",
+                    f"no reward{unchanged} reaches predict, so the return-to-go stays at the target. Bind an "
+                    f"environment wrapped in Monitor{inside} (Agent.from_pretrained(..., env=env) or "
+                    "agent.set_env(env)) or pass reward=.",
                 )
         rewards = np.where(starts, 0.0, rewards)
         if not np.isfinite(rewards).all():
@@ -116,16 +125,10 @@ def _unlike(kept: Kept, steps: NDArray[np.int64], played: NDArray[np.bool_]) -> 
 
 
 def reader_of(env: Any) -> Reader | None:
-    """How to read the rewards of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv; None if nobody keeps them."""
+    """How to read the rewards of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv; None if nobody keeps its own."""
     if hasattr(env, "env_method") and hasattr(env, "num_envs"):
         return _vec_env_reader(env)
-    import gymnasium as gym
-
-    if isinstance(env, gym.vector.VectorEnv):
-        return _vector_env_reader(env)
-    if isinstance(env, gym.Env):
-        return _env_reader(env)
-    return None
+    return _keeper_reader(env) if isinstance(env, gym.Env | gym.vector.VectorEnv) else None
 
 
 def _newest(rewards: Sequence[Sequence[float]]) -> Kept:
@@ -141,33 +144,37 @@ def _so_far(keeper: Any) -> Kept:
 
 
 def _vec_env_reader(env: Any) -> Reader | None:
-    # asked before it is got: an AttributeError would end a SubprocVecEnv's workers
-    if env.has_attr("rewards") and all(isinstance(rewards, list) for rewards in env.get_attr("rewards")):
+    if hasattr(env, "envs"):  # a DummyVecEnv, at any depth of wrappers
+        monitors = [_keeper(one) for one in env.envs]
+        if all(map(_is_monitor, monitors)):
+            return lambda: _newest([one.rewards for one in monitors])
+    elif (
+        env.has_attr("rewards")  # asked before it is got: an AttributeError would end a SubprocVecEnv's workers
+        and not any(env.env_is_wrapped(ScaledMonitor))
+        and all(isinstance(rewards, list) for rewards in env.get_attr("rewards"))
+    ):
         return lambda: _newest(env.get_attr("rewards"))
-    if isinstance(getattr(env, "episode_returns", None), np.ndarray):  # VecMonitor, at any depth of wrappers
-        return lambda: _so_far(env)
-    return None
+    return _keeper_reader(env)
 
 
-def _vector_env_reader(env: Any) -> Reader | None:
-    inner = env
-    while inner is not None:
-        if hasattr(inner, "episode_returns"):
-            keeper = inner
-            return lambda: _so_far(keeper)
-        inner = getattr(inner, "env", None)
-    return None
+def _keeper_reader(env: Any) -> Reader | None:
+    keeper = _keeper(env)
+    if keeper is None:
+        return None
+    return (lambda: _newest([keeper.rewards])) if _is_monitor(keeper) else (lambda: _so_far(keeper))
 
 
-def _env_reader(env: Any) -> Reader | None:
-    inner = env
-    while inner is not None:
-        own = vars(inner)
-        if isinstance(own.get("rewards"), list):  # SB3 Monitor
-            monitor = inner
-            return lambda: _newest([monitor.rewards])
-        if "episode_returns" in own:  # gymnasium RecordEpisodeStatistics
-            keeper = inner
-            return lambda: _so_far(keeper)
-        inner = getattr(inner, "env", None)
-    return None
+def _keeper(env: Any) -> Any:
+    """The innermost wrapper that keeps rewards, or None: there is none, or what lies inside changes them."""
+    keepers = [layer for layer in layers(env) if _is_monitor(layer) or _counts(layer)]
+    return keepers[-1] if keepers and reward_changer(keepers[-1]) is None else None
+
+
+def _is_monitor(layer: Any) -> bool:
+    return isinstance(layer, gym.Wrapper) and isinstance(vars(layer).get("rewards"), list)  # SB3's
+
+
+def _counts(layer: Any) -> bool:
+    """Whether it is gymnasium's RecordEpisodeStatistics or SB3's VecMonitor."""
+    own = vars(layer)
+    return bool({"env", "venv"} & own.keys()) and "episode_returns" in own

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from agentzoo.agent import Agent
-from agentzoo.analysis.layers import layer_inputs, require_attention
+from agentzoo.analysis.layers import AttentionLayer, layer_inputs, require_attention
 from agentzoo.analysis.markov import markov_report
 from agentzoo.analysis.windows import in_pieces
 from agentzoo.errors import ConfigError
@@ -68,12 +68,9 @@ def gate_report(
         ConfigError: the network has no gates, or no such head.
     """
     layers = require_attention(agent.model, "gate report")
+    require_gates(agent.config.agent_id, layers, heads or ())
     gates = [layer.gate for layer in layers]
-    if any(gate is None for gate in gates):
-        raise ConfigError(f"{agent.config.agent_id} has no gates; families with gates end in 'dtma' or are gpt2_p.")
     chosen = sorted(set(markov_report(agent).counted(model=agent.model.config).heads if heads is None else heads))
-    if any(not 0 <= head < layers[0].n_heads for head in chosen):
-        raise ConfigError(f"the first layer has heads 0 to {layers[0].n_heads - 1}, got {chosen}.")
     own = windows.shape[1]
     lengths = [*sorted(length for length in set(contexts) if length < own), own]
     sums = torch.zeros(len(lengths), len(layers), TOKENS_PER_STEP, layers[0].n_heads, dtype=torch.float64)
@@ -106,6 +103,16 @@ def gate_report(
     )
 
 
+def require_gates(name: str, layers: Sequence[AttentionLayer], heads: Sequence[int] = ()) -> None:
+    """Raise ConfigError unless every layer of the network called `name` has a gate, and the first one these heads."""
+    if not layers or any(layer.gate is None for layer in layers):
+        raise ConfigError(
+            f"{name} has no gates, so there are no heads to count; families with gates end in 'dtma' or are gpt2_p."
+        )
+    if any(not 0 <= head < layers[0].n_heads for head in heads):
+        raise ConfigError(f"the first layer has heads 0 to {layers[0].n_heads - 1}, got {sorted(set(heads))}.")
+
+
 def _newest_steps(valid: Tensor, lengths: Sequence[int]) -> Tensor:
     """(B, K) -> (len(lengths), B, K): which are among the newest so many real steps of their window."""
     age = valid.sum(1, keepdim=True) - 1 - torch.arange(valid.shape[1], device=valid.device)
@@ -113,9 +120,9 @@ def _newest_steps(valid: Tensor, lengths: Sequence[int]) -> Tensor:
 
 
 def _by_kind(weights: Tensor, kept: Tensor) -> Tensor:
-    """(B, 3K, H), (C, B, K) -> (C, 3, H): sums over the tokens of kept steps."""
-    split = weights.double().unflatten(1, (-1, TOKENS_PER_STEP))  # type: ignore[no-untyped-call]  # (B, K, 3, H)
-    return torch.einsum("bkth,cbk->cth", split[:, : kept.shape[2]], kept.double())
+    """(B, 3k, H), (C, B, K) -> (C, 3, H): sums over the tokens of kept steps; a network cuts to the k longest."""
+    split = weights.double().unflatten(1, (-1, TOKENS_PER_STEP))  # type: ignore[no-untyped-call]  # (B, k, 3, H)
+    return torch.einsum("bkth,cbk->cth", split, kept[:, :, : split.shape[1]].double())
 
 
 def r_markov(g_by_context: Mapping[int, float], base: int = 10) -> dict[int, float]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.agent import Agent
-from agentzoo.analysis.gates import GateCurve, GateReport, gate_curve, gate_report
+from agentzoo.analysis.gates import GateCurve, GateReport, gate_curve, gate_report, require_gates
 from agentzoo.analysis.importance import HeadImportance, head_importance
 from agentzoo.analysis.layers import attention_layers
 from agentzoo.analysis.maps import attention_maps, looks_of
@@ -123,7 +123,7 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
     """An agent that is loaded, in its own environment.
 
     Raises:
-        ConfigError: there is nothing in its network that the instruments read.
+        ConfigError: there is nothing in its network that the instruments read, or no such heads with gates.
     """
     options = options or Options()
     layers = attention_layers(agent.model)
@@ -131,6 +131,8 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
     family = agent.model.config.family
     if not layers and not remembers:
         raise ConfigError(f"{agent.config.agent_id}: a {family!r} network has neither attention nor a memory to show.")
+    if options.heads is not None:
+        require_gates(agent.config.agent_id, layers, options.heads)
     every = decision_windows(agent, options.episodes, options.seed, trust_env_module=trust_env_module)
     windows = thinned(every, options.most_windows)
     found = Inspection(agent.config.agent_id, family)
@@ -159,6 +161,8 @@ def _inspect_language_model(name: str, options: Options, revision: str | None) -
 
     if options.before:
         raise ConfigError(f"{name} is what agents begin with; --random is what it began with.")
+    if options.heads is not None:
+        require_gates(name, ())
     found = load_backbone(name, revision)
     blocks = random_network(found.sizes, options.seed) if options.random else language_blocks(found)
     report = markov_report(blocks, options.threshold, fold_ln_gain=options.fold_ln_gain)._replace(name=name)

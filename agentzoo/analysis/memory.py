@@ -66,7 +66,7 @@ def memory_report(agent: Agent, windows: Batch) -> MemoryReport:
 
     handles = [keep(name, block) for name, block in blocks.items()]
     full = windows.valid.all(1)
-    chosen = Batch(*(getattr(windows, name)[full] for name in windows.__dataclass_fields__)) if full.any() else windows
+    chosen = windows.map(lambda part: part[full]) if full.any() else windows
     try:
         with torch.no_grad():
             for piece in in_pieces(chosen, 64):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import torch
 
@@ -60,7 +58,7 @@ def thinned(batch: Batch, most: int) -> Batch:
     if count <= most:
         return batch
     chosen = torch.linspace(0, count - 1, most).round().long()
-    return replace(batch, **{name: getattr(batch, name)[chosen] for name in batch.__dataclass_fields__})
+    return batch.map(lambda part: part[chosen])
 
 
 def fullest(batch: Batch) -> Batch:
@@ -69,10 +67,13 @@ def fullest(batch: Batch) -> Batch:
     longest = torch.nonzero(lengths == lengths.max()).flatten()
     at = int(longest[len(longest) // 2])
     steps = int(lengths[at])
-    return Batch(*(getattr(batch, name)[at : at + 1, :steps] for name in batch.__dataclass_fields__))
+    return batch.map(lambda part: part[at : at + 1, :steps])
 
 
 def in_pieces(batch: Batch, size: int = 256) -> list[Batch]:
     """The same windows, so many at a time."""
-    names = list(batch.__dataclass_fields__)
-    return [Batch(*(getattr(batch, name)[i : i + size] for name in names)) for i in range(0, batch.shape[0], size)]
+
+    def piece(start: int) -> Batch:
+        return batch.map(lambda part: part[start : start + size])
+
+    return [piece(start) for start in range(0, batch.shape[0], size)]

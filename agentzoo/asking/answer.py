@@ -53,7 +53,7 @@ def infer(
     mask: Mapping[str, Any] | None = None,
     task: StepTask | None = None,
     step: int | None = None,
-    timestep: int = 0,
+    timestep: int | None = None,
     window: Window | None = None,
 ) -> Answer:
     """Fill in a window: any part may be shown, all of it is answered.
@@ -68,17 +68,23 @@ def infer(
         mask: shows less than is known: "observations" and "actions" (K,) or (N, K) bool, "returns" a bool.
         task, step: shows what this task shows at this step, a number from 0: "past", "future", "bc", "rc", "goal",
             "waypoint", "forward" or "inverse". Not together with `mask`.
-        timestep: the environment step of the window's first.
-        window: all of these, read already (`question.read_window`).
+        timestep: the environment step of the window's first, 0 by default.
+        window: observations, actions, returns and timestep, read already (`question.read_window`); instead of them.
 
     Raises:
-        ConfigError: the agent cannot be asked; `task` without `step`, or with `mask`. ShapeError: other shapes, or
-            nothing given that says how many steps there are. UnknownNameError: no such task.
+        ConfigError: the agent cannot be asked; `task` without `step`, or with `mask`; `window` with what it holds
+            already. ShapeError: other shapes, or nothing given that says how many steps there are. UnknownNameError: no
+            such task.
     """
     agent.require_masked("asked about a window")
     single = False
     if window is None:
-        window, single = read_window(agent.config, observations, actions, returns, timestep)
+        window, single = read_window(agent.config, observations, actions, returns, 0 if timestep is None else timestep)
+    else:
+        parts = {"observations": observations, "actions": actions, "returns": returns, "timestep": timestep}
+        given = [name for name, value in parts.items() if value is not None]
+        if given:
+            raise ConfigError(f"a window brings its own {', '.join(given)}: leave them away, or leave window= away.")
     if task is not None:
         if step is None or mask is not None:
             raise ConfigError("a task is asked at a step (step=0, 1, ...) and brings its own mask (leave mask= away).")

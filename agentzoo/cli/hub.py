@@ -43,7 +43,7 @@ def stage(
             max_bytes=int(1e6 * max_mb),
             note=lambda what: status.update(f"staging: {what}"),
         )
-    console.print(f"staged {folder}", highlight=False)
+    console.print(f"staged {plain(folder)}", highlight=False)
 
 
 def push(

@@ -8,15 +8,16 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import console, print_json, print_study, progress_bar
+from agentzoo.cli.console import console, plain, print_json, print_study, progress_bar
 from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, load_agent
+from agentzoo.errors import ConfigError
 
 
 def sweep(
     agents: Annotated[list[str], typer.Argument(metavar="AGENT...", help="ids, folders or Hub repos")],
     highest: Annotated[float, typer.Option("--up-to", help="the largest return to ask for")],
     lowest: Annotated[float, typer.Option("--from", help="the targets are evenly spaced above it")] = 0.0,
-    count: Annotated[int, typer.Option("--targets", min=3, help="how many returns to ask for")] = 8,
+    count: Annotated[int, typer.Option("--targets", min=3, max=100, help="how many returns to ask for")] = 8,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="for each target")] = 20,
     seed: Annotated[int, typer.Option("--seed", min=0, help="episode e is reset with 10000*(seed+1)+e")] = 0,
     plot: Annotated[Path | None, typer.Option("--plot", help="draw achieved over asked return here")] = None,
@@ -31,28 +32,42 @@ def sweep(
     """Ask agents for several returns and see what they reach; far above the data shows how they extrapolate."""
     from agentzoo.evaluation.scores import amount
     from agentzoo.evaluation.study import write_study
-    from agentzoo.evaluation.sweep import as_study, even_targets, measured, plot_sweeps, rank_correlation
+    from agentzoo.evaluation.sweep import (
+        MOST_AGENTS,
+        as_study,
+        even_targets,
+        measured,
+        plot_sweeps,
+        rank_correlation,
+        titles,
+    )
     from agentzoo.evaluation.sweep import sweep as run
     from agentzoo.plots import require_picture
 
+    if best is not None and plot is None and out is None:
+        raise ConfigError("--best-in-data is a line of the picture; add --plot or --out, or leave it away.")
+    named = list(dict.fromkeys(agents))
+    if out is not None and len(named) > MOST_AGENTS:
+        raise ConfigError(
+            f"a study has room for {MOST_AGENTS} agents, got {len(named)}; name fewer, or leave --out away."
+        )
     if plot is not None:
         require_picture(plot)
     if out is not None:
         require_picture(out / "targets.png")
     targets = even_targets(highest, count, lowest)
-    found = []
-    with progress_bar("targets", len(agents) * count) as bar:
-        for agent in agents:
-            loaded = load_agent(agent, revision, trust_env_module)
-            found.append(
-                run(
-                    loaded,
-                    targets,
-                    episodes,
-                    seed=seed,
-                    trust_env_module=trust_env_module,
-                    on_target=lambda: bar(1, agent),  # noqa: B023  (called at once)
-                )
+    loaded = {name: load_agent(name, revision, trust_env_module) for name in named}
+    called = titles(loaded)
+    found = {}
+    with progress_bar("targets", len(named) * count) as bar:
+        for name, title in called.items():
+            found[title] = run(
+                loaded[name],
+                targets,
+                episodes,
+                seed=seed,
+                trust_env_module=trust_env_module,
+                on_target=lambda: bar(1, title),  # noqa: B023  (called at once)
             )
     if plot is not None:
         plot_sweeps(found, plot, best)
@@ -60,12 +75,12 @@ def sweep(
         plot_sweeps(found, out / "targets.png", best)
         write_study(as_study(found, "targets.png", best), out)
     if as_json:
-        print_json([one.model_dump() for results in found for one in results])
+        print_json([one.model_dump() for results in found.values() for one in results])
         return
-    for results in found:
+    for title, results in found.items():
         ranks = rank_correlation(results)
-        name = f"{results[0].agent_id}: " + ("always the same" if ranks is None else f"rank correlation {ranks:.2f}")
-        table = Table("asked", "achieved (95 %)", "length", title=name, title_justify="left")
+        name = f"{title}: " + ("always the same" if ranks is None else f"rank correlation {ranks:.2f}")
+        table = Table("asked", "achieved (95 %)", "length", title=plain(name), title_justify="left")
         for one in results:
             table.add_row(f"{one.target_return:g}", measured(one), amount(one.mean_length))
         console.print(table)
@@ -78,7 +93,7 @@ def compare(
     out: Annotated[Path, typer.Option("--out", help="folder for study.json and its picture")] = Path("runs/comparison"),
     title: Annotated[str, typer.Option("--title", help="of the table")] = "Side by side",
     finding: Annotated[str, typer.Option("--finding", help="what there is to see, for the card")] = "",
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="for a run not measured yet")] = 100,
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="of each run, at least")] = 100,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -101,7 +116,7 @@ def compare(
 def pairs(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="trainings or staged agents; seeds go together")],
     out: Annotated[Path, typer.Option("--out", help="folder for study.json and curves.png")] = Path("runs/pairs"),
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="of a run not measured yet")] = 100,
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="of each run, at least")] = 100,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -133,7 +148,7 @@ def bench(
     import torch
 
     from agentzoo import bench as package
-    from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+    from agentzoo.errors import UnknownNameError, did_you_mean
     from agentzoo.plots import require_picture
 
     known = sorted(found.name for found in pkgutil.iter_modules(package.__path__))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from agentzoo.cli.console import console, errors_console
+from agentzoo.cli.console import console, errors_console, plain
 from agentzoo.cli.options import RevisionOption, TrustOption
 
 OutOption = Annotated[Path | None, typer.Option("--out", help="folder of the run; default runs/<agent>-s<seed>")]
@@ -144,7 +144,9 @@ def _run(
         TimeRemainingColumn(),
         TextColumn("loss {task.fields[loss]}  score {task.fields[score]}"),
     )
-    console.print(f"{recipe.agent_id}: {len(episodes):,} steps of {recipe.data.dataset} -> {folder}", highlight=False)
+    console.print(
+        f"{recipe.agent_id}: {len(episodes):,} steps of {recipe.data.dataset} -> {plain(folder)}", highlight=False
+    )
     with Progress(*columns, console=errors_console) as progress:
         task = progress.add_task(recipe.agent_id, total=recipe.train.steps, rate="", loss="-", score="-")
 
@@ -164,4 +166,6 @@ def _run(
         model = train(recipe, folder, episodes, start=start, hooks=hooks, trackers=trackers, device=device)
     config = AgentConfig.of(recipe, model.io).model_copy(update={"license": license_id})
     Agent(model, config, recipe).save_pretrained(folder)
-    console.print(f"done: `agentzoo evaluate {folder}` measures it, `agentzoo record {folder} demo.mp4` shows it.")
+    console.print(
+        f"done: `agentzoo evaluate {plain(folder)}` measures it, `agentzoo record {plain(folder)} demo.mp4` shows it."
+    )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import console, print_json, print_study, progress_bar
+from agentzoo.cli.console import console, plain, print_json, print_study, progress_bar
 from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, load_agent
 
 app = typer.Typer(help="Studies of Uni[MASK].", no_args_is_help=True)
@@ -43,7 +43,7 @@ def infer(
     if as_json:
         print_json(_as_tree(answer))
         return
-    console.print(f"{task} at step {at} of {truth.mask.actions.shape[1]}: drawn in {out}", highlight=False)
+    console.print(f"{task} at step {at} of {truth.mask.actions.shape[1]}: drawn in {plain(out)}", highlight=False)
 
 
 def _as_tree(answer: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def heatmap(
 
     require_picture(out / study.PICTURE)
     torch.set_num_threads(threads)
-    chosen = seeds or [0, 1, 2]
+    chosen = list(dict.fromkeys(seeds or [0, 1, 2]))
     if train:
         windows = study.held_out_windows(load_episodes(study.HELD_OUT), HORIZON)
         todo = [cell for seed in chosen for cell in study.cells(seed, episodes, epochs)]
@@ -109,7 +109,7 @@ def heatmap(
     for row, cells in found.means().items():
         table.add_row(row, *(f"{cells[c]:.3f}" if c in cells else "" for c in study.COLUMNS))
     console.print(table)
-    console.print(f"drawn in {out / 'heatmap.png'}", highlight=False)
+    console.print(f"drawn in {plain(out / study.PICTURE)}", highlight=False)
 
 
 @app.command()

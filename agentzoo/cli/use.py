@@ -17,6 +17,7 @@ from agentzoo.cli.options import AgentArg, JsonOption, RevisionOption, TokenOpti
 from agentzoo.errors import ConfigError
 
 if TYPE_CHECKING:
+    from agentzoo.evaluation.results import Result
     from agentzoo.zoo import Summary
 
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id instead of the agent's own")]
@@ -43,6 +44,17 @@ def list_command(
     from agentzoo.locate import staged_backbones
     from agentzoo.zoo import markdown_table, summaries, with_table
 
+    way = "--remote" if remote else "--into" if into is not None else "--markdown" if markdown else ""
+    heeded = {"--remote": ("--author", "--token", "--json"), "": ("--all", "--json")}.get(way, ())
+    words = {"--author": author, "--token": token, "--into": into}
+    flags = {"--all": all_, "--markdown": markdown, "--json": as_json}
+    given = [name for name, value in words.items() if value is not None] + [name for name, on in flags.items() if on]
+    idle = [name for name in given if name not in (way, *heeded)]
+    if idle:
+        raise ConfigError(
+            f"{', '.join(idle)} would do nothing with `{f'agentzoo list {way}'.rstrip()}`: --remote takes --author, "
+            "--token and --json, the table of this machine's zoo --all and --json, --into and --markdown nothing else."
+        )
     if remote:
         list_remote(author, token, as_json)
         return
@@ -143,6 +155,8 @@ def evaluate(
     from agentzoo.evaluation.scores import amount
     from agentzoo.files import write_atomic
 
+    if output is not None and output.is_dir():
+        raise ConfigError(f"{output} is a folder; name the file to write.")
     loaded = load_agent(agent, revision, trust_env_module)
     if acting is not None:
         loaded.acting = acting  # type: ignore[assignment]  # it checks the word
@@ -160,11 +174,17 @@ def evaluate(
             trust_env_module=trust_env_module,
             on_episode=lambda one: bar(1, f"last return {amount(one.total_reward)}"),
         )
-    if output is not None:
-        write_atomic(output, result.to_json())
     if as_json:
         print_json(result.model_dump())
-        return
+    else:
+        _print_result(result)
+    if output is not None:
+        write_atomic(output, result.to_json())
+
+
+def _print_result(result: Result) -> None:
+    from agentzoo.evaluation.scores import amount
+
     table = Table("what", "value", title=plain(f"{result.agent_id} on {result.env}"))
     low, high = result.return_interval
     table.add_row("return", f"{amount(result.mean_return)}  [{amount(low)}, {amount(high)}] (95 %)")
@@ -236,4 +256,4 @@ def record(
         )
     (save_video if output.suffix == ".mp4" else save_gif)(clip, output)
     returns = ", ".join(amount(one.total_reward) for one in clip.episodes)
-    console.print(f"{output}: {len(clip.frames)} frames, returns {returns}", highlight=False)
+    console.print(f"{plain(output)}: {len(clip.frames)} frames, returns {returns}", highlight=False)

@@ -64,12 +64,17 @@ class Maze2DDenseEnv(gym.Env[Array, NDArray[np.float32]]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
         """Draw start, goal and start velocity."""
         super().reset(seed=seed)
+        asked = options or {}
         start, goal = (self.free_cells[i] for i in self.np_random.choice(len(self.free_cells), size=2, replace=False))
-        position = self._centre((options or {}).get("reset_cell", start))
+        if tuple(asked.get("reset_cell", ())) == goal:  # what is drawn is never where the other was put
+            goal = start
+        if tuple(asked.get("goal_cell", ())) == start:
+            start = goal
+        position = self._centre(asked.get("reset_cell", start))
         position += self.np_random.uniform(-START_NOISE, START_NOISE, size=2)
         velocity = START_SPEED * self.np_random.standard_normal(2)
         self._point.reset(seed=0)  # clears what MuJoCo carries from the last episode; its own draws are replaced below
-        self.goal = self._centre((options or {}).get("goal_cell", goal))
+        self.goal = self._centre(asked.get("goal_cell", goal))
         self._point.goal = self.goal
         self._point.update_target_site_pos()
         self._point.point_env.set_state(position, velocity)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+
+# the last one of each kind of environment is the base of all a user writes
+_REWARDS = (gym.wrappers.NormalizeReward, gym.wrappers.ClipReward, gym.wrappers.TransformReward, gym.RewardWrapper)
+_VECTOR_REWARDS = (gym.wrappers.vector.NormalizeReward, gym.vector.VectorRewardWrapper)
 
 
 class Normalizer(NamedTuple):
@@ -32,3 +37,43 @@ def observation_normalizer(env: Any) -> Normalizer | None:
             return next(filter(None, map(observation_normalizer, env.envs)), None)
         env = getattr(env, "env", None)
     return None
+
+
+def layers(env: Any) -> Iterator[Any]:
+    """A gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv and what it wraps, from outside in."""
+    while env is not None:
+        yield env
+        env = getattr(env, "venv" if hasattr(env, "env_is_wrapped") else "env", None)
+
+
+def reward_changer(env: Any) -> str | None:
+    """The outermost wrapper that changes rewards of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv, by its name.
+
+    What `gymnasium.make` made is the environment itself, whatever lies inside. Not seen: what lies inside a gymnasium
+    AsyncVectorEnv, and a `step` that changes rewards without being a reward wrapper.
+    """
+    for layer in layers(env):
+        own = vars(layer)
+        if isinstance(layer, (*_REWARDS, *_VECTOR_REWARDS)):
+            return type(layer).__name__
+        if own.get("norm_reward"):
+            return "VecNormalize"
+        if isinstance(layer, gym.wrappers.OrderEnforcing):  # which `gymnasium.make` puts around what it makes
+            return None
+        if "num_envs" in own and "envs" in own:  # a SyncVectorEnv or DummyVecEnv
+            return next(filter(None, map(reward_changer, layer.envs)), None)
+        if hasattr(layer, "env_is_wrapped") and "venv" not in own:  # a SubprocVecEnv
+            return next((kind.__name__ for kind in _REWARDS if any(layer.env_is_wrapped(kind))), None)
+    return None
+
+
+class _ScaledMonitor(type):
+    def __instancecheck__(cls, env: Any) -> bool:
+        return isinstance(vars(env).get("rewards"), list) and reward_changer(env) is not None
+
+
+class ScaledMonitor(metaclass=_ScaledMonitor):
+    """`isinstance(env, ScaledMonitor)`: whether it is SB3's Monitor around a wrapper that changes rewards.
+
+    A class, because that is what SB3's `env_is_wrapped` can ask environments in other processes about.
+    """

@@ -27,9 +27,10 @@ def play(
     """Play episodes one after another, in a window if asked, and yield how each went.
 
     Raises:
-        ConfigError: no environment is named. SpaceError: it does not fit the agent.
+        ConfigError: no environment is named, or it opens no window. SpaceError: it does not fit the agent.
     """
-    env = env_of(agent, env_id, render_mode="human" if window else None, trust_env_module=trust_env_module)
+    mode = {"render_mode": "human"} if window else {}
+    env = env_of(agent, env_id, trust_env_module=trust_env_module, **mode)
     try:
         for episode in range(episodes):
             yield run_episode(agent, env, evaluation_seed(seed, episode))

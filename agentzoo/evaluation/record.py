@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +16,9 @@ from numpy.typing import NDArray
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, StorageError
 from agentzoo.evaluation.rollout import EpisodeResult, env_of, evaluation_seed, run_episode
+from agentzoo.files import write_atomic
+
+SHORTEST_DELAY = 2  # of a GIF's frame, in hundredths of a second: browsers show a shorter one as ten
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ def _rendering_env(agent: Agent, env_id: str | None, size: tuple[int, int], trus
     for options in ({**sized, "camera_name": "track"}, sized):
         try:
             return env_of(agent, env_id, render_mode="rgb_array", trust_env_module=trust, **options)
-        except TypeError:  # no MuJoCo environment: takes no camera, or no size
+        except ConfigError:  # no MuJoCo environment: takes no camera, or no size
             continue
     return env_of(agent, env_id, render_mode="rgb_array", trust_env_module=trust)
 
@@ -98,29 +104,30 @@ def save_video(clip: Clip, path: Path) -> None:
     """
     import imageio.v2 as imageio
 
+    options = {"codec": "libx264", "pixelformat": "yuv420p", "quality": 6, "macro_block_size": 2}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        imageio.mimwrite(
-            path, clip.frames, fps=clip.fps, codec="libx264", pixelformat="yuv420p", quality=6, macro_block_size=2
-        )
+        video = imageio.mimwrite("<bytes>", clip.frames, format="mp4", fps=clip.fps, **options)
     except OSError as error:
         raise StorageError(f"{path} was not written: {error}") from error
+    write_atomic(path, video)
 
 
 def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:
-    """An endless GIF with one palette for all frames; keeps every `every`-th.
+    """An endless GIF in real time, with one palette for all frames.
+
+    Keeps every `every`-th frame, fewer where more than 50 a second would be left: no browser shows them that fast.
 
     Raises:
         StorageError: it could not be written.
     """
     from PIL import Image
 
+    every *= math.ceil(SHORTEST_DELAY * clip.fps / (100.0 * every))
     images = [Image.fromarray(frame) for frame in clip.frames[::every]]
+    shown = [round(100.0 * every * i / clip.fps) for i in range(len(images) + 1)]  # hundredths of a second
+    delays = [10 * (end - start) for start, end in itertools.pairwise(shown)]
     palette = images[len(images) // 2].quantize(colors)
     small = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        duration = 1000.0 * every / clip.fps
-        small[0].save(path, save_all=True, append_images=small[1:], duration=duration, loop=0, optimize=True)
-    except OSError as error:
-        raise StorageError(f"{path} was not written: {error}") from error
+    gif = io.BytesIO()
+    small[0].save(gif, "GIF", save_all=True, append_images=small[1:], duration=delays, loop=0, optimize=True)
+    write_atomic(path, gif.getvalue())

@@ -13,11 +13,12 @@ import numpy as np
 from pydantic import Field
 
 from agentzoo.agent import Agent
-from agentzoo.errors import ConfigError
+from agentzoo.config import CONFIG, AgentConfig, read_text
+from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
 from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
 from agentzoo.evaluation.study import Study
-from agentzoo.locate import STUDY_PICTURES
+from agentzoo.locate import STUDY_PICTURES, staged_agents
 from agentzoo.nn.base import ActingMode
 from agentzoo.types import Config
 
@@ -116,12 +117,13 @@ def evaluate(
         agent: its own target return is used unless `target_return` is given. An id or folder is loaded.
         env: an id, or any environment `rollout` takes; the config's own by default.
         seed: episode e is reset with `10_000 * (seed + 1) + e`.
-        command: what to record as repeating this; by default what does, if anything.
+        command: what to record as repeating this; by default what does, if anything: the agent was named, or its id
+            leads to the same one on this machine.
 
     Raises:
         ConfigError: no environment is named anywhere. As `Agent.from_pretrained` for an id or folder.
     """
-    named = agent.config.agent_id if isinstance(agent, Agent) else str(agent)
+    named = _name_of(agent) if isinstance(agent, Agent) else str(agent)
     if not isinstance(agent, Agent):
         agent = Agent.from_pretrained(agent, trust_env_module=trust_env_module)
     where = env if env is not None else agent.config.env
@@ -146,22 +148,36 @@ def evaluate(
         agent.target_return = asked
     seconds = time.perf_counter() - began
     env_id = where if isinstance(where, str) else _id_of(where)
-    if command is None and isinstance(where, str) and checkpoint == "final" and not agent.is_conditioned:
-        command = _command(agent, named, where, episodes, seed, n_envs, deterministic, used)
-    return summarize(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command)
+    result = summarize(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command)
+    repeats = isinstance(where, str) and checkpoint == "final" and not agent.is_conditioned
+    if command is None and named is not None and repeats:
+        result = with_command(result, agent, named, n_envs)
+    return result
 
 
-def _command(
-    agent: Agent, named: str, env_id: str, episodes: int, seed: int, n_envs: int, deterministic: bool, target: float
-) -> str:
-    command = f"agentzoo evaluate {shlex.quote(named)} -n {episodes} --seed {seed} --target {target:.12g}"
-    if env_id != agent.config.env:
-        command += f" --env {shlex.quote(env_id)}"
-    if agent.acting != agent.model.acting:
-        command += f" --acting {agent.acting}"
-    if not deterministic:
+def _name_of(agent: Agent) -> str | None:
+    """Its id, if what is staged here under that id is this agent."""
+    folder = staged_agents().get(agent.config.agent_id)
+    if folder is None or agent.config.weights_sha256 is None:
+        return None
+    try:
+        staged = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
+    except AgentzooError:
+        return None
+    return agent.config.agent_id if staged == agent.config else None
+
+
+def with_command(one: Result, agent: Agent, named: str, n_envs: int = 20) -> Result:
+    """The record with the command that repeats it where `named` leads to this agent."""
+    command = f"agentzoo evaluate {shlex.quote(named)} -n {one.episodes} --seed {one.seed}"
+    command += f" --target {one.target_return:.12g}"
+    if one.env != agent.config.env:
+        command += f" --env {shlex.quote(one.env)}"
+    if one.acting != agent.model.acting:
+        command += f" --acting {one.acting}"
+    if not one.deterministic:
         command += f" --sampled --envs {n_envs}"  # how many act at once decides who gets which random number
-    return command
+    return one.model_copy(update={"command": command})
 
 
 def summarize(

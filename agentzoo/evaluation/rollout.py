@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from agentzoo.acting.history import rows
 from agentzoo.agent import Agent
-from agentzoo.envs.making import make_configured, make_env
+from agentzoo.envs.making import make_configured
+from agentzoo.envs.wrapping import reward_changer
 from agentzoo.errors import ConfigError
 
 OnEpisode = Callable[["EpisodeResult"], None]
@@ -42,10 +43,7 @@ def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, 
     if where is None:
         raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
     options = agent.config.env_options if where == own else {}
-    if kwargs:  # a caller who tries several finds out by the TypeError
-        env = make_env(where, trust_env_module=trust_env_module, **options, **kwargs)
-    else:
-        env = make_configured(where, options, trust_env_module)
+    env = make_configured(where, {**options, **kwargs}, trust_env_module)
     agent.check_spaces(env.observation_space, env.action_space)
     return env
 
@@ -73,12 +71,13 @@ def rollout(
         env: an id (then `n_envs` are made and each episode e is seeded with `evaluation_seed(seed, e)`, so the
             result does not depend on `n_envs` but for rounding and for sampled actions), a gymnasium.Env (likewise,
             one at a time), an SB3 VecEnv or a gymnasium VectorEnv (its environments share out the episodes evenly
-            beforehand, so that short ones are not favoured, and reset themselves).
+            beforehand, so that short ones are not favoured, and reset themselves). Of SB3's VecNormalize, what it was
+            given is read; no other wrapper may change observations or rewards.
         on_episode: hears each episode as it ends.
 
     Raises:
-        SpaceError: the environment does not fit the agent. ConfigError: `episodes` or `n_envs` below 1, or an agent
-            that was conditioned for each environment of a batch.
+        SpaceError: the environment does not fit the agent. ConfigError: `episodes` or `n_envs` below 1, an agent that
+            was conditioned for each environment of a batch, or an environment whose rewards a wrapper changes.
     """
     if episodes < 1 or n_envs < 1:
         raise ConfigError(f"episodes and n_envs are at least 1, got {episodes} and {n_envs}.")
@@ -96,12 +95,15 @@ def rollout(
         finally:
             for one in made:
                 one.close()
+    agent.check_env(env, scaled=True)
+    changer = reward_changer(env.unwrapped if hasattr(env, "env_is_wrapped") else env)  # what VecNormalize was given
+    if changer is not None:
+        raise ConfigError(
+            f"{changer} changes the rewards, and returns are counted in the environment's own; leave that wrapper "
+            "away. If it belongs to the task, register the environment with it and name it by its id."
+        )
     if isinstance(env, gym.Env):
         return run_seeded(agent, [env], episodes, seed, deterministic, on_episode)
-    agent.check_spaces(
-        getattr(env, "single_observation_space", env.observation_space),
-        getattr(env, "single_action_space", env.action_space),
-    )
     steps = _vector_steps(env, seed) if isinstance(env, gym.vector.VectorEnv) else _vec_env_steps(env, seed)
     return _shared_out(agent, steps, env.num_envs, episodes, deterministic, on_episode)
 
@@ -138,12 +140,14 @@ def run_seeded(
 ) -> list[EpisodeResult]:
     """Episodes 0..`episodes`-1, each with its own seed, on equal environments stepped side by side.
 
-    An environment takes the next episode as soon as it is free, and leaves the batch when none is left.
+    An environment takes the next episode as soon as it is free, and leaves the batch when none is left; no more of them
+    are used than there are episodes.
 
     Raises:
         SpaceError: they do not fit the agent.
     """
     agent.check_spaces(envs[0].observation_space, envs[0].action_space)
+    envs = envs[:episodes]
     found: list[EpisodeResult | None] = [None] * episodes
     live = list(envs)  # environments with an episode under way, and that episode's number, return and length
     number = list(range(len(envs)))

@@ -15,6 +15,7 @@ from agentzoo.types import Config
 
 STUDY = "study.json"
 MOST_IN_CELL, MOST_IN_NOTE = 190, 1_000  # characters
+MOST_COLUMNS = 20
 Text = Annotated[str, Field(max_length=200)]
 
 
@@ -22,7 +23,7 @@ class Study(Config):
     """What was found, ready to print. `picture` is a file beside the record, or in the agent's folder once staged."""
 
     title: Text
-    columns: Annotated[tuple[Text, ...], Field(max_length=20)] = ()
+    columns: Annotated[tuple[Text, ...], Field(max_length=MOST_COLUMNS)] = ()
     rows: Annotated[tuple[tuple[Text, ...], ...], Field(max_length=100)] = ()
     picture: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,60}\.png$")] | None = None
     note: Annotated[str, Field(max_length=MOST_IN_NOTE)] = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 
@@ -10,10 +10,11 @@ from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, evaluate
 from agentzoo.evaluation.scores import amount
-from agentzoo.evaluation.study import Study
+from agentzoo.evaluation.study import MOST_COLUMNS, MOST_IN_CELL, Study
 from agentzoo.plots import new_figure, save_figure
 
 FEWEST_RANKED = 3  # targets that ranks say something of
+MOST_AGENTS = MOST_COLUMNS - 1  # of one table
 
 
 def sweep(
@@ -34,6 +35,19 @@ def sweep(
         )
         on_target()
     return tuple(found)
+
+
+def titles(agents: Mapping[str, Agent]) -> dict[str, str]:
+    """How agents were named -> what to call them beside each other: their ids, or that name where ids are the same.
+
+    Raises:
+        ConfigError: they act in different environments, whose returns say nothing of each other.
+    """
+    envs = sorted({str(agent.config.env) for agent in agents.values()})
+    if len(envs) > 1:
+        raise ConfigError(f"these agents act in different environments: {', '.join(envs)}. Sweep each on its own.")
+    ids = [agent.config.agent_id for agent in agents.values()]
+    return {named: name if ids.count(name) == 1 else named for named, name in zip(agents, ids, strict=True)}
 
 
 def even_targets(highest: float, count: int = 8, lowest: float = 0.0) -> list[float]:
@@ -66,18 +80,17 @@ def rank_correlation(results: Sequence[Result]) -> float | None:
     return float(spearmanr([one.target_return for one in results], achieved).statistic)
 
 
-def as_study(sweeps: Sequence[Sequence[Result]], picture: str, best_in_data: float | None = None) -> Study:
-    """The table for a card: a row a target, a column an agent."""
-    first = sweeps[0]
+def as_study(sweeps: Mapping[str, Sequence[Result]], picture: str, best_in_data: float | None = None) -> Study:
+    """The table for a card: a row a target, a column an agent, by its title; at most `MOST_AGENTS`."""
+    first = next(iter(sweeps.values()))
     rows = []
     for i, one in enumerate(first):
-        reached = [results[i] for results in sweeps]
-        cells = (measured(r) for r in reached)
+        cells = (measured(results[i]) for results in sweeps.values())
         rows.append((f"{one.target_return:g}", *cells))
     best = "" if best_in_data is None else f" The best episode of the data returns {amount(best_in_data)}."
     return Study(
         title="Targets beyond the data",
-        columns=("asked", *(results[0].agent_id for results in sweeps)),
+        columns=("asked", *(title[-MOST_IN_CELL:] for title in sweeps)),  # folders differ in their ends
         rows=tuple(rows),
         picture=picture,
         note=f"Return achieved over {first[0].episodes} episodes a target, the same episode seeds for all; brackets "
@@ -94,10 +107,10 @@ def measured(one: Result) -> str:
 COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
 
 
-def plot_sweeps(sweeps: Sequence[Sequence[Result]], path: Path, best_in_data: float | None = None) -> None:
+def plot_sweeps(sweeps: Mapping[str, Sequence[Result]], path: Path, best_in_data: float | None = None) -> None:
     """Achieved return with its interval over the asked one, a curve an agent; the diagonal, the best of the data."""
-    first, alone = sweeps[0][0], len(sweeps) == 1
-    every = [one.target_return for results in sweeps for one in results]
+    first, alone = next(iter(sweeps.values()))[0], len(sweeps) == 1
+    every = [one.target_return for results in sweeps.values() for one in results]
     lowest, highest = min(0.0, *every), max(every)
     figure = new_figure(6, 4.2, layout=None)
     axes = figure.add_subplot()
@@ -106,11 +119,11 @@ def plot_sweeps(sweeps: Sequence[Sequence[Result]], path: Path, best_in_data: fl
         axes.axhline(best_in_data, color="0.6", linestyle=":", linewidth=1, label="best episode of the data")
         if best_in_data < highest:
             axes.axvline(best_in_data, color="0.6", linestyle=":", linewidth=1)
-    for results, color in zip(sweeps, cycle(COLORS), strict=False):
+    for (title, results), color in zip(sweeps.items(), cycle(COLORS), strict=False):
         means = [one.mean_return for one in results]
         low = [one.mean_return - one.return_interval[0] for one in results]
         high = [one.return_interval[1] - one.mean_return for one in results]
-        label = "mean, 95 % interval" if alone else results[0].agent_id
+        label = "mean, 95 % interval" if alone else title
         asked = [one.target_return for one in results]
         axes.errorbar(asked, means, yerr=[low, high], marker="o", capsize=3, color=color, label=label)
     axes.set_xlabel("return asked for")

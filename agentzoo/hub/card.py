@@ -200,9 +200,16 @@ def _training(recipe: Recipe, results: Results | None) -> str:
     data = results.dataset
     return (
         f"{text}\n\n"
-        f"The data: {data.steps:,} steps in {data.episodes:,} episodes. {inline(data.made_by)} Mean return of its "
-        f"episodes {amount(data.mean_return)}, best {amount(data.best_return)}."
+        f"The data{_share(recipe)}: {data.steps:,} steps in {data.episodes:,} episodes. {inline(data.made_by)} Mean "
+        f"return of {'these' if _share(recipe) else 'its'} episodes {amount(data.mean_return)}, best "
+        f"{amount(data.best_return)}."
     )
+
+
+def _share(recipe: Recipe) -> str:
+    """Of the dataset that is trained on, where that is not all of it."""
+    fraction = recipe.data.best_fraction
+    return f", the best episodes up to {100 * fraction:g} % of its steps" if fraction < 1.0 else ""
 
 
 def _data_command(recipe: Recipe) -> str:
@@ -279,8 +286,8 @@ def _results(config: AgentConfig, results: Results) -> str:
         )
     if best is not None:
         lines.append(
-            "The checkpoint that did best was picked by short evaluations in this environment, so that its row is "
-            "optimistic; data alone does not tell when to stop."
+            "The checkpoint that did best was picked by short evaluations in this environment, on other seeds; data "
+            "alone would not have told when to stop."
         )
     if paper is not None:
         lines += [

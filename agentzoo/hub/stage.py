@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,7 +16,7 @@ from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
 from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.errors import CheckpointError, ConfigError, StorageError
 from agentzoo.evaluation.record import film, save_video
-from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate
+from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate, with_command
 from agentzoo.evaluation.study import Study, read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
 from agentzoo.files import sha256, staging, swap_in, write_atomic
@@ -25,7 +26,7 @@ from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO, check_links, requ
 from agentzoo.nn.base import ActingMode, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.plots import figure_class
-from agentzoo.recipe import Recipe, differences
+from agentzoo.recipe import DataConfig, Recipe, differences
 from agentzoo.training import log
 from agentzoo.training.finetune import NORMALIZATION
 from agentzoo.training.loop import BEST
@@ -85,7 +86,7 @@ def stage(
         folder, final = place / recipe.agent_id, zoo / recipe.agent_id
         folder.mkdir()
         shown = _take_studies(studies, folder)
-        facts = _dataset(recipe.data.dataset, recipe.data.obs_keys)
+        facts = _dataset(recipe.data)
         plots = sweep_episodes > 0 and _can_plot(note)
         for file in (CONFIG, WEIGHTS, RECIPE, log.FILE):
             shutil.copyfile(run / file, folder / file)
@@ -108,10 +109,11 @@ def stage(
             asked = sweep_targets(staged.target_return, facts)
             targets = sweep(staged, asked, sweep_episodes, trust_env_module=trust)
             if plots:
-                plot_sweeps([targets], folder / SWEEP_PLOT, facts.best_return)
+                plot_sweeps({recipe.agent_id: targets}, folder / SWEEP_PLOT, facts.best_return)
         filmed = _video(staged, folder / VIDEO, head.lengths[0], trust, note)
+        named = partial(with_command, agent=staged, named=recipe.agent_id)  # which leads here after the swap
         results = Results(
-            headline=head,
+            headline=named(head),
             dataset=facts,
             training=TrainingFacts(
                 seconds=float(rows[-1]["seconds"]),
@@ -120,10 +122,10 @@ def stage(
                 updates=int(rows[-1]["step"]),
             ),
             best=best,
-            targets=targets,
+            targets=tuple(map(named, targets)),
             seeds=tuple(others),
             baselines=tuple(compared),
-            acting=acting,
+            acting=tuple(map(named, acting)),
             studies=shown,
             spearman=rank_correlation(targets) if targets else None,
             plotted=plots,
@@ -280,19 +282,31 @@ def as_float16(folder: Path, max_bytes: int = MAX_BYTES) -> None:
 
 
 def measured(
-    run: Path, episodes: int, note: Callable[[str], None] = lambda _: None, trust_env_module: bool = False
+    run: Path,
+    episodes: int,
+    note: Callable[[str], None] = lambda _: None,
+    trust_env_module: bool = False,
+    or_more: bool = False,
 ) -> Result:
-    """The evaluation of a run's final weights: the one kept beside them, or a new one that is then kept."""
+    """The evaluation of a run's final weights: the one kept beside them, or a new one.
+
+    A new one is then kept, unless the one there is of more episodes.
+
+    Args:
+        or_more: one of more episodes will do, too.
+    """
     agent = _finished(run, trust_env_module)
-    kept = run / RESULT
-    if kept.is_file():
-        found = Result.from_json(read_text(kept), str(kept))
-        if _asked_alike(found, agent, episodes):
-            return found
+    path = run / RESULT
+    kept = Result.from_json(read_text(path), str(path)) if path.is_file() else None
+    if kept is not None and not _asked_alike(kept, agent):
+        kept = None
+    if kept is not None and (kept.episodes == episodes or (or_more and kept.episodes > episodes)):
+        return kept
     note(f"{episodes} episodes of {run.name}")
     found = evaluate(agent, episodes=episodes, trust_env_module=trust_env_module)
     found = found.model_copy(update={"command": None})  # an id names what is staged, not this run
-    write_atomic(kept, found.to_json())
+    if kept is None or kept.episodes < episodes:
+        write_atomic(path, found.to_json())
     return found
 
 
@@ -301,11 +315,14 @@ def headline(
 ) -> Result:
     """What a run's final weights score (`measured`), or what a staged agent's record says they do.
 
+    Args:
+        episodes: at least, of a run.
+
     Raises:
         CheckpointError: no finished run, or a record that is not of the weights beside it.
     """
     if not (folder / RESULTS).is_file():
-        return measured(folder, episodes, note, trust_env_module)
+        return measured(folder, episodes, note, trust_env_module, or_more=True)
     _, results, checks = check_files(folder)
     wrong = [check.said for check in checks if check.name in ("weights", "results") and check.holds is False]
     if results is None or wrong:
@@ -315,10 +332,13 @@ def headline(
     return results.headline
 
 
-def _asked_alike(kept: Result, agent: Agent, episodes: int) -> bool:
-    """Whether `kept` is what evaluating these weights again would give: somebody may have measured otherwise."""
+def _asked_alike(kept: Result, agent: Agent) -> bool:
+    """Whether `kept` is what evaluating these weights again would give: somebody may have measured otherwise.
+
+    But for the number of episodes.
+    """
     config = agent.config
-    wanted = (config.weights_sha256, config.env, agent.target_return, agent.acting, True, 0, episodes)
+    wanted = (config.weights_sha256, config.env, agent.target_return, agent.acting, True, 0)
     return wanted == (
         kept.weights_sha256,
         kept.env,
@@ -326,7 +346,6 @@ def _asked_alike(kept: Result, agent: Agent, episodes: int) -> bool:
         kept.acting,
         kept.deterministic,
         kept.seed,
-        kept.episodes,
     )
 
 
@@ -364,14 +383,15 @@ def _best(run: Path, episodes: int, trust: bool, note: Callable[[str], None]) ->
     return found.model_copy(update={"weights_sha256": None})  # these weights are not the staged ones
 
 
-def _dataset(dataset_id: str, obs_keys: tuple[str, ...] | None) -> DatasetFacts:
-    episodes = load_episodes(dataset_id, obs_keys)
+def _dataset(data: DataConfig) -> DatasetFacts:
+    """Of the episodes that are trained on."""
+    episodes = load_episodes(data.dataset, data.obs_keys).best(data.best_fraction)
     returns = episodes.returns
     return DatasetFacts(
-        dataset=dataset_id,
+        dataset=data.dataset,
         steps=len(episodes),
         episodes=len(returns),
         mean_return=float(returns.mean()),
         best_return=float(returns.max()),
-        made_by=str(dataset_metadata(dataset_id).get("description", "")),
+        made_by=str(dataset_metadata(data.dataset).get("description", "")),
     )

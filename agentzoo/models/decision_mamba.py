@@ -254,7 +254,7 @@ class DecisionMamba(SequenceModel):
     def act(self, batch: Batch) -> Tensor:
         """(B, A) for the newest valid step, in env units, or logits; reads the last K steps."""
         newest = int(batch.valid.sum(dim=1).max())
-        batch = Batch(*(getattr(batch, name)[:, :newest] for name in batch.__dataclass_fields__))
+        batch = batch.map(lambda part: part[:, :newest])
         return self._decode(self._head(last_valid(self._hidden(batch)[:, STATE_TOKENS], batch.valid)))
 
     def loss(self, batch: Batch) -> Losses:

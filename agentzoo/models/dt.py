@@ -87,7 +87,7 @@ class DecisionTransformer(SequenceModel):
             lengths = batch.valid.sum(dim=1)
             newest = int(lengths.max())
             equal = bool((lengths == newest).all())
-            batch = Batch(*(getattr(batch, name)[:, :newest] for name in batch.__dataclass_fields__))
+            batch = batch.map(lambda part: part[:, :newest])
         # where histories are all as long, only one token has to be read
         encoded = self._head(self._newest(batch)) if equal else last_valid(self(batch), batch.valid)
         return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)

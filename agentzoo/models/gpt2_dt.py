@@ -283,7 +283,7 @@ class LanguageDT(SequenceModel):
         """(B, A) for the newest valid step, in env units, or logits."""
         lengths = batch.valid.sum(dim=1)
         newest = int(lengths.max())
-        batch = Batch(*(getattr(batch, name)[:, :newest] for name in batch.__dataclass_fields__))
+        batch = batch.map(lambda part: part[:, :newest])
         inputs = self._inputs(batch)
         if bool((lengths == newest).all()):  # histories all as long: only one token has to be read
             token = TOKENS_PER_STEP * newest - 2

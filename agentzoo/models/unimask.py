@@ -265,4 +265,4 @@ class UniMask(MaskedModel):
         def pad(values: Tensor) -> Tensor:
             return F.pad(values, (0, 0) * (values.ndim - 2) + (0, missing))
 
-        return Batch(*(pad(getattr(batch, name)) for name in batch.__dataclass_fields__)), Masking(*map(pad, shown))
+        return batch.map(pad), Masking(*map(pad, shown))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from agentzoo.config import WEIGHTS
 from agentzoo.files import write_atomic
+from agentzoo.locate import written_whole
 from agentzoo.nn.pretrained import new_clip_model
 from agentzoo.pretrain.card import clip_card
 from agentzoo.pretrain.run import RESULTS, Row, claim, pretrain
@@ -143,31 +144,37 @@ def train_clip(
     return task
 
 
-def write_clip(task: ContrastiveTask, run: Path, folder: Path, hardware: str) -> dict[str, float]:
-    """The Hub folder of a finished run: what `CLIPModel` and `CLIPTextModel.from_pretrained` read, and a card."""
-    folder.mkdir(parents=True, exist_ok=True)
-    bpe.save_tokenizer(bpe.load_tokenizer(run / bpe.FILE), folder, task.settings.context)
-    for name in ("pretrain.json", "training_log.csv"):
-        write_atomic(folder / name, (run / name).read_text())
-    model: Any = task.module
-    model.save_pretrained(folder)
-    (folder / WEIGHTS).chmod(0o644)  # transformers leaves it to its owner alone
-    processor = {
-        "image_processor_type": "CLIPImageProcessor",
-        "do_resize": False,
-        "do_center_crop": False,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": [MEAN] * 3,
-        "image_std": [STD] * 3,
-    }
-    write_atomic(folder / "preprocessor_config.json", json.dumps(processor, indent=2) + "\n")
-    figures = task.evaluate()
-    figures |= {"held_out_pairs": len(task.held_out.sentences)}
-    figures |= {"train_pairs": len(task.train.sentences), "train_sentences": len(set(task.train.sentences))}
-    rounded = {name: round(value, 4) for name, value in figures.items()}
-    write_atomic(folder / RESULTS, json.dumps(rounded, indent=2) + "\n")
-    examples = task.held_out.sentences[:: max(len(task.held_out.sentences) // 5, 1)][:5]
-    write_atomic(folder / "README.md", clip_card(task.settings, folder, figures, examples, hardware))
+def write_clip(task: ContrastiveTask, run: Path, target: Path, hardware: str) -> dict[str, float]:
+    """The Hub folder of a finished run: what `CLIPModel` and `CLIPTextModel.from_pretrained` read, and a card.
+
+    It takes the place of what is at `target`, whole or not at all.
+
+    Raises:
+        StorageError: `target` is something else.
+    """
+    with written_whole(target) as folder:
+        bpe.save_tokenizer(bpe.load_tokenizer(run / bpe.FILE), folder, task.settings.context)
+        for name in ("pretrain.json", "training_log.csv"):
+            write_atomic(folder / name, (run / name).read_text())
+        model: Any = task.module
+        model.save_pretrained(folder)
+        (folder / WEIGHTS).chmod(0o644)  # transformers leaves it to its owner alone
+        processor = {
+            "image_processor_type": "CLIPImageProcessor",
+            "do_resize": False,
+            "do_center_crop": False,
+            "do_rescale": True,
+            "rescale_factor": 1 / 255,
+            "do_normalize": True,
+            "image_mean": [MEAN] * 3,
+            "image_std": [STD] * 3,
+        }
+        write_atomic(folder / "preprocessor_config.json", json.dumps(processor, indent=2) + "\n")
+        figures = task.evaluate()
+        figures |= {"held_out_pairs": len(task.held_out.sentences)}
+        figures |= {"train_pairs": len(task.train.sentences), "train_sentences": len(set(task.train.sentences))}
+        rounded = {name: round(value, 4) for name, value in figures.items()}
+        write_atomic(folder / RESULTS, json.dumps(rounded, indent=2) + "\n")
+        examples = task.held_out.sentences[:: max(len(task.held_out.sentences) // 5, 1)][:5]
+        write_atomic(folder / "README.md", clip_card(task.settings, folder, figures, examples, hardware))
     return figures

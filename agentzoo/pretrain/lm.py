@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy
 from agentzoo.checkpoint import read_tensors, save_tensors
 from agentzoo.errors import CheckpointError, DataError, TrainingError
 from agentzoo.files import write_atomic
+from agentzoo.locate import written_whole
 from agentzoo.nn.pretrained import new_language_model
 from agentzoo.pretrain.card import language_model_card
 from agentzoo.pretrain.run import RESULTS, Row, claim, pretrain
@@ -174,9 +175,10 @@ def _tokens(
     return train, {name: tokenize(text, tokenizer, end) for name, text in texts.items()}
 
 
-def write_language_model(task: LanguageTask, run: Path, folder: Path, hardware: str) -> dict[str, float]:
+def write_language_model(task: LanguageTask, run: Path, target: Path, hardware: str) -> dict[str, float]:
     """The Hub folder of a finished run: what `GPT2LMHeadModel.from_pretrained` and `AutoTokenizer` read, and a card.
 
+    It takes the place of what is at `target`, whole or not at all.
     Weights of more than 5 MB are stored as float16; `task` then holds them as they were stored.
 
     Returns:
@@ -184,27 +186,27 @@ def write_language_model(task: LanguageTask, run: Path, folder: Path, hardware: 
         weights, and the number of tokens trained on.
 
     Raises:
-        CheckpointError: a weight is too large for float16.
+        CheckpointError: a weight is too large for float16. StorageError: `target` is something else.
     """
     settings, tokenizer = task.settings, bpe.load_tokenizer(run / bpe.FILE)
-    folder.mkdir(parents=True, exist_ok=True)
-    bpe.save_tokenizer(tokenizer, folder, settings.context)
-    for name in (RECORD, "pretrain.json", "training_log.csv"):
-        write_atomic(folder / name, (run / name).read_text())
-    model: Any = task.module
-    _store(model, folder / "model.safetensors")
-    end = bpe.end_of_text(tokenizer)
-    tree = json.loads(model.config.to_json_string(use_diff=False))
-    tree |= {"architectures": ["GPT2LMHeadModel"], "bos_token_id": end, "eos_token_id": end}
-    tree |= {"dtype": "float32"}  # transformers then widens float16, and computes what is measured below
-    write_atomic(folder / "config.json", json.dumps(tree, indent=2) + "\n")
-    figures = task.evaluate(whole=True)
-    bits = task.bits_per_byte(figures)
-    figures |= {f"{name}_bits_per_byte": value for name, value in bits.items()}
-    figures |= {"train_tokens": len(task.train)}
-    write_atomic(folder / RESULTS, json.dumps({name: round(v, 4) for name, v in figures.items()}, indent=2) + "\n")
-    samples = [sample(task, tokenizer, prompt, seed) for seed, prompt in enumerate(PROMPTS)]
-    write_atomic(folder / "README.md", language_model_card(settings, folder, figures, samples, hardware))
+    with written_whole(target) as folder:
+        bpe.save_tokenizer(tokenizer, folder, settings.context)
+        for name in (RECORD, "pretrain.json", "training_log.csv"):
+            write_atomic(folder / name, (run / name).read_text())
+        model: Any = task.module
+        _store(model, folder / "model.safetensors")
+        end = bpe.end_of_text(tokenizer)
+        tree = json.loads(model.config.to_json_string(use_diff=False))
+        tree |= {"architectures": ["GPT2LMHeadModel"], "bos_token_id": end, "eos_token_id": end}
+        tree |= {"dtype": "float32"}  # transformers then widens float16, and computes what is measured below
+        write_atomic(folder / "config.json", json.dumps(tree, indent=2) + "\n")
+        figures = task.evaluate(whole=True)
+        bits = task.bits_per_byte(figures)
+        figures |= {f"{name}_bits_per_byte": value for name, value in bits.items()}
+        figures |= {"train_tokens": len(task.train)}
+        write_atomic(folder / RESULTS, json.dumps({name: round(v, 4) for name, v in figures.items()}, indent=2) + "\n")
+        samples = [sample(task, tokenizer, prompt, seed) for seed, prompt in enumerate(PROMPTS)]
+        write_atomic(folder / "README.md", language_model_card(settings, folder, figures, samples, hardware))
     return figures
 
 

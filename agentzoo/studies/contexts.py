@@ -206,9 +206,11 @@ def draw_contexts(points: Sequence[ContextGates], path: Path) -> Path:
         axes.set_xticks(lengths)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, fontsize=8, loc="upper right" if axes is left else "lower left")
-    ids = sorted({one.agent_id for one in points})
-    how = "each trained with its K" if len({one.trained for one in points}) > 1 else "windows cut to K"
-    entitle(figure, f"Gates against context length: {', '.join(ids)}, {how}", 10)
+    if len({one.trained for one in points}) > 1:
+        looked = f"{len(points)} agents, each trained with its K ({points[-1].agent_id} with {points[-1].trained})"
+    else:
+        looked = f"{points[0].agent_id}, windows cut to K"
+    entitle(figure, f"Gates against context length: {looked}", 10)
     return save_figure(figure, path)
 
 

@@ -186,9 +186,11 @@ class HeatMap(NamedTuple):
         """The mean over seeds of every cell."""
         return {row: {column: sum(v) / len(v) for column, v in cells.items()} for row, cells in self.losses.items()}
 
-    def seeds(self) -> int:
-        """How many there are of the cell that has most."""
-        return max((len(values) for cells in self.losses.values() for values in cells.values()), default=0)
+    def seeds(self) -> str:
+        """How many a cell is the mean of, in words: where cells differ, from the fewest to the most."""
+        counts = {len(values) for cells in self.losses.values() for values in cells.values()} or {0}
+        least, most = min(counts), max(counts)
+        return f"{f'{least} to ' if least < most else ''}{most} training seed{'' if most == 1 else 's'}"
 
     def to_json(self) -> str:
         """As text."""
@@ -208,7 +210,7 @@ def collect(folder: Path, seeds: list[int], episodes: int, epochs: int) -> HeatM
         TrainingError: a cell in it is of other settings.
     """
     losses: dict[str, dict[str, list[float]]] = {}
-    for seed in seeds:
+    for seed in dict.fromkeys(seeds):
         for cell in cells(seed, episodes, epochs):
             path = folder / cell.name / LOSSES
             if not path.is_file():
@@ -221,7 +223,10 @@ def collect(folder: Path, seeds: list[int], episodes: int, epochs: int) -> HeatM
 
 
 def rank_agreement(ours: dict[str, dict[str, float]], published: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Spearman correlation of our cells with the published ones, column by column and ("all") over every cell."""
+    """Spearman correlation of our cells with the published ones, column by column.
+
+    Not over all cells: losses of columns differ by orders of magnitude, so even shuffled rows would seem to agree.
+    """
     from scipy.stats import spearmanr
 
     def correlation(pairs: list[tuple[float, float]]) -> float:
@@ -235,33 +240,34 @@ def rank_agreement(ours: dict[str, dict[str, float]], published: dict[str, dict[
         ]
         for column in COLUMNS
     }
-    found: dict[str, float] = {column: correlation(pairs) for column, pairs in both.items() if len(pairs) > 2}
-    return {**found, "all": correlation([pair for pairs in both.values() for pair in pairs])}
+    return {column: correlation(pairs) for column, pairs in both.items() if len(pairs) > 2}
 
 
 def as_study(found: HeatMap) -> Study:
     """The record for the card of the random-mask agent."""
-    seeds = found.seeds()
-    published = published_losses(found.episodes)
     means = found.means()
-    agreement = rank_agreement(means, published) if published and means else {}
+    agreement = rank_agreement(means, published_losses(found.episodes))
     rows = [(row, *(_cell(cells.get(c)) for c in COLUMNS)) for row, cells in means.items()]
     if agreement:
         rows.append(("(rank correlation with the published column)", *(_cell(agreement.get(c)) for c in COLUMNS)))
-    note = _note(found.episodes, found.epochs, seeds, agreement.get("all"))
     columns = ("trained on", *COLUMNS)
     return Study(
-        title="Every task asked of every network", columns=columns, rows=tuple(rows), picture=PICTURE, note=note
+        title="Every task asked of every network",
+        columns=columns,
+        rows=tuple(rows),
+        picture=PICTURE,
+        note=_note(found, agreement),
     )
 
 
-def _note(episodes: int, epochs: int, seeds: int, agreement: float | None) -> str:
-    overall = "" if agreement is None else f" Over all cells the rank correlation with it is {agreement:.2f}."
+def _note(found: HeatMap, agreement: dict[str, float]) -> str:
+    mean = sum(agreement.values()) / max(len(agreement), 1)
+    overall = f" The rank correlation with it is {mean:.2f}, the mean over columns." if agreement else ""
     return (
         "Validation loss (less is better; compare within a column) of each network (row) on each task (column). all "
         "was trained on all tasks in turn, rnd on random masks, as this agent; rnd-ft is that, tuned further on the "
         "column's task; mlp- is an MLP, dt- Decision-GPT. bc: behaviour cloning, rc: return-conditioned. "
-        f"{episodes} trajectories, mean of {seeds} training seed{'s' if seeds > 1 else ''}, at most {epochs:,} epochs, "
+        f"{found.episodes} trajectories, mean of {found.seeds()}, at most {found.epochs:,} epochs, "
         f"stopped after {PATIENCE_EPOCHS} of them without a lower validation loss, {WINDOWS:,} held-out windows a "
         "cell. The published map has 6 seeds and up to 10,000 epochs, on the authors' own walker, whose scoring of "
         f"moves into the border is a little less random than ours.{overall}"

@@ -20,8 +20,7 @@ def draw_heatmap(found: HeatMap, path: Path, relative: bool = False) -> Path:
 
     The published map stands beside ours where there is one.
     """
-    seeds = f"{found.seeds()} seed{'s' if found.seeds() > 1 else ''}"
-    maps = {f"ours, {found.episodes} trajectories, mean of {seeds}": found.means()}
+    maps = {f"ours, {found.episodes} trajectories, mean of {found.seeds()}": found.means()}
     published = published_losses(found.episodes)
     if published:
         maps["published"] = published

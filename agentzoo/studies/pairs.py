@@ -36,8 +36,7 @@ class Curve(NamedTuple):
     """All runs of one agent id."""
 
     recipe: Recipe  # of the first seed
-    steps: NDArray[np.int64]  # (P,) of the short evaluations
-    scores: NDArray[np.float64]  # (seeds, P), normalized where there are references, else returns
+    points: tuple[dict[int, float], ...]  # of each seed: update -> score, where there are references, else return
     finals: tuple[Result, ...]  # of the seeds that are finished
 
     @property
@@ -48,7 +47,17 @@ class Curve(NamedTuple):
     @property
     def seeds(self) -> int:
         """How many runs there are."""
-        return len(self.scores)
+        return len(self.points)
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """(P,) updates at which all seeds were evaluated."""
+        return np.array(sorted(set.intersection(*map(set, self.points))), dtype=np.int64)
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """(seeds, P) at `steps`."""
+        return np.array([[points[step] for step in self.steps] for points in self.points])
 
     def final(self) -> NDArray[np.float64]:
         """(seeds,) of long evaluations, or of the last short ones where not all are finished."""
@@ -58,8 +67,10 @@ class Curve(NamedTuple):
 
     def steps_to_nearly(self) -> list[int]:
         """Updates until a short evaluation reaches 90 % of `final`, of each seed for which one does."""
-        reached = (self.scores >= NEARLY * self.final()[:, None]) & (self.final()[:, None] > 0)
-        return [int(self.steps[int(np.argmax(row))]) for row in reached if row.any()]
+        found = []
+        for points, final in zip(self.points, self.final(), strict=True):
+            found += sorted(step for step, score in points.items() if score >= NEARLY * final > 0)[:1]
+        return found
 
     def soon(self) -> str:
         """`steps_to_nearly` in words: mean and range over the seeds, and for how many there is none."""
@@ -131,13 +142,12 @@ def read_curves(
         found.setdefault(recipe.agent_id, []).append((points, final))
     curves = []
     for agent_id, seeds in found.items():
-        steps = sorted(set.intersection(*(set(points) for points, _ in seeds)))
-        unfinished = any(final is None for _, final in seeds)  # finished seeds may have run out of patience
-        if not steps or (unfinished and any(len(points) > len(steps) for points, _ in seeds)):
-            raise DataError(f"the runs of {agent_id} were evaluated at different steps; finish them first.")
-        scores = np.array([[points[step] for step in steps] for points, _ in seeds])
         finals = tuple(final for _, final in seeds if final is not None)
-        curves.append(Curve(first[agent_id], np.array(steps), scores, finals))
+        curve = Curve(first[agent_id], tuple(points for points, _ in seeds), finals)
+        unfinished = len(finals) < len(seeds)  # finished seeds may have run out of patience
+        if not len(curve.steps) or (unfinished and any(len(points) > len(curve.steps) for points in curve.points)):
+            raise DataError(f"the runs of {agent_id} were evaluated at different steps; finish them first.")
+        curves.append(curve)
     return curves
 
 

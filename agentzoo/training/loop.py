@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -123,6 +124,13 @@ def train(
             )
         recipe = recipe.pinned()
     claim(folder, recipe)
+    if recipe.train.warmup_steps >= recipe.train.steps:
+        warnings.warn(
+            f"train.warmup_steps={recipe.train.warmup_steps} is no less than train.steps={recipe.train.steps}: the "
+            "learning rate never gets to train.lr.",
+            UserWarning,
+            stacklevel=2,
+        )
     warn_of_slow_precision(recipe.train.precision, accelerator.device.type)
     data = prepare_data(recipe, episodes)
     model = start if start is not None else build_model(recipe, data)

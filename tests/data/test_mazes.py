@@ -68,6 +68,17 @@ def test_options_choose_the_cells_and_walls_are_refused() -> None:
         env.reset(options={"goal_cell": (0, 0)})
 
 
+@pytest.mark.parametrize("option", ["reset_cell", "goal_cell"])
+def test_what_is_drawn_is_never_where_the_other_was_put(option: str) -> None:
+    env = make_env(MAZE2D_DENSE)
+    cell = env.unwrapped.free_cells[3]
+    for seed in range(150):
+        obs, _ = env.reset(seed=seed, options={option: cell})
+        start, goal = (tuple(env.unwrapped.maze.cell_xy_to_rowcol(part)) for part in (obs[:2], obs[2:]))
+        assert cell == (start if option == "reset_cell" else goal)
+        assert start != goal
+
+
 def test_the_same_seed_is_the_same_episode_whatever_came_before() -> None:
     env = make_env(MAZE2D_DENSE)
     first = env.reset(seed=3)[0]

@@ -167,7 +167,7 @@ def test_a_checkpoint_that_is_the_final_one_has_no_row_of_its_own(folder: Path) 
     for best, shown in ((same, False), (other, True)):
         (folder / "results.json").write_text(results.model_copy(update={"best": best}).to_json())
         assert (row in card_text(folder)) is shown
-        assert ("its row is optimistic" in card_text(folder)) is shown
+        assert ("was picked by short evaluations" in card_text(folder)) is shown
 
 
 def test_a_dataset_of_the_zoo_is_made_before_training(folder: Path) -> None:

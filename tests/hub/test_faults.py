@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, HubError
 from agentzoo.files import sha256
 from agentzoo.hub.publish import push, remote_agents
-from agentzoo.remote import LONGEST_WAIT
+from agentzoo.remote import LONGEST_WAIT, Where, explain
 from hub.conftest import REPO, cached_files
 from hub.server import TOKEN, Hub
 
@@ -136,6 +137,20 @@ def test_401(hub: Hub, pushed: Path, cache: Path, token: str | bool, words: str)
     assert "hf_wrong" not in str(caught.value)
     assert cached_files(cache) == {}
     assert mean_of(Agent.from_pretrained(REPO, token=TOKEN)) == 0.0
+
+
+def test_a_name_that_is_none_is_no_refused_token() -> None:
+    """The real Hub answers 401 to a repo that is not there where nobody is logged in; its client knows."""
+    from huggingface_hub.errors import RepositoryNotFoundError
+    from huggingface_hub.utils import _http as client
+    from huggingface_hub.utils import hf_raise_for_status
+
+    http: Any = next(module for name, module in vars(client).items() if name.startswith("httpx"))
+    request = http.Request("GET", "https://huggingface.co/api/models/tests/nothing")
+    headers = {"X-Error-Message": "Invalid username or password."}
+    with pytest.raises(RepositoryNotFoundError) as caught:
+        hf_raise_for_status(http.Response(401, request=request, headers=headers))
+    assert "answered 401: there is no repo tests/nothing" in explain(caught.value, Where("tests/nothing"))
 
 
 def test_a_gated_repo_says_whom_to_ask(hub: Hub, pushed: Path, cache: Path) -> None:

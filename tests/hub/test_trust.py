@@ -182,10 +182,15 @@ def test_links_of_other_kinds(folder: Path) -> None:
         Agent.from_pretrained(folder)
 
 
-def test_the_hubs_own_links_go_on_working_and_no_others(hub: Hub, folder: Path, tmp_path: Path) -> None:
+def test_the_hubs_own_links_go_on_working_and_no_others(
+    hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     push(folder, REPO)
     snapshot = find_agent(REPO)
     assert (snapshot / "config.json").is_symlink()
+    with monkeypatch.context() as patch:
+        patch.chdir(snapshot)
+        assert Agent.from_pretrained(".").config.agent_id == "dt-test"  # named in another way, the same place
     assert Agent.from_pretrained(snapshot).config == Agent.from_pretrained(folder).config
     shutil.copyfile(folder / "config.json", tmp_path / "elsewhere.json")
     (snapshot / "config.json").unlink()

@@ -156,6 +156,15 @@ def test_bad_questions_are_explained(question: dict[str, Any], error: type[Excep
         agent.infer(**question)
 
 
+def test_a_window_says_it_all() -> None:
+    agent = make_agent(model=UniMaskConfig(**SIZES))
+    window, _ = read_window(agent.config, np.zeros((4, 3)), np.zeros((4, 2)))
+    with pytest.raises(ConfigError, match=r"^a window brings its own observations, returns, timestep: leave them away"):
+        agent.infer(window=window, observations=np.ones((4, 3)), returns=1.0, timestep=0)
+    with pytest.raises(ConfigError, match="brings its own actions"):
+        agent.infer(window=window, actions=np.zeros((4, 2)), task="past", step=1)
+
+
 def test_unknown_discrete_actions() -> None:
     agent = make_agent("tests/CountingDiscrete-v0", UniMaskConfig(**SIZES))  # actions 2 to 5
     a = agent.infer(observations=np.ones((3, 3)), actions=[2, 1, 5])

@@ -22,6 +22,7 @@ from agentzoo.studies.heatmap import (
     COLUMNS,
     ROWS,
     HeatMap,
+    as_study,
     cells,
     collect,
     normalized,
@@ -90,6 +91,14 @@ def test_means_and_multiples_by_hand() -> None:
     assert normalized(MAP.means()) == {"bc": {"bc": 2.0, "rc": 2.0}, "rc": {"bc": 4.0, "rc": 1.0}, "dt-bc": {"bc": 1.0}}
 
 
+def test_seeds_are_counted_once_and_the_note_says_how_many_each_cell_has(tmp_path: Path) -> None:
+    assert "500 trajectories, mean of 1 to 2 training seeds, at most" in as_study(MAP).note  # dt-bc has one
+    assert "mean of 2 training seeds," in as_study(MAP._replace(losses={"bc": LOSSES["bc"]})).note
+    assert "mean of 1 training seed," in as_study(MAP._replace(losses={"dt-bc": LOSSES["dt-bc"]})).note
+    finished_cell(tmp_path)
+    assert collect(tmp_path, [0, 0], 500, 2_000).losses == {"bc": {"bc": [1.0]}}
+
+
 def test_the_published_map_is_the_papers() -> None:
     found = published_losses(500)
     assert set(found) == set(ROWS)
@@ -105,17 +114,32 @@ def test_the_published_map_is_the_papers() -> None:
 
 def test_agreement_with_a_map_is_one_for_itself_and_minus_one_for_its_mirror() -> None:
     published = published_losses(500)
-    assert rank_agreement(published, published)["all"] == pytest.approx(1.0)
+    assert rank_agreement(published, published) == {column: pytest.approx(1.0) for column in COLUMNS}
     mirrored = {row: {c: -v for c, v in values.items()} for row, values in published.items()}
     assert rank_agreement(mirrored, published)["past"] == pytest.approx(-1.0)
 
 
+def test_the_note_averages_the_correlations_of_columns() -> None:
+    """Losses of past are several times those of bc, which alone would make a rank correlation over both 0.94."""
+    losses = {row: {"bc": [1.0 + i], "past": [10.0 + i]} for i, row in enumerate(("bc", "rc", "goal"))}
+    # published bc: 1.08, 1.12, 1.26, as ours; past: 7.25, 7.19, 7.47, so 1 - 6 (1 + 1 + 0) / (3 * 8) = 0.5
+    study = as_study(MAP._replace(losses=losses))
+    assert study.rows[-1][1:6] == ("1", "", "", "", "0.5")
+    assert study.note.endswith(" The rank correlation with it is 0.75, the mean over columns.")
+
+
+def finished_cell(folder: Path) -> heatmap.Cell:
+    """The first of seed 0, with a loss of 1."""
+    cell = next(cells(0))
+    (folder / cell.name).mkdir()
+    (folder / cell.name / "train_config.json").write_text(cell.recipe.to_json())
+    (folder / cell.name / heatmap.LOSSES).write_text('{"bc": 1.0}')
+    return cell
+
+
 @pytest.mark.parametrize(("episodes", "epochs"), [(50, 2_000), (500, 10)])
 def test_finished_cells_of_other_settings_are_not_taken(tmp_path: Path, episodes: int, epochs: int) -> None:
-    cell = next(cells(0))
-    (tmp_path / cell.name).mkdir()
-    (tmp_path / cell.name / "train_config.json").write_text(cell.recipe.to_json())
-    (tmp_path / cell.name / heatmap.LOSSES).write_text('{"bc": 1.0}')
+    cell = finished_cell(tmp_path)
     nothing = any_batch(network().io, 1)
     assert run_cell(cell, tmp_path, nothing) == {"bc": 1.0}
     assert collect(tmp_path, [0], 500, 2_000).losses == {"bc": {"bc": [1.0]}}
