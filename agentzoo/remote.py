@@ -194,8 +194,7 @@ def _explain_answer(response: Any, names: list[str], where: Where) -> str:
         return f"{said}: it does not accept your token. Log in with `hf auth login`, set HF_TOKEN or pass token=."
     if status == 403:
         return (
-            f"{said}: your token may not do this. Make one that may read {where.repo_id}, "
-            "or write to it if you push."
+            f"{said}: your token may not do this. Make one that may read {where.repo_id}, or write to it if you push."
         )
     if status in (409, 412):
         return f"{said}: somebody else changed {where.repo_id} meanwhile. Look at it and call again."
