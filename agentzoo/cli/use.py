@@ -44,24 +44,17 @@ def list_command(
     from agentzoo.locate import staged_backbones
     from agentzoo.zoo import markdown_table, summaries, with_table
 
-    way = "--remote" if remote else "--into" if into is not None else "--markdown" if markdown else ""
-    heeded = {"--remote": ("--author", "--token", "--json"), "": ("--all", "--json")}.get(way, ())
-    words = {"--author": author, "--token": token, "--into": into}
-    flags = {"--all": all_, "--markdown": markdown, "--json": as_json}
-    given = [name for name, value in words.items() if value is not None] + [name for name, on in flags.items() if on]
-    idle = [name for name in given if name not in (way, *heeded)]
-    if idle:
-        raise ConfigError(
-            f"{', '.join(idle)} would do nothing with `{f'agentzoo list {way}'.rstrip()}`: --remote takes --author, "
-            "--token and --json, the table of this machine's zoo --all and --json, --into and --markdown nothing else."
-        )
     if remote:
+        _refuse("with --remote", {"--all": all_, "--markdown": markdown, "--into": into})
         list_remote(author, token, as_json)
         return
+    _refuse("without --remote", {"--author": author, "--token": token})
     if into is not None:
+        _refuse("with --into", {"--all": all_, "--markdown": markdown, "--json": as_json})
         write_atomic(into, with_table(read_text(into)))
         return
     if markdown:
+        _refuse("with --markdown", {"--all": all_, "--json": as_json})
         sys.stdout.write(markdown_table() + "\n")
         return
     known = summaries()
@@ -81,6 +74,13 @@ def list_command(
         console.print(f"recipes to train: {plain(', '.join(untrained))}", highlight=False)
     elif untrained:
         console.print(f"{len(untrained)} more have a recipe to train: `agentzoo list --all`", highlight=False)
+
+
+def _refuse(way: str, options: dict[str, object]) -> None:
+    """Raise ConfigError if one of the options that do nothing `way` was given."""
+    given = [name for name, value in options.items() if value]
+    if given:
+        raise ConfigError(f"{', '.join(given)} would do nothing {way}; leave it away.")
 
 
 def _agents(found: list[Summary], with_env: bool = True) -> Table:
