@@ -94,11 +94,14 @@ def hub_location(agent_id: str) -> HubLocation | None:
     """What the index says about `zoo/<id>`: the packaged `hub_index.json`, or the file in `$AGENTZOO_INDEX`.
 
     Raises:
-        ConfigError: the index is no JSON object of `id: {"repo_id": ..., "revision": ...}`.
+        ConfigError: the index is no JSON object with `agents`, of `id: {"repo_id": ..., "revision": ...}`, or a
+            `default` repo id with `{agent_id}` in it.
     """
     path = os.environ.get(INDEX_VARIABLE) or str(resources.files("agentzoo") / "hub_index.json")
     try:
         index = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not {"agents", "default"} & index.keys():
+            raise ValueError("it has neither agents nor a default")
         entry = index.get("agents", {}).get(agent_id)
         pattern = index.get("default")
         if entry is None and pattern is None:

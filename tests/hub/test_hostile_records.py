@@ -173,6 +173,7 @@ def test_so_many_returns_that_a_bootstrap_would_take_all_memory(folder: Path, sh
             episodes=len(returns),
             returns=returns.tolist(),
             lengths=[1] * len(returns),
+            mean_length=1.0,
             mean_return=mean,
             return_interval=[mean - half + shift, mean + half],
         ),
