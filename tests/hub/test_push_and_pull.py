@@ -49,10 +49,14 @@ def test_the_index_sends_an_id_to_its_repo(
     hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = push(folder, "someone/else", tag="v1")
-    index = {"agents": {"dt-test": {"repo_id": "someone/else", "revision": done.commit}}}
-    (tmp_path / "index.json").write_text(json.dumps(index))
-    monkeypatch.setenv("AGENTZOO_INDEX", str(tmp_path / "index.json"))
-    assert same_actions(Agent.from_pretrained("zoo/dt-test"), Agent.from_pretrained(folder))
+    push(folder, "someone/az-dt-test")
+    for index in (
+        {"agents": {"dt-test": {"repo_id": "someone/else", "revision": done.commit}}},
+        {"default": "someone/az-{agent_id}"},
+    ):
+        (tmp_path / "index.json").write_text(json.dumps(index))
+        monkeypatch.setenv("AGENTZOO_INDEX", str(tmp_path / "index.json"))
+        assert same_actions(Agent.from_pretrained("zoo/dt-test"), Agent.from_pretrained(folder))
 
 
 def test_tokens_stay_on_the_hub(hub: Hub, folder: Path) -> None:
