@@ -16,6 +16,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -97,11 +98,9 @@ def _blocks(study: Study, title: str) -> Table:
     return table
 
 
-@contextmanager
-def progress_bar(title: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
-    """A bar on standard error (so that `--json` stays clean); the yielded function advances it and sets its note."""
-    columns = (
-        SpinnerColumn(),
+def bar_columns() -> tuple[ProgressColumn, ...]:
+    """What a bar says: its name, how far it is, the time spent and left, and the task's `note`."""
+    return (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -109,6 +108,11 @@ def progress_bar(title: str, total: int | None) -> Iterator[Callable[[int, str],
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=errors_console, transient=True) as progress:
+
+
+@contextmanager
+def progress_bar(title: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
+    """A bar on standard error (so that `--json` stays clean); the yielded function advances it and sets its note."""
+    with Progress(SpinnerColumn(), *bar_columns(), console=errors_console, transient=True) as progress:
         task = progress.add_task(title, total=total, note="")
         yield lambda steps, note: progress.update(task, advance=steps, note=note)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress
 from rich.table import Table
 
-from agentzoo.cli.console import console, errors_console, plain, print_json
+from agentzoo.cli.console import bar_columns, console, errors_console, plain, print_json
 from agentzoo.cli.options import JsonOption
 from agentzoo.errors import UnknownNameError, did_you_mean
 
@@ -101,15 +101,7 @@ def _finish(figures: dict[str, float], folder: Path, as_json: bool) -> None:
 def _bar(
     name: str, steps: int
 ) -> Iterator[tuple[Callable[[int], None], Callable[[dict[str, Any]], None], Callable[[str], None]]]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=errors_console) as progress:
+    with Progress(*bar_columns(), console=errors_console) as progress:
         task = progress.add_task(name, total=steps, note="")
 
         def on_row(row: dict[str, Any]) -> None:
