@@ -30,12 +30,11 @@ def observation_normalizer(env: Any) -> Normalizer | None:
     found = Normalizer(wrapper.__name__, "leave that wrapper away")
     if hasattr(env, "env_is_wrapped"):
         return found if any(env.env_is_wrapped(wrapper)) else None
-    while env is not None:
-        if isinstance(env, wrapper | gym.wrappers.vector.NormalizeObservation):
+    for layer in layers(env):
+        if isinstance(layer, wrapper | gym.wrappers.vector.NormalizeObservation):
             return found
-        if isinstance(env, gym.vector.SyncVectorEnv):
-            return next(filter(None, map(observation_normalizer, env.envs)), None)
-        env = getattr(env, "env", None)
+        if isinstance(layer, gym.vector.SyncVectorEnv):
+            return next(filter(None, map(observation_normalizer, layer.envs)), None)
     return None
 
 

@@ -123,7 +123,7 @@ def evaluate(
     Raises:
         ConfigError: no environment is named anywhere. As `Agent.from_pretrained` for an id or folder.
     """
-    named = _name_of(agent) if isinstance(agent, Agent) else str(agent)
+    named = None if isinstance(agent, Agent) else str(agent)
     if not isinstance(agent, Agent):
         agent = Agent.from_pretrained(agent, trust_env_module=trust_env_module)
     where = env if env is not None else agent.config.env
@@ -149,9 +149,9 @@ def evaluate(
     seconds = time.perf_counter() - began
     env_id = where if isinstance(where, str) else _id_of(where)
     result = summarize(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command)
-    repeats = isinstance(where, str) and checkpoint == "final" and not agent.is_conditioned
-    if command is None and named is not None and repeats:
-        result = with_command(result, agent, named, n_envs)
+    if command is None and isinstance(where, str) and checkpoint == "final" and not agent.is_conditioned:
+        named = named or _name_of(agent)
+        return result if named is None else with_command(result, agent, named, n_envs)
     return result
 
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from agentzoo.agent import Agent
 from agentzoo.config import RECIPE, read_text
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
-from agentzoo.files import staging, swap_in
 from agentzoo.hub.card import CARD, RESULTS, check_card, read_records, require_promised, write_card
 from agentzoo.hub.metadata import check_metadata
 from agentzoo.locate import (
@@ -23,6 +22,7 @@ from agentzoo.locate import (
     is_backbone,
     require_replaceable,
     staged_agents,
+    written_whole,
 )
 from agentzoo.nn.pretrained import load_backbone
 from agentzoo.remote import Where, check_revision, explain, fetch, is_repo_id, patiently
@@ -230,13 +230,10 @@ def pull(
         if (found / RESULTS).is_file():
             require_promised(found)
     try:
-        with staging(target.parent, ".pulling-") as place:
-            new = place / "new"
-            new.mkdir()
+        with written_whole(target) as new:
             for file in files:
                 if (found / file).is_file():
                     shutil.copyfile(found / file, new / file)
-            swap_in(new, target)
     except OSError as error:
         raise StorageError(f"{target} was not written: {error}.") from error
     return target

@@ -22,7 +22,7 @@ from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlatio
 from agentzoo.files import sha256, staging, swap_in, write_atomic
 from agentzoo.hub.card import RESULTS, read_records, write_card
 from agentzoo.hub.verify import check_files
-from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO, check_links, require_replaceable
+from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO, check_links, require_replaceable, written_whole
 from agentzoo.nn.base import ActingMode, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.plots import figure_class
@@ -80,11 +80,10 @@ def stage(
     if not rows:
         raise CheckpointError(f"{run / log.FILE} has no row; train for at least `train.log_every` updates.")
     _require_comparable(recipe, seeds, baselines, trust_env_module)
-    if (zoo / recipe.agent_id).exists():
-        _require_apart(zoo / recipe.agent_id, (run, *seeds, *baselines))
-    with staging(zoo, ".staging-") as place:
-        folder, final = place / recipe.agent_id, zoo / recipe.agent_id
-        folder.mkdir()
+    final = zoo / recipe.agent_id
+    if final.exists():
+        _require_apart(final, (run, *seeds, *baselines))
+    with written_whole(final) as folder:
         shown = _take_studies(studies, folder)
         facts = _dataset(recipe.data)
         plots = sweep_episodes > 0 and _can_plot(note)
@@ -133,7 +132,6 @@ def stage(
         )
         write_atomic(folder / RESULTS, results.to_json())
         write_card(folder)
-        swap_in(folder, final)
     return final
 
 
