@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
-from agentzoo.acting.history import AgentState, rows, to_batch
+from agentzoo.acting.history import AgentState, to_batch
+from agentzoo.acting.modes import MemoryState
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.rollout import env_of, evaluation_seed
+from agentzoo.evaluation.rollout import env_of, run_seeded
 from agentzoo.types import Batch
 
 
@@ -25,25 +25,16 @@ def decision_windows(
     if episodes < 1:
         raise ConfigError(f"windows come from at least one episode, got {episodes}.")
     envs = [env_of(agent, None, trust_env_module=trust_env_module) for _ in range(episodes)]
-    kept, mode = [], agent.acting
+    kept: list[Batch] = []
+
+    def keep(state: AgentState | MemoryState) -> None:
+        assert isinstance(state, AgentState)
+        kept.append(to_batch(state, agent.config.rtg_scale, torch.device("cpu")))
+
+    mode = agent.acting
     agent.acting = "window"  # memory holds no window
     try:
-        live = list(envs)
-        seen = [env.reset(seed=evaluation_seed(seed, e))[0] for e, env in enumerate(envs)]
-        state, starts, rewards = None, np.ones(len(live), dtype=bool), np.zeros(len(live))
-        while live:
-            together = {k: np.stack([o[k] for o in seen]) for k in seen[0]} if isinstance(seen[0], dict) else seen
-            shown = together if isinstance(together, dict) else np.stack(together)
-            actions, found = agent.predict(shown, state, starts, deterministic=True, reward=rewards)
-            assert isinstance(found, AgentState)
-            kept.append(to_batch(found, agent.config.rtg_scale, torch.device("cpu")))
-            going = np.ones(len(live), dtype=bool)
-            for i, env in enumerate(live):
-                seen[i], reward, terminated, truncated, _ = env.step(actions[i])
-                rewards[i], going[i] = float(reward), not (terminated or truncated)
-            chosen = np.flatnonzero(going)
-            live, seen = [live[i] for i in chosen], [seen[i] for i in chosen]
-            state, rewards, starts = rows(found, chosen), rewards[chosen], np.zeros(len(chosen), dtype=bool)
+        run_seeded(agent, envs, episodes, seed, on_state=keep)
     finally:
         agent.acting = mode
         for env in envs:

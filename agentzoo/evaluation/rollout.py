@@ -10,13 +10,15 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.acting.history import rows
+from agentzoo.acting.history import AgentState, rows
+from agentzoo.acting.modes import MemoryState
 from agentzoo.agent import Agent
 from agentzoo.envs.making import make_configured
 from agentzoo.envs.wrapping import reward_changer
 from agentzoo.errors import ConfigError
 
 OnEpisode = Callable[["EpisodeResult"], None]
+OnState = Callable[[AgentState | MemoryState], None]
 SUCCESS = ("success", "is_success")  # what environments call it in info; the second is SB3's word
 
 
@@ -137,11 +139,15 @@ def run_seeded(
     seed: int = 0,
     deterministic: bool = True,
     on_episode: OnEpisode = lambda _: None,
+    on_state: OnState = lambda _: None,
 ) -> list[EpisodeResult]:
     """Episodes 0..`episodes`-1, each with its own seed, on equal environments stepped side by side.
 
     An environment takes the next episode as soon as it is free, and leaves the batch when none is left; no more of them
     are used than there are episodes.
+
+    Args:
+        on_state: hears the agent's state after each of its answers, a row for each environment in use.
 
     Raises:
         SpaceError: they do not fit the agent.
@@ -157,6 +163,7 @@ def run_seeded(
     starts, rewards, state = np.ones(len(envs), dtype=bool), np.zeros(len(envs)), None
     while live:
         actions, state = agent.predict(_stack(observations), state, starts, deterministic, reward=rewards)
+        on_state(state)
         starts = np.zeros(len(live), dtype=bool)
         kept = np.ones(len(live), dtype=bool)
         for i, env in enumerate(live):
