@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,7 +18,6 @@ from agentzoo.errors import CheckpointError
 from agentzoo.files import write_atomic
 
 MAX_HEADER = 10 * 1024 * 1024  # bytes; safetensors itself allows 100 MB
-MAX_FILE = 4 * 1024**3
 MAX_NAME, MAX_DIMENSIONS = 200, 8  # of one tensor
 DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
 
@@ -61,8 +62,10 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
         raise CheckpointError(f"{path} is missing.") from None
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} has no readable header: {error}.") from None
-    if size > MAX_FILE:
-        raise CheckpointError(f"{path} holds {size} bytes, more than any agent ({MAX_FILE}).")
+    if 2 * size > memory():  # what is read, and what it is read into
+        raise CheckpointError(
+            f"{path} holds {size:,} bytes, and reading it takes twice as many: this machine has {memory():,} of memory."
+        )
     if not isinstance(header, dict):
         raise CheckpointError(f"{path} has a header that is no object.")
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
@@ -91,6 +94,14 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     return found
 
 
+def memory() -> float:
+    """Bytes of this machine's memory; infinite where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+
+
 def check_fits(module: torch.nn.Module, path: Path) -> None:
     """Compare the header at `path` with `module`, which may be on "meta": no tensor is read.
 
@@ -109,7 +120,7 @@ def check_fits(module: torch.nn.Module, path: Path) -> None:
             if header[name][1] != tuple(expected[name].shape)
         ],
     }
-    said = "; ".join(f"{what} {_some(names)}" for what, names in problems.items() if names)
+    said = "; ".join(f"{what} {some(names)}" for what, names in problems.items() if names)
     if said:
         raise CheckpointError(f"{path} does not fit its config: {said}.")
     kinds = sorted({header[n][0] for n in expected} - {"F32", "F16", "BF16"})
@@ -128,9 +139,10 @@ def load_strict(module: torch.nn.Module, path: Path) -> None:
     tensors, _ = read_tensors(path)
     broken = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
     if broken:
-        raise CheckpointError(f"{path} holds non-finite numbers in {_some(broken)}.")
+        raise CheckpointError(f"{path} holds non-finite numbers in {some(broken)}.")
     module.load_state_dict({name: tensor.to(expected[name].dtype) for name, tensor in tensors.items()})
 
 
-def _some(names: list[str], most: int = 5) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def some(names: list[str], most: int = 5, between: str = ", ") -> str:
+    """The first of them, and how many more there are."""
+    return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

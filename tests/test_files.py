@@ -220,6 +220,17 @@ def test_hostile_headers(tmp_path: Path, entries: dict[str, Any], words: str | N
         read_tensors(path)
 
 
+def test_what_does_not_fit_into_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.safetensors"
+    save_tensors(path, {"a": torch.zeros(100)})
+    size = path.stat().st_size
+    monkeypatch.setattr("agentzoo.checkpoint.memory", lambda: 2 * size)
+    read_tensors(path)
+    monkeypatch.setattr("agentzoo.checkpoint.memory", lambda: 2 * size - 1)
+    with pytest.raises(CheckpointError, match=f"holds {size} bytes, .* this machine has {2 * size - 1} of memory"):
+        read_tensors(path)
+
+
 def test_a_header_longer_than_the_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     path.write_bytes(struct.pack("<Q", 2**62) + b"{}")

@@ -427,9 +427,10 @@ def test_a_head_of_its_own_is_not_mistaken_for_the_token_table(
     started(chibit(lm_weight=0.0))
 
 
-def test_every_parameter_has_a_gradient_after_the_language_losses_have_faded(zoo: Path) -> None:
+@pytest.mark.parametrize("positions", ["own", "fresh"])
+def test_every_parameter_has_a_gradient_after_the_language_losses_have_faded(positions: Any, zoo: Path) -> None:
     """Several processes would wait for those that have none."""
-    model = started(chibit(lm_decay_steps=2, cosine_decay_steps=2)).train()
+    model = started(chibit(lm_decay_steps=2, cosine_decay_steps=2, positions=positions)).train()
     model.begin_step(5, 10)
     terms = model.loss(random_batch(model.io, [4, 2]))
     assert [terms[name].item() for name in ("language", "cosine")] == [0.0, 0.0]
@@ -537,6 +538,32 @@ def test_a_fine_tune_needs_no_backbone(zoo: Path, tmp_path: Path, monkeypatch: p
     assert torch.equal(start.state_dict()["embed_ln.weight"], trained.state_dict()["embed_ln.weight"])
     train(again, tmp_path / "tuned", coin_episodes(), start=start, device="cpu")
     assert "language" not in read_log(tmp_path / "tuned")[0]
+
+
+@pytest.mark.parametrize("before", ["full", "lora"])
+@pytest.mark.parametrize("adaptation", ["full", "frozen", "part", "ln_only", "lora"])
+def test_a_fine_tune_starts_as_the_agent_it_goes_on_from(adaptation: Any, before: Any) -> None:
+    made = recipe(config(backbone=None, adaptation=before))
+    model = build_model(made, coin_episodes()).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    base = Agent(model, AgentConfig.of(made, model.io), made)
+    again = finetune_recipe(base, "coins", None, 4, "keep").override([f"model.adaptation={adaptation}"])
+    start = start_from(base, again, coin_episodes()).eval()
+    there, taken = model.state_dict(), start.state_dict()
+    assert there.keys() == taken.keys()
+    assert all(torch.equal(there[name], taken[name]) for name in there)
+    batch = random_batch(model.io, [2, 1])
+    torch.testing.assert_close(start(batch), model(batch))
+
+
+def test_low_rank_updates_count_as_they_are_saved() -> None:
+    plain, low_rank = (
+        parameter_count(build_model(recipe(config(backbone=None, adaptation=adaptation)), coin_episodes()))
+        for adaptation in ("full", "lora")
+    )
+    assert plain == low_rank
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------

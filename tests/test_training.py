@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -171,6 +172,67 @@ def test_a_trained_agent_without_its_checkpoint_is_not_trained_over(tmp_path: Pa
     assert len(read_log(tmp_path)) == 2
     assert (tmp_path / "model.safetensors").read_bytes()
     assert all((read_tensors(tmp_path / "model.safetensors")[0][name] == weights[name]).all() for name in weights)
+
+
+TWO_PROCESSES = """
+import os, sys
+rank, port, folder, processes, steps = (int(n) if n.isdigit() else n for n in sys.argv[1:])
+os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "ACCELERATE_USE_CPU": "true",
+               "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+import torch
+from pathlib import Path
+from agentzoo.models import gpt2_dt
+from agentzoo.nn.cotraining import Language
+from agentzoo.training.loop import Hooks, train
+from test_learning import coin_episodes
+from test_training import recipe
+
+torch.set_num_threads(1)
+
+def speak(self, fresh):
+    table = torch.Generator().manual_seed(0)
+    words, places = (torch.randn(rows, 16, generator=table) for rows in (50, 16))
+    self.language = Language(None, words, places, torch.randint(50, (4, 9), generator=table))
+
+gpt2_dt.LanguageDT.begin_training = speak  # as a backbone with places of its own would have it
+model = gpt2_dt.GPT2DTConfig(embed_dim=16, n_layers=1, backbone="x", backbone_sha256="0" * 64, lm_weight=0.2,
+                             lm_decay_steps=3, lm_chunk=9)
+
+def stop(step):
+    if step == steps:
+        raise KeyboardInterrupt
+
+made = recipe(steps=10, checkpoint_every=5).replace(model=model)
+train(made, Path(folder), coin_episodes(), hooks=Hooks(on_step=stop), device="cpu")
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_network_and_go_on_as_two_alone(tmp_path: Path) -> None:
+    """Beyond the update at which the language loss has faded: every parameter must still take part."""
+
+    def run_processes(folder: str, processes: int, steps: int) -> list[str]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OMP_NUM_THREADS": "1"}
+        numbers = [str(port), str(tmp_path / folder), str(processes), str(steps)]
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", TWO_PROCESSES, str(rank), *numbers], env=environment, stderr=subprocess.PIPE
+            )
+            for rank in range(processes)
+        ]
+        return [one.communicate(timeout=120)[1].decode() for one in started]
+
+    run_processes("whole", 2, 99)
+    run_processes("cut", 2, 7)
+    assert not (tmp_path / "cut" / "model.safetensors").exists()
+    (said,) = run_processes("cut", 1, 99)
+    assert "is of a training in 2 processes" in said
+    run_processes("cut", 2, 99)
+    whole, cut = (read_tensors(tmp_path / name / "model.safetensors")[0] for name in ("whole", "cut"))
+    assert all(torch.equal(whole[name], cut[name]) for name in whole)
 
 
 def test_a_loss_that_was_never_finite_names_no_checkpoint(tmp_path: Path) -> None:
@@ -450,6 +512,13 @@ def test_finetune_on_other_shapes_names_the_layers(tiny_hopper: str) -> None:
     kept = base.model.get_parameter("backbone.blocks.0.attn.qkv.weight")
     assert torch.equal(start.get_parameter("backbone.blocks.0.attn.qkv.weight"), kept)
     np.testing.assert_allclose(start.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)
+    deeper = make_agent("Hopper-v5", context=4, model=DTConfig(embed_dim=16, n_layers=2))
+    made = finetune_recipe(deeper, tiny_hopper, "mine", 10, "keep").override(["model.n_layers=1"])
+    lost = r"blocks.1.ln_1.weight \(16,\) -> absent; .* and 2 more.*do without those that become absent"
+    with pytest.raises(CheckpointError, match=lost):
+        start_from(deeper, made, episodes)
+    kept = start_from(deeper, made.replace(reinit=True), episodes).state_dict()
+    assert all(torch.equal(deeper.model.state_dict()[name], value) for name, value in kept.items())
     base.recipe = None
     with pytest.raises(ConfigError, match=r"has no train_config.json"):
         finetune_recipe(base, tiny_hopper, None, 10, "keep")

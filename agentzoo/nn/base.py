@@ -161,5 +161,6 @@ def action_loss(predicted: Tensor, encoded: Tensor, valid: Tensor, discrete: boo
 
 
 def parameter_count(model: nn.Module) -> int:
-    """Numbers in all parameters; buffers do not count."""
-    return sum(p.numel() for p in model.parameters())
+    """Numbers in all parameters as they are saved, low-rank updates merged; buffers do not count."""
+    buffers = {name for name, _ in model.named_buffers()}
+    return sum(value.numel() for name, value in model.state_dict().items() if name not in buffers)

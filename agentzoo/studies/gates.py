@@ -26,7 +26,7 @@ from agentzoo.nn.markov import THRESHOLD
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.training import state
-from agentzoo.training.loop import build_model, prepare_data
+from agentzoo.training.loop import build_model
 
 PICTURE = "gates.png"
 
@@ -109,8 +109,7 @@ def run_report(run: Path, recipe: Recipe, threshold: float, trust_env_module: bo
             f"{run} has neither {WEIGHTS} nor {state.FILE} yet, so nothing says which heads are Markov; name them with "
             "--markov-head, or wait for the first checkpoint."
         )
-    data = prepare_data(recipe, load_episodes(recipe.data.dataset, recipe.data.obs_keys))
-    model = build_model(recipe, data)
+    model = build_model(recipe, load_episodes(recipe.data.dataset, recipe.data.obs_keys))
     state.load_model(run, model)
     return markov_report(model, threshold)
 

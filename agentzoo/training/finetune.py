@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 
-import torch
+from torch import Tensor
 
 from agentzoo.agent import Agent
+from agentzoo.checkpoint import some
 from agentzoo.config import RECIPE
 from agentzoo.data.episodes import Episodes
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
-from agentzoo.training.loop import build_model, prepare_data
+from agentzoo.training.loop import build_model
 
 NORMALIZATION = ("obs_mean", "obs_std")
 
@@ -23,7 +24,8 @@ def finetune_recipe(
     """The recipe of a fine-tune: the base's own, on other data, for `steps` updates, warm-up at most a tenth of them.
 
     Args:
-        reinit: layers whose shape differs start fresh, from `train.seed`; without it they are an error.
+        reinit: layers whose shape differs start fresh, from `train.seed`, and those the network lacks are left out;
+            without it both are an error.
 
     Raises:
         ConfigError: the base comes without its recipe, or a value is out of range.
@@ -45,13 +47,12 @@ def finetune_recipe(
 def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel:
     """A network for `episodes` with the weights of `base`.
 
-    Normalization stays the base's where `recipe.data.normalization` is "keep", else it is computed from those of
-    `episodes` that the recipe trains on.
+    Normalization stays the base's where `recipe.data.normalization` is "keep", else it is computed from `episodes`.
 
     Raises:
         ConfigError: the recipe is of no fine-tune, or keeps a mean and std of another size. CheckpointError: `base` is
-            another agent, or has other weights, than the recipe started from; or layers differ in shape and the recipe
-            does not `reinit` them; names them.
+            another agent, or has other weights, than the recipe started from; or layers differ in shape, or have no
+            place in the network, and the recipe does not `reinit` them; names them.
     """
     if recipe.base is None:
         raise ConfigError(
@@ -67,29 +68,31 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel
             f"{found[:12] + '...' if found else 'none'}. Name the version it started from: a folder, or a Hub repo "
             "with --revision."
         )
-    model = build_model(recipe, prepare_data(recipe, episodes))
+    model = build_model(recipe, episodes)
     target, source = model.state_dict(), base.model.state_dict()
+    fitting = {name for name in target if name in source and source[name].shape == target[name].shape}
     differs = [
-        f"{name} {tuple(source[name].shape) if name in source else 'absent'} -> {tuple(value.shape)}"
-        for name, value in target.items()
-        if name not in source or source[name].shape != value.shape
+        f"{name} {_shape(source.get(name))} -> {_shape(target.get(name))}"
+        for name in dict.fromkeys((*target, *source))
+        if name not in fitting
     ]
     keeps = recipe.data.normalization == "keep"
-    fits = all(source[name].shape == target[name].shape for name in NORMALIZATION)
+    fits = fitting.issuperset(NORMALIZATION)
     if differs and not recipe.reinit:
         raise CheckpointError(
-            f"{base.config.agent_id} does not fit {recipe.data.dataset!r}: {'; '.join(differs)}. "
-            f"Pass --reinit{'' if fits or not keeps else ' --normalization dataset'} to start these layers afresh and "
-            "keep the others."
+            f"{base.config.agent_id} does not fit the recipe for {recipe.data.dataset!r}: {some(differs, 10, '; ')}. "
+            f"Pass --reinit{'' if fits or not keeps else ' --normalization dataset'} to start these layers afresh, do "
+            "without those that become absent, and keep the others."
         )
     if keeps and not fits:
         raise ConfigError(
             f"observations of {recipe.data.dataset!r} have another size than those of {base.config.agent_id}, so its "
             "mean and std cannot be kept. Pass --normalization dataset."
         )
-    own = set() if keeps else set(NORMALIZATION)
-    with torch.no_grad():
-        for name, value in target.items():
-            if name in source and source[name].shape == value.shape and name not in own:
-                value.copy_(source[name])
+    taken = fitting if keeps else fitting.difference(NORMALIZATION)
+    model.load_state_dict({name: source[name] if name in taken else value for name, value in target.items()})
     return model
+
+
+def _shape(tensor: Tensor | None) -> str:
+    return "absent" if tensor is None else str(tuple(tensor.shape))

@@ -52,7 +52,9 @@ class Hooks:
 
 
 def build_model(recipe: Recipe, episodes: Episodes) -> SequenceModel:
-    """A fresh network for this data: weights from `train.seed`, normalization, if any, from all its observations."""
+    """A fresh network for a dataset: weights from `train.seed`, normalization, if any, from all its observations, also
+    those of episodes that `data.best_fraction` leaves out.
+    """
     io = IOSpec(observation=episodes.observation, action=episodes.action, context=recipe.data.context)
     torch.manual_seed(recipe.train.seed)
     model = get_family(recipe.model.family).model(recipe.model, io)
@@ -133,7 +135,7 @@ def train(
         )
     warn_of_slow_precision(recipe.train.precision, accelerator.device.type)
     data = prepare_data(recipe, episodes)
-    model = start if start is not None else build_model(recipe, data)
+    model = start if start is not None else build_model(recipe, episodes)
     model.begin_training(fresh=start is None)
     main: bool = accelerator.is_main_process
     # nothing is written before all that the recipe names was found
@@ -160,7 +162,7 @@ def _train(
     raw: torch.optim.Optimizer = getattr(prepared, "optimizer", prepared)
     progress = state.Progress()
     if (folder / state.FILE).exists():
-        progress = state.load_state(folder, model, raw, generator, rank)
+        progress = state.load_state(folder, model, raw, generator, rank, accelerator.num_processes)
     run = _Run(recipe, folder, accelerator, model, hooks, progress)
 
     config = recipe.train

@@ -85,7 +85,12 @@ def save_state(
 
 
 def load_state(
-    folder: Path, model: SequenceModel, optimizer: torch.optim.Optimizer, sampler: torch.Generator, rank: int
+    folder: Path,
+    model: SequenceModel,
+    optimizer: torch.optim.Optimizer,
+    sampler: torch.Generator,
+    rank: int = 0,
+    processes: int = 1,
 ) -> Progress:
     """Put everything back where `save_state` found it.
 
@@ -93,6 +98,13 @@ def load_state(
         CheckpointError: the file is broken or of another network or number of processes.
     """
     tensors, metadata = read_tensors(folder / FILE)
+    began = len({name.split("/")[1] for name in tensors if name.startswith("random/")})
+    if began != processes:
+        raise CheckpointError(
+            f"{folder / FILE} is of a training in {began} processes, each with a batch of its own; this one has "
+            f"{processes}, which would go on with other batches. Start as many (`accelerate launch --num_processes "
+            f"{began}`), or begin anew in another --out."
+        )
     _restore_model(folder, model, tensors)
     try:
         progress = Progress(**json.loads(metadata["progress"]))
