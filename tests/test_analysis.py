@@ -410,6 +410,28 @@ def test_memory_length_of_a_block_whose_step_size_is_known() -> None:
     assert memory_report(agent, windows_of(agent)).blocks[0].spread > 0.01
 
 
+def test_memory_counts_tokens_of_a_step_and_no_padding() -> None:
+    """A fine branch that reads one summary a step remembers three times as many tokens as it reads."""
+    agent = make_agent(model=DMConfig(embed_dim=16, n_layers=1, state_size=4, gather="summary"))
+    with torch.no_grad():
+        for block in agent.model.modules():
+            if isinstance(block, Mamba):
+                block.dt_proj.bias.fill_(math.log(math.expm1(0.05)))
+                block.dt_proj.weight.zero_()
+                block.A_log.copy_(torch.arange(1.0, 5.0).log().repeat(block.inner, 1))
+    found = memory_report(agent, windows_of(agent)).blocks
+    assert [round(one.tokens[1]) for one in found] == [20, 60]
+    with torch.no_grad():
+        for block in agent.model.modules():
+            if isinstance(block, Mamba):
+                block.dt_proj.weight.normal_()
+    short = windows_of(agent, [2, 2, 2])
+    cut = short.map(lambda part: part[:, :2])  # the same without its padding
+    for padded, plain in zip(memory_report(agent, short).blocks, memory_report(agent, cut).blocks, strict=True):
+        assert padded.tokens == pytest.approx(plain.tokens, rel=1e-5)
+        assert padded.spread == pytest.approx(plain.spread, rel=1e-5)
+
+
 def test_only_mamba_has_step_sizes() -> None:
     agent = make_agent(model=SMALL["dt"])
     with pytest.raises(ConfigError, match="'dt' network has no Mamba blocks"):

@@ -53,15 +53,17 @@ def test_curves_and_steps_by_hand(runs: list[Path]) -> None:
     assert both.steps_to_nearly() == [400, 600]  # 58 and 90 are the first above 54, 90 % of 60
     assert twin.steps_to_nearly() == [800]  # 44 is below 45
     rows = study_of([both, twin], None).rows
-    never = "60.0; 60.0 (unfinished: short evaluations)", ""
+    never = "unfinished, short evaluations: 60.0; 60.0", ""
     assert rows[0] == ("chibit-hopper-medium", *never, "500 (400 to 600)")
-    assert rows[1] == ("chibit-hopper-medium-scratch", "50.0 (unfinished: short evaluations)", "", "800")
+    assert rows[1] == ("chibit-hopper-medium-scratch", "unfinished, short evaluations: 50.0", "", "800")
+    many = both._replace(points=both.points * 30)
+    assert study_of([many], None).rows[0][1].startswith("unfinished, short evaluations: 60.0; 60.0; ")
 
 
 def test_an_agent_that_scores_nothing_is_never_nearly_there(tmp_path: Path) -> None:
     (curve,) = read_curves([a_run(tmp_path / "a", "chibit-hopper-medium", 0, {200: 1.0, 400: -0.5})], 3)
     assert curve.steps_to_nearly() == []
-    assert curve.soon() == "never"
+    assert curve.soon() == "no score above 0"
     assert curve._replace(points=({200: 1.0, 400: -0.5}, {200: 2.0, 400: 2.0})).soon() == "200, never in 1 of 2"
 
 

@@ -16,7 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNorm
 from agentzoo.agent import Agent
 from agentzoo.envs.making import make_env
 from agentzoo.errors import ConfigError, SpaceError, UnknownNameError
-from agentzoo.evaluation.results import Result, evaluate
+from agentzoo.evaluation.results import Result, evaluate, with_command
 from agentzoo.evaluation.rollout import evaluation_seed, rollout, run_seeded
 from agentzoo.evaluation.scores import amount, mean_interval, normalized_score, reference_of
 from agentzoo.models.dt import DTConfig
@@ -185,6 +185,18 @@ def test_success_is_read_from_vector_environments(mode: gym.vector.AutoresetMode
     assert without[0].success is None
 
 
+def test_an_environment_that_speaks_of_success_alone_means_failure_by_silence() -> None:
+    class Rarely(Judged):
+        def step(self, action: Any) -> Any:
+            *rest, info = super().step(action)
+            if not info.get("success", True):
+                del info["success"]
+            return *rest, info
+
+    result = evaluate(make_agent(), Rarely(CountingEnv()), 8)
+    assert result.success_rate == 0.5
+
+
 def test_the_recorded_command_repeats_the_numbers_or_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +209,10 @@ def test_the_recorded_command_repeats_the_numbers_or_is_not_there(
     moved = make_agent()
     moved.config = moved.config.model_copy(update={"env": "tests/Other-v0"})
     moved.save_pretrained(tmp_path / "dt-test")
-    assert str(evaluate(moved, "tests/Counting-v0", 2).command).endswith("--target 50 --env tests/Counting-v0")
+    there = evaluate(moved, "tests/Counting-v0", 2)
+    assert str(there.command).endswith("--target 50 --env tests/Counting-v0")
+    outside = with_command(there.model_copy(update={"env": "conftest:tests/Counting-v0"}), moved, "dt-test")
+    assert str(outside.command).endswith("--env conftest:tests/Counting-v0 --trust-env-module")
     best = evaluate(agent, episodes=1, checkpoint="best")
     assert best.command is None
     assert evaluate(agent, episodes=1, command="mine").command == "mine"

@@ -143,6 +143,12 @@ def test_the_picture_has_a_panel_for_each_network(zoo: Path, tmp_path: Path) -> 
     ):
         assert f"<!-- {title}" in drawn
     assert drawn.count("<!-- 3.00 + -->") == 4
+    assert "gain" not in drawn + as_study(judged).note
+    folded = judge(["lm-toy"], threshold=2.0, fold_ln_gain=True)
+    assert "Markov ratio (the norm's gain counted)" in draw_heads(folded, tmp_path / "y.svg").read_text()
+    assert (
+        "the diagonal of diag(g) W_q W_k^T diag(g), g the gain of the norm before, is positive" in as_study(folded).note
+    )
     assert "3.5 for heads of 2 numbers" not in drawn  # sqrt(pi) is
     assert "1.8 for heads of 2 numbers" in drawn
 

@@ -69,6 +69,8 @@ def test_updates_that_keep_a_matrix_worked_out_by_hand() -> None:
     assert found.from_ratio == pytest.approx(93 / 9 * 0.01 / 1e-3)  # 103.3
     assert found.from_diagonal == pytest.approx(1010.0)
     assert found.updates == 102  # the largest K below 103
+    diagonal = updates_that_keep_a_markov_matrix(torch.eye(64), step=1e-3)  # ρ is infinite, ρ · 0 nothing
+    assert (diagonal.updates, diagonal.from_ratio) == (110, pytest.approx(1 / 9 / 1e-3))
     as_in_paper = updates_that_keep_a_markov_matrix(matrix)
     assert as_in_paper.step == pytest.approx(1e-10)
     assert as_in_paper.updates > 1e8
@@ -92,3 +94,7 @@ def test_what_is_not_markov_has_nothing_to_keep() -> None:
         updates_that_keep_a_markov_matrix(-torch.eye(8).double())
     with pytest.raises(ConfigError, match="a step is positive"):
         updates_that_keep_a_markov_matrix(torch.eye(8).double() + 0.01, step=0.0)
+    with pytest.raises(ConfigError, match="too small to count updates by"):
+        updates_that_keep_a_markov_matrix(torch.eye(8), step=1e-320)
+    with pytest.raises(ConfigError, match="a matrix of zeros has no ratio"):
+        ratio_of_random_tokens(torch.zeros(8, 8), generator())

@@ -41,7 +41,8 @@ def caption_of(name: str, found: Inspection) -> str:
     if name == "markov" and found.markov is not None and found.markov.fold_ln_gain:
         return CAPTIONS[name].replace("W_q W_k^T", found.markov.matrix())
     if name == "maps" and found.temperature != 1.0:
-        return f"{CAPTIONS[name]} Drawn at temperature {found.temperature:g}, sharper than the network looks."
+        how = "sharper" if found.temperature < 1.0 else "flatter"
+        return f"{CAPTIONS[name]} Drawn at temperature {found.temperature:g}, {how} than the network looks."
     return CAPTIONS[name]
 
 

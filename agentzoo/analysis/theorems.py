@@ -79,7 +79,13 @@ def diagonal_of_random_tokens(
 def ratio_of_random_tokens(
     matrix: Tensor, generator: torch.Generator, tokens: int = 60, draws: int = 200
 ) -> RandomRatio:
-    """Corollary 4.4, measured, beside its analytic approximation."""
+    """Corollary 4.4, measured, beside its analytic approximation.
+
+    Raises:
+        ConfigError: the matrix is 0, so every ratio is 0 / 0.
+    """
+    if not matrix.any():
+        raise ConfigError("a matrix of zeros has no ratio.")
     found = _draws(matrix, tokens, draws, generator).abs()
     ratios = found.diagonal(dim1=1, dim2=2).mean(1) / found[:, _beside(tokens)].mean(1)
     low, middle, high = ratios.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)).tolist()
@@ -99,7 +105,8 @@ def updates_that_keep_a_markov_matrix(
             measure it (`largest_step`) and pass that.
 
     Raises:
-        ConfigError: not a Markov matrix, so there is nothing to keep, or a step that is not positive.
+        ConfigError: not a Markov matrix, so there is nothing to keep, or a step that is not positive or so small that
+            no number of updates can be said.
     """
     found = markov_statistics(matrix.double())
     if not found.is_markov(threshold):
@@ -108,9 +115,13 @@ def updates_that_keep_a_markov_matrix(
         )
     if step <= 0:
         raise ConfigError(f"a step is positive, got {step}.")
-    beside = float(matrix.double().abs()[_beside(len(matrix))].mean())
-    from_ratio = (found.ratio - threshold) / (threshold + 1) * beside / step
+    size = matrix.double().abs()
+    beside = float(size[_beside(len(matrix))].mean())
+    # the source's (ρ - r)/(r + 1) · mean|A_ij|, ρ their quotient, which a diagonal matrix has none of
+    from_ratio = (float(size.diagonal().mean()) - threshold * beside) / (threshold + 1) / step
     from_diagonal = float(matrix.double().diagonal().min()) / step
+    if not math.isfinite(min(from_ratio, from_diagonal)):
+        raise ConfigError(f"a step of {step:g} is too small to count updates by.")
     return UpdateBound(max(math.floor(min(from_ratio, from_diagonal)) - 1, 0), step, from_ratio, from_diagonal)
 
 

@@ -22,6 +22,7 @@ import gymnasium as gym
 
 DOORKEY = "agentzoo/DoorKey-4x4-v0"
 MAZE2D_DENSE = "agentzoo/Maze2DDense-Medium-v0"
+ROBOTICS = ("PointMaze_", "AntMaze_", "Adroit", "Fetch", "FrankaKitchen-", "Hand")  # ids of gymnasium-robotics
 
 
 def register() -> None:
@@ -40,7 +41,7 @@ def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     Raises:
         gymnasium.error.Error: as `gymnasium.make`. ImportError: gymnasium-robotics is needed and absent.
     """
-    if env_id.startswith(("PointMaze_", "AntMaze_", "agentzoo/Maze2D")):
+    if env_id.startswith((*ROBOTICS, "agentzoo/Maze2D")):
         with redirect_stderr(io.StringIO()):  # it prints news about other environments
             import gymnasium_robotics
 

@@ -40,7 +40,9 @@ def explained(env_id: str) -> Iterator[None]:
         said = " ".join(map(str, error.args))  # Gymnasium says some in several parts
         raise ConfigError(f"{env_id} cannot be made: {said}{_what_to_do(env_id, said)}") from error
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
-        raise UnknownNameError(f"no environment {env_id!r}.{did_you_mean(env_id, gym.registry)}") from error
+        elsewhere = "" if ":" in env_id else f" If a package of its own has it, name that first: 'PACKAGE:{env_id}'."
+        hint = did_you_mean(env_id, gym.registry) or elsewhere
+        raise UnknownNameError(f"no environment {env_id!r}.{hint}") from error
     except gym.error.Error as error:
         raise ConfigError(f"{env_id!r} cannot be made: {' '.join(map(str, error.args))}") from error
 
@@ -75,7 +77,7 @@ def requirements_of(env_id: str) -> list[str]:
     packages = ["gymnasium"]
     if not env_id.startswith("agentzoo/DoorKey"):
         packages.append("mujoco")
-    if env_id.startswith(("PointMaze", "AntMaze", "agentzoo/Maze2D")):
+    if env_id.startswith((*envs.ROBOTICS, "agentzoo/Maze2D")):
         packages.append("gymnasium-robotics")
     if env_id.startswith("agentzoo/"):
         packages.append("agentzoo")

@@ -37,6 +37,7 @@ class Result(Config):
     weights_sha256: str | None
     checkpoint: Literal["final", "best"]
     training_seed: int | None = None  # of the run that gave the weights
+    updates: int | None = None  # of that run, where it stands beside an agent that may have had others
     env: str
     target_return: float
     acting: ActingMode = "window"
@@ -89,7 +90,7 @@ class Results(Config):
     best: Result | None = None
     targets: tuple[Result, ...] = ()  # the same agent asked for other returns
     seeds: tuple[Result, ...] = ()  # the same recipe trained with other seeds
-    baselines: tuple[Result, ...] = ()  # other families trained on the same data with the same budget
+    baselines: tuple[Result, ...] = ()  # other families trained on the same data, asked for the same return
     acting: tuple[Result, ...] = ()  # the same weights acting in another way
     spearman: float | None = None  # rank correlation of asked and reached return over `targets`
     studies: Annotated[tuple[Study, ...], Field(max_length=len(STUDY_PICTURES))] = ()
@@ -175,6 +176,8 @@ def with_command(one: Result, agent: Agent, named: str, n_envs: int = 20) -> Res
         command += f" --env {shlex.quote(one.env)}"
     if one.acting != agent.model.acting:
         command += f" --acting {one.acting}"
+    if ":" in one.env:
+        command += " --trust-env-module"
     if not one.deterministic:
         command += f" --sampled --envs {n_envs}"  # how many act at once decides who gets which random number
     return one.model_copy(update={"command": command})
@@ -194,7 +197,8 @@ def summarize(
     """The record of finished episodes."""
     returns = np.array([one.total_reward for one in found])
     lengths = np.array([one.length for one in found])
-    successes = [one.success for one in found if one.success is not None]
+    # an environment that says so of some episodes alone says it of those that succeed
+    successes = [bool(one.success) for one in found] if any(one.success is not None for one in found) else []
     reference = reference_of(env_id)
     low, high = mean_interval(returns)
     score = score_interval = None

@@ -10,6 +10,7 @@ import numpy as np
 
 from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
 from agentzoo.data.catalogue import OTHERS, OWN, recipe_of
+from agentzoo.envs import ROBOTICS
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.evaluation.scores import amount, mean_interval
@@ -25,7 +26,6 @@ RESULTS = "results.json"
 REACTS = 0.2  # of the span asked for: an agent whose returns span less hardly reacts
 TELLING = 10  # episodes a target; fewer tell too little to say what asking for more brings
 COLUMNS = ("agent", "normalized score", "return", "success", "length", "episodes")
-OUTSIDE_GYMNASIUM = ("agentzoo/", "PointMaze_", "AntMaze_")  # environments that a package of their own registers
 
 
 def read_records(folder: Path) -> tuple[AgentConfig, Recipe, Results]:
@@ -55,7 +55,7 @@ def card_text(folder: Path) -> str:
         _what(config, recipe, results),
         _quickstart(config, results),
         _training(recipe, results),
-        _results(config, results) if results is not None else "## Results\n\nNothing has been measured yet.",
+        _results(config, recipe, results) if results is not None else "## Results\n\nNothing has been measured yet.",
     ]
     if results is not None and results.targets and results.plotted:
         sections.append(_targets(results))
@@ -133,7 +133,7 @@ def _quickstart(config: AgentConfig, results: Results | None) -> str:
     options = "".join(f", {name}={value!r}" for name, value in config.env_options.items() if name.isidentifier())
     imports = ["from agentzoo import Agent"]
     maker = f"{env!r}".replace("'", '"') if "'" not in env and '"' not in env else repr(env)
-    if options or env.startswith(OUTSIDE_GYMNASIUM):
+    if options or env.startswith(("agentzoo/", *ROBOTICS)):
         imports.append("from agentzoo.envs import make_env")
         maker = f"lambda: make_env({maker}{options})"
     return "\n".join(
@@ -231,10 +231,14 @@ def _sources(recipe: Recipe) -> str:
 
 
 def _updates(train: TrainConfig, results: Results | None) -> str:
-    planned = train.steps
-    done = planned if results is None or results.training.updates is None else results.training.updates
+    planned, done = train.steps, _done(train, results)
     early = f" (of at most {planned:,}; its evaluations got no better)" if done < planned and train.patience else ""
     return f"{done:,} updates{early}"
+
+
+def _done(train: TrainConfig, results: Results | None) -> int:
+    """Updates of the training."""
+    return train.steps if results is None or results.training.updates is None else results.training.updates
 
 
 def _row(label: str, result: Result) -> tuple[str, ...]:
@@ -255,8 +259,8 @@ def _length(result: Result) -> str:
     return f"{result.mean_length:.0f} [{low:.0f}, {high:.0f}]"
 
 
-def _results(config: AgentConfig, results: Results) -> str:
-    head = results.headline
+def _results(config: AgentConfig, recipe: Recipe, results: Results) -> str:
+    head, updates = results.headline, _done(recipe.train, results)
     own = f"**this agent, final weights{f', {head.acting} acting' if results.acting else ''}**"
     rows = [_row(own, head)]
     best = results.best if results.best is not None and results.best.returns != head.returns else None
@@ -264,7 +268,9 @@ def _results(config: AgentConfig, results: Results) -> str:
         rows.append(_row("its checkpoint that did best while it trained, not in this folder", best))
     rows += [_row(f"same weights, {one.acting} acting", one) for one in results.acting]
     rows += [_row(_seeded("same recipe", one), one) for one in results.seeds]
-    rows += [_row(_seeded(inline(one.agent_id), one), one) for one in results.baselines]
+    for one in results.baselines:
+        longer = f", {one.updates:,} updates" if one.updates not in (None, updates) else ""
+        rows.append(_row(_seeded(inline(one.agent_id), one) + longer, one))
     paper = next(iter(PUBLISHED.get(config.agent_id, ())), None)
     if paper is not None:
         rows.append(_published_row(paper))
@@ -293,13 +299,20 @@ def _results(config: AgentConfig, results: Results) -> str:
         lines += [
             "",
             f"The published row is of {paper.origin()}, on D4RL's dataset of the same name. The numbers are not "
-            "comparable one to one: our data is our own collection on a newer environment version, and training here "
-            "is shorter.",
+            f"comparable one to one: {_unlike(paper, recipe, updates)}.",
         ]
     used = ", ".join(f"{inline(name)} {inline(version)}" for name, version in head.versions.items())
     how = f"with `{code(head.command)}` " if head.command is not None else ""
     lines += ["", f"Measured {how}({used}). `agentzoo verify {config.agent_id}` checks the files and measures again."]
     return "\n".join(lines)
+
+
+def _unlike(paper: Published, recipe: Recipe, updates: int) -> str:
+    """What stands between a published number and ours."""
+    ours = recipe_of(recipe.data.dataset) is not None
+    data = "our data is our own collection" if ours else f"this agent learned from `{code(recipe.data.dataset)}`"
+    shorter = ", and training here is shorter" if updates < paper.updates else ""
+    return f"{data} on a newer environment version{shorter}" if ours else f"{data}{shorter}"
 
 
 def _seeded(label: str, result: Result) -> str:

@@ -15,6 +15,7 @@ class Published(NamedTuple):
     source: str  # the paper
     remark: str = ""  # what of it is unlike ours
     unit: Literal["score", "steps"] = "score"
+    updates: int = 100_000  # of the paper's training
 
     def text(self) -> str:
         """The number and its spread, with a unit where it is no score."""
@@ -32,6 +33,7 @@ _MARKOV = "Zhao et al., ICML 2025 (arXiv:2409.06985)"
 _DM = "Lv et al. 2024, arXiv:2406.05427"
 _GPT2 = "on GPT-2 of 36 times the size"
 _CLIP = "on a text tower 60 times as large"
+_LARGE = "whose released code has a network of 200 times the size"
 
 # Every paper's number for an agent, the one its own card shows first.
 PUBLISHED: dict[str, tuple[Published, ...]] = {
@@ -60,12 +62,12 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {
     "gpt2-p-hopper-medium-replay": (Published(75.3, 2.9, _MARKOV, _GPT2),),
     "dtma-hopper-medium": (Published(65.2, 2.3, _MARKOV),),
     "dtma-hopper-medium-replay": (Published(74.7, 3.7, _MARKOV),),
-    "dm-hopper-medium": (Published(98.5, 8.19, _DM),),
-    "dm-hopper-medium-replay": (Published(89.1, 4.32, _DM),),
-    "dm-hopper-medium-replay-ablation": (Published(89.1, 4.32, _DM),),
-    "dm-hopper-medium-replay-no-mg": (Published(77.5, None, _DM),),
-    "dm-hopper-medium-replay-no-pser": (Published(76.4, None, _DM),),
-    "dm-hopper-medium-replay-no-ilo": (Published(85.3, None, _DM),),
+    "dm-hopper-medium": (Published(98.5, 8.19, _DM, _LARGE),),
+    "dm-hopper-medium-replay": (Published(89.1, 4.32, _DM, _LARGE),),
+    "dm-hopper-medium-replay-ablation": (Published(89.1, 4.32, _DM, _LARGE),),
+    "dm-hopper-medium-replay-no-mg": (Published(77.5, None, _DM, _LARGE),),
+    "dm-hopper-medium-replay-no-pser": (Published(76.4, None, _DM, _LARGE),),
+    "dm-hopper-medium-replay-no-ilo": (Published(85.3, None, _DM, _LARGE),),
     "dt-pointmaze-medium": (Published(158.7, 7.3, _MARKOV, unit="steps"),),
     "dtma-pointmaze-medium": (Published(155.0, 8.0, _MARKOV, unit="steps"),),
     "gpt2-dt-pointmaze-medium": (Published(188.0, 13.0, _MARKOV, _GPT2, "steps"),),

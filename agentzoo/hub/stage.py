@@ -33,7 +33,7 @@ from agentzoo.training.loop import BEST
 
 MAX_BYTES = 5_000_000  # of one agent's weights in this zoo
 FRAMES = 250  # of an episode's video at most; a short episode shows every step
-SHARED = ("data.dataset", "eval.env", "eval.env_options")  # by an agent and its baselines
+SHARED = ("data.dataset", "eval.env", "eval.env_options", "eval.target_return")  # by an agent and its baselines
 RESULT = "result.json"  # an evaluation kept beside a run's weights
 
 
@@ -100,7 +100,7 @@ def stage(
             _require_no_better(head, final)
         acting = tuple(_other_ways(staged, episodes, trust, note))
         others = [measured(path, episodes, note, trust) for path in seeds]
-        compared = [measured(path, episodes, note, trust) for path in baselines]
+        compared = [measured(path, episodes, note, trust).model_copy(update=_updates(path)) for path in baselines]
         best = _best(run, episodes, trust, note)
         targets: tuple[Result, ...] = ()
         if sweep_episodes:
@@ -133,6 +133,12 @@ def stage(
         write_atomic(folder / RESULTS, results.to_json())
         write_card(folder)
     return final
+
+
+def _updates(run: Path) -> dict[str, int]:
+    """How many updates a run has, by its log; nothing where that is lost."""
+    rows = log.read_log(run)
+    return {"updates": int(rows[-1]["step"])} if rows else {}
 
 
 def _require_comparable(recipe: Recipe, seeds: Sequence[Path], baselines: Sequence[Path], trust: bool) -> None:

@@ -19,6 +19,7 @@ from agentzoo.checkpoint import load_strict
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.windows import WindowSampler
+from agentzoo.errors import ConfigError
 from agentzoo.evaluation.study import Study
 from agentzoo.files import write_atomic
 from agentzoo.nn.base import SequenceModel
@@ -207,7 +208,7 @@ def collect(folder: Path, seeds: list[int], episodes: int, epochs: int) -> HeatM
     """The map of what is finished in `folder`.
 
     Raises:
-        TrainingError: a cell in it is of other settings.
+        TrainingError: a cell in it is of other settings. ConfigError: none is finished.
     """
     losses: dict[str, dict[str, list[float]]] = {}
     for seed in dict.fromkeys(seeds):
@@ -219,6 +220,10 @@ def collect(folder: Path, seeds: list[int], episodes: int, epochs: int) -> HeatM
             row = "rnd-ft" if cell.start is not None else cell.name.rsplit("-s", 1)[0]
             for column, value in json.loads(path.read_text()).items():
                 losses.setdefault(row, {}).setdefault(column, []).append(value)
+    if not losses:
+        raise ConfigError(
+            f"{folder} holds no finished training on {episodes} trajectories with seed {' or '.join(map(str, seeds))}."
+        )
     return HeatMap(episodes, epochs, {row: losses[row] for row in ROWS if row in losses})
 
 

@@ -157,9 +157,10 @@ def as_study(judged: Sequence[Judged], picture: str | None = PICTURE) -> Study:
     threshold = judged[0].report.threshold
     learned = [head for one in judged if one.kind != UNTRAINED for head in one.report.heads]
     total, found = len(learned), sum(head.markov for head in learned)
+    matrix = judged[0].report.matrix() + ("," if judged[0].report.fold_ln_gain else "")
     note = (
         f"{found or 'None'} of the {total} heads that learned {'are' if found > 1 else 'is'} Markov: the "
-        f"diagonal of W_q W_k^T is positive and, in the mean, above r = {threshold:g} times the rest. Large language "
+        f"diagonal of {matrix} is positive and, in the mean, above r = {threshold:g} times the rest. Large language "
         f"models have such heads (Zhao et al., arXiv:2409.06985). {scale(judged)}"
     )
     return Study(
@@ -194,7 +195,8 @@ def draw_heads(judged: Sequence[Judged], path: Path) -> Path:
         axes.set_title(f"{one.name} ({one.kind}): {markov} of {len(one.report.heads)}", fontsize=9, loc="left")
     for axes in grid[len(judged) :]:
         axes.set_visible(False)
-    title = f"Markov ratio; +: positive diagonal, framed: Markov head (r = {threshold:g})"
+    gain = " (the norm's gain counted)" if judged[0].report.fold_ln_gain else ""
+    title = f"Markov ratio{gain}; +: positive diagonal, framed: Markov head (r = {threshold:g})"
     entitle(figure, f"{title}\n{scale(judged)}", 9)
     figure.colorbar(image, ax=list(grid), label="ratio", pad=0.02, extend="max")
     return save_figure(figure, path)

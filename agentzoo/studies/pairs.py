@@ -18,7 +18,7 @@ from agentzoo.config import RECIPE, read_text
 from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
-from agentzoo.evaluation.study import Study, filled
+from agentzoo.evaluation.study import Study, cell, filled
 from agentzoo.hub.stage import headline, is_finished
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
@@ -76,6 +76,8 @@ class Curve(NamedTuple):
         """`steps_to_nearly` in words: mean and range over the seeds, and for how many there is none."""
         found = self.steps_to_nearly()
         never = self.seeds - len(found)
+        if (self.final() <= 0.0).all():
+            return "no score above 0"  # 90 % of which says nothing
         if not found:
             return "never"
         spread = f" ({min(found):,} to {max(found):,})" if min(found) < max(found) else ""
@@ -87,7 +89,7 @@ class Curve(NamedTuple):
             return several(Compared(self.recipe, self.finals).scores())
         last = self.scores[:, -1]
         digits = digits_for(float(np.abs(last).max()))
-        return "; ".join(f"{score:.{digits}f}" for score in last) + " (unfinished: short evaluations)"
+        return cell("unfinished, short evaluations: " + "; ".join(f"{score:.{digits}f}" for score in last))
 
     def over_seeds(self) -> str:
         """Mean, standard deviation and 95 % interval over two or more finished seeds."""

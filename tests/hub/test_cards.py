@@ -212,7 +212,26 @@ def test_the_published_number_stands_beside_ours(folder: Path) -> None:
     edit(folder, "config.json", agent_id="dt-hopper-medium")
     text = card_text(folder)
     assert "| published | 67.6 ± 1 |  |  |  |" in text.splitlines()
-    assert "The numbers are not comparable one to one" in text
+    learned = read_records(folder)[1].data.dataset
+    assert f"not comparable one to one: this agent learned from `{learned}`, and training here is shorter." in text
+    edit(folder, "train_config.json", data__dataset="zoo/hopper/medium-v0")
+    assert "our data is our own collection on a newer environment version, and training here is" in card_text(folder)
+    edit(folder, "results.json", training__updates=100_000)
+    assert "our data is our own collection on a newer environment version.\n" in card_text(folder)
+
+
+def test_a_baseline_of_another_budget_says_so(folder: Path) -> None:
+    results = read_records(folder)[2]
+    done = results.training.updates or read_records(folder)[1].train.steps
+    same, longer = (
+        results.headline.model_copy(update={"agent_id": "bc-test", "updates": updates, "training_seed": 0})
+        for updates in (done, 20_000)
+    )
+    record = results.model_copy(update={"baselines": (same, longer)}).to_json()
+    (folder / "results.json").write_text(record)
+    rows = [line for line in card_text(folder).splitlines() if line.startswith("| bc-test")]
+    assert rows[0].startswith("| bc-test, training seed 0 | ")
+    assert rows[1].startswith("| bc-test, training seed 0, 20,000 updates | ")
 
 
 def columns(folder: Path) -> list[str]:

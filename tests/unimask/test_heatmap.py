@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from agentzoo import cli
 from agentzoo.data.build import build
 from agentzoo.data.catalogue import BuildOptions
-from agentzoo.errors import TrainingError
+from agentzoo.errors import ConfigError, TrainingError
 from agentzoo.models.decision_gpt import DecisionGPTConfig
 from agentzoo.nn.masking import STEP_TASKS
 from agentzoo.recipe import load_recipe
@@ -148,6 +148,8 @@ def test_finished_cells_of_other_settings_are_not_taken(tmp_path: Path, episodes
         run_cell(other, tmp_path, nothing)
     with pytest.raises(TrainingError, match="bc-s0 holds a run"):
         collect(tmp_path, [0], episodes, epochs)
+    with pytest.raises(ConfigError, match="holds no finished training on 500 trajectories with seed 3 or 4"):
+        collect(tmp_path, [3, 4], 500, 2_000)
 
 
 @pytest.mark.slow
