@@ -56,14 +56,20 @@ def staging(parent: Path, prefix: str) -> Iterator[Path]:
 
     Args:
         prefix: what its name begins with, e.g. `.staging-`; the machine's name and the process's id follow.
+
+    Raises:
+        StorageError: `parent` is no folder one can write in.
     """
-    parent.mkdir(parents=True, exist_ok=True)
-    put_back(parent)
     own = f"{prefix}{HOST}-"
-    for stale in parent.glob(f"{own}*"):
-        if not _alive(stale.name.removeprefix(own).partition("-")[0]):
-            shutil.rmtree(stale, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{own}{os.getpid()}-", dir=parent))
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        put_back(parent)
+        for stale in parent.glob(f"{own}*"):
+            if not _alive(stale.name.removeprefix(own).partition("-")[0]):
+                shutil.rmtree(stale, ignore_errors=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{own}{os.getpid()}-", dir=parent))
+    except OSError as error:
+        raise StorageError(f"nothing can be written in {parent}: {error}.") from error
     try:
         yield folder
     finally:

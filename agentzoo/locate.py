@@ -131,21 +131,24 @@ def find_agent(
 
     Args:
         id_or_path: a folder, `zoo/<id>` or `<id>` (local zoo, then the index), or a Hub repo id `<org>/<name>`.
-        revision, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`; a revision asks for
-            the Hub even where the local zoo has the agent.
+        revision, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`; a revision or a forced
+            download asks for the Hub even where there is such a folder or the local zoo has the agent.
 
     Raises:
-        UnknownNameError: found nowhere. HubError: not on the Hub, or it could not be fetched whole. CheckpointError: a
-            link leads out of it.
+        ConfigError: a revision of a folder whose name is no repo's. UnknownNameError: found nowhere. HubError: not on
+            the Hub, or it could not be fetched whole. CheckpointError: a link leads out of it.
     """
     name = str(id_or_path)
     path = Path(os.path.expanduser(name))  # noqa: PTH111  Path's own raises where there is no such user
-    if name and path.is_dir():
+    remote = revision is not None or force_download
+    if name and path.is_dir() and not (remote and is_repo_id(name)):
+        if remote:
+            raise ConfigError(f"{name} is a folder, which has no revisions and no downloads; those are of a Hub repo.")
         return check_links(path)
     plain = name.removeprefix("zoo/")
     if "/" not in plain and _NAME.match(plain):
         staged = staged_agents()
-        if plain in staged and revision is None and not force_download:
+        if plain in staged and not remote:
             return check_links(staged[plain])
         location = hub_location(plain)
         if location is None:
@@ -182,7 +185,10 @@ def find_agent(
             force_download=force_download,
         )
     except HubError as error:
-        raise HubError(f"there is no folder {name!r} here, and as a Hub repo: {error}") from error
+        here = (
+            "a revision or forced download is of a Hub repo" if path.is_dir() else f"there is no folder {name!r} here"
+        )
+        raise HubError(f"{here}, and as a Hub repo: {error}") from error
     return check_links(folder)
 
 
@@ -191,16 +197,20 @@ def written_whole(target: Path) -> Iterator[Path]:
     """A new folder to write in, called as `target`, whose place it takes when nothing went wrong.
 
     Raises:
-        StorageError: `target` is there and no agent's or backbone's folder, or holds more; before anything is written.
+        StorageError: `target` is there and no agent's or backbone's folder, or holds more, or nothing can be written
+            beside it: before anything is written. Or what was written could not take its place.
     """
     target = target.resolve()
-    if target.is_dir() and any(target.iterdir()):
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
         require_replaceable(target)
     with staging(target.parent, ".staging-") as place:
         folder = place / target.name
         folder.mkdir()
         yield folder
-        swap_in(folder, target)
+        try:
+            swap_in(folder, target)
+        except OSError as error:
+            raise StorageError(f"{target} was not written: {error}. What was there before is unchanged.") from error
 
 
 def require_replaceable(target: Path) -> None:

@@ -12,18 +12,29 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.errors import CheckpointError
+from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.export import export_onnx
 from agentzoo.locate import staged_agents
+from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.models.decision_mamba import DMConfig
+from agentzoo.models.gpt2_dt import GPT2DTConfig
+from agentzoo.models.gpt2_dtma import GPT2DTMAConfig
+from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.types import ObservationSpec
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.slow
 
-MODELS = {"dt": SMALL["dt"], "dm": DMConfig(embed_dim=16, n_layers=2, state_size=4)}
-STAGED = sorted({name.split("-")[0]: name for name in staged_agents() if name.split("-")[0] in MODELS}.values())
+SIZES: Any = {"embed_dim": 16, "n_layers": 2, "n_heads": 2}
+MODELS = {
+    "dt": SMALL["dt"],
+    "dm": DMConfig(embed_dim=16, n_layers=2, state_size=4),
+    "gpt2-dt": GPT2DTConfig(**SIZES),
+    "clip-dt": CLIPDTConfig(**SIZES),
+    "gpt2-dtma": GPT2DTMAConfig(**SIZES),
+}
+STAGED = sorted({name.split("-")[0]: name for name in staged_agents() if name.split("-")[0] in ("dt", "dm")}.values())
 
 
 def as_the_environment_says_it(flat: np.ndarray[Any, Any], spec: ObservationSpec) -> Any:
@@ -99,6 +110,12 @@ def test_discrete_agents_give_logits(tmp_path: Path) -> None:
     export_onnx(agent, tmp_path / "x.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "x.onnx"))
     assert session.get_outputs()[0].shape[1] == 4
+
+
+def test_a_network_that_is_asked_has_no_single_pass(tmp_path: Path) -> None:
+    agent = make_agent(model=UniMaskConfig(embed_dim=16, ffn_dim=16))
+    with pytest.raises(ConfigError, match="'unimask' network has no single forward pass that ONNX could hold"):
+        export_onnx(agent, tmp_path / "x.onnx")
 
 
 def test_a_file_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

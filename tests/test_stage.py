@@ -23,9 +23,10 @@ from agentzoo.errors import CheckpointError, ConfigError, SpaceError, StorageErr
 from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.evaluation.study import Study, write_study
 from agentzoo.files import swap_in
-from agentzoo.hub.card import card_text, read_records
+from agentzoo.hub.card import card_text, read_records, write_card
 from agentzoo.hub.stage import RESULT, _best, _video, headline, measured, stage
 from agentzoo.hub.verify import check_files
+from agentzoo.locate import written_whole
 from agentzoo.recipe import Recipe
 from agentzoo.training import log
 
@@ -177,7 +178,12 @@ def test_only_a_better_agent_replaces_one_unless_it_is_forced(tiny_hopper: str, 
     path = folder / "results.json"
     first = Results.from_json(path.read_text(), "results.json")
     assert len(first.baselines) == 1
-    quickly(run, zoo)  # the same weights again
+    assert first.baselines[0].updates == Recipe.from_json((run / "train_config.json").read_text(), "r").train.steps
+    write_card(folder, "apache-2.0")
+    heard: list[str] = []
+    quickly(run, zoo, note=heard.append)  # the same weights again
+    assert "under the license of the agent it replaces, apache-2.0" in heard
+    assert "\nlicense: apache-2.0\n" in (folder / "README.md").read_text()
     raised = first.headline.model_copy(update={"weights_sha256": "0" * 64, "mean_return": 1e6})
     path.write_text(first.model_copy(update={"headline": raised}).to_json())
     with pytest.raises(
@@ -223,6 +229,16 @@ def test_a_larger_measurement_serves_comparisons_and_is_never_lost(tiny_hopper: 
     assert Result.from_json((run / RESULT).read_text(), "kept") == larger
     assert headline(run, 4, heard.append).episodes == 4
     assert Result.from_json((run / RESULT).read_text(), "kept").episodes == 4
+
+
+def test_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StorageError, match=r"nothing can be written in .*file"), written_whole(tmp_path / "file" / "a"):
+        pass
+    with pytest.raises(StorageError, match="file is not replaced: it is no agent's"), written_whole(tmp_path / "file"):
+        pass
+    assert (tmp_path / "file").read_text() == "mine"
+    assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208
 
 
 def test_a_folder_is_replaced_and_comes_back_if_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import console, plain, print_json, progress_bar
+from agentzoo.cli.console import console, errors_console, plain, print_json, progress_bar
 from agentzoo.cli.options import AgentArg, JsonOption, RevisionOption, TokenOption, TrustOption
 
 FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="an agent's folder with its records")]
@@ -29,6 +29,11 @@ def stage(
     """Measure a finished run and write its Hub folder: weights, records, plot, video, card."""
     from agentzoo.hub.stage import stage as run_stage
 
+    def note(what: str) -> None:
+        status.update(f"staging: {plain(what)}")
+        if what.startswith("no "):  # something that the agent goes without, to be read after the spinner is gone
+            errors_console.print(plain(what), highlight=False)
+
     with console.status("staging") as status:
         folder = run_stage(
             run,
@@ -41,7 +46,7 @@ def stage(
             trust_env_module=trust_env_module,
             force=force,
             max_bytes=int(1e6 * max_mb),
-            note=lambda what: status.update(f"staging: {what}"),
+            note=note,
         )
     console.print(f"staged {plain(folder)}", highlight=False)
 

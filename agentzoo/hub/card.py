@@ -20,6 +20,7 @@ from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
 from agentzoo.hub.published import CITATIONS, D4RL, PUBLISHED, SOURCES, TITLES, Published
 from agentzoo.locate import LOG, STUDY_PICTURES, SWEEP_PLOT, VIDEO
 from agentzoo.recipe import Recipe, TrainConfig
+from agentzoo.registry import recipe_table
 
 CARD = "README.md"
 RESULTS = "results.json"
@@ -60,7 +61,7 @@ def card_text(folder: Path) -> str:
     if results is not None and results.targets and results.plotted:
         sections.append(_targets(results))
     sections += [_study(study) for study in (results.studies if results is not None else ())]
-    sections += [_limits(recipe, results), _citation(config, results)]
+    sections += [_limits(recipe, results), _citation(config, recipe, results)]
     return "\n\n".join(sections) + "\n"
 
 
@@ -271,7 +272,7 @@ def _results(config: AgentConfig, recipe: Recipe, results: Results) -> str:
     for one in results.baselines:
         longer = f", {one.updates:,} updates" if one.updates not in (None, updates) else ""
         rows.append(_row(_seeded(inline(one.agent_id), one) + longer, one))
-    paper = next(iter(PUBLISHED.get(config.agent_id, ())), None)
+    paper = _published(config, recipe)
     if paper is not None:
         rows.append(_published_row(paper))
     lines = [
@@ -298,8 +299,8 @@ def _results(config: AgentConfig, recipe: Recipe, results: Results) -> str:
     if paper is not None:
         lines += [
             "",
-            f"The published row is of {paper.origin()}, on D4RL's dataset of the same name. The numbers are not "
-            f"comparable one to one: {_unlike(paper, recipe, updates)}.",
+            f"The published row is of {paper.origin()}, {_published_data(paper)}. The numbers are not comparable one "
+            f"to one: {_unlike(paper, recipe, updates)}.",
         ]
     used = ", ".join(f"{inline(name)} {inline(version)}" for name, version in head.versions.items())
     how = f"with `{code(head.command)}` " if head.command is not None else ""
@@ -307,12 +308,24 @@ def _results(config: AgentConfig, recipe: Recipe, results: Results) -> str:
     return "\n".join(lines)
 
 
+def _published(config: AgentConfig, recipe: Recipe) -> Published | None:
+    """A paper's number for the agent of this id, if it acts where that one does."""
+    known = recipe_table().get(config.agent_id)
+    if known is not None and (known.eval.env, known.eval.env_options) != (config.env, config.env_options):
+        return None
+    return next(iter(PUBLISHED.get(config.agent_id, ())), None)
+
+
+def _published_data(paper: Published) -> str:
+    return "on D4RL's dataset of the same name" if paper.unit == "score" else "which does not say on what data"
+
+
 def _unlike(paper: Published, recipe: Recipe, updates: int) -> str:
     """What stands between a published number and ours."""
-    ours = recipe_of(recipe.data.dataset) is not None
-    data = "our data is our own collection" if ours else f"this agent learned from `{code(recipe.data.dataset)}`"
-    shorter = ", and training here is shorter" if updates < paper.updates else ""
-    return f"{data} on a newer environment version{shorter}" if ours else f"{data}{shorter}"
+    newer = " on a newer environment version" if paper.unit == "score" else ""  # D4RL's is known
+    own = f"our data is our own collection{newer}"
+    data = own if recipe_of(recipe.data.dataset) else f"this agent learned from `{code(recipe.data.dataset)}`"
+    return f"{data}, and training here is shorter" if updates < paper.updates else data
 
 
 def _seeded(label: str, result: Result) -> str:
@@ -406,9 +419,10 @@ def _limits(recipe: Recipe, results: Results | None) -> str:
     return f"{text} {len(results.seeds) + 1} training seeds were measured; they return {' to '.join(returns)}."
 
 
-def _citation(config: AgentConfig, results: Results | None) -> str:
+def _citation(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:
     papers = [CITATIONS[config.model.family]] if config.model.family in CITATIONS else []
-    papers += [SOURCES[one.source] for one in PUBLISHED.get(config.agent_id, ())[:1] if results is not None]
+    shown = None if results is None else _published(config, recipe)
+    papers += [] if shown is None else [SOURCES[shown.source]]
     if results is not None and results.headline.score is not None:
         papers.append(D4RL)
     if not papers:

@@ -24,6 +24,7 @@ from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.files import write_atomic
 from agentzoo.nn.attention import causal_bias
 from agentzoo.nn.base import SequenceModel
+from agentzoo.nn.masked import MaskedModel
 from agentzoo.types import Batch, Config, IOSpec
 
 INPUTS = ("observations", "actions", "returns_to_go", "timesteps", "valid")
@@ -72,7 +73,7 @@ def export_onnx(agent: Agent, path: Path) -> ExportReport:
     onnx = _need("onnx")
     runtime = _need("onnxruntime")
     _need("onnxscript")
-    if type(agent.model).forward is nn.Module.forward:
+    if type(agent.model).forward is nn.Module.forward or isinstance(agent.model, MaskedModel):
         raise ConfigError(f"a {agent.config.model.family!r} network has no single forward pass that ONNX could hold.")
     network = _OneAction(copy.deepcopy(agent.model)).eval().cpu()  # the agent's own stays where it is
     windows = _windows(agent.config.io, 8)

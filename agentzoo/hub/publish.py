@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 import tempfile
@@ -29,6 +30,7 @@ from agentzoo.remote import Where, check_revision, explain, fetch, is_repo_id, p
 from agentzoo.types import Config
 
 LIBRARY = "agentzoo"  # the Hub's library tag
+UNREADABLE = (TypeError, ValueError, AttributeError, KeyError, OverflowError)  # what a card of a stranger may raise
 
 
 class Pushed(NamedTuple):
@@ -66,7 +68,7 @@ def push(
 
     Weights are uploaded first and belong to no commit until all is there, so a push that is interrupted leaves the
     files of the remote as they were; a repo it had to create stays, empty. Files of an agent that the folder no
-    longer holds are deleted in the same commit. The same folder again makes no commit.
+    longer holds are deleted in the same commit. The same folder again makes no commit, and a tag that it has stays.
 
     Args:
         private: of a repo that is created; None leaves it to the account's default.
@@ -106,13 +108,16 @@ def push(
     except Exception as error:
         fate = _fate(api, where, head)
         raise HubError(f"{folder} was not pushed to {where}: {explain(error, where)} {fate}") from error
-    try:
-        if tag is not None:
+    if tag is not None:
+        try:
             patiently(lambda: api.create_tag(repo_id, tag=tag, revision=info.oid))
-    except Exception as error:
-        raise HubError(
-            f"{folder} was pushed to {where} as {info.oid}, but not tagged {tag!r}: {explain(error, where)}"
-        ) from error
+        except Exception as error:
+            tagged = _tagged(api, repo_id, tag)
+            if tagged != info.oid:
+                why = explain(error, where) if tagged is None else f"that tag is at {tagged}; choose another."
+                raise HubError(
+                    f"{folder} was pushed to {where} as {info.oid}, but not tagged {tag!r}: {why}"
+                ) from error
     return Pushed(repo_id, info.oid, info.commit_url, tuple(files), tuple(left_out))
 
 
@@ -128,6 +133,15 @@ def push_agent(agent: Agent, repo_id: str, **options: Any) -> Pushed:
         folder = agent.save_pretrained(Path(name) / agent.config.agent_id)
         write_card(folder)
         return push(folder, repo_id, **options)
+
+
+def _tagged(api: Any, repo_id: str, tag: str) -> str | None:
+    """The commit a tag is at; None: there is none, or it cannot be told."""
+    try:
+        found = patiently(lambda: api.list_repo_refs(repo_id)).tags
+    except Exception:
+        return None
+    return next((one.target_commit for one in found if one.name == tag), None)
 
 
 def _fate(api: Any, where: Where, head: str | None) -> str:
@@ -201,7 +215,7 @@ def pull(
     """
     plain = agent.removeprefix("zoo/")
     location = hub_location(plain) if "/" not in plain else None
-    repo_id = location.repo_id if location is not None else agent
+    repo_id = location.repo_id if location is not None else plain  # never of a stranger who calls himself "zoo"
     if not is_repo_id(repo_id):
         folder = staged_agents().get(plain)
         here = "" if folder is None else f" It is here already, in {folder}."
@@ -250,20 +264,36 @@ def remote_agents(
     from huggingface_hub import HfApi
 
     api = HfApi(token=token, library_name=LIBRARY)
+
+    def listed(cards: bool) -> list[Any]:
+        return list(api.list_models(filter=LIBRARY, author=author, cardData=cards, full=True, limit=limit))
+
     try:
-        found = patiently(
-            lambda: list(api.list_models(filter=LIBRARY, author=author, cardData=True, full=True, limit=limit))
-        )
+        try:
+            found = patiently(lambda: listed(True))
+        except UNREADABLE:  # one card that the client cannot read takes all others with it
+            found = [_with_card(api, info) for info in patiently(lambda: listed(False))]
         return sorted((_summary(info) for info in found), key=lambda one: one.repo_id)
     except Exception as error:
         raise HubError(f"agents of the Hub could not be listed: {explain(error, Where(author or 'any'))}") from error
 
 
+def _with_card(api: Any, info: Any) -> Any:
+    """What the Hub says of one repo, with its card if that can be read."""
+    try:
+        return patiently(lambda: api.model_info(info.id))
+    except UNREADABLE:
+        return info
+
+
 def _summary(info: Any) -> RemoteAgent:
+    """Anybody can write a card of this library: what is no list of numbers is no score."""
     score = metric = None
-    results = getattr(info.card_data, "eval_results", None) or []
-    for one in results[:1]:
-        if isinstance(one.metric_value, int | float) and math.isfinite(one.metric_value):
-            score, metric = float(one.metric_value), str(one.metric_name or one.metric_type)[:200]
+    results = getattr(info.card_data, "eval_results", None)
+    value = getattr(results[0], "metric_value", None) if isinstance(results, list) and results else None
+    if isinstance(results, list) and isinstance(value, int | float) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):  # of an integer with hundreds of digits
+            score = float(value) if math.isfinite(value) else None
+        metric = None if score is None else str(results[0].metric_name or results[0].metric_type)[:200]
     downloads = info.downloads if isinstance(info.downloads, int) else None
     return RemoteAgent(repo_id=str(info.id), commit=info.sha, score=score, metric=metric, downloads=downloads)

@@ -89,6 +89,7 @@ def stage(
         plots = sweep_episodes > 0 and _can_plot(note)
         for file in (CONFIG, WEIGHTS, RECIPE, log.FILE):
             shutil.copyfile(run / file, folder / file)
+        _keep_license(final, folder, note)
         if (folder / WEIGHTS).stat().st_size > max_bytes:
             note("storing weights as float16")
             as_float16(folder, max_bytes)
@@ -166,6 +167,16 @@ def _require_apart(final: Path, runs: Sequence[Path]) -> None:
         if run.resolve() == final.resolve():
             raise StorageError(f"{final} is the run itself, which would be replaced. Stage into another --zoo.")
     require_replaceable(final)
+
+
+def _keep_license(old: Path, new: Path, note: Callable[[str], None]) -> None:
+    """A better agent is under the license that the one it replaces was given (`agentzoo card --license`)."""
+    if not (old / CONFIG).is_file():
+        return
+    before, config = (AgentConfig.from_json(read_text(at / CONFIG), str(at / CONFIG)) for at in (old, new))
+    if before.license != config.license:
+        note(f"under the license of the agent it replaces, {before.license}")
+        write_atomic(new / CONFIG, config.model_copy(update={"license": before.license}).to_json())
 
 
 def _require_no_better(head: Result, final: Path) -> None:

@@ -343,7 +343,8 @@ class Handler(BaseHTTPRequestHandler):
             describe(name, repo, repo.branches["main"]) for name, repo in self.server.repos.items() if not repo.private
         ]
         found = [one for one in found if set(wanted) <= set(one["tags"]) and author in (None, one["author"])]
-        self.reply(200, found)
+        cards = "cardData" in self.query
+        self.reply(200, [{k: v for k, v in one.items() if cards or k != "cardData"} for one in found])
 
     def resolve(self, repo_id: str, revision: str, path: str) -> None:
         repo = self.repo(repo_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +15,11 @@ from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubError, StorageError
 from agentzoo.evaluation.results import Results
-from agentzoo.hub.card import card_text
+from agentzoo.hub.card import card_text, write_card
 from agentzoo.hub.publish import pull, push, remote_agents
 from agentzoo.hub.verify import check_files
 from agentzoo.locate import find_agent
-from hub.conftest import REPO, cached_files
+from hub.conftest import REPO, cached_files, edit
 from hub.server import READ_TOKEN, TOKEN, Hub
 
 
@@ -283,6 +284,57 @@ def test_remote_list_shows_this_librarys_agents(hub: Hub, folder: Path) -> None:
     assert found[0].commit == hub.repos[REPO].branches["main"]
     assert "mean return, 3 episodes, 95 % interval" in (found[0].metric or "")
     assert remote_agents(author="nobody") == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ignore_metadata_errors: true",
+        "eval_results: foo",
+        "eval_results: {a: 1}",
+        "model-index: [{name: x, results: [{task: {type: t}, dataset: {type: d, name: d}, "
+        f"metrics: [{{type: m, value: {'9' * 400}}}]}}]}}]",
+        "model-index: [{name: x, results: [{task: {type: t}, dataset: {type: d, name: d}, "
+        "metrics: [{type: m, value: true}]}]}]",
+    ],
+)
+def test_a_strangers_card_has_no_score_and_takes_no_other_agent_away(hub: Hub, folder: Path, said: str) -> None:
+    push(folder, REPO)
+    hub.repos["other/odd"] = type(hub.repos[REPO])()
+    hub.repos["other/odd"].commit({"README.md": f"---\nlibrary_name: agentzoo\n{said}\n---\n".encode()})
+    odd, ours = remote_agents()
+    assert (odd.repo_id, odd.score) == ("other/odd", None)
+    assert (ours.repo_id, ours.score is not None) == (REPO, True)
+
+
+def test_the_same_tag_again_is_no_fault_and_another_commit_does_not_get_it(hub: Hub, folder: Path) -> None:
+    first = push(folder, REPO, tag="v1")
+    assert push(folder, REPO, tag="v1").commit == first.commit
+    edit(folder, "results.json", training__hardware="another machine")
+    write_card(folder)
+    with pytest.raises(HubError, match=rf"not tagged 'v1': that tag is at {first.commit}; choose another\."):
+        push(folder, REPO, tag="v1")
+    assert hub.repos[REPO].tags["v1"] == first.commit != hub.repos[REPO].branches["main"]
+
+
+def test_the_zoos_own_prefix_is_no_account_of_the_hub(hub: Hub, folder: Path, tmp_path: Path) -> None:
+    push(folder, "zoo/dt-test")
+    with pytest.raises(ConfigError, match="'zoo/dt-test' is no Hub repo, and the index knows no repo for it"):
+        pull("zoo/dt-test", tmp_path / "pulled")
+
+
+def test_a_revision_asks_the_hub_though_a_folder_has_the_name(
+    hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(folder, REPO, tag="v1")
+    shutil.copytree(folder, tmp_path / REPO)
+    monkeypatch.chdir(tmp_path)
+    assert find_agent(REPO) == Path(REPO)
+    assert "snapshots" in find_agent(REPO, revision="v1").parts
+    with pytest.raises(HubError, match=r"^a revision or forced download is of a Hub repo, and as .*commit 'v9'"):
+        find_agent(REPO, revision="v9")
+    with pytest.raises(ConfigError, match="is a folder, which has no revisions"):
+        find_agent(folder, revision="v1")
 
 
 def test_only_known_files_come_whatever_the_server_lists(hub: Hub, folder: Path, tmp_path: Path) -> None:
