@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from agentzoo.acting.conditions import Conditions, checked_steps
-from agentzoo.acting.history import AgentState
+from agentzoo.acting.history import AgentState, retargeted
 from agentzoo.acting.modes import Acting, MemoryState, make_acting
 from agentzoo.acting.observing import Observed, as_numbers, read_observation, reward_beside
 from agentzoo.acting.rewards import Rewards
@@ -293,10 +293,12 @@ class Agent:
 
         Args:
             goal: one observation, or one for each environment (N, ...): to be reached at the end of the window, that
-                is, K-1 steps after the first step the agent remembers.
+                is, K-1 steps after the first step the agent remembers. From step K-2 of an episode on that is the next
+                step: a goal that lies further away should then be one on the way there.
             waypoints: environment step -> observation, or one for each environment.
             target_return: one number, which becomes the attribute, or one for each environment (N,). In the middle of
-                an episode, what is still to come is this less the episode's rewards so far.
+                an episode, what is still to come is this less the episode's rewards so far, and the steps remembered
+                are read as if it had been asked for all along. A recurrent memory keeps what it has read of them.
 
         Returns:
             The agent itself.
@@ -387,7 +389,8 @@ class Agent:
         previous = self._acting.empty(n) if state is None else self._acting.check(state, n)
         seen = reward_beside(observation, self.config.io.observation)
         targets = self._targets_of(n)
-        rtg = self._returns_to_go(previous, targets, starts, reward, seen)
+        previous = retargeted(previous, targets)
+        rtg = self._returns_to_go(previous, starts, reward, seen)
         with torch.inference_mode():
             output, current = self._acting.act(previous, observations, rtg, starts, conditions)
         actions = self._to_actions(self._finite(output.float().cpu().numpy(), rtg), deterministic)
@@ -434,17 +437,13 @@ class Agent:
             raise ShapeError(f"{targets.size} target returns were given, the observation has {n} rows.")
         return np.full(n, targets)
 
-    def _returns_to_go(
-        self, previous: Any, targets: NDArray[np.float64], starts: NDArray[np.bool_], passed: Any, seen: Any
-    ) -> NDArray[np.float64]:
+    def _returns_to_go(self, previous: Any, starts: NDArray[np.bool_], passed: Any, seen: Any) -> NDArray[np.float64]:
         """(N,) of this step: target minus all rewards before it; `previous` is the state of the step before."""
         if self.config.rewards == "delayed":
-            return targets
-        newest = previous.newest_return_to_go()
-        counted = np.where(starts, 0.0, previous.targets - newest)
-        rewards = self._rewards.pick(passed, seen, counted, previous.timesteps + 1, starts)
-        goes_on = ~starts & (previous.targets == targets)  # no rounding twice
-        return np.asarray(np.where(goes_on, newest, targets - counted) - rewards)
+            return np.asarray(previous.targets)
+        counted = np.where(starts, 0.0, previous.targets - previous.newest_return_to_go())
+        newest = np.where(starts, previous.targets, previous.newest_return_to_go())
+        return np.asarray(newest - self._rewards.pick(passed, seen, counted, previous.timesteps + 1, starts))
 
     def _finite(self, output: NDArray[Any], rtg: NDArray[np.float64]) -> NDArray[Any]:
         if np.isfinite(output).all():

@@ -11,7 +11,7 @@ import pytest
 import torch
 from conftest import SMALL, io_of, make_agent, random_batch
 
-from agentzoo.acting.history import to_batch
+from agentzoo.acting.history import AgentState, to_batch
 from agentzoo.agent import Agent
 from agentzoo.nn.base import ModelConfig
 from agentzoo.registry import families, get_family
@@ -165,6 +165,35 @@ def test_every_parameter_learns(family: str, env_id: str) -> None:
     torch.stack(list(model.loss(random_batch(agent.config.io, [4, 3, 4])).values())).sum().backward()
     still = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
     assert still == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_new_target_is_read_as_if_it_had_been_asked_for_all_along(family: str) -> None:
+    agent = agent_of(family)
+    agent.acting = "window"
+    seen = np.random.default_rng(0).normal(size=(6, 2, 3)).astype(np.float32)
+    rewards = np.array([0.0, 3.0, 1.0, 4.0, 1.0, 5.0])
+
+    def history(targets: list[float], steps: int) -> AgentState:
+        state = None
+        for t in range(steps):
+            start = np.array([t == 0, t in (0, 2)])  # one of them begins anew
+            agent.condition(target_return=targets)
+            _, state = agent.predict(seen[t], state, start, reward=np.full(2, rewards[t]))
+        assert isinstance(state, AgentState)
+        return state
+
+    for steps in (3, 5):  # a window of four: not full, and full
+        before, asked = history([50.0, 20.0], steps), history([9.0, 20.0], steps)
+        kept = before.returns_to_go.copy()
+        agent.condition(target_return=[9.0, 20.0])
+        changed, state = agent.predict(seen[steps], before, reward=np.full(2, rewards[steps]))
+        same, state_of_same = agent.predict(
+            seen[steps], asked._replace(actions=before.actions), reward=np.full(2, rewards[steps])
+        )
+        np.testing.assert_allclose(changed, same, atol=1e-6)
+        np.testing.assert_allclose(state.returns_to_go, state_of_same.returns_to_go, atol=1e-9)
+        np.testing.assert_array_equal(before.returns_to_go, kept)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -79,6 +79,22 @@ def check_state(state: Any, io: IOSpec, n: int) -> AgentState:
     return found
 
 
+def retargeted(state: S, targets: NDArray[np.float64]) -> S:
+    """The history as if `targets` (N,) had been asked for all along: every return-to-go shifts by as much.
+
+    A memory's newest one, that is, of an `AgentState` those of all real steps.
+    """
+    found: Any = state
+    change = targets - found.targets
+    if not change.any():
+        return state
+    if found.returns_to_go.ndim == 2:
+        real = np.arange(found.returns_to_go.shape[1]) < found.length[:, None]
+        change = np.where(real, change[:, None], 0.0)
+    moved: S = found._replace(returns_to_go=found.returns_to_go + change, targets=targets)
+    return moved
+
+
 def append(
     state: AgentState, observations: FloatArray, returns_to_go: FloatArray, starts: NDArray[np.bool_]
 ) -> AgentState:

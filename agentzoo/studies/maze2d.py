@@ -2,7 +2,8 @@
 
 Cloned: it sees the past alone. With a return: it is asked for a tenth more than the training episode with the most
 similar start and goal brought. With a goal: it is shown itself nearer the goal at the end of its window, as far along
-the straight line as the data usually gets in that time, which may be behind a wall.
+the straight line as the data usually gets in the steps until then, which may be behind a wall. Those are K-1 when an
+episode begins and, once the window is full, one: the end of the window is then the step to come.
 
 Source: Carroll et al. 2022, arXiv:2211.10869, section 5 and appendix.
 Differs: the reference also compares start velocities, which our observations leave out.
@@ -10,6 +11,7 @@ Differs: the reference also compares start velocities, which our observations le
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -35,19 +37,35 @@ Array = NDArray[np.float64]
 
 
 class GoalAhead(gym.ObservationWrapper[Any, NDArray[np.float32], Array]):
-    """Adds where to be at the end of the window: `reach` metres straight towards the goal, or there if it is nearer."""
+    """Adds where to be at the end of the window: straight towards the goal, or there if it is nearer.
 
-    def __init__(self, env: gym.Env[Array, NDArray[np.float32]], reach: float) -> None:
+    Args:
+        reach: metres for 1, 2, ... K-1 steps, as many as there are until then.
+    """
+
+    def __init__(self, env: gym.Env[Array, NDArray[np.float32]], reach: Sequence[float]) -> None:
         super().__init__(env)
         self.reach = reach
+        self.taken = 0  # steps of the episode
         own = env.observation_space
         self.observation_space = gym.spaces.Dict({"observation": own, GOAL_KEY: own})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        """As the environment's, the goal K-1 steps away."""
+        self.taken = 0
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action: NDArray[np.float32]) -> Any:
+        """As the environment's, the end of the window one step nearer until it is the next one."""
+        self.taken += 1
+        return super().step(action)
 
     def observation(self, observation: Array) -> dict[str, Array]:
         """(4,) -> the same and (4,)."""
         point, goal = observation[:2], observation[2:]
         way = goal - point
-        share = min(1.0, self.reach / max(float(np.linalg.norm(way)), 1e-9))
+        reach = self.reach[max(len(self.reach) - 1 - self.taken, 0)]
+        share = min(1.0, reach / max(float(np.linalg.norm(way)), 1e-9))
         return {"observation": observation, GOAL_KEY: np.concatenate((point + share * way, goal))}
 
 
@@ -101,7 +119,7 @@ def three_ways(
             f"{agent.config.agent_id} is a {model.config.family!r} network for {agent.config.env}; only a 'unimask' "
             f"network for {MAZE2D_DENSE}, or one that observes the same, can be run in three ways."
         )
-    reach = usual_reach(data, agent.config.io.context - 1)
+    reach = [usual_reach(data, steps) for steps in range(1, agent.config.io.context)]
     conditioned = model.acts_on_returns
     envs = [env_of(agent, None, trust_env_module=trust_env_module) for _ in range(episodes)]
     starts = np.stack([env.reset(seed=evaluation_seed(seed, e))[0] for e, env in enumerate(envs)]).astype(np.float32)
@@ -139,8 +157,8 @@ def _note(episodes: int, controller: float) -> str:
     return (
         f"Cloned: it sees the past alone. With a return: it is asked for {FACTOR:g} times what the training episode "
         "with the most similar start and goal brought. With a goal: it is shown itself nearer the goal, on the "
-        f"straight line to it, which may cross a wall. {episodes} episodes of 200 steps each, the same starts in every "
-        f"way; brackets hold 95 % bootstrap intervals. The data's own controller returns {controller:.2f} on average. "
+        "straight line to it, which may cross a wall, as far as the data usually gets until then. "
+        f"{episodes} episodes of 200 steps each, the same starts in every way; brackets hold 95 % bootstrap intervals. The data's own controller returns {controller:.2f} on average. "
         "Published: Uni[MASK] trained on random masks, windows of 10, mean and standard error of 5 seeds, on other "
         "physics and its own 1,000 episodes."
     )

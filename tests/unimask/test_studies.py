@@ -103,7 +103,7 @@ def test_usual_reach_by_hand() -> None:
 
 
 def test_the_goal_ahead_lies_on_the_way() -> None:
-    env = GoalAhead(make_env(MAZE2D_DENSE), reach=0.5)
+    env = GoalAhead(make_env(MAZE2D_DENSE), reach=[0.1, 0.3, 0.5])
     seen, _ = env.reset(seed=0)
     point, goal = seen["observation"][:2], seen["observation"][2:]
     ahead = seen["goal"]
@@ -113,6 +113,14 @@ def test_the_goal_ahead_lies_on_the_way() -> None:
     near = env.observation(np.array([1.0, 1.0, 1.2, 1.0]))
     assert near["goal"].tolist() == [1.2, 1.0, 1.2, 1.0]
     assert env.observation(np.ones(4))["goal"].tolist() == [1.0] * 4
+    far = np.array([1.0, 1.0, 5.0, 1.0])
+    reaches = []
+    for _ in range(5):  # the end of a window of four: three steps away, two, one, and then always one
+        reaches.append(env.observation(far)["goal"][0] - 1.0)
+        env.step(env.action_space.sample())
+    assert reaches == pytest.approx([0.5, 0.3, 0.1, 0.1, 0.1])
+    env.reset(seed=0)
+    assert env.observation(far)["goal"][0] == pytest.approx(1.5)
     env.close()
 
 
