@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -105,9 +106,12 @@ def test_a_bound_vec_env_of_another_size_is_noticed() -> None:
 
 def test_a_return_to_go_survives_the_resets_of_a_vector_env() -> None:
     """The boundary of an episode is where a bound environment and the agent could count differently."""
-    for mode in gym.vector.AutoresetMode.NEXT_STEP, gym.vector.AutoresetMode.SAME_STEP:
-        envs = gym.vector.SyncVectorEnv([lambda n=n: CountingEnv(n) for n in (3, 5)], autoreset_mode=mode)  # type: ignore[misc]
-        env = gym.wrappers.vector.RecordEpisodeStatistics(envs)
+    outside, each = gym.wrappers.vector.RecordEpisodeStatistics, gym.wrappers.RecordEpisodeStatistics
+    modes = gym.vector.AutoresetMode.NEXT_STEP, gym.vector.AutoresetMode.SAME_STEP
+    for mode, inside in itertools.product(modes, (None, each, Monitor)):
+        makers = [lambda n=n, w=inside or (lambda env: env): w(CountingEnv(n)) for n in (3, 5)]  # type: ignore[misc]
+        envs = gym.vector.SyncVectorEnv(makers, autoreset_mode=mode)
+        env = outside(envs) if inside is None else envs
         agent = make_agent()
         agent.set_env(env)
         observations, _ = env.reset(seed=0)

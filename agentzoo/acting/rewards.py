@@ -3,7 +3,10 @@
 A bound environment is asked: SB3's `Monitor` keeps the raw rewards of the running episode, gymnasium's
 `RecordEpisodeStatistics` and SB3's `VecMonitor` keep its return so far. Each sees what lies inside it: the innermost is
 read, and none around a wrapper that changes rewards (`VecNormalize`, `NormalizeReward`), for those are not the
-environment's own. All also count the steps of that episode, which tells whether it is the one being played.
+environment's own. All also count the steps of that episode, which tells whether it is the one being played. They may
+lie around each environment of a DummyVecEnv or SyncVectorEnv, or around the whole; gymnasium's
+`RecordEpisodeStatistics` around a whole one forgets episodes under way where only some environments are reset
+(`AutoresetMode.DISABLED`).
 """
 
 from __future__ import annotations
@@ -145,10 +148,8 @@ def _so_far(keeper: Any) -> Kept:
 
 def _vec_env_reader(env: Any) -> Reader | None:
     if hasattr(env, "envs"):  # a DummyVecEnv, at any depth of wrappers
-        monitors = [_keeper(one) for one in env.envs]
-        if all(map(_is_monitor, monitors)):
-            return lambda: _newest([one.rewards for one in monitors])
-    elif (
+        return _each_reader(env.envs) or _keeper_reader(env)
+    if (
         env.has_attr("rewards")  # asked before it is got: an AttributeError would end a SubprocVecEnv's workers
         and not any(env.env_is_wrapped(ScaledMonitor))
         and all(isinstance(rewards, list) for rewards in env.get_attr("rewards"))
@@ -157,10 +158,26 @@ def _vec_env_reader(env: Any) -> Reader | None:
     return _keeper_reader(env)
 
 
+def _each_reader(envs: Sequence[Any]) -> Reader | None:
+    """Of environments that each keep their own."""
+    keepers = [_keeper(one) for one in envs]
+    if all(map(_is_monitor, keepers)):
+        return lambda: _newest([one.rewards for one in keepers])
+    if None in keepers or any(map(_is_monitor, keepers)):
+        return None
+
+    def joined() -> Kept:
+        returns, steps, _ = zip(*map(_so_far, keepers), strict=True)
+        return Kept(np.concatenate(returns), np.concatenate(steps), cumulative=True)
+
+    return joined
+
+
 def _keeper_reader(env: Any) -> Reader | None:
     keeper = _keeper(env)
     if keeper is None:
-        return None
+        inside = next((layer.envs for layer in layers(env) if isinstance(layer, gym.vector.SyncVectorEnv)), None)
+        return None if inside is None else _each_reader(inside)
     return (lambda: _newest([keeper.rewards])) if _is_monitor(keeper) else (lambda: _so_far(keeper))
 
 

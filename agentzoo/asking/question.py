@@ -148,11 +148,16 @@ def _read_actions(config: AgentConfig, values: Any) -> tuple[NDArray[Any], Bools
         raise ShapeError(f"actions have shape {array.shape}; {name} expects {want}.")
     array = array[None] if leading == 1 else array
     if discrete:
-        choices = array.astype(np.int64) - spec.start
-        known = (choices >= 0) & (choices < spec.size)
-        if (~known & (choices != -1)).any():
+        counted = array.astype(np.float64) - spec.start
+        unknown = np.isnan(counted) | (counted == -1)
+        choices = np.where(unknown, 0, counted)
+        known = ~unknown & (choices >= 0) & (choices < spec.size) & (choices == np.round(choices))
+        if not (known | unknown).all():
             last = spec.start + spec.size - 1
-            raise ShapeError(f"actions are {spec.start} to {last}, or {spec.start - 1} where unknown.")
+            raise ShapeError(
+                f"actions are whole numbers from {spec.start} to {last}, or {spec.start - 1} where unknown."
+            )
+        choices = choices.astype(np.int64)
         return np.where(known, choices, 0), known, leading == 1
     known = np.asarray(np.isfinite(array).all(axis=-1))
     return np.where(known[..., None], array, 0.0).astype(np.float32), known, leading == 1

@@ -148,6 +148,8 @@ def _require_boxes(env: gym.Env[Any, Any], env_id: str) -> None:
     for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
         if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
             raise SpaceError(f"SAC needs {what} in a one-dimensional Box; those of {env_id} are {space}.")
+    if not env.action_space.is_bounded():  # type: ignore[attr-defined]
+        raise SpaceError(f"SAC needs actions with bounds; those of {env_id} are {env.action_space}.")
 
 
 def _read_record(folder: Path, env_id: str, options: BehaviourOptions) -> Behaviour:

@@ -20,6 +20,7 @@ from agentzoo.envs import make_env
 from agentzoo.envs.making import explained, requirements_of
 from agentzoo.errors import ConfigError, DataError, SpaceError
 
+ROUNDING = 1e-5  # of a bound: so far outside an action may lie
 NPZ_ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations", "final_observations")
 D4RL_ARRAYS = ("observations", "actions", "rewards", "terminals")
 
@@ -226,7 +227,7 @@ def _spaces_of_env(env: gym.Env[Any, Any], one: Rollout) -> tuple[gym.Space[Any]
         ("observations", env.observation_space, one.observations),
         ("actions", env.action_space, one.actions),
     ):
-        if space.shape != values.shape[1:]:
+        if space.shape != values.shape[1:] and (what, space.shape, values.shape[1:]) != ("actions", (1,), ()):
             name = env.spec.id if env.spec else env
             raise SpaceError(f"{what} of the file have shape {values.shape[1:]}, those of {name} {space.shape}.")
     return env.observation_space, env.action_space
@@ -249,7 +250,7 @@ def _spaces_of_data(path: Path) -> tuple[gym.Space[Any], gym.Space[Any]]:
     if np.issubdtype(actions.dtype, np.integer) and actions.ndim == 1:
         return _unbounded(observations), gym.spaces.Discrete(int(actions.max()) + 1)
     bound = 1.0 if np.abs(actions).max() <= 1.0 else np.inf
-    return _unbounded(observations), gym.spaces.Box(-bound, bound, actions.shape[1:], np.float32)
+    return _unbounded(observations), gym.spaces.Box(-bound, bound, actions.shape[1:] or (1,), np.float32)
 
 
 def _unbounded(observations: NDArray[np.generic]) -> gym.Space[Any]:
@@ -269,6 +270,16 @@ def _checked(
             if not finite.all():
                 bad = int(np.argmin(finite))
                 raise DataError(f"{path.name}: {name} hold {values[bad]} at step {step + bad}, which is not finite.")
+        if isinstance(choices, gym.spaces.Box):
+            values = one.actions.reshape(len(one), *choices.shape).astype(np.float64)
+            low, high = (bound - sign * _slack(bound) for bound, sign in ((choices.low, 1), (choices.high, -1)))
+            fits = ((values >= low) & (values <= high)).reshape(len(one), -1).all(axis=1)
+            if not fits.all():
+                bad = int(np.argmin(fits))
+                raise DataError(
+                    f"{path.name}: action {one.actions[bad]} at step {step + bad} lies outside {choices}: are these "
+                    "another environment's, or in other units?"
+                )
         if isinstance(choices, gym.spaces.Discrete):
             first, last = int(choices.start), int(choices.start + choices.n) - 1
             taken = one.actions.astype(np.int64)
@@ -282,12 +293,17 @@ def _checked(
         step += len(one)
 
 
+def _slack(bound: NDArray[Any]) -> NDArray[np.float64]:
+    """What rounding may add to an action at this bound of its space."""
+    return np.asarray(ROUNDING * np.maximum(1.0, np.abs(bound.astype(np.float64))))
+
+
 def _cast(one: Rollout, spaces: tuple[gym.Space[Any], gym.Space[Any]]) -> Rollout:
     """The rollout in the dtypes of the spaces, so that Minari's own checks of an episode hold."""
     return Rollout(
         seed=one.seed,
         observations=one.observations.astype(spaces[0].dtype),
-        actions=one.actions.astype(spaces[1].dtype),
+        actions=one.actions.astype(spaces[1].dtype).reshape(len(one), *(spaces[1].shape or ())),
         rewards=one.rewards,
         terminations=one.terminations,
         truncations=one.truncations,

@@ -215,7 +215,12 @@ def write_dataset(
         )
     import minari
     from minari.data_collector import EpisodeBuffer
+    from minari.dataset.minari_dataset import parse_dataset_id
 
+    try:
+        parse_dataset_id(dataset_id)  # refuses more than we do, a namespace of one letter for one
+    except ValueError as error:
+        raise ConfigError(f"{dataset_id!r} is no dataset id: {' '.join(str(error).split())}") from error
     root = datasets_root()
     final = root / dataset_id
     put_back(final.parent)

@@ -158,7 +158,8 @@ def _note(episodes: int, controller: float) -> str:
         f"Cloned: it sees the past alone. With a return: it is asked for {FACTOR:g} times what the training episode "
         "with the most similar start and goal brought. With a goal: it is shown itself nearer the goal, on the "
         "straight line to it, which may cross a wall, as far as the data usually gets until then. "
-        f"{episodes} episodes of 200 steps each, the same starts in every way; brackets hold 95 % bootstrap intervals. The data's own controller returns {controller:.2f} on average. "
+        f"{episodes} episodes of 200 steps each, the same starts in every way; brackets hold 95 % bootstrap intervals. "
+        f"The data's own controller returns {controller:.2f} on average. "
         "Published: Uni[MASK] trained on random masks, windows of 10, mean and standard error of 5 seeds, on other "
         "physics and its own 1,000 episodes."
     )

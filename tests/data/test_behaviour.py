@@ -9,6 +9,7 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 from agentzoo.data.behaviour import BehaviourOptions, train_behaviour
 from agentzoo.data.importing import read_npz
@@ -102,6 +103,12 @@ def test_the_replay_buffer_is_filled_as_sb3_fills_it(tmp_path: Path) -> None:
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-6, err_msg=name)
 
 
+class Unbounded(PendulumEnv):
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gym.spaces.Box(-np.inf, np.inf, (1,))
+
+
 def test_a_folder_of_another_run_and_spaces_sac_cannot_use_are_refused(tmp_path: Path) -> None:
     train_behaviour("Pendulum-v1", tmp_path, BehaviourOptions(-1e9, 200, 0, 200, 1, 200))
     with pytest.raises(ConfigError, match="seed 0 there, 1 asked"):
@@ -110,5 +117,11 @@ def test_a_folder_of_another_run_and_spaces_sac_cannot_use_are_refused(tmp_path:
         train_behaviour("Pendulum-v1", tmp_path, BehaviourOptions(0.0, 200, 0, 200, 1, 200))
     with pytest.raises(SpaceError, match="actions"):
         train_behaviour("CartPole-v1", tmp_path / "other", FEW)
+    gym.register("tests/Unbounded-v0", entry_point=Unbounded)
+    try:
+        with pytest.raises(SpaceError, match="SAC needs actions with bounds; those of tests/Unbounded-v0 are Box"):
+            train_behaviour("tests/Unbounded-v0", tmp_path / "other", FEW)
+    finally:
+        del gym.registry["tests/Unbounded-v0"]
     with pytest.raises(ConfigError, match="episodes"):
         BehaviourOptions(0.0, episodes=0)

@@ -135,10 +135,23 @@ def test_actions_an_environment_does_not_know_are_not_imported(root: Path, tmp_p
         import_file(write_h5(tmp_path / "h.hdf5", arrays), ID, env_id="CartPole-v1")
     with pytest.raises(UnknownNameError, match="Did you mean 'CartPole-v1'"):
         import_file(tmp_path / "h.hdf5", ID, env_id="CartPol-v1")
+    with pytest.raises(ConfigError, match="'a/b-v0' is no dataset id"):  # Minari's own rule
+        import_file(tmp_path / "h.hdf5", "a/b-v0")
     for name in ("noversion", "a b-v0", "../../evil-v0", "a/../b-v0", "/abs-v0"):
         with pytest.raises(ConfigError, match="is no dataset id: NAMESPACE/NAME-v0"):
             import_file(tmp_path / "h.hdf5", name)
     assert minari.list_local_datasets() == {}
+
+
+def test_actions_outside_an_environments_box_are_not_imported(root: Path, tmp_path: Path) -> None:
+    arrays = columns(4, terminals=[3], timeouts=[])
+    arrays["observations"], arrays["actions"] = np.zeros((4, 3)), np.array([2.0, -2.00001, 0.5, 0.0], np.float32)
+    import_file(write_h5(tmp_path / "fits.hdf5", arrays), ID, env_id="Pendulum-v1")
+    assert load_episodes(ID).actions[0].tolist() == [2.0]  # one number a step, in a column of its own
+    arrays["actions"] = np.array([[2.0], [0.0], [-4.0], [0.0]])
+    with pytest.raises(DataError, match=r"action \[-4.\] at step 2 lies outside Box\(-2.0, 2.0, \(1,\), float32\)"):
+        import_file(write_h5(tmp_path / "far.hdf5", arrays), "other/far-v0", env_id="Pendulum-v1")
+    assert [*minari.list_local_datasets()] == [ID]
 
 
 def broken(kind: str, path: Path) -> Path:

@@ -170,8 +170,11 @@ def test_unknown_discrete_actions() -> None:
     a = agent.infer(observations=np.ones((3, 3)), actions=[2, 1, 5])
     b = agent.infer(observations=np.ones((3, 3)), actions=[2, 4, 5], mask={"actions": [True, False, True]})
     np.testing.assert_array_equal(a.actions, b.actions)
-    with pytest.raises(ShapeError, match="actions are 2 to 5, or 1 where unknown"):
-        agent.infer(observations=np.ones((3, 3)), actions=[2, 6, 5])
+    c = agent.infer(observations=np.ones((3, 3)), actions=[2.0, np.nan, 5.0])
+    np.testing.assert_array_equal(a.actions, c.actions)
+    for wrong in ([2, 6, 5], [2.7, 4, 5], [2, np.inf, 5]):
+        with pytest.raises(ShapeError, match="actions are whole numbers from 2 to 5, or 1 where unknown"):
+            agent.infer(observations=np.ones((3, 3)), actions=wrong)
 
 
 # -- step by step ------------------------------------------------------------------------------------------------------
