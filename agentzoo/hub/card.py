@@ -299,8 +299,8 @@ def _results(config: AgentConfig, recipe: Recipe, results: Results) -> str:
     if paper is not None:
         lines += [
             "",
-            f"The published row is of {paper.origin()}, {_published_data(paper)}. The numbers are not comparable one "
-            f"to one: {_unlike(paper, recipe, updates)}.",
+            f"The published row is of {paper.origin()}{_published_data(paper)} The numbers are not comparable one to "
+            f"one: {_unlike(paper, recipe, updates)}.",
         ]
     used = ", ".join(f"{inline(name)} {inline(version)}" for name, version in head.versions.items())
     how = f"with `{code(head.command)}` " if head.command is not None else ""
@@ -317,7 +317,8 @@ def _published(config: AgentConfig, recipe: Recipe) -> Published | None:
 
 
 def _published_data(paper: Published) -> str:
-    return "on D4RL's dataset of the same name" if paper.unit == "score" else "which does not say on what data"
+    known = paper.unit == "score"
+    return ", on D4RL's dataset of the same name." if known else ". The paper does not say which dataset that is on."
 
 
 def _unlike(paper: Published, recipe: Recipe, updates: int) -> str:
