@@ -55,7 +55,9 @@ def finetune(
         str | None, typer.Option(help="keep, the default: the start's mean and std; dataset: of the new data")
     ] = None,
     revision: RevisionOption = None,
-    reinit: Annotated[bool, typer.Option("--reinit", help="start layers of another shape afresh")] = False,
+    reinit: Annotated[
+        bool, typer.Option("--reinit", help="start layers of another shape afresh, leave out what has no place")
+    ] = False,
     out: OutOption = None,
     settings: SetOption = None,
     seed: SeedOption = None,
