@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agentzoo.acting.conditions import Conditions, checked_steps
+from agentzoo.acting.conditions import Conditions, checked_steps, checked_targets
 from agentzoo.acting.history import AgentState, retargeted
 from agentzoo.acting.modes import Acting, MemoryState, make_acting
-from agentzoo.acting.observing import Observed, as_numbers, read_observation, reward_beside
+from agentzoo.acting.observing import Observed, read_observation, reward_beside
 from agentzoo.acting.rewards import Rewards
-from agentzoo.checkpoint import save_tensors
+from agentzoo.checkpoint import fingerprint, save_tensors
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, check_env_id, read_text
 from agentzoo.data.spaces import GOAL_KEY, REWARD_KEY, describe_misfit, without_goal
 from agentzoo.envs.making import make_configured
@@ -59,11 +59,11 @@ class Agent:
     """
 
     def __init__(self, model: SequenceModel, config: AgentConfig, recipe: Recipe | None = None) -> None:
-        self.model = model.eval()
         self.config = config
         self.recipe = recipe
         self.target_return = config.target_return
-        self.acting = self.model.acting
+        self.model = model
+        self._hashed = None if config.weights_sha256 is None else fingerprint(model)
         bounds = (config.io.action.low, config.io.action.high)
         # (2, A) in the space's own precision: 0.1 as float32 lies outside a float64 Box that ends at 0.1
         self._bounds = None if None in bounds else np.array(bounds, dtype=config.io.action.dtype)
@@ -127,14 +127,22 @@ class Agent:
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write `config.json`, `model.safetensors` and the recipe; the config, which names the weights' hash, last.
 
+        The target return of now becomes the agent's own. `acting` is not kept: the family's own way is loaded.
+
         Raises:
             StorageError: no space or permission; every file is the old one or the new one, whole.
         """
         folder = Path(folder)
         save_tensors(folder / WEIGHTS, self.model.state_dict())
+        target = {"target_return": self.target_return}
+        if self.target_return != self.config.target_return:
+            self.config = self.config.model_copy(update=target)
+        if self.recipe is not None and self.target_return != self.recipe.eval.target_return:
+            self.recipe = self.recipe.replace(eval=self.recipe.eval.model_copy(update=target))
         if self.recipe is not None:
             write_atomic(folder / RECIPE, self.recipe.to_json())
         self.config = self.config.model_copy(update={"weights_sha256": sha256(folder / WEIGHTS)})
+        self._hashed = fingerprint(self.model)
         write_atomic(folder / CONFIG, self.config.to_json())
         return folder
 
@@ -153,17 +161,31 @@ class Agent:
         branch: str | None = None,
         tag: str | None = None,
         message: str | None = None,
+        replace_measured: bool = False,
     ) -> str:
         """Upload the agent with a card made from its config and recipe, in one commit; the commit's URL.
 
         A folder that also holds measurements (`agentzoo stage`) goes up with `agentzoo push` instead.
 
+        Args:
+            replace_measured: also where the repo has measurements, plots and a video, which this deletes.
+
         Raises:
-            ConfigError: no recipe, or a bad repo id. HubError: says what to do; the remote's files are unchanged.
+            ConfigError: no recipe, a bad repo id, or a repo with measurements. HubError: says what to do; the remote's
+                files are unchanged.
         """
         from agentzoo.hub.publish import push_agent  # upwards, so only here
 
-        return push_agent(self, repo_id, token=token, private=private, branch=branch, tag=tag, message=message).url
+        return push_agent(
+            self,
+            repo_id,
+            token=token,
+            private=private,
+            branch=branch,
+            tag=tag,
+            message=message,
+            replace_measured=replace_measured,
+        ).url
 
     # -- what stable-baselines3 code looks at --------------------------------------------------------------------------
 
@@ -184,6 +206,26 @@ class Agent:
         low = np.array(spec.low if spec.low is not None else [-np.inf] * spec.size, dtype=dtype)
         high = np.array(spec.high if spec.high is not None else [np.inf] * spec.size, dtype=dtype)
         return gym.spaces.Box(low, high, dtype=dtype)
+
+    @property
+    def model(self) -> SequenceModel:
+        """The network. Another one may be put in its place; states of before are not for it."""
+        return self._model
+
+    @model.setter
+    def model(self, model: SequenceModel) -> None:
+        if not isinstance(model, SequenceModel):
+            raise ConfigError(
+                f"an agent's network is a SequenceModel, got {type(model).__name__}; agent.model.compile() compiles "
+                "one where it is."
+            )
+        self._model = model.eval()
+        self.acting = model.acting
+
+    @property
+    def weights_sha256(self) -> str | None:
+        """The hash of the file that holds these weights; None where there is none, or they were changed since."""
+        return self.config.weights_sha256 if self._hashed == fingerprint(self.model) else None
 
     @property
     def device(self) -> torch.device:
@@ -309,7 +351,7 @@ class Agent:
         """
         if goal is not None or waypoints:
             self.require_masked("conditioned on goals or waypoints")
-        targets = None if target_return is None else _checked_targets(target_return)
+        targets = None if target_return is None else checked_targets(target_return)
         rows = {
             step: self._read(value).flat
             for step, value in zip(checked_steps(waypoints or {}), (waypoints or {}).values(), strict=True)
@@ -382,6 +424,8 @@ class Agent:
             ShapeError: observation, state, reward or episode_start of another shape. ObservationError: NaN or
                 infinity, in what came or in what the network makes of it.
         """
+        if self.model.training:
+            self.model.eval()  # as SB3 does
         own, conditions = self._split_goal(observation)
         observations, single = self._read(own)
         n = len(observations)
@@ -413,22 +457,20 @@ class Agent:
         return own, self._conditions.with_goal(self._read(observation[GOAL_KEY]).flat)
 
     def _starts(self, state: Any, episode_start: Any, n: int) -> NDArray[np.bool_]:
-        if state is None and episode_start is None:
-            self._bare_calls += 1
-            if self._bare_calls == 2:
-                self._warn_once(
-                    "history",
-                    "predict was called twice in a row without state and episode_start: the agent sees every step as "
-                    "the first of an episode. Pass on the state it returns: action, state = agent.predict(obs, state).",
-                )
-        else:
-            self._bare_calls = 0
         if episode_start is None:
-            return np.full(n, state is None)
-        starts = np.array(episode_start, dtype=bool).reshape(-1)  # a copy: SB3 changes the array after the call
-        if len(starts) != n:
-            raise ShapeError(f"episode_start has {len(starts)} entries, the observation {n} rows.")
-        return starts | (state is None)
+            episode_start = np.full(n, False)
+        given = np.array(episode_start, dtype=bool).reshape(-1)  # a copy: SB3 changes the array after the call
+        if len(given) != n:
+            raise ShapeError(f"episode_start has {len(given)} entries, the observation {n} rows.")
+        self._bare_calls = self._bare_calls + 1 if state is None and not given.all() else 0
+        if self._bare_calls == 2:
+            self._warn_once(
+                "history",
+                "predict was called twice in a row without the state of an episode under way: the agent sees every "
+                "step as the first of an episode. Pass on the state it returns: action, state = agent.predict(obs, "
+                "state).",
+            )
+        return given | (state is None)
 
     def _targets_of(self, n: int) -> NDArray[np.float64]:
         """(N,) what each environment is asked for."""
@@ -478,15 +520,3 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"Agent({self.config.agent_id!r}, target_return={self.target_return:g}, device={self.device})"
-
-
-def _checked_targets(target_return: Any) -> NDArray[np.float64]:
-    """() or (N,) of finite numbers, a copy."""
-    targets = as_numbers(target_return, "target_return").astype(np.float64)
-    if targets.ndim > 1:
-        raise ShapeError(
-            f"target_return has shape {targets.shape}; it is one number, or one for each environment (N,)."
-        )
-    if not np.isfinite(targets).all():
-        raise ConfigError(f"target_return must be finite, got {target_return}.")
-    return targets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -92,6 +93,15 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
         if after < before:
             raise CheckpointError(f"{path}: two tensors of the header overlap at byte {after}.")
     return found
+
+
+def fingerprint(module: torch.nn.Module) -> str:
+    """Hex digest of all that would be saved of a network, in the precision it has."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
 
 
 def memory() -> float:

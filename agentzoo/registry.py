@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from agentzoo.errors import UnknownNameError, did_you_mean
+from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 
 if TYPE_CHECKING:
     from agentzoo.nn.base import ModelConfig, SequenceModel
@@ -32,9 +32,21 @@ _families: dict[str, Family] = {}
 
 
 def register(name: str, config: type[ModelConfig]) -> Callable[[C], C]:
-    """Class decorator: `name` now builds this network, configured by `config`."""
+    """Class decorator: `name` now builds this network, configured by `config`.
+
+    Raises:
+        ConfigError: another file has a family of that name.
+    """
 
     def decorate(model: C) -> C:
+        known = _families.get(name)
+        if known is not None and (known.model.__module__, known.model.__qualname__) != (
+            model.__module__,
+            model.__qualname__,
+        ):
+            raise ConfigError(
+                f"{model.__module__} registers a family {name!r}, which {known.model.__module__} has; name it anew."
+            )
         _families[name] = Family(name, model, config)
         return model
 
@@ -71,5 +83,10 @@ def recipe_table() -> dict[str, Any]:
     """Agent id -> `Recipe`, gathered from the `RECIPES` of every file of `agentzoo/recipes/`."""
     table: dict[str, Any] = {}
     for module in _import_all("recipes"):
+        twice = sorted(table.keys() & module.RECIPES.keys())
+        if twice:
+            raise ConfigError(
+                f"{module.__name__} has a recipe {twice[0]!r}, which another file has; name it otherwise."
+            )
         table.update(module.RECIPES)
     return dict(sorted(table.items()))

@@ -164,6 +164,46 @@ def test_new_weights_act_at_once(change: Any, make: Any, rounding: float) -> Non
     torch.testing.assert_close(act(model, batch), wanted, atol=rounding, rtol=rounding)
 
 
+def through_memory_that_is_used_again(model: DecisionTransformer) -> None:
+    """What an evolution strategy does: other vectors come to lie where those before them lay."""
+    torch.manual_seed(7)
+    center = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    for _ in range(6):
+        torch.nn.utils.vector_to_parameters(center + 0.3 * torch.randn_like(center), model.parameters())
+        act(model, fitting(model))
+        torch.nn.utils.vector_to_parameters(center.clone(), model.parameters())
+    torch.nn.utils.vector_to_parameters(center + 0.3 * torch.randn_like(center), model.parameters())
+
+
+@both_kinds
+def test_vectors_put_into_the_weights_act_at_once(make: Any, rounding: float) -> None:
+    model = make()
+    through_memory_that_is_used_again(model)
+    batch = fitting(model)
+    torch.testing.assert_close(act(model, batch), by_modules(model, batch), atol=rounding, rtol=rounding)
+
+
+class Adapted(torch.nn.Linear):
+    """Around a layer, as adapters are: more than its weight says."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 0.5 * x.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize("place", ["backbone.blocks.0.attn.qkv", "backbone.blocks.1.attn.qkv", "backbone.blocks.0.up"])
+def test_layers_put_in_place_of_ours_are_run(place: str) -> None:
+    model = make_model()
+    batch = make_batch(model)
+    before = by_modules(model, batch)
+    layer = model.get_submodule(place)
+    adapted = Adapted(*reversed(layer.weight.shape)).double()  # type: ignore[arg-type]
+    adapted.load_state_dict(layer.state_dict())
+    model.set_submodule(place, adapted)
+    after = by_modules(model, batch)
+    assert not torch.allclose(before, after, atol=1e-3)
+    torch.testing.assert_close(act(model, batch), after, atol=1e-12, rtol=1e-12)
+
+
 @both_kinds
 def test_copies_act_with_their_own_weights(make: Any, rounding: float) -> None:
     model = make()

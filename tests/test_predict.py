@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import CountingEnv, make_agent
+from conftest import CountingEnv, change_in_place, make_agent
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError, UnknownNameError
+from agentzoo.models.dt import DTConfig
 from agentzoo.types import ActionSpec
 
 OBS = np.array([0.5, -0.5, 0.1], dtype=np.float32)
@@ -339,10 +341,47 @@ def test_plain_observations_may_come_beside_their_reward() -> None:
         agent.predict({"observation": OBS, "reward": 0.0, "wind": OBS})
 
 
+@pytest.mark.parametrize("starts", [[False], [True]])
+def test_starts_alone_are_no_history(starts: list[bool]) -> None:
+    agent = make_agent()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            agent.predict(OBS, episode_start=np.array(starts))
+    assert len(warned) == (starts == [False])
+
+
+def test_another_network_in_its_place_acts_and_what_is_none_is_refused() -> None:
+    agent, other = make_agent(), make_agent()
+    change_in_place(other.model)
+    wanted = other.predict(OBS)[0]
+    assert not np.allclose(agent.predict(OBS)[0], wanted, atol=1e-3)
+    agent.model = other.model
+    np.testing.assert_array_equal(agent.predict(OBS)[0], wanted)
+    with pytest.raises(ConfigError, match="network is a SequenceModel, got Linear"):
+        agent.model = torch.nn.Linear(2, 2)  # type: ignore[assignment]
+
+
+def test_a_network_left_training_acts_without_dropout() -> None:
+    agent = make_agent(model=DTConfig(embed_dim=16, n_layers=1, dropout=0.5))
+    wanted = agent.predict(OBS)[0]
+    agent.model.train()
+    np.testing.assert_array_equal(agent.predict(OBS)[0], wanted)
+
+
+def test_a_target_is_saved_with_the_agent(tmp_path: Path) -> None:
+    agent = make_agent()
+    agent.target_return = 7.0
+    loaded = Agent.from_pretrained(agent.save_pretrained(tmp_path / "agent"))
+    assert loaded.target_return == 7.0
+    assert loaded.recipe is not None
+    assert loaded.recipe.eval.target_return == 7.0
+
+
 def test_dropping_the_history_warns_once() -> None:
     agent = make_agent()
     agent.predict(OBS)
-    with pytest.warns(UserWarning, match="twice in a row without state") as warned:
+    with pytest.warns(UserWarning, match="twice in a row without the state") as warned:
         agent.predict(OBS)
     assert warned[0].filename == __file__
     with warnings.catch_warnings():

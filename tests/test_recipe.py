@@ -7,9 +7,9 @@ import json
 import pytest
 
 from agentzoo.errors import ConfigError, UnknownNameError
-from agentzoo.models.dt import DTConfig
+from agentzoo.models.dt import DecisionTransformer, DTConfig
 from agentzoo.recipe import Recipe, differences, load_recipe
-from agentzoo.registry import families, get_family, recipe_table
+from agentzoo.registry import families, get_family, recipe_table, register
 
 
 @pytest.mark.parametrize("agent_id", sorted(recipe_table()))
@@ -68,6 +68,9 @@ def test_bad_settings_are_explained(setting: str, words: str) -> None:
 def test_unknown_names_get_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"no recipe 'dt-hoper-medium'. Did you mean 'dt-hopper-medium'"):
         load_recipe("dt-hoper-medium")
+    with pytest.raises(ConfigError, match=r"registers a family 'dt', which agentzoo.models.dt has; name it anew"):
+        register("dt", DTConfig)(type("Copied", (DecisionTransformer,), {}))
+    assert get_family("dt").model is DecisionTransformer
     with pytest.raises(UnknownNameError, match=r"no family 'dtt'. Did you mean 'dt'"):
         get_family("dtt")
     assert {"dt", "bc"} <= set(families())

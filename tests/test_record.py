@@ -16,6 +16,7 @@ from agentzoo.errors import ConfigError, StorageError
 from agentzoo.evaluation.enjoy import play
 from agentzoo.evaluation.record import Clip, _rendering_env, film, save_gif, save_video
 from agentzoo.evaluation.rollout import rollout
+from agentzoo.hub.stage import _video
 
 
 def test_filmed_episodes_are_those_of_a_rollout() -> None:
@@ -94,6 +95,43 @@ def test_what_fails_in_the_middle_leaves_the_old_file(name: str, save: Any, tmp_
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="was not written"):
         save(clip_of(20.0), tmp_path / "file" / name)
+
+
+class World(CountingEnv):
+    """Whose width is that of its world; with a tutorial's check of the mode and its dict of actions."""
+
+    metadata = {"render_modes": ["human", "rgb_array"]}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None, width: int = 5) -> None:
+        assert render_mode is None or render_mode in self.metadata["render_modes"]
+        super().__init__(width, discrete=True, render_mode=render_mode)
+        self.directions = dict.fromkeys(range(2, 6), 0)
+
+    def step(self, action: Any) -> Any:
+        self.directions[action] += 1
+        return super().step(action)
+
+
+class Blind(World):
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+
+def test_a_world_that_has_a_width_keeps_it_and_its_choices_are_numbers(tmp_path: Path) -> None:
+    gym.register("tests/World-v0", entry_point=World)
+    gym.register("tests/Blind-v0", entry_point=Blind)
+    try:
+        agent = make_agent("tests/World-v0")
+        (played,) = rollout(agent, "tests/World-v0", 1, n_envs=1)
+        (filmed,) = film(agent).episodes
+        assert (filmed.total_reward, filmed.length) == (played.total_reward, played.length)
+        blind = make_agent("tests/Blind-v0")
+        with pytest.raises(ConfigError, match="tests/Blind-v0 cannot be made to render as rgb_array: AssertionError"):
+            film(blind)
+        heard: list[str] = []
+        assert not _video(blind, tmp_path / "x.mp4", 5, False, heard.append)
+        assert heard[-1].startswith("no video: tests/Blind-v0 cannot be made")
+    finally:
+        del gym.registry["tests/World-v0"], gym.registry["tests/Blind-v0"]
 
 
 def test_an_environment_that_takes_no_render_mode_is_explained() -> None:

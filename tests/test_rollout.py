@@ -9,13 +9,14 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from conftest import CountingEnv, make_agent
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 from agentzoo.agent import Agent
 from agentzoo.envs.making import make_env
-from agentzoo.errors import ConfigError, SpaceError, UnknownNameError
+from agentzoo.errors import ConfigError, ObservationError, SpaceError, UnknownNameError
 from agentzoo.evaluation.results import Result, evaluate, with_command
 from agentzoo.evaluation.rollout import evaluation_seed, rollout, run_seeded
 from agentzoo.evaluation.scores import amount, mean_interval, normalized_score, reference_of
@@ -183,6 +184,46 @@ def test_success_is_read_from_vector_environments(mode: gym.vector.AutoresetMode
     assert result.command is None  # nothing on the command line makes this environment
     without = rollout(make_agent(), DummyVecEnv([CountingEnv]), 1)
     assert without[0].success is None
+
+
+def test_rewards_that_are_not_finite_end_an_evaluation() -> None:
+    class Broken(CountingEnv):
+        def step(self, action: Any) -> Any:
+            observation, _, terminated, truncated, info = super().step(action)
+            return observation, np.nan if terminated else 1.0, terminated, truncated, info
+
+    for env, which in ((Broken(), "the episode of seed 10000"), (DummyVecEnv([Broken]), "an episode")):
+        with pytest.raises(ObservationError, match=f"{which} returned nan: not all rewards"):
+            rollout(make_agent(), env, 2)
+
+
+def test_another_environment_of_the_same_id_has_no_score() -> None:
+    assert reference_of("Hopper-v5", {"max_episode_steps": 300}) is None
+    assert reference_of("Hopper-v5", {"render_mode": "rgb_array"}) == reference_of("Hopper-v5")
+    agent = make_agent("Hopper-v5")
+    assert evaluate(agent, gym.make("Hopper-v5"), 1).score is not None
+    assert evaluate(agent, DummyVecEnv([lambda: gym.make("Hopper-v5", render_mode="rgb_array")]), 1).score is not None
+    for options in ({"max_episode_steps": 300}, {"ctrl_cost_weight": 0.1}):
+        assert evaluate(agent, gym.make("Hopper-v5", **options), 1).score is None
+        assert evaluate(agent, DummyVecEnv([lambda o=options: gym.make("Hopper-v5", **o)]), 1).score is None
+        agent.config = agent.config.model_copy(update={"env_options": options})
+        assert evaluate(agent, episodes=1).score is None
+
+
+def test_weights_changed_in_memory_are_no_file_and_no_command_repeats_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path))
+    agent = Agent.from_pretrained(make_agent().save_pretrained(tmp_path / "dt-test"))
+    found = evaluate(agent, episodes=2)
+    assert found.weights_sha256 == agent.config.weights_sha256 is not None
+    assert str(found.command).startswith("agentzoo evaluate dt-test -n 2 ")
+    with torch.no_grad():
+        next(agent.model.parameters()).data[0] += 1e-6
+    changed = evaluate(agent, episodes=2)
+    assert (changed.weights_sha256, changed.command) == (None, None)
+    agent.save_pretrained(tmp_path / "dt-test")
+    assert evaluate(agent, episodes=2).command is not None
 
 
 def test_an_environment_that_speaks_of_success_alone_means_failure_by_silence() -> None:

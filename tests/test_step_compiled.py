@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -159,8 +160,9 @@ def test_another_device_is_an_error_and_no_environments_are_none() -> None:
     assert [len(part) for part in (none[0], *none[1])] == [0] * 5
 
 
-@pytest.mark.parametrize("model", [make_single(), make_model().eval()], ids=["compiled", "PyTorch"])
-def test_the_action_before_the_first_step_is_not_read(model: DecisionMamba) -> None:
+@pytest.mark.parametrize("make", [make_single, make_model], ids=["compiled", "PyTorch"])
+def test_the_action_before_the_first_step_is_not_read(make: Callable[[], DecisionMamba]) -> None:
+    model = make().eval()
     now = inputs(2, 0, torch.Generator().manual_seed(8))
     now = now if model.obs_mean.dtype == torch.float32 else exactly(now)
     wanted = model.step(model.initial_state(2), *now)[0]

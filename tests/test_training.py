@@ -182,6 +182,7 @@ os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(pro
 import torch
 from pathlib import Path
 from agentzoo.models import gpt2_dt
+from agentzoo.checkpoint import save_tensors
 from agentzoo.nn.cotraining import Language
 from agentzoo.training.loop import Hooks, train
 from test_learning import coin_episodes
@@ -203,7 +204,8 @@ def stop(step):
         raise KeyboardInterrupt
 
 made = recipe(steps=10, checkpoint_every=5).replace(model=model)
-train(made, Path(folder), coin_episodes(), hooks=Hooks(on_step=stop), device="cpu")
+trained = train(made, Path(folder), coin_episodes(), hooks=Hooks(on_step=stop), device="cpu")
+save_tensors(Path(folder) / f"rank-{rank}", trained.state_dict())
 """
 
 
@@ -223,16 +225,28 @@ def test_two_processes_train_one_network_and_go_on_as_two_alone(tmp_path: Path) 
             )
             for rank in range(processes)
         ]
-        return [one.communicate(timeout=120)[1].decode() for one in started]
+        try:
+            return [one.communicate(timeout=120)[1].decode() for one in started]
+        finally:
+            for one in started:
+                one.kill()
+
+    def weights(folder: str, file: str = "model.safetensors") -> dict[str, torch.Tensor]:
+        return read_tensors(tmp_path / folder / file)[0]
+
+    def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+        return all(torch.equal(one[name], other[name]) for name in one)
 
     run_processes("whole", 2, 99)
+    run_processes("alone", 1, 99)
+    assert same(weights("whole", "rank-0"), weights("whole", "rank-1"))
+    assert not same(weights("whole"), weights("alone"))  # whose batches were half of theirs
     run_processes("cut", 2, 7)
     assert not (tmp_path / "cut" / "model.safetensors").exists()
     (said,) = run_processes("cut", 1, 99)
     assert "is of a training in 2 processes" in said
     run_processes("cut", 2, 99)
-    whole, cut = (read_tensors(tmp_path / name / "model.safetensors")[0] for name in ("whole", "cut"))
-    assert all(torch.equal(whole[name], cut[name]) for name in whole)
+    assert same(weights("whole"), weights("cut"))
 
 
 def test_a_loss_that_was_never_finite_names_no_checkpoint(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from agentzoo.acting.history import AgentState, newest, to_batch
-from agentzoo.acting.observing import is_count
+from agentzoo.acting.observing import as_numbers, is_count
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.nn.masked import Known
 from agentzoo.types import Batch
@@ -72,3 +72,19 @@ def checked_steps(waypoints: Mapping[Any, Any]) -> list[int]:
     if not all(map(is_count, steps)):
         raise ShapeError(f"waypoints map environment steps (0, 1, ...) to observations, got the steps {steps}.")
     return [int(step) for step in steps]
+
+
+def checked_targets(target_return: Any) -> NDArray[np.float64]:
+    """() or (N,) of finite numbers, a copy.
+
+    Raises:
+        ShapeError: of another shape, or no numbers. ConfigError: NaN or infinite.
+    """
+    targets = as_numbers(target_return, "target_return").astype(np.float64)
+    if targets.ndim > 1:
+        raise ShapeError(
+            f"target_return has shape {targets.shape}; it is one number, or one for each environment (N,)."
+        )
+    if not np.isfinite(targets).all():
+        raise ConfigError(f"target_return must be finite, got {target_return}.")
+    return targets

@@ -125,7 +125,10 @@ def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, down
             continue
         observations.append(flatten_observations(episode.observations, observation)[:length])
         taken = np.asarray(episode.actions)
-        actions.append(taken - action.start if action.kind == "discrete" else taken.reshape(length, -1))
+        if action.kind == "discrete" and taken.size != length:
+            raise DataError(f"dataset {dataset_id!r} has {taken.size} choices in an episode of {length} steps.")
+        # some write choices as (L, 1)
+        actions.append(taken.reshape(length) - action.start if action.kind == "discrete" else taken.reshape(length, -1))
         rewards.append(np.asarray(episode.rewards, dtype=np.float64))
         lengths.append(length)
         terminated.append(bool(episode.terminations[-1]))

@@ -6,6 +6,7 @@ Gymnasium runs `-v5`, whose rewards and friction differ slightly. PointMaze and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ class Reference(NamedTuple):
     expert: float
 
 
+RENDERING = {"render_mode", "width", "height", "camera_id", "camera_name", "default_camera_config"}
 D4RL_REFERENCES = {
     "Hopper": Reference(-20.272305, 3234.3),
     "HalfCheetah": Reference(-280.178953, 12135.0),
@@ -27,9 +29,13 @@ D4RL_REFERENCES = {
 }
 
 
-def reference_of(env_id: str) -> Reference | None:
-    """The D4RL references of a Gymnasium id such as `Hopper-v5`, or None where there are none."""
-    return D4RL_REFERENCES.get(env_id.rsplit("-v", 1)[0])
+def reference_of(env_id: str, options: Iterable[str] = ()) -> Reference | None:
+    """The D4RL references of a Gymnasium id such as `Hopper-v5`, or None where there are none.
+
+    Args:
+        options: names of those the environment is made with; but for pictures', they make it another one.
+    """
+    return None if set(options) - RENDERING else D4RL_REFERENCES.get(env_id.rsplit("-v", 1)[0])
 
 
 def normalized_score(returns: ArrayLike, reference: Reference) -> NDArray[np.float64]:

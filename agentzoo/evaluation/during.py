@@ -54,7 +54,7 @@ def short_evaluation(recipe: Recipe, trust_env_module: bool = False) -> Callable
         episodes = recipe.eval.every_episodes
         found = rollout(agent, recipe.eval.env, episodes, seed=SEED, n_envs=episodes, trust_env_module=trust_env_module)
         returns = np.array([one.total_reward for one in found])
-        reference = reference_of(recipe.eval.env)
+        reference = reference_of(recipe.eval.env, recipe.eval.env_options)
         score = None if reference is None else float(normalized_score(returns, reference).mean())
         return Evaluation(float(returns.mean()), score)
 

@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.agent import Agent
-from agentzoo.errors import ConfigError, StorageError
+from agentzoo.errors import AgentzooError, ConfigError, StorageError
 from agentzoo.evaluation.rollout import EpisodeResult, env_of, evaluation_seed, run_episode
 from agentzoo.files import write_atomic
 
+# where environments are from whose `width` and `height` are those of the picture
+SIZED = ("gymnasium.envs.mujoco.", "gymnasium_robotics.", "agentzoo.envs.maze2d")
 SHORTEST_DELAY = 2  # of a GIF's frame, in hundredths of a second: browsers show a shorter one as ten
 
 
@@ -69,18 +71,33 @@ def film(
                 frames.append(_render(env))  # how it ended
     finally:
         env.close()
-    return Clip(frames, found, float(env.metadata.get("render_fps", 30)) / every)
+    return Clip(frames, found, float(env.metadata.get("render_fps") or 30) / every)
 
 
 def _rendering_env(agent: Agent, env_id: str | None, size: tuple[int, int], trust: bool) -> Any:
+    def make(**options: Any) -> Any:
+        own = {} if env_id not in (None, agent.config.env) else agent.config.env_options
+        options = {name: value for name, value in options.items() if name not in own}
+        return env_of(agent, env_id, render_mode="rgb_array", trust_env_module=trust, **options)
+
+    try:
+        env = make()
+    except AgentzooError:
+        raise
+    except Exception as error:  # of an environment that does not know the mode
+        name = env_id or agent.config.env
+        raise ConfigError(f"{name} cannot be made to render as rgb_array: {type(error).__name__}: {error}") from error
+    if not type(env.unwrapped).__module__.startswith(SIZED):
+        return env  # a width of its own may be that of its world
+    env.close()
     sized = {"width": size[0], "height": size[1]}
     # Left to itself gymnasium 1.4 looks through a free camera, and a hopper runs out of the picture.
     for options in ({**sized, "camera_name": "track"}, sized):
         try:
-            return env_of(agent, env_id, render_mode="rgb_array", trust_env_module=trust, **options)
-        except ConfigError:  # no MuJoCo environment: takes no camera, or no size
+            return make(**options)
+        except ConfigError:  # it takes no camera, or no size
             continue
-    return env_of(agent, env_id, render_mode="rgb_array", trust_env_module=trust)
+    return make()
 
 
 def _render(env: Any) -> NDArray[np.uint8]:

@@ -6,9 +6,11 @@ import importlib.metadata
 import platform
 import shlex
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import gymnasium as gym
 import numpy as np
 from pydantic import Field
 
@@ -149,7 +151,9 @@ def evaluate(
         agent.target_return = asked
     seconds = time.perf_counter() - began
     env_id = where if isinstance(where, str) else _id_of(where)
-    result = summarize(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command)
+    own = agent.config.env_options if where == agent.config.env else {}
+    options = own if isinstance(where, str) else _options_of(where)
+    result = summarize(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command, options)
     if command is None and isinstance(where, str) and checkpoint == "final" and not agent.is_conditioned:
         named = named or _name_of(agent)
         return result if named is None else with_command(result, agent, named, n_envs)
@@ -159,7 +163,7 @@ def evaluate(
 def _name_of(agent: Agent) -> str | None:
     """Its id, if what is staged here under that id is this agent."""
     folder = staged_agents().get(agent.config.agent_id)
-    if folder is None or agent.config.weights_sha256 is None:
+    if folder is None or agent.weights_sha256 is None:
         return None
     try:
         staged = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
@@ -193,13 +197,14 @@ def summarize(
     seconds: float,
     checkpoint: Literal["final", "best"],
     command: str | None,
+    options: Iterable[str] = (),
 ) -> Result:
-    """The record of finished episodes."""
+    """The record of finished episodes; `options` are those that the environment was made with."""
     returns = np.array([one.total_reward for one in found])
     lengths = np.array([one.length for one in found])
     # an environment that says so of some episodes alone says it of those that succeed
     successes = [bool(one.success) for one in found] if any(one.success is not None for one in found) else []
-    reference = reference_of(env_id)
+    reference = reference_of(env_id, options)
     low, high = mean_interval(returns)
     score = score_interval = None
     if reference is not None:
@@ -208,7 +213,7 @@ def summarize(
         score_interval = (float(first), float(second))
     return Result(
         agent_id=agent.config.agent_id,
-        weights_sha256=agent.config.weights_sha256,
+        weights_sha256=agent.weights_sha256,
         checkpoint=checkpoint,
         training_seed=None if agent.recipe is None else agent.recipe.train.seed,
         env=env_id,
@@ -246,8 +251,21 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _id_of(env: Any) -> str:
+def _spec_of(env: Any) -> Any:
     spec = getattr(env, "spec", None)
-    if spec is None and hasattr(env, "get_attr"):
-        spec = env.get_attr("spec")[0]
+    return env.get_attr("spec")[0] if spec is None and hasattr(env, "get_attr") else spec
+
+
+def _id_of(env: Any) -> str:
+    spec = _spec_of(env)
     return str(spec.id) if spec is not None else type(env).__name__
+
+
+def _options_of(env: Any) -> list[str]:
+    """Names of what an environment was made with unlike the one that its id makes."""
+    spec = _spec_of(env)
+    registered = None if spec is None else gym.registry.get(spec.id)
+    if registered is None:
+        return []
+    own, usual = ({**one.kwargs, "max_episode_steps": one.max_episode_steps} for one in (spec, registered))
+    return [name for name, value in own.items() if name not in usual or usual[name] != value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from agentzoo.acting.modes import MemoryState
 from agentzoo.agent import Agent
 from agentzoo.envs.making import make_configured
 from agentzoo.envs.wrapping import reward_changer
-from agentzoo.errors import ConfigError
+from agentzoo.errors import ConfigError, ObservationError
 
 OnEpisode = Callable[["EpisodeResult"], None]
 OnState = Callable[[AgentState | MemoryState], None]
@@ -24,13 +25,24 @@ SUCCESS = ("success", "is_success")  # what environments call it in info; the se
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """One finished episode, in the environment's own reward."""
+    """One finished episode, in the environment's own reward.
+
+    Raises:
+        ObservationError: NaN or infinite rewards.
+    """
 
     seed: int | None  # None where a vector environment resets by itself
     total_reward: float
     length: int
     terminated: bool
     success: bool | None = None  # what info said, where it said so
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.total_reward):
+            which = "an episode" if self.seed is None else f"the episode of seed {self.seed}"
+            raise ObservationError(
+                f"{which} returned {self.total_reward}: not all rewards of its environment are finite."
+            )
 
 
 def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
@@ -120,7 +132,7 @@ def run_episode(
         before_step(length)
         start = np.array([length == 0])
         action, state = agent.predict(observation, state, start, deterministic=True, reward=reward)
-        observation, step_reward, terminated, truncated, info = env.step(action)
+        observation, step_reward, terminated, truncated, info = env.step(action[()])  # a choice as a number
         reward = float(step_reward)
         total, length = total + reward, length + 1
         if terminated or truncated:

@@ -33,7 +33,7 @@ def run_window(agent: Agent, seed: int = 0, start: int = 0, *, trust_env_module:
         action, state = agent.predict(observation, state, reward=reward)
         seen.append(observation)
         taken.append(action)
-        observation, gained, terminated, truncated, _ = env.step(action)
+        observation, gained, terminated, truncated, _ = env.step(action[()])
         reward = float(gained)
         rewards.append(reward)
         ended = bool(terminated or truncated)

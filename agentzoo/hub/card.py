@@ -132,7 +132,7 @@ def _ways(results: Results) -> str:
 def _quickstart(config: AgentConfig, results: Results | None) -> str:
     env = config.env or "YOUR/Env-v0"
     options = "".join(f", {name}={value!r}" for name, value in config.env_options.items() if name.isidentifier())
-    imports = ["from agentzoo import Agent"]
+    imports, trust = ["from agentzoo import Agent"], ", trust_env_module=True" if ":" in env else ""
     maker = f"{env!r}".replace("'", '"') if "'" not in env and '"' not in env else repr(env)
     if options or env.startswith(("agentzoo/", *ROBOTICS)):
         imports.append("from agentzoo.envs import make_env")
@@ -148,7 +148,7 @@ def _quickstart(config: AgentConfig, results: Results | None) -> str:
             *imports,
             "",
             f"vec_env = make_vec_env({code(maker)}, n_envs=4)",
-            f'agent = Agent.from_pretrained("zoo/{config.agent_id}", env=vec_env)',
+            f'agent = Agent.from_pretrained("zoo/{config.agent_id}", env=vec_env{trust})',
             "mean, std = evaluate_policy(agent, vec_env, n_eval_episodes=4)",
             "```",
             "",
@@ -179,6 +179,7 @@ def _training(recipe: Recipe, results: Results | None) -> str:
     command = f"{variables}agentzoo train {RECIPE}"
     if recipe.base:
         command = f"agentzoo finetune {code(recipe.base)} --recipe {RECIPE}"
+    command += " --trust-env-module" if ":" in recipe.eval.env else ""
     normalization = {
         "keep": "Observation mean and std are kept from its start.",
         "dataset": "Observation mean and std are computed from this dataset.",

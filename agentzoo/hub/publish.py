@@ -62,6 +62,7 @@ def push(
     branch: str | None = None,
     tag: str | None = None,
     message: str | None = None,
+    replace_measured: bool = True,
     note: Callable[[str], None] = lambda _: None,
 ) -> Pushed:
     """Check a folder as a stranger would, then upload it in a single commit.
@@ -74,9 +75,11 @@ def push(
         private: of a repo that is created; None leaves it to the account's default.
         branch: "main" by default; must exist.
         tag: name to give the commit.
+        replace_measured: also where the repo has measurements and the folder has none.
 
     Raises:
-        CheckpointError, ConfigError: the folder does not load or its card is not what its records give.
+        CheckpointError, ConfigError: the folder does not load or its card is not what its records give; or measurements
+            would be deleted.
         HubError: says what to do.
     """
     if not is_repo_id(repo_id):
@@ -95,6 +98,11 @@ def push(
         patiently(lambda: api.create_repo(repo_id, private=private, exist_ok=True))
         head = patiently(lambda: api.model_info(repo_id, revision=branch)).sha
         there = {entry.path for entry in patiently(lambda: list(api.list_repo_tree(repo_id, revision=head)))}
+        if RESULTS in there and RESULTS not in files and not replace_measured:
+            raise ConfigError(
+                f"{where} holds measurements ({RESULTS}), which this agent comes without: they would be deleted. "
+                "Measure it and push the folder (`agentzoo stage`, `agentzoo push`), or pass replace_measured=True."
+            )
         operations: list[Any] = [CommitOperationAdd(name, str(folder / name)) for name in files]
         operations += [CommitOperationDelete(name) for name in known if name in there and name not in files]
         note(f"uploading {len(files)} files")
@@ -105,6 +113,8 @@ def push(
             revision=branch,
             parent_commit=head,
         )
+    except ConfigError:
+        raise
     except Exception as error:
         fate = _fate(api, where, head)
         raise HubError(f"{folder} was not pushed to {where}: {explain(error, where)} {fate}") from error

@@ -14,7 +14,7 @@ from agentzoo.agent import Agent
 from agentzoo.checkpoint import load_strict, read_tensors, save_tensors
 from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
 from agentzoo.data.minari import dataset_metadata, load_episodes
-from agentzoo.errors import CheckpointError, ConfigError, StorageError
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError
 from agentzoo.evaluation.record import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate, with_command
 from agentzoo.evaluation.study import Study, read_study
@@ -211,8 +211,8 @@ def _video(staged: Agent, path: Path, steps: int, trust: bool, note: Callable[[s
     every = math.ceil(steps / FRAMES)
     try:
         save_video(film(staged, episodes=1, every=every, max_frames=4 * FRAMES, trust_env_module=trust), path)
-    except ConfigError as error:
-        note(f"no video: {error}")
+    except Exception as error:  # whatever an environment raises when it is asked for pictures
+        note(f"no video: {error if isinstance(error, AgentzooError) else f'{type(error).__name__}: {error}'}")
         return False
     return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,8 @@ def _results(folder: Path, config: AgentConfig) -> tuple[Results | None, Check]:
             problems.append(f"{_which(one, head)} was measured on other weights")
     others = () if results.best is None else (results.best,)
     for one in (head, *others, *results.targets, *results.seeds, *results.baselines, *results.acting):
-        problems += [f"{_which(one, head)}: {wrong}" for wrong in _wrong(one)]
+        options = config.env_options if one.env == config.env else {}
+        problems += [f"{_which(one, head)}: {wrong}" for wrong in _wrong(one, options)]
     if not problems and results.targets:
         ranks = rank_correlation(results.targets) if len(results.targets) >= FEWEST_RANKED else None
         if not _close(ranks, results.spearman):
@@ -162,11 +164,11 @@ def _which(one: Result, head: Result) -> str:
     return f"{inline(one.agent_id)} ({one.checkpoint}, {one.acting}) asked for {one.target_return:g}"
 
 
-def _wrong(one: Result) -> list[str]:
-    """What of a record does not follow from its episodes."""
+def _wrong(one: Result, options: Iterable[str]) -> list[str]:
+    """What of a record does not follow from its episodes, in an environment made with these options."""
     if not len(one.returns) == len(one.lengths) == one.episodes:
         return [f"{one.episodes} episodes, but {len(one.returns)} returns and {len(one.lengths)} lengths"]
-    reference = reference_of(one.env)
+    reference = reference_of(one.env, options)
     expected: dict[str, Any] = {
         "mean_length": float(np.mean(one.lengths)),
         "random_reference": reference and reference.random,

@@ -26,6 +26,8 @@ from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_v
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability
 
+FOLDED = (nn.Linear, nn.LayerNorm, nn.Embedding, Dropout)  # layers whose weights say all that they do
+
 
 class DTConfig(ModelConfig):
     """Sizes of the published Gym agents."""
@@ -103,13 +105,23 @@ class DecisionTransformer(SequenceModel):
     def _newest(self, batch: Batch) -> Tensor:
         """(B, D): the final hidden token of the newest step, all K being valid; its action is a placeholder."""
         if self.config.n_heads > 1 or torch.is_grad_enabled():
-            hidden: Tensor = self.backbone(self._tokens(batch), read=slice(-2, -1))
-            return hidden.squeeze(1)
-        tokens, newest = self._folded.get(self)
+            return self._read_newest(batch)
+        folded = self._folded.get(self)
+        if folded is None:
+            return self._read_newest(batch)
+        tokens, newest = folded
         actions = self.encode_actions(batch.actions) if self.io.action.kind == "discrete" else batch.actions
         return newest(tokens(batch, actions))
 
-    def _fold(self) -> tuple[FoldedTokens, NewestToken | CompiledNewest]:
+    def _read_newest(self, batch: Batch) -> Tensor:
+        hidden: Tensor = self.backbone(self._tokens(batch), read=slice(-2, -1))
+        return hidden.squeeze(1)
+
+    def _fold(self) -> tuple[FoldedTokens, NewestToken | CompiledNewest] | None:
+        """None where somebody put other layers in place of ours, which only running them does justice."""
+        leaves = [layer for layer in self.modules() if not any(layer.children())]
+        if any(type(layer) not in FOLDED or layer._forward_hooks for layer in leaves):
+            return None
         newest = NewestToken.of(self.backbone)
         return FoldedTokens.of(self), CompiledNewest(newest) if CompiledNewest.serves(self.obs_mean) else newest
 

@@ -49,8 +49,9 @@ class CausalAttention(nn.Module):
     def forward(self, x: Tensor, read: slice | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D), the tokens at `read` (all by default)."""
         batch, length, dim = x.shape
-        if read is None:
+        if read is None or type(self.qkv) is not nn.Linear:  # what somebody put around or in place of it is run whole
             q, k, v = self.qkv(x).chunk(3, dim=-1)
+            q = q if read is None else q[:, read]
         else:
             weight, bias = self.qkv.weight, self.qkv.bias
             q = linear(x[:, read], weight[:dim], bias[:dim])

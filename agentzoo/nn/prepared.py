@@ -25,7 +25,7 @@ class Prepared(Generic[T]):
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._weights: list[Tensor] = []
-        self._made: tuple[list[int], T] | None = None
+        self._made: tuple[list[int], T, list[Tensor]] | None = None
 
     def get(self, module: nn.Module) -> T:
         """As `make` gives it for the weights of now."""
@@ -38,7 +38,8 @@ class Prepared(Generic[T]):
             return self._make()
         with torch.inference_mode(False):  # it may be made in inference and used outside
             made = self._make()
-        self._made = (self._marks(), made)
+        # the weights' memory is held, too: given back, other weights could come to lie there and look the same
+        self._made = (self._marks(), made, [weight.detach() for weight in self._weights])
         return made
 
     def _marks(self) -> list[int]:

@@ -195,6 +195,17 @@ def test_a_dataset_lost_in_a_killed_replacement_is_found_again(root: Path) -> No
     assert load_episodes(HOPPER).rewards.tolist() == [1.0]
 
 
+def test_choices_in_a_column_are_choices(root: Path) -> None:
+    """As some write them; their space says otherwise."""
+    column = Rollout(
+        0, np.zeros((4, 4), np.float32), np.array([[0], [1], [1]]), np.ones(3), only_last(3, True), only_last(3, False)
+    )
+    with gym.make("CartPole-v1") as env:
+        write_dataset("tests/column-v0", [column], env=env)
+    found = load_episodes("tests/column-v0")
+    assert found.actions.tolist() == [0, 1, 1]
+
+
 def test_no_episode_is_no_dataset(root: Path) -> None:
     with pytest.raises(DataError, match="no episode"):
         write_dataset(HOPPER, [], env=gym.make("Hopper-v5"))

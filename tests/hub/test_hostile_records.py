@@ -178,9 +178,9 @@ def test_so_many_returns_that_a_bootstrap_would_take_all_memory(folder: Path, sh
             return_interval=[mean - half + shift, mean + half],
         ),
     )
-    began = time.perf_counter()
+    began = time.process_time()
     _, results, checks = check_files(folder)
-    assert time.perf_counter() - began < 2.0
+    assert time.process_time() - began < 2.0
     assert (results is not None) == holds
     assert [one.holds for one in checks if one.name == "results"] == [holds]
 

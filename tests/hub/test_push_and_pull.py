@@ -100,6 +100,16 @@ def test_push_to_hub_of_an_agent_in_memory(hub: Hub) -> None:
         agent.push_to_hub(REPO)
 
 
+def test_push_to_hub_deletes_no_measurements_unasked(hub: Hub, folder: Path) -> None:
+    done = push(folder, REPO)
+    agent = Agent.from_pretrained(REPO)
+    with pytest.raises(ConfigError, match=r"holds measurements \(results.json\).*replace_measured=True"):
+        agent.push_to_hub(REPO)
+    assert hub.repos[REPO].branches["main"] == done.commit
+    agent.push_to_hub(REPO, replace_measured=True)
+    assert "results.json" not in hub.repos[REPO].head
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -122,10 +132,10 @@ def test_a_push_that_breaks_off_leaves_the_remote_as_it_was(
     agent.model.obs_mean.add_(1.0)
     hub.fail(method, path, status)
     with pytest.raises(HubError, match=r"was not pushed to tests/dt-test: .*(broke off|problem of its own)"):
-        agent.push_to_hub(REPO)
+        agent.push_to_hub(REPO, replace_measured=True)
     assert (hub.repos[REPO].branches, hub.repos[REPO].head) == before
     hub.faults.clear()
-    agent.push_to_hub(REPO)
+    agent.push_to_hub(REPO, replace_measured=True)
     assert same_actions(Agent.from_pretrained(REPO), agent)
 
 
@@ -141,7 +151,7 @@ def test_a_push_onto_someone_elses_change_is_refused(hub: Hub, folder: Path, mon
     agent = Agent.from_pretrained(folder)
     agent.model.obs_mean.add_(1.0)
     with pytest.raises(HubError, match="somebody else changed tests/dt-test meanwhile"):
-        agent.push_to_hub(REPO)
+        agent.push_to_hub(REPO, replace_measured=True)
     assert "theirs.txt" in hub.repos[REPO].head
 
 
@@ -161,7 +171,7 @@ def test_a_tag_that_exists_is_not_moved(hub: Hub, folder: Path) -> None:
     agent = Agent.from_pretrained(folder)
     agent.model.obs_mean.add_(1.0)
     with pytest.raises(HubError, match=r"was pushed to .* but not tagged 'v1'"):
-        agent.push_to_hub(REPO, tag="v1")
+        agent.push_to_hub(REPO, tag="v1", replace_measured=True)
     assert hub.repos[REPO].tags == {"v1": first.commit}
 
 
