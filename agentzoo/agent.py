@@ -134,14 +134,11 @@ class Agent:
         """
         folder = Path(folder)
         save_tensors(folder / WEIGHTS, self.model.state_dict())
-        target = {"target_return": self.target_return}
-        if self.target_return != self.config.target_return:
-            self.config = self.config.model_copy(update=target)
-        if self.recipe is not None and self.target_return != self.recipe.eval.target_return:
-            self.recipe = self.recipe.replace(eval=self.recipe.eval.model_copy(update=target))
+        target = {"target_return": float(self.target_return)}
         if self.recipe is not None:
+            self.recipe = self.recipe.replace(eval=self.recipe.eval.model_copy(update=target))
             write_atomic(folder / RECIPE, self.recipe.to_json())
-        self.config = self.config.model_copy(update={"weights_sha256": sha256(folder / WEIGHTS)})
+        self.config = self.config.model_copy(update={**target, "weights_sha256": sha256(folder / WEIGHTS)})
         self._hashed = fingerprint(self.model)
         write_atomic(folder / CONFIG, self.config.to_json())
         return folder
@@ -225,7 +222,8 @@ class Agent:
     @property
     def weights_sha256(self) -> str | None:
         """The hash of the file that holds these weights; None where there is none, or they were changed since."""
-        return self.config.weights_sha256 if self._hashed == fingerprint(self.model) else None
+        known = self._hashed is not None and self._hashed == fingerprint(self.model)
+        return self.config.weights_sha256 if known else None
 
     @property
     def device(self) -> torch.device:
@@ -483,8 +481,9 @@ class Agent:
         """(N,) of this step: target minus all rewards before it; `previous` is the state of the step before."""
         if self.config.rewards == "delayed":
             return np.asarray(previous.targets)
-        counted = np.where(starts, 0.0, previous.targets - previous.newest_return_to_go())
-        newest = np.where(starts, previous.targets, previous.newest_return_to_go())
+        remembered = previous.newest_return_to_go()
+        counted = np.where(starts, 0.0, previous.targets - remembered)
+        newest = np.where(starts, previous.targets, remembered)
         return np.asarray(newest - self._rewards.pick(passed, seen, counted, previous.timesteps + 1, starts))
 
     def _finite(self, output: NDArray[Any], rtg: NDArray[np.float64]) -> NDArray[Any]:

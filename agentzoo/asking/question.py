@@ -150,14 +150,12 @@ def _read_actions(config: AgentConfig, values: Any) -> tuple[NDArray[Any], Bools
     if discrete:
         counted = array.astype(np.float64) - spec.start
         unknown = np.isnan(counted) | (counted == -1)
-        choices = np.where(unknown, 0, counted)
-        known = ~unknown & (choices >= 0) & (choices < spec.size) & (choices == np.round(choices))
+        known = (counted >= 0) & (counted < spec.size) & (counted == np.round(counted))
         if not (known | unknown).all():
             last = spec.start + spec.size - 1
             raise ShapeError(
                 f"actions are whole numbers from {spec.start} to {last}, or {spec.start - 1} where unknown."
             )
-        choices = choices.astype(np.int64)
-        return np.where(known, choices, 0), known, leading == 1
+        return np.where(known, counted, 0).astype(np.int64), known, leading == 1
     known = np.asarray(np.isfinite(array).all(axis=-1))
     return np.where(known[..., None], array, 0.0).astype(np.float32), known, leading == 1

@@ -33,6 +33,11 @@ def register() -> None:
         gym.register(MAZE2D_DENSE, entry_point="agentzoo.envs.maze2d:Maze2DDenseEnv", max_episode_steps=200)
 
 
+def needs_robotics(env_id: str) -> bool:
+    """Whether gymnasium-robotics has it, or what ours is made of."""
+    return env_id.startswith((*ROBOTICS, "agentzoo/Maze2D"))
+
+
 def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     """`gymnasium.make`, after registering the package an id of the zoo comes from, and without MuJoCo's chatter.
 
@@ -41,7 +46,7 @@ def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     Raises:
         gymnasium.error.Error: as `gymnasium.make`. ImportError: gymnasium-robotics is needed and absent.
     """
-    if env_id.startswith((*ROBOTICS, "agentzoo/Maze2D")):
+    if needs_robotics(env_id):
         with redirect_stderr(io.StringIO()):  # it prints news about other environments
             import gymnasium_robotics
 

@@ -77,7 +77,7 @@ def requirements_of(env_id: str) -> list[str]:
     packages = ["gymnasium"]
     if not env_id.startswith("agentzoo/DoorKey"):
         packages.append("mujoco")
-    if env_id.startswith((*envs.ROBOTICS, "agentzoo/Maze2D")):
+    if envs.needs_robotics(env_id):
         packages.append("gymnasium-robotics")
     if env_id.startswith("agentzoo/"):
         packages.append("agentzoo")

@@ -300,10 +300,11 @@ def _summary(info: Any) -> RemoteAgent:
     """Anybody can write a card of this library: what is no list of numbers is no score."""
     score = metric = None
     results = getattr(info.card_data, "eval_results", None)
-    value = getattr(results[0], "metric_value", None) if isinstance(results, list) and results else None
-    if isinstance(results, list) and isinstance(value, int | float) and not isinstance(value, bool):
+    first: Any = results[0] if isinstance(results, list) and results else None
+    value = getattr(first, "metric_value", None)
+    if isinstance(value, int | float) and not isinstance(value, bool):
         with contextlib.suppress(OverflowError):  # of an integer with hundreds of digits
             score = float(value) if math.isfinite(value) else None
-        metric = None if score is None else str(results[0].metric_name or results[0].metric_type)[:200]
+        metric = None if score is None else str(first.metric_name or first.metric_type)[:200]
     downloads = info.downloads if isinstance(info.downloads, int) else None
     return RemoteAgent(repo_id=str(info.id), commit=info.sha, score=score, metric=metric, downloads=downloads)
