@@ -56,14 +56,15 @@ def test_loading_an_agent_needs_neither_transformers_nor_minari(zoo: dict[str, s
 
 
 def test_ids_that_begin_alike_stay_apart_on_a_narrow_terminal(tmp_path: Path) -> None:
-    for name in ("dt-hopper-medium", "dt-hopper-medium-replay"):
+    names = {"dt-hopper-medium", "dt-hopper-medium-replay", "dt-hopper-medium-replay-from-scratch-again"}
+    for name in names:
         agent = make_agent("Hopper-v5", context=5, target_return=3600.0)
         agent.config = agent.config.model_copy(update={"agent_id": name})
         agent.save_pretrained(tmp_path / name)
     shutil.copyfile(ROOT / "hub_cards" / "unimask-doorkey" / "results.json", tmp_path / "dt-hopper-medium/results.json")
-    narrow = CliRunner().invoke(app, ["list"], env={"AGENTZOO_ZOO": str(tmp_path), "COLUMNS": "80"}).output
+    narrow = CliRunner().invoke(app, ["list"], env={"AGENTZOO_ZOO": str(tmp_path), "COLUMNS": "60"}).output
     shown = {line.split()[0]: line.split() for line in narrow.splitlines() if line.startswith("dt-h")}
-    assert set(shown) == {"dt-hopper-medium", "dt-hopper-medium-replay"}
+    assert set(shown) == names
     assert "chibit-hopper-medium" not in narrow  # a recipe nobody trained
     assert "agentzoo list --all" in narrow
     everything = CliRunner().invoke(app, ["list", "--all"], env={"AGENTZOO_ZOO": str(tmp_path), "COLUMNS": "80"}).output

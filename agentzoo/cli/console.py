@@ -38,11 +38,20 @@ def plain(text: object) -> str:
 
 
 def listing(*columns: str) -> Table:
-    """A table whose cells are never cut, however narrow the terminal: a cut id or number is another one."""
+    """A table for `print_listing`: a line a row, no borders."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
     for column in columns:
         table.add_column(column, no_wrap=True, overflow="ignore")
     return table
+
+
+def print_listing(table: Table) -> None:
+    """A table of `listing`, no cell cut however narrow the terminal or pipe: a cut id or number is another one."""
+    if fits(table):
+        console.print(table)
+        return
+    wanted = Measurement.get(console, console.options.update(width=100_000), table).maximum
+    Console(file=console.file, width=wanted).print(table)
 
 
 def fits(table: Table) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from agentzoo.cli.console import console, errors_console, listing, plain, print_json, progress_bar
+from agentzoo.cli.console import console, errors_console, listing, plain, print_json, print_listing, progress_bar
 from agentzoo.cli.options import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies.")
@@ -49,7 +49,7 @@ def list_command(as_json: JsonOption = False) -> None:
         cells = [plain(row.dataset_id), *numbers, _number(row.mean_score), *([plain(row.made_by)] if told else [])]
         table.add_row(*cells, style="" if row.built else "dim")
     console.print(f"datasets in {plain(datasets_root())}", highlight=False, soft_wrap=True)
-    console.print(table)
+    print_listing(table)
     for row in found:
         if row.problem is not None:
             console.print(f"{plain(row.dataset_id)}: {plain(row.problem)}", highlight=False, soft_wrap=True)

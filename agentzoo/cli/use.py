@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import console, fits, listing, plain, print_json, progress_bar
+from agentzoo.cli.console import console, fits, listing, plain, print_json, print_listing, progress_bar
 from agentzoo.cli.hub import list_remote
 from agentzoo.cli.options import AgentArg, JsonOption, RevisionOption, TokenOption, TrustOption, load_agent
 from agentzoo.errors import ConfigError
@@ -66,7 +66,7 @@ def list_command(
     table = _agents(rows)
     if not fits(table) and not any(one.problem for one in rows):
         table = _agents(rows, with_env=False)
-    console.print(table)
+    print_listing(table)
     if backbones := staged_backbones():
         console.print(f"to start from: {plain(', '.join(backbones))} (`agentzoo inspect NAME`)", highlight=False)
     untrained = [one.agent_id for one in known if not one.staged and not one.problem]
