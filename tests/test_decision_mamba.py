@@ -10,7 +10,7 @@ import pytest
 import torch
 from decision_mamba_cases import SMALL, K, hide, make_batch, make_io, make_model, play, variants
 
-from agentzoo.models.decision_mamba import PAPER_SIZES, DecisionMamba, DMConfig, Layer, Memory
+from agentzoo.models.decision_mamba import PRESETS, DecisionMamba, DMConfig, Layer, Memory
 from agentzoo.nn.base import parameter_count
 from agentzoo.nn.recurrent import RecurrentModel, reset_rows
 from agentzoo.recipe import load_recipe
@@ -153,9 +153,11 @@ def test_sizes_of_both_presets() -> None:
     """0.30 M and 9.9 M a layer: two mixers, the gather and the projection."""
     small = DecisionMamba(DMConfig(), make_io())
     assert parameter_count(small.layers[0]) == pytest.approx(0.30e6, rel=0.01)
-    paper = Layer(DMConfig(embed_dim=PAPER_SIZES["embed_dim"]))
-    assert parameter_count(paper) == pytest.approx(9.9e6, rel=0.01)
-    assert PAPER_SIZES == {"embed_dim": 768, "n_layers": 24}
+    paper = load_recipe("dm-hopper-medium").override(["model.preset=paper"]).model
+    assert isinstance(paper, DMConfig)
+    assert paper.n_layers == 24
+    assert parameter_count(Layer(paper)) == pytest.approx(9.9e6, rel=0.01)
+    assert DMConfig.presets() == PRESETS
 
 
 def test_no_decay_on_what_mamba_exempts() -> None:

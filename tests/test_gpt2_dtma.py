@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -332,6 +333,18 @@ def test_a_training_notes_what_the_backbones_heads_are(backbone: str) -> None:
     assert pinned.pinned() == pinned == GPT2DTMAConfig.model_validate_json(pinned.model_dump_json())
     assert pinned.unpinned() == made
     assert DTMAConfig(**SMALL).pinned() == DTMAConfig(**SMALL)
+
+
+def test_a_head_with_one_entry_below_zero_is_not_noted_as_all_positive() -> None:
+    """Of 2,048 entries, so that the share rounds to 1."""
+    dim = 2048
+    query = torch.rand(dim, dim, generator=torch.Generator().manual_seed(0))
+    key = query.clone()
+    key[: dim // 2, 0] *= -1.0  # of the first head
+    blocks = {"blocks.0.attn.qkv.weight": torch.cat((query, key, query))}
+    backbone: Any = SimpleNamespace(blocks=blocks, sha256=lambda: "0" * 64)
+    noted = GPT2DTMAConfig(embed_dim=dim, n_heads=2).notes_of(backbone)["markov_at_start"]
+    assert [share for share, _ in noted] == [0.999, 1.0]
 
 
 def test_the_recipe_of_gpt2_p_holds_down_the_head_of_lm_mini_that_is_nearest_to_markov() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import subprocess
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNorm
 from agentzoo.agent import Agent
 from agentzoo.envs.making import make_env
 from agentzoo.errors import ConfigError, ObservationError, SpaceError, UnknownNameError
-from agentzoo.evaluation.results import Result, evaluate, with_command
+from agentzoo.evaluation.results import Result, evaluate, versions, with_command
 from agentzoo.evaluation.rollout import evaluation_seed, rollout, run_seeded
 from agentzoo.evaluation.scores import amount, mean_interval, normalized_score, reference_of
 from agentzoo.models.dt import DTConfig
@@ -366,3 +368,14 @@ def test_options_an_environment_does_not_take_are_explained(options: dict[str, A
 
 def test_evaluation_seeds_follow_the_protocol() -> None:
     assert [evaluation_seed(0, 0), evaluation_seed(0, 99), evaluation_seed(2, 5)] == [10_000, 10_099, 30_005]
+
+
+def test_a_record_names_the_commit_it_was_measured_with() -> None:
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        pytest.skip("not a git checkout")
+    head = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout
+    version, _, commit = versions()["agentzoo"].partition("+g")
+    assert version == importlib.metadata.version("agentzoo")
+    assert head.startswith(commit.removesuffix(".dirty"))
+    assert len(commit) >= 12

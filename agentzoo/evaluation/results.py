@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import platform
 import shlex
+import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,13 +20,13 @@ from agentzoo.agent import Agent
 from agentzoo.config import CONFIG, AgentConfig, read_text
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
-from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
+from agentzoo.evaluation.scores import Reference, mean_interval, normalized_score, reference_of
 from agentzoo.evaluation.study import Study
 from agentzoo.locate import STUDY_PICTURES, staged_agents
 from agentzoo.nn.base import ActingMode
 from agentzoo.types import Config
 
-PACKAGES = ("agentzoo", "gymnasium", "mujoco", "numpy", "torch", "stable-baselines3")
+PACKAGES = ("agentzoo", "gymnasium", "gymnasium-robotics", "mujoco", "numpy", "torch", "stable-baselines3")
 Interval = tuple[float, float]
 
 
@@ -61,6 +63,13 @@ class Result(Config):
     lengths: tuple[int, ...]
     versions: dict[str, str]
     command: str | None  # repeats it; None where no command does
+
+    @property
+    def target_score(self) -> float | None:
+        """The target return as a normalized score, None without references."""
+        if self.random_reference is None or self.expert_reference is None:
+            return None
+        return float(normalized_score(self.target_return, Reference(self.random_reference, self.expert_reference)))
 
 
 class DatasetFacts(Config):
@@ -241,14 +250,36 @@ def summarize(
 
 
 def versions() -> dict[str, str]:
-    """Python and the packages a score depends on."""
+    """Python and the packages a score depends on; of agentzoo in a git checkout the commit as well."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
+    if "agentzoo" in found and (commit := _commit()):
+        found["agentzoo"] = f"{found['agentzoo']}+g{commit}"
     return found
+
+
+@functools.cache
+def _commit() -> str | None:
+    """Of the checkout this code runs from, `.dirty` if the package is unlike it; None without a checkout or git."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return None
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True)
+
+    try:
+        head = git("rev-parse", "--short=12", "HEAD")
+    except OSError:
+        return None
+    if head.returncode != 0:
+        return None
+    same = git("diff", "--quiet", "HEAD", "--", "agentzoo").returncode == 0
+    return head.stdout.strip() + ("" if same else ".dirty")
 
 
 def _spec_of(env: Any) -> Any:

@@ -6,12 +6,14 @@ compare with a published table only roughly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from agentzoo.data.references import D4RL_REFERENCES, Reference, normalized_score, reference_of
 from agentzoo.types import FloatArray
 
-__all__ = ["D4RL_REFERENCES", "Reference", "amount", "mean_interval", "normalized_score", "reference_of"]
+__all__ = ["D4RL_REFERENCES", "Reference", "amount", "mean_interval", "normalized_score", "over_seeds", "reference_of"]
 
 MOST_DRAWN = 2_000_000  # values resampled at once; each takes 24 bytes
 
@@ -23,6 +25,13 @@ def amount(value: float, thousands: str = "") -> str:
         thousands: "," groups digits.
     """
     return f"{value:{thousands}.{0 if abs(value) >= 100 else 2}f}"
+
+
+def over_seeds(values: Sequence[float], digits: int) -> str:
+    """`79.0 ± 11.2 [67.6, 90.1]`: mean, standard deviation and 95 % interval of one number a training seed, n >= 2."""
+    each = np.asarray(values, dtype=np.float64)
+    low, high = mean_interval(each)
+    return f"{each.mean():.{digits}f} ± {each.std(ddof=1):.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def mean_interval(values: FloatArray, level: float = 0.95, resamples: int = 9_999) -> tuple[float, float]:

@@ -13,11 +13,11 @@ from agentzoo.data.catalogue import OTHERS, OWN, recipe_of
 from agentzoo.envs import ROBOTICS
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, Results
-from agentzoo.evaluation.scores import amount, mean_interval
+from agentzoo.evaluation.scores import amount, mean_interval, over_seeds
 from agentzoo.evaluation.study import Study
 from agentzoo.files import write_atomic
 from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
-from agentzoo.hub.published import CITATIONS, D4RL, PUBLISHED, SOURCES, TITLES, Published
+from agentzoo.hub.published import CITATIONS, D4RL, PUBLISHED, SELECTION, SOURCES, TITLES, Published
 from agentzoo.locate import LOG, STUDY_PICTURES, SWEEP_PLOT, VIDEO
 from agentzoo.recipe import Recipe, TrainConfig
 from agentzoo.registry import recipe_table
@@ -253,6 +253,21 @@ def _row(label: str, result: Result) -> tuple[str, ...]:
     return label, score, returned, success, _length(result), str(result.episodes)
 
 
+def _mean_row(seeds: Sequence[Result]) -> tuple[str, ...]:
+    """Mean, standard deviation and interval over training seeds, each of which counts as one number."""
+    scores = [one.score for one in seeds if one.score is not None]
+    returns = [one.mean_return for one in seeds]
+    successes = [one.success_rate for one in seeds if one.success_rate is not None]
+    return (
+        f"mean ± std of these {len(seeds)} training seeds",
+        over_seeds(scores, 1) if len(scores) == len(seeds) else "",
+        over_seeds(returns, 0 if max(map(abs, returns)) >= 100 else 2),
+        f"{100 * np.mean(successes):.0f} %" if len(successes) == len(seeds) else "",
+        f"{np.mean([one.mean_length for one in seeds]):.0f}",
+        str(sum(one.episodes for one in seeds)),
+    )
+
+
 def _length(result: Result) -> str:
     """With an interval where an episode ends at a goal, so that it is a figure of its own."""
     if result.success_rate is None:
@@ -270,19 +285,24 @@ def _results(config: AgentConfig, recipe: Recipe, results: Results) -> str:
         rows.append(_row("its checkpoint that did best while it trained, not in this folder", best))
     rows += [_row(f"same weights, {one.acting} acting", one) for one in results.acting]
     rows += [_row(_seeded("same recipe", one), one) for one in results.seeds]
+    if results.seeds:
+        rows.append(_mean_row((head, *results.seeds)))
     for one in results.baselines:
         longer = f", {one.updates:,} updates" if one.updates not in (None, updates) else ""
         rows.append(_row(_seeded(inline(one.agent_id), one) + longer, one))
     paper = _published(config, recipe)
     if paper is not None:
         rows.append(_published_row(paper))
+    over = " (over training seeds in the row of their mean)" if results.seeds else ""
+    acting = "deterministic" if head.deterministic else "sampled"
+    asked = "" if head.target_score is None else f" (a score of {head.target_score:.1f})"
     lines = [
         "## Results",
         "",
         *_table(COLUMNS, rows),
         "",
-        f"Brackets hold 95 % bootstrap intervals of the mean over episodes. Environment `{code(head.env)}`, target "
-        f"return {head.target_return:g}, {'deterministic' if head.deterministic else 'sampled'} actions, episode e "
+        f"Brackets hold 95 % bootstrap intervals of the mean over episodes{over}. Environment `{code(head.env)}`, "
+        f"target return {head.target_return:g}{asked}, {acting} actions, episode e "
         f"reset with seed {10_000 * (head.seed + 1)} + e.",
     ]
     if head.success_rate is not None:
@@ -301,7 +321,7 @@ def _results(config: AgentConfig, recipe: Recipe, results: Results) -> str:
         lines += [
             "",
             f"The published row is of {paper.origin()}{_published_data(paper)} The numbers are not comparable one to "
-            f"one: {_unlike(paper, recipe, updates)}.",
+            f"one: {_unlike(paper, recipe, head, updates)}.",
         ]
     used = ", ".join(f"{inline(name)} {inline(version)}" for name, version in head.versions.items())
     how = f"with `{code(head.command)}` " if head.command is not None else ""
@@ -318,16 +338,22 @@ def _published(config: AgentConfig, recipe: Recipe) -> Published | None:
 
 
 def _published_data(paper: Published) -> str:
-    known = paper.unit == "score"
-    return ", on D4RL's dataset of the same name." if known else ". The paper does not say which dataset that is on."
+    if paper.unit == "score":
+        return ", on D4RL's dataset of the same name."
+    return ". It is on a maze of D4RL that the paper does not name further."
 
 
-def _unlike(paper: Published, recipe: Recipe, updates: int) -> str:
+def _unlike(paper: Published, recipe: Recipe, head: Result, updates: int) -> str:
     """What stands between a published number and ours."""
     newer = " on a newer environment version" if paper.unit == "score" else ""  # D4RL's is known
     own = f"our data is our own collection{newer}"
-    data = own if recipe_of(recipe.data.dataset) else f"this agent learned from `{code(recipe.data.dataset)}`"
-    return f"{data}, and training here is shorter" if updates < paper.updates else data
+    found = [own if recipe_of(recipe.data.dataset) else f"this agent learned from `{code(recipe.data.dataset)}`"]
+    if updates < paper.updates:
+        found.append("training here is shorter")
+    asked = head.target_score
+    if paper.unit == "score" and asked is not None and asked < paper.score:
+        found.append(f"this agent was asked for less, a score of {asked:.1f}")
+    return "; ".join([*found, SELECTION[paper.source]])
 
 
 def _seeded(label: str, result: Result) -> str:

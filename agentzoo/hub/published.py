@@ -35,6 +35,14 @@ _GPT2 = "on GPT-2 of 36 times the size"
 _CLIP = "on a text tower 60 times as large"
 _LARGE = "whose released code has a network of 200 times the size"
 
+# Which of a training's evaluations a paper reports. Ours are of the last weights.
+SELECTION = {
+    _DT: "the paper does not say of which checkpoint and of which of its two targets",
+    _WIKIPEDIA: "the paper stopped early, so it is the best of up to 20 evaluations of 10 episodes",
+    _MARKOV: "the paper does not say of which of its 200 evaluations",
+    _DM: "the paper does not say of which checkpoint and target",
+}
+
 # Every paper's number for an agent, the one its own card shows first.
 PUBLISHED: dict[str, tuple[Published, ...]] = {
     "dt-hopper-medium": (Published(67.6, 1.0, _DT), Published(67.4, 1.7, _MARKOV)),
@@ -150,10 +158,10 @@ _REID = Citation(
     "2201.12122",
 )
 _ZHAO = Citation(
-    "zhao2024enhancing",
-    "Enhancing Cross-domain Pre-Trained Decision Transformers with Adaptive Attention",
+    "zhao2025unveiling",
+    "Unveiling Markov Heads in Pretrained Language Models for Offline Reinforcement Learning",
     "Zhao, Wenhao and Xu, Qiushui and Xu, Linjie and Song, Lei and Wang, Jinyu and Zhou, Chunlai and Bian, Jiang",
-    2024,
+    2025,
     "2409.06985",
 )
 D4RL = Citation(

@@ -78,11 +78,15 @@ class DecisionGPT(SequenceModel):
         return out
 
     def factor_losses(self, batch: Batch, masking: Masking) -> Losses:
-        """The error of the actions that `masking` asks for; it sees all before them, and the returns shown there."""
+        """The error of the actions that `masking` asks for.
+
+        It sees all before them, and the returns shown there if it uses them; a cloner sees none, whatever it is asked.
+        """
         target = self.encode_actions(batch.actions)
         asked = masking.ask_actions & batch.valid
         discrete = self.io.action.kind == "discrete"
-        return {"action": factor_error(self(batch, masking.returns), target, asked, discrete)}
+        shown = masking.returns & self.config.use_returns
+        return {"action": factor_error(self(batch, shown), target, asked, discrete)}
 
     def loss(self, batch: Batch) -> Losses:
         """Error over all valid actions of the window."""

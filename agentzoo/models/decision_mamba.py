@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -36,7 +36,8 @@ from agentzoo.types import Batch, IOSpec, Losses
 
 ACTION_TOKENS = slice(2, None, TOKENS_PER_STEP)
 Weight = Annotated[float, Field(ge=0.0, le=1.0)]
-PAPER_SIZES = {"embed_dim": 768, "n_layers": 24}  # of the release; the defaults below are sized for a CPU
+# `paper`: the release's sizes; the defaults are sized for a CPU.
+PRESETS: dict[str, dict[str, Any]] = {"small": {}, "paper": {"embed_dim": 768, "n_layers": 24}}
 
 
 class DMConfig(ModelConfig):
@@ -60,6 +61,11 @@ class DMConfig(ModelConfig):
     ema_decay: Weight = 0.999
     ilo_weights: tuple[Weight, Weight, Weight] | None = (0.9, 0.05, 0.05)  # action, next return-to-go, next obs
     acting: ActingMode = "window"  # the default of `predict`; both are always possible
+
+    @classmethod
+    def presets(cls) -> dict[str, dict[str, Any]]:
+        """Two sizes."""
+        return PRESETS
 
 
 class Memory(NamedTuple):

@@ -65,8 +65,9 @@ class GatedConfig(LanguageDTConfig):
     def notes_of(self, found: Pretrained) -> dict[str, Any]:
         """Also what its heads are."""
         heads = layer_statistics(found.blocks["blocks.0.attn.qkv.weight"], self.n_heads)
-        # three decimals, so that another machine notes the same
-        start = tuple((round(one.positive_share, 3), round(min(one.ratio, 1e6), 3)) for one in heads)
+        # three decimals, so that another machine notes the same; a share of 1 is exact: every entry is positive
+        shares = [1.0 if one.positive_share == 1.0 else min(round(one.positive_share, 3), 0.999) for one in heads]
+        start = tuple((share, round(min(one.ratio, 1e6), 3)) for share, one in zip(shares, heads, strict=True))
         return {**super().notes_of(found), "markov_at_start": start}
 
     def origin(self) -> str:

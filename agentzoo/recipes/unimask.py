@@ -76,7 +76,7 @@ def _specialists() -> list[Recipe]:
             return_classes=RETURN_CLASSES,
             tasks=STEP_TASKS if task == "all" else (task,),  # type: ignore[arg-type]
             state_weight=weight,
-            acts_on_returns=task != "bc",
+            acts_on_returns=task in ("rc", "all", "rnd"),  # the others never see one in training
         )
         found.append(_doorkey("unimask-doorkey" if name == "rnd" else f"unimask-doorkey-{name}", model, batch))
     for task in ("bc", "rc"):

@@ -161,7 +161,7 @@ def as_study(points: Sequence[ContextGates], picture: str | None = PICTURE) -> S
         picture=picture,
         note=f"{_ways(points)} G is the sum of the counted heads' gates in the first layer, mean over real tokens, R "
         f"its share of G at K = {base}. {NAMES} Published: Zhao et al., ICML 2025, Tables 5 and 6, GPT-2 small with "
-        "three Markov heads of twelve, an agent trained with each K.",
+        "three Markov heads of twelve, an agent trained with each K; R worked out from the printed G.",
     )
 
 

@@ -274,8 +274,8 @@ def _note(found: HeatMap, agreement: dict[str, float]) -> str:
         "column's task; mlp- is an MLP, dt- Decision-GPT. bc: behaviour cloning, rc: return-conditioned. "
         f"{found.episodes} trajectories, mean of {found.seeds()}, at most {found.epochs:,} epochs, "
         f"stopped after {PATIENCE_EPOCHS} of them without a lower validation loss, {WINDOWS:,} held-out windows a "
-        "cell. The published map has 6 seeds and up to 10,000 epochs, on the authors' own walker, whose scoring of "
-        f"moves into the border is a little less random than ours.{overall}"
+        "cell. The published map has 6 seeds and 6,000 epochs (10,000 in the released code), on the authors' own "
+        f"walker, whose scoring of moves into the border is a little less random than ours.{overall}"
     )
 
 

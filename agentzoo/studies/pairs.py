@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from agentzoo.config import RECIPE, read_text
 from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
-from agentzoo.evaluation.scores import mean_interval
+from agentzoo.evaluation.scores import over_seeds
 from agentzoo.evaluation.study import Study, cell, filled
 from agentzoo.hub.stage import headline, is_finished
 from agentzoo.plots import new_figure, save_figure
@@ -95,10 +95,8 @@ class Curve(NamedTuple):
         """Mean, standard deviation and 95 % interval over two or more finished seeds."""
         if self.seeds < 2 or len(self.finals) < self.seeds:
             return ""
-        one = self.final()
-        low, high = mean_interval(one)
-        digits = digits_for(float(np.abs(one).max()))
-        return f"{one.mean():.{digits}f} ± {one.std(ddof=1):.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+        each = self.final()
+        return over_seeds(each.tolist(), digits_for(float(np.abs(each).max())))
 
 
 def read_curves(

@@ -215,11 +215,44 @@ def test_the_published_number_stands_beside_ours(folder: Path) -> None:
     text = card_text(folder)
     assert "| published | 67.6 ± 1 |  |  |  |" in text.splitlines()
     learned = read_records(folder)[1].data.dataset
-    assert f"not comparable one to one: this agent learned from `{learned}`, and training here is shorter." in text
+    rule = "the paper does not say of which checkpoint and of which of its two targets.\n"
+    assert f"not comparable one to one: this agent learned from `{learned}`; training here is shorter; {rule}" in text
     edit(folder, "train_config.json", data__dataset="zoo/hopper/medium-v0")
-    assert "our data is our own collection on a newer environment version, and training here is" in card_text(folder)
+    own = "our data is our own collection on a newer environment version; "
+    assert f"{own}training here is shorter; {rule}" in card_text(folder)
     edit(folder, "results.json", training__updates=100_000)
-    assert "our data is our own collection on a newer environment version.\n" in card_text(folder)
+    assert own + rule in card_text(folder)
+
+
+def test_an_agent_asked_for_less_than_a_paper_scored_says_so(folder: Path) -> None:
+    edit(folder, "config.json", agent_id="dt-hopper-medium", env="Hopper-v5")
+    references = {"headline__random_reference": 0.0, "headline__expert_reference": 3000.0}
+    edit(folder, "results.json", headline__target_return=1800.0, **references)
+    text = card_text(folder)
+    assert "target return 1800 (a score of 60.0), " in text
+    assert "; this agent was asked for less, a score of 60.0; " in text
+    edit(folder, "results.json", headline__target_return=3600.0)
+    text = card_text(folder)
+    assert "target return 3600 (a score of 120.0), " in text
+    assert "asked for less" not in text
+
+
+def test_several_training_seeds_have_a_row_of_their_mean(folder: Path) -> None:
+    results = read_records(folder)[2]
+    assert "training seeds" not in card_text(folder)
+    shown = {"score": 10.0, "score_interval": (9.0, 11.0), "mean_return": 200.0, "mean_length": 30.0, "episodes": 100}
+    head = results.headline.model_copy(update=shown)
+    others = tuple(
+        head.model_copy(update={"score": score, "mean_return": reached, "mean_length": steps})
+        for score, reached, steps in ((20.0, 300.0, 40.0), (60.0, 400.0, 50.0))
+    )
+    (folder / "results.json").write_text(results.model_copy(update={"headline": head, "seeds": others}).to_json())
+    row = next(line for line in card_text(folder).splitlines() if line.startswith("| mean ± std of"))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[0] == "mean ± std of these 3 training seeds"
+    assert cells[1] == "30.0 ± 26.5 [10.0, 60.0]"
+    assert cells[2] == "300 ± 100 [200, 400]"
+    assert cells[-2:] == ["40", "300"]
 
 
 def test_a_baseline_of_another_budget_says_so(folder: Path) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from agentzoo import cli
 from agentzoo.data.build import build
 from agentzoo.data.catalogue import BuildOptions
 from agentzoo.errors import ConfigError, TrainingError
-from agentzoo.models.decision_gpt import DecisionGPTConfig
-from agentzoo.nn.masking import STEP_TASKS
+from agentzoo.models.decision_gpt import DecisionGPT, DecisionGPTConfig
+from agentzoo.nn.masking import STEP_TASKS, draw
 from agentzoo.recipe import load_recipe
 from agentzoo.recipes.unimask import PUBLISHED, doorkey_budget
 from agentzoo.studies import heatmap
@@ -48,8 +50,22 @@ def test_recipes_hold_the_published_sizes() -> None:
         got = (recipe.train.batch_size, *(model[k] for k in ("embed_dim", "ffn_dim", "n_layers", "n_heads")))
         assert got == (batch, dim, ffn, layers, heads)
         assert model["state_weight"] == weight
+        assert model["acts_on_returns"] == (name.removeprefix("mlp-") in ("rc", "all", "rnd"))
     assert load_recipe("unimask-doorkey-all").model.model_dump()["tasks"] == STEP_TASKS
     assert isinstance(load_recipe("decision-gpt-doorkey-rc").model, DecisionGPTConfig)
+
+
+def test_a_cloning_decision_gpt_sees_no_return_whatever_it_is_asked() -> None:
+    io = network().io
+    batch = any_batch(io, 20)
+    other = replace(batch, returns_to_go=batch.returns_to_go + 1.0)
+    masking = draw("rc", *batch.shape, torch.Generator().manual_seed(0))
+    assert masking.returns.any()
+    for uses in (True, False):
+        torch.manual_seed(0)
+        model = DecisionGPT(DecisionGPTConfig(embed_dim=16, n_layers=2, n_heads=2, use_returns=uses), io).eval()
+        losses = [float(model.factor_losses(each, masking)["action"].detach()) for each in (batch, other)]
+        assert (losses[0] != losses[1]) is uses
 
 
 def test_cells_of_a_seed() -> None:
