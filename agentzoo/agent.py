@@ -19,9 +19,9 @@ from agentzoo.acting.modes import Acting, MemoryState, make_acting
 from agentzoo.acting.observing import Observed, read_observation, reward_beside
 from agentzoo.acting.rewards import Rewards
 from agentzoo.checkpoint import fingerprint, save_tensors
-from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, check_env_id, read_text
+from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
 from agentzoo.data.spaces import GOAL_KEY, REWARD_KEY, describe_misfit, without_goal
-from agentzoo.envs.making import make_configured
+from agentzoo.envs.making import check_env_id, make_configured
 from agentzoo.envs.wrapping import observation_normalizer
 from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError
 from agentzoo.files import sha256, write_atomic
@@ -438,7 +438,7 @@ class Agent:
         actions = self._to_actions(self._finite(output.float().cpu().numpy(), rtg), deterministic)
         current = self._acting.remember(current, actions, targets)
         actions = self._to_space(actions)
-        return (actions[0] if single and actions.ndim > 1 else actions.reshape(()) if single else actions), current
+        return (actions[0, ...] if single else actions), current  # `...` keeps a single choice an array, 0-d
 
     def _split_goal(self, observation: Any) -> tuple[Any, Conditions]:
         """The observation without its goal, and what is known of steps to come."""
@@ -505,7 +505,7 @@ class Agent:
         if self._bounds is None:
             return output
         low, high = self._bounds
-        return np.asarray(np.minimum(np.maximum(output.astype(spec.dtype, copy=False), low), high))
+        return output.astype(spec.dtype, copy=False).clip(low, high)
 
     def _to_space(self, actions: NDArray[Any]) -> NDArray[Any]:
         spec = self.config.io.action

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.errors import CheckpointError
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import AgentId, EnvId, Option, Positive, Recipe, parse_model_config
 from agentzoo.types import Config, Digest, IOSpec
@@ -72,18 +72,3 @@ def read_text(path: Path) -> str:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
-
-
-def check_env_id(env_id: str | None, trusted: bool) -> None:
-    """Refuse `module:Env-v0` unless trusted: Gymnasium imports the module, which runs its code.
-
-    `GymV21Environment` and `GymV26Environment` (of shimmy) do the same with an id among their options.
-
-    Raises:
-        ConfigError: the id names a module.
-    """
-    if env_id is not None and (":" in env_id or env_id.startswith("GymV2")) and not trusted:
-        raise ConfigError(
-            f"env id {env_id!r} makes Gymnasium import a module that it or its options name, which runs its code. "
-            "If you trust it, pass trust_env_module=True (--trust-env-module)."
-        )

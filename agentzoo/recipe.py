@@ -157,13 +157,6 @@ class Recipe(Config):
         return Recipe.from_json(json.dumps(tree), "the recipe with --set applied")
 
 
-NOTED = {  # field that a training fills in -> what it is of
-    "model.backbone_sha256": "model.backbone",
-    "model.markov_at_start": "model.backbone",
-    "base_weights_sha256": "base",
-}
-
-
 def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
     """Field -> its values in `first` and `other`, where they differ, named as `--set` does.
 
@@ -178,10 +171,13 @@ def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
         if ours.get(name) != theirs.get(name)
         and (of_one_family or not name.startswith("model.") or name in ours.keys() & theirs.keys())
     }
+    noted = {"base_weights_sha256": "base"}
+    for model in (first.model, other.model):
+        noted |= {f"model.{field}": f"model.{source}" for field, source in model.noted.items()}
     return {
         name: values
         for name, values in found.items()
-        if name not in NOTED or (NOTED[name] not in found and None not in values)
+        if name not in noted or (noted[name] not in found and None not in values)
     }
 
 

@@ -42,6 +42,14 @@ def junk_behind(batch: Batch, newest_action: bool = False) -> Batch:
     return replace(batch, observations=obs, actions=actions, returns_to_go=rtg, timesteps=time)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_card_can_name_the_family_and_cite_its_paper(family: str) -> None:
+    config = get_family(family).config
+    assert config.title
+    assert config.paper is not None
+    assert f"eprint = {{{config.paper.arxiv}}}" in config.paper.bibtex()
+
+
 @pytest.mark.parametrize("env_id", ENVS[:2])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_hidden_steps_do_not_change_the_action(family: str, env_id: str) -> None:

@@ -16,9 +16,11 @@ from torch import Tensor, nn
 from agentzoo.errors import CheckpointError, ConfigError, HubError
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig, LanguageDT, LanguageDTConfig
+from agentzoo.models.gpt2_dtma import GPT2DTMAConfig, GPT2PConfig
 from agentzoo.nn.language import LanguageBackbone
 from agentzoo.nn.pretrained import load_backbone
 from agentzoo.nn.tokens import STATE_TOKENS, interleave
+from agentzoo.registry import families
 
 SIZES = {"vocab_size": 60, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 40}
 TOKENS = {"bos_token_id": 0, "eos_token_id": 0}
@@ -284,11 +286,27 @@ def test_a_backbone_of_another_size_is_said(fields: dict[str, Any], says: str, t
         agent.model.begin_training(fresh=True)
 
 
-def test_a_text_tower_is_for_the_other_family(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (GPT2DTConfig, "family clip_dt is for it: --set model.family=clip_dt --set model.architecture=clip"),
+        (GPT2DTMAConfig, "family clip_dtma is for it"),
+        (GPT2PConfig, "no family like gpt2_p is for it"),
+    ],
+)
+def test_a_text_tower_is_for_another_family(config: type[LanguageDTConfig], says: str, tmp_path: Path) -> None:
     peer("clip").save_pretrained(tmp_path)
-    agent = make_agent(model=GPT2DTConfig(backbone=str(tmp_path)))
-    with pytest.raises(ConfigError, match="family clip_dt is for it"):
+    agent = make_agent(model=config(backbone=str(tmp_path)))
+    assert isinstance(agent.model, LanguageDT)
+    with pytest.raises(ConfigError, match=says):
         agent.model.begin_training(fresh=True)
+
+
+def test_counterparts_are_families_that_name_each_other() -> None:
+    named = {name: getattr(family.config, "counterpart", None) for name, family in families().items()}
+    pairs = {name: other for name, other in named.items() if other is not None}
+    assert pairs
+    assert all(pairs[other] == name for name, other in pairs.items())
 
 
 def test_hidden_steps_change_nothing_with_gptj(tmp_path: Path) -> None:

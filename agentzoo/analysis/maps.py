@@ -14,8 +14,6 @@ from agentzoo.errors import ShapeError
 from agentzoo.nn.tokens import TOKENS_PER_STEP
 from agentzoo.types import Batch
 
-SHARPENED = 0.1  # temperature at which the paper draws its maps
-
 
 class Look(NamedTuple):
     """Where the last observation of a window looks (a masked network's last step)."""

@@ -73,10 +73,10 @@ def heatmap(
     import torch
 
     from agentzoo.data.minari import load_episodes
+    from agentzoo.envs import DOORKEY_STEPS
     from agentzoo.evaluation.study import write_study
     from agentzoo.files import write_atomic
     from agentzoo.plots import require_picture
-    from agentzoo.recipes.unimask import HORIZON
     from agentzoo.studies import heatmap as study
     from agentzoo.studies.heatmap_plot import draw_heatmap
 
@@ -84,7 +84,7 @@ def heatmap(
     torch.set_num_threads(threads)
     chosen = list(dict.fromkeys(seeds or [0, 1, 2]))
     if train:
-        windows = study.held_out_windows(load_episodes(study.HELD_OUT), HORIZON)
+        windows = study.held_out_windows(load_episodes(study.HELD_OUT), DOORKEY_STEPS)
         todo = [cell for seed in chosen for cell in study.cells(seed, episodes, epochs)]
         with progress_bar("updates", sum(cell.recipe.train.steps for cell in todo)) as bar:
             for cell in todo:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agentzoo.data.collect import BlockRunner, Rollout, collect
 from agentzoo.data.policies import resolve_policy
-from agentzoo.envs import DOORKEY, MAZE2D_DENSE
+from agentzoo.envs import DOORKEY, DOORKEY_STEPS, MAZE2D_DENSE, MAZE2D_STEPS
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.files import sha256
 
@@ -25,8 +25,6 @@ SOURCES_KEY = "source_sha256"  # of a dataset's metadata: lines as sha256sum wri
 DEFAULT_STEPS = 500_000
 OWN = "--sources DIR"  # policies and buffers that nobody distributes
 OTHERS = "--trust-policies"  # experts on the Hub
-DOORKEY_STEPS = 10
-MAZE2D_STEPS = 200
 POINTMAZE_KEYS = ("observation", "desired_goal")  # 4 + 2 numbers; `achieved_goal` repeats the position
 EPISODIC = (("continuing_task", False),)  # PointMaze ends at the goal instead of drawing a new one
 

@@ -91,7 +91,7 @@ class Episodes:
         return np.split(values, self.starts[1:])
 
     def best(self, fraction: float) -> Episodes:
-        """The best-return episodes until their steps would exceed `fraction` of all (at least one; spec DT12)."""
+        """The best-return episodes until their steps would exceed `fraction` of all (at least one)."""
         if fraction >= 1.0:
             return self
         order = np.argsort(-self.returns, kind="stable")

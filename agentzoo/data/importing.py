@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -79,7 +80,7 @@ def import_file(
     )
     write_dataset(
         dataset_id,
-        _checked(path, _chain(first, rollouts), spaces),
+        _checked(path, chain([first], rollouts), spaces),
         overwrite=overwrite,
         extra={"imported_from": path.name},
         env=env,
@@ -92,11 +93,6 @@ def import_file(
         **scores,
     )
     return result
-
-
-def _chain(first: Rollout, rest: Iterator[Rollout]) -> Iterator[Rollout]:
-    yield first
-    yield from rest
 
 
 def read_npz(path: Path) -> Iterator[Rollout]:
@@ -300,11 +296,8 @@ def _slack(bound: NDArray[Any]) -> NDArray[np.float64]:
 
 def _cast(one: Rollout, spaces: tuple[gym.Space[Any], gym.Space[Any]]) -> Rollout:
     """The rollout in the dtypes of the spaces, so that Minari's own checks of an episode hold."""
-    return Rollout(
-        seed=one.seed,
+    return replace(
+        one,
         observations=one.observations.astype(spaces[0].dtype),
         actions=one.actions.astype(spaces[1].dtype).reshape(len(one), *(spaces[1].shape or ())),
-        rewards=one.rewards,
-        terminations=one.terminations,
-        truncations=one.truncations,
     )

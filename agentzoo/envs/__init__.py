@@ -22,15 +22,16 @@ import gymnasium as gym
 
 DOORKEY = "agentzoo/DoorKey-4x4-v0"
 MAZE2D_DENSE = "agentzoo/Maze2DDense-Medium-v0"
+DOORKEY_STEPS, MAZE2D_STEPS = 10, 200  # of an episode; the registrations truncate there
 ROBOTICS = ("PointMaze_", "AntMaze_", "Adroit", "Fetch", "FrankaKitchen-", "Hand")  # ids of gymnasium-robotics
 
 
 def register() -> None:
     """Tell Gymnasium about our environments; doing it twice changes nothing."""
     if DOORKEY not in gym.registry:
-        gym.register(DOORKEY, entry_point="agentzoo.envs.doorkey:DoorKeyEnv", max_episode_steps=10)
+        gym.register(DOORKEY, entry_point="agentzoo.envs.doorkey:DoorKeyEnv", max_episode_steps=DOORKEY_STEPS)
     if MAZE2D_DENSE not in gym.registry:
-        gym.register(MAZE2D_DENSE, entry_point="agentzoo.envs.maze2d:Maze2DDenseEnv", max_episode_steps=200)
+        gym.register(MAZE2D_DENSE, entry_point="agentzoo.envs.maze2d:Maze2DDenseEnv", max_episode_steps=MAZE2D_STEPS)
 
 
 def needs_robotics(env_id: str) -> bool:

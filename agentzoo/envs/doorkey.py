@@ -54,6 +54,10 @@ class DoorKeyEnv(gym.Env[Observation, np.int64]):
         agent, key = (LEFT_CELLS[i] for i in self.np_random.choice(len(LEFT_CELLS), size=2, replace=False))
         asked = options or {}
         if asked:
+            if tuple(asked.get("agent", ())) == key:  # what is drawn is never where the other was put
+                key = agent
+            if tuple(asked.get("key", ())) == agent:
+                agent = key
             agent, key = tuple(asked.get("agent", agent)), tuple(asked.get("key", key))
             if is_wall(agent) or is_wall(key) or key == DOOR or agent == DOOR != key:
                 raise ConfigError(f"reset put the agent on {agent} and the key on {key}; both need a free cell.")

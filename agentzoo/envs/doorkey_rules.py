@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 SIDE = 4
 CELLS = SIDE * SIDE
-HORIZON = 10  # steps of an episode; the registration's TimeLimit truncates there
 WALL_X = 3
 DOOR = (3, 1)
 GOAL = (4, 4)

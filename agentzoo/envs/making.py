@@ -11,8 +11,22 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version, parse_env_id
 
 from agentzoo import envs
-from agentzoo.config import check_env_id
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+
+
+def check_env_id(env_id: str | None, trusted: bool) -> None:
+    """Refuse `module:Env-v0` unless trusted: Gymnasium imports the module, which runs its code.
+
+    `GymV21Environment` and `GymV26Environment` (of shimmy) do the same with an id among their options.
+
+    Raises:
+        ConfigError: the id names a module.
+    """
+    if env_id is not None and (":" in env_id or env_id.startswith("GymV2")) and not trusted:
+        raise ConfigError(
+            f"env id {env_id!r} makes Gymnasium import a module that it or its options name, which runs its code. "
+            "If you trust it, pass trust_env_module=True (--trust-env-module)."
+        )
 
 
 def make_env(env_id: str, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:

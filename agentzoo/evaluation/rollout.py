@@ -63,7 +63,7 @@ def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, 
 
 
 def evaluation_seed(seed: int, episode: int) -> int:
-    """What the environment of an evaluation episode is reset with (spec/evaluation.md, section 3)."""
+    """What the environment of an evaluation episode is reset with."""
     return 10_000 * (seed + 1) + episode
 
 

@@ -17,8 +17,9 @@ from agentzoo.evaluation.scores import amount, mean_interval, over_seeds
 from agentzoo.evaluation.study import Study
 from agentzoo.files import write_atomic
 from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
-from agentzoo.hub.published import CITATIONS, D4RL, PUBLISHED, SELECTION, SOURCES, TITLES, Published
+from agentzoo.hub.published import PUBLISHED, SELECTION, SOURCES, Published
 from agentzoo.locate import LOG, STUDY_PICTURES, SWEEP_PLOT, VIDEO
+from agentzoo.papers import D4RL
 from agentzoo.recipe import Recipe, TrainConfig
 from agentzoo.registry import recipe_table
 
@@ -50,7 +51,8 @@ def card_text(folder: Path) -> str:
     """
     config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
     recipe = Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE))
-    results = read_records(folder)[2] if (folder / RESULTS).is_file() else None
+    path = folder / RESULTS
+    results = Results.from_json(read_text(path), str(path)) if path.is_file() else None
     sections = [
         front_matter(config, recipe, results),
         _what(config, recipe, results),
@@ -102,7 +104,7 @@ def require_promised(folder: Path) -> None:
 
 
 def _what(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:
-    title = TITLES.get(config.model.family, config.model.family)
+    title = config.model.title or config.model.family
     start = f" It was fine-tuned from `{code(recipe.base)}`." if recipe.base else config.model.origin()
     size = f" with {results.training.parameters:,} parameters" if results is not None else ""
     where = f" for `{code(config.env)}`" if config.env else ""
@@ -131,9 +133,9 @@ def _ways(results: Results) -> str:
 
 def _quickstart(config: AgentConfig, results: Results | None) -> str:
     env = config.env or "YOUR/Env-v0"
-    options = "".join(f", {name}={value!r}" for name, value in config.env_options.items() if name.isidentifier())
+    options = "".join(f", {name}={value!r}" for name, value in config.env_options.items())
     imports, trust = ["from agentzoo import Agent"], ", trust_env_module=True" if ":" in env else ""
-    maker = f"{env!r}".replace("'", '"') if "'" not in env and '"' not in env else repr(env)
+    maker = f'"{env}"'  # `EnvId` allows no quotes
     if options or env.startswith(("agentzoo/", *ROBOTICS)):
         imports.append("from agentzoo.envs import make_env")
         maker = f"lambda: make_env({maker}{options})"
@@ -168,8 +170,9 @@ def _questions(config: AgentConfig) -> str:
     return (
         f"It takes questions, too: `agentzoo infer zoo/{config.agent_id} --task past --out past.png` runs an episode, "
         "hides the past from it and draws its answer (other tasks: `agentzoo infer --help`). In Python, "
-        "`agentzoo.evaluation.answers` does the same, `agent.infer` takes arrays and a mask of your own, and "
-        "`agent.condition` makes it act towards goals and waypoints; `demos/ask_unimask.py` in a checkout shows them."
+        "`agentzoo.evaluation.windows.run_window` runs an episode, `agent.infer` takes arrays and a mask of your own, "
+        "and `agent.condition` makes it act towards goals and waypoints; `demos/ask_unimask.py` in a checkout shows "
+        "them."
     )
 
 
@@ -448,7 +451,7 @@ def _limits(recipe: Recipe, results: Results | None) -> str:
 
 
 def _citation(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:
-    papers = [CITATIONS[config.model.family]] if config.model.family in CITATIONS else []
+    papers = [] if config.model.paper is None else [config.model.paper]
     shown = None if results is None else _published(config, recipe)
     papers += [] if shown is None else [SOURCES[shown.source]]
     if results is not None and results.headline.score is not None:

@@ -1,10 +1,12 @@
-"""What papers print, to stand beside ours: normalized scores (D4RL `-v2`) or steps to a goal, and citations."""
+"""What papers print, to stand beside ours: normalized scores (D4RL `-v2`) or steps to a goal."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
+
+from agentzoo.papers import CHEN, LV, REID, ZHAO
 
 
 class Published(NamedTuple):
@@ -112,89 +114,4 @@ def published_together(agent_ids: Iterable[str]) -> dict[str, Published]:
     return {name: next((one for one in several if one.source == most), several[0]) for name, several in found.items()}
 
 
-TITLES = {
-    "bc": "behaviour cloning",
-    "clip_dt": "CLIP Decision Transformer",
-    "clip_dtma": "CLIP Decision Transformer with mixed attention",
-    "dm": "Decision Mamba",
-    "dt": "Decision Transformer",
-    "dtma": "Decision Transformer with mixed attention",
-    "gpt2_dt": "GPT-2 Decision Transformer",
-    "gpt2_dtma": "GPT-2 Decision Transformer with mixed attention",
-    "gpt2_p": "GPT-2 Decision Transformer with a Markov-head penalty",
-    "unimask": "Uni[MASK]",
-}
-
-
-class Citation(NamedTuple):
-    """A paper of a family."""
-
-    key: str
-    title: str
-    authors: str
-    year: int
-    arxiv: str
-
-    def bibtex(self) -> str:
-        """As an `@misc` entry."""
-        fields = {"title": self.title, "author": self.authors, "year": self.year, "eprint": self.arxiv}
-        lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
-        return "\n".join([f"@misc{{{self.key},", *lines, "  archivePrefix = {arXiv}", "}"])
-
-
-_CHEN = Citation(
-    "chen2021decision",
-    "Decision Transformer: Reinforcement Learning via Sequence Modeling",
-    "Chen, Lili and Lu, Kevin and Rajeswaran, Aravind and Lee, Kimin and Grover, Aditya and Laskin, Michael and "
-    "Abbeel, Pieter and Srinivas, Aravind and Mordatch, Igor",
-    2021,
-    "2106.01345",
-)
-_REID = Citation(
-    "reid2022wikipedia",
-    "Can Wikipedia Help Offline Reinforcement Learning?",
-    "Reid, Machel and Yamada, Yutaro and Gu, Shixiang Shane",
-    2022,
-    "2201.12122",
-)
-_ZHAO = Citation(
-    "zhao2025unveiling",
-    "Unveiling Markov Heads in Pretrained Language Models for Offline Reinforcement Learning",
-    "Zhao, Wenhao and Xu, Qiushui and Xu, Linjie and Song, Lei and Wang, Jinyu and Zhou, Chunlai and Bian, Jiang",
-    2025,
-    "2409.06985",
-)
-D4RL = Citation(
-    "fu2020d4rl",
-    "D4RL: Datasets for Deep Data-Driven Reinforcement Learning",
-    "Fu, Justin and Kumar, Aviral and Nachum, Ofir and Tucker, George and Levine, Sergey",
-    2020,
-    "2004.07219",
-)
-_LV = Citation(
-    "lv2024decision",
-    "Decision Mamba: A Multi-Grained State Space Model with Self-Evolution Regularization for Offline RL",
-    "Lv, Qi and Deng, Xiang and Chen, Gongwei and Wang, Michael Yu and Nie, Liqiang",
-    2024,
-    "2406.05427",
-)
-SOURCES = {_DT: _CHEN, _WIKIPEDIA: _REID, _MARKOV: _ZHAO, _DM: _LV}  # by `Published.source`
-CITATIONS = {
-    "bc": _CHEN,
-    "clip_dt": _REID,
-    "clip_dtma": _ZHAO,
-    "dm": _LV,
-    "dt": _CHEN,
-    "dtma": _ZHAO,
-    "gpt2_dt": _REID,
-    "gpt2_dtma": _ZHAO,
-    "gpt2_p": _ZHAO,
-    "unimask": Citation(
-        "carroll2022unimask",
-        "Uni[MASK]: Unified Inference in Sequential Decision Problems",
-        "Carroll, Micah and Paradise, Orr and Lin, Jessy and Georgescu, Raluca and Sun, Mingfei and Bignell, David and "
-        "Milani, Stephanie and Hofmann, Katja and Hausknecht, Matthew and Dragan, Anca and Devlin, Sam",
-        2022,
-        "2211.10869",
-    ),
-}
+SOURCES = {_DT: CHEN, _WIKIPEDIA: REID, _MARKOV: ZHAO, _DM: LV}  # by `Published.source`

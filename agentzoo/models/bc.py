@@ -8,7 +8,7 @@ below 1.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -17,12 +17,16 @@ from torch import Tensor, nn
 from agentzoo.nn.attention import LayerCount
 from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
 from agentzoo.nn.tokens import last_valid
+from agentzoo.papers import CHEN, Citation
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability
 
 
 class BCConfig(ModelConfig):
     """Sizes of the published baseline."""
+
+    title: ClassVar[str] = "behaviour cloning"
+    paper: ClassVar[Citation | None] = CHEN
 
     family: Literal["bc"] = "bc"
     embed_dim: Annotated[int, Field(ge=1, le=8192)] = 128
@@ -64,17 +68,13 @@ class BehaviourCloning(SequenceModel):
 
     def loss(self, batch: Batch) -> Losses:
         """Error of the newest step only."""
-        actions = batch.actions if batch.actions.ndim == 3 else batch.actions.unsqueeze(-1)
-        newest = last_valid(actions, batch.valid)
-        target = self.encode_actions(newest if batch.actions.ndim == 3 else newest.squeeze(-1))
-        present = torch.ones(len(newest), 1, dtype=torch.bool, device=newest.device)
-        discrete = self.io.action.kind == "discrete"
-        return action_loss(self(batch).unsqueeze(1), target.unsqueeze(1), present, discrete)
+        target = self.encode_actions(last_valid(batch.actions, batch.valid)).unsqueeze(1)  # (B, 1, A)
+        present = torch.ones(target.shape[:2], dtype=torch.bool, device=target.device)
+        return action_loss(self(batch).unsqueeze(1), target, present, self.io.action.kind == "discrete")
 
     def act(self, batch: Batch) -> Tensor:
         """(B, A) for the newest valid step, in env units, or logits."""
-        encoded: Tensor = self(batch)
-        return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
+        return self.decode_actions(self(batch))
 
     def decays(self, name: str) -> bool:
         """Every parameter, as the reference does."""

@@ -8,7 +8,7 @@ never predicted a next token; dropout in the blocks, 0.1 by default as in the ot
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from agentzoo.models.gpt2_dt import LanguageDT, LanguageDTConfig
 from agentzoo.nn.language import Activation
@@ -17,6 +17,9 @@ from agentzoo.registry import register
 
 class CLIPDTConfig(LanguageDTConfig):
     """Sizes of the text tower."""
+
+    title: ClassVar[str] = "CLIP Decision Transformer"
+    counterpart: ClassVar[str | None] = "gpt2_dt"
 
     family: Literal["clip_dt"] = "clip_dt"
     architecture: Literal["clip"] = "clip"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from agentzoo.models.gpt2_dtma import GatedConfig, GatedDT
 from agentzoo.nn.language import Activation
@@ -11,6 +11,9 @@ from agentzoo.registry import register
 
 class CLIPDTMAConfig(GatedConfig):
     """CLIP-DT's, with gates."""
+
+    title: ClassVar[str] = "CLIP Decision Transformer with mixed attention"
+    counterpart: ClassVar[str | None] = "gpt2_dtma"
 
     family: Literal["clip_dtma"] = "clip_dtma"
     architecture: Literal["clip"] = "clip"

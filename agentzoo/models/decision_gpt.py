@@ -8,7 +8,7 @@ Source: Carroll et al. 2022, arXiv:2211.10869, appendix; micahcarroll/uniMASK@e5
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import model_validator
@@ -20,6 +20,7 @@ from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.masked import ReturnClasses, encode_returns, factor_error, return_size
 from agentzoo.nn.masking import Masking
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
+from agentzoo.papers import CARROLL, Citation
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability, SizeInt
 
@@ -28,6 +29,9 @@ PLACE_INIT_STD = 0.02  # as GPT-2's positions
 
 class DecisionGPTConfig(ModelConfig):
     """Sizes of the published DoorKey baseline."""
+
+    title: ClassVar[str] = "Decision-GPT"
+    paper: ClassVar[Citation | None] = CARROLL
 
     family: Literal["decision-gpt"] = "decision-gpt"
     embed_dim: SizeInt = 32  # D; n_heads must divide it
@@ -97,7 +101,7 @@ class DecisionGPT(SequenceModel):
     def act(self, batch: Batch) -> Tensor:
         """(B, A) for the newest valid step, in env units, or logits."""
         encoded = last_valid(self(batch, self._shown(batch)), batch.valid)
-        return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
+        return self.decode_actions(encoded)
 
     def decays(self, name: str) -> bool:
         """Every parameter, as the reference does."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -31,6 +31,7 @@ from agentzoo.nn.prepared import Prepared, forget_prepared
 from agentzoo.nn.scan import is_exporting
 from agentzoo.nn.step_compiled import CompiledStep
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid
+from agentzoo.papers import LV, Citation
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses
 
@@ -42,6 +43,9 @@ PRESETS: dict[str, dict[str, Any]] = {"small": {}, "paper": {"embed_dim": 768, "
 
 class DMConfig(ModelConfig):
     """The small preset. Ablations: `use_fine=False`; `beta_final=0, beta_min=0`; `ilo_weights=None`."""
+
+    title: ClassVar[str] = "Decision Mamba"
+    paper: ClassVar[Citation | None] = LV
 
     family: Literal["dm"] = "dm"
     embed_dim: Annotated[int, Field(ge=1, le=8192)] = 128  # D
@@ -261,7 +265,7 @@ class DecisionMamba(SequenceModel):
         """(B, A) for the newest valid step, in env units, or logits; reads the last K steps."""
         newest = int(batch.valid.sum(dim=1).max())
         batch = batch.map(lambda part: part[:, :newest])
-        return self._decode(self._head(last_valid(self._hidden(batch)[:, STATE_TOKENS], batch.valid)))
+        return self.decode_actions(self._head(last_valid(self._hidden(batch)[:, STATE_TOKENS], batch.valid)))
 
     def loss(self, batch: Batch) -> Losses:
         """λ1 action error against the blended target, λ2 and λ3 SmoothL1 of the next return-to-go and observation."""
@@ -357,7 +361,7 @@ class DecisionMamba(SequenceModel):
             convs.append(conv)
             ssms.append(ssm)
             newest.append(tape)
-        action = self._decode(self._head(self.norm_f(h[:, -1])))
+        action = self.decode_actions(self._head(self.norm_f(h[:, -1])))
         return action, Memory(
             conv=torch.stack(convs, dim=1),
             ssm=torch.stack(ssms, dim=1),
@@ -406,9 +410,6 @@ class DecisionMamba(SequenceModel):
     def _head(self, hidden: Tensor) -> Tensor:
         out: Tensor = self.predict_action(hidden)
         return torch.tanh(out) if self.config.action_head == "tanh_linear" and self.bounded else out
-
-    def _decode(self, encoded: Tensor) -> Tensor:
-        return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
 
 
 def blend_weight(period: int, periods: int, final: float, minimum: float) -> float:

@@ -9,7 +9,7 @@ tests/test_contract.py::test_hidden_steps_do_not_change_the_action, tests/test_p
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
@@ -23,6 +23,7 @@ from agentzoo.nn.newest import NewestToken
 from agentzoo.nn.newest_compiled import CompiledNewest
 from agentzoo.nn.prepared import Prepared, forget_prepared
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid, timestep_table
+from agentzoo.papers import CHEN, Citation
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability
 
@@ -31,6 +32,9 @@ FOLDED = (nn.Linear, nn.LayerNorm, nn.Embedding, Dropout)  # layers whose weight
 
 class DTConfig(ModelConfig):
     """Sizes of the published Gym agents."""
+
+    title: ClassVar[str] = "Decision Transformer"
+    paper: ClassVar[Citation | None] = CHEN
 
     family: Literal["dt"] = "dt"
     embed_dim: Annotated[int, Field(ge=1, le=8192)] = 128  # D; n_heads must divide it
@@ -92,10 +96,10 @@ class DecisionTransformer(SequenceModel):
             batch = batch.map(lambda part: part[:, :newest])
         # where histories are all as long, only one token has to be read
         encoded = self._head(self._newest(batch)) if equal else last_valid(self(batch), batch.valid)
-        return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
+        return self.decode_actions(encoded)
 
     def decays(self, name: str) -> bool:
-        """Every parameter, biases and tables too, as the reference does (spec DT14)."""
+        """Every parameter, biases and tables too, as the reference does."""
         return True
 
     def _head(self, hidden: Tensor) -> Tensor:

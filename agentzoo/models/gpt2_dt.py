@@ -39,6 +39,7 @@ from agentzoo.nn.language import (
 )
 from agentzoo.nn.lora import load_lora_state, lora_state
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid, timestep_table
+from agentzoo.papers import REID, Citation
 from agentzoo.registry import register
 from agentzoo.types import Batch, Digest, IOSpec, Losses, Probability
 
@@ -65,7 +66,9 @@ MOST_SEEN = 1024  # tokens at a time, by GPT-2
 class LanguageDTConfig(ModelConfig):
     """Sizes of the blocks, which must be the backbone's, and how they are used."""
 
-    noted: ClassVar[tuple[str, ...]] = ("backbone_sha256",)  # fields that a training fills in
+    paper: ClassVar[Citation | None] = REID
+    counterpart: ClassVar[str | None] = None  # family that takes text towers where this one takes decoders, or reverse
+    noted: ClassVar[dict[str, str]] = {"backbone_sha256": "backbone"}
 
     architecture: Architecture
     backbone: BackboneName | None = None  # folder, staged id or Hub id; None: random weights. Read in training only
@@ -142,10 +145,6 @@ class LanguageDTConfig(ModelConfig):
         found = self.notes_of(load_backbone(self.backbone, self.backbone_revision))
         return self.model_copy(update={k: v for k, v in found.items() if getattr(self, k) is None})
 
-    def unpinned(self) -> LanguageDTConfig:
-        """Of whatever backbone has the name."""
-        return self.model_copy(update=dict.fromkeys(self.noted))
-
     def notes_of(self, found: Pretrained) -> dict[str, Any]:
         """The fields `noted`, of this backbone."""
         return {"backbone_sha256": found.sha256()}
@@ -208,6 +207,9 @@ class LanguageDTConfig(ModelConfig):
 
 class GPT2DTConfig(LanguageDTConfig):
     """A GPT-2 by default; ImageGPT and GPT-J by `architecture`."""
+
+    title: ClassVar[str] = "GPT-2 Decision Transformer"
+    counterpart: ClassVar[str | None] = "clip_dt"
 
     family: Literal["gpt2_dt"] = "gpt2_dt"
     architecture: Literal["gpt2", "imagegpt", "gptj"] = "gpt2"
@@ -290,7 +292,7 @@ class LanguageDT(SequenceModel):
             encoded = self._read(inputs, batch, slice(token, token + 1))[:, 0]
         else:
             encoded = last_valid(self._read(inputs, batch, STATE_TOKENS), batch.valid)
-        return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
+        return self.decode_actions(encoded)
 
     # -- training ----------------------------------------------------------------------------------------------------
 
@@ -315,7 +317,7 @@ class LanguageDT(SequenceModel):
                 f"{config.backbone_sha256[:12]}…: put that one there, or train with what there is: "
                 "--set model.backbone_sha256=null."
             )
-        _require_sizes(found.sizes, config.sizes(), config.backbone)
+        _require_sizes(found.sizes, config, config.backbone)
         self.backbone.load_state_dict(found.blocks)
         if config.positions == "own":
             if found.positions is None:
@@ -359,7 +361,8 @@ class LanguageDT(SequenceModel):
 
     def load_training_state(self, tensors: dict[str, Tensor]) -> None:
         """Inverse of `training_state`."""
-        load_lora_state(self.backbone, {k[5:]: v for k, v in tensors.items() if k.startswith("lora/")})
+        own = {name.removeprefix("lora/"): t for name, t in tensors.items() if name.startswith("lora/")}
+        load_lora_state(self.backbone, own)
         if self.language is not None:
             self.language.load_tensors(tensors)
 
@@ -421,7 +424,7 @@ class GPT2DT(LanguageDT):
 
 
 def _is_trained(name: str, adaptation: Adaptation) -> bool:
-    """Whether parameter `name` of the blocks is, spec section 6."""
+    """Whether parameter `name` of the blocks is."""
     if adaptation == "lora":
         return ".lora_" in name or name.endswith("qkv.bias")
     if adaptation == "part":
@@ -431,25 +434,21 @@ def _is_trained(name: str, adaptation: Adaptation) -> bool:
     return adaptation == "full"
 
 
-def _require_sizes(found: Sizes, asked: Sizes, name: str) -> None:
+def _require_sizes(found: Sizes, config: LanguageDTConfig, name: str) -> None:
+    asked = config.sizes()
     if (found.architecture == "clip") != (asked.architecture == "clip"):
-        fits = "clip_dt" if found.architecture == "clip" else "gpt2_dt"
+        other = config.counterpart
+        hint = f"family {other} is for it: --set model.family={other} --set model.architecture={found.architecture}."
         raise ConfigError(
-            f"backbone {name!r} is of architecture {found.architecture!r}; family {fits} is for it: --set "
-            f"model.family={fits} --set model.architecture={found.architecture}."
+            f"backbone {name!r} is of architecture {found.architecture!r}; "
+            f"{hint if other else f'no family like {config.family} is for it.'}"
         )
-    wrong = [
-        f"{field} {there!r} (the recipe says {here!r})"
-        for field, there, here in zip(Sizes._fields, found, asked, strict=True)
-        if there != here
-    ]
+    pairs = zip(Sizes._fields, found, asked, strict=True)
+    wrong = [(field, there, here) for field, there, here in pairs if there != here]
     if wrong:
-        settings = " ".join(
-            f"--set model.{field}={there}"
-            for field, there, here in zip(Sizes._fields, found, asked, strict=True)
-            if there != here
-        )
-        raise ConfigError(f"backbone {name!r} has {', '.join(wrong)}. Fit the recipe to it: {settings}")
+        said = ", ".join(f"{field} {there!r} (the recipe says {here!r})" for field, there, here in wrong)
+        settings = " ".join(f"--set model.{field}={there}" for field, there, _ in wrong)
+        raise ConfigError(f"backbone {name!r} has {said}. Fit the recipe to it: {settings}")
 
 
 def stretch(table: Tensor, rows: int) -> Tensor:

@@ -25,6 +25,7 @@ from agentzoo.nn.language import LanguageAttention
 from agentzoo.nn.lora import LoRALinear
 from agentzoo.nn.markov import THRESHOLD, layer_statistics
 from agentzoo.nn.tokens import TOKENS_PER_STEP
+from agentzoo.papers import ZHAO, Citation
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses
 
@@ -46,7 +47,8 @@ GPT2_SMALL: dict[str, Any] = {
 class GatedConfig(LanguageDTConfig):
     """What every gated family adds."""
 
-    noted: ClassVar[tuple[str, ...]] = ("backbone_sha256", "markov_at_start")
+    paper: ClassVar[Citation | None] = ZHAO
+    noted: ClassVar[dict[str, str]] = {**LanguageDTConfig.noted, "markov_at_start": "backbone"}
 
     n_heads: HeadCount = 4
     gate_scale: Literal["heads", "paper"] = "heads"  # s: as many as there are heads, or 1
@@ -79,12 +81,17 @@ class GatedConfig(LanguageDTConfig):
 class GPT2DTMAConfig(GatedConfig):
     """GPT2-DT's, with gates."""
 
+    title: ClassVar[str] = "GPT-2 Decision Transformer with mixed attention"
+    counterpart: ClassVar[str | None] = "clip_dtma"
+
     family: Literal["gpt2_dtma"] = "gpt2_dtma"
     architecture: Causal = "gpt2"
 
 
 class DTMAConfig(GatedConfig):
     """The same network, never pretrained."""
+
+    title: ClassVar[str] = "Decision Transformer with mixed attention"
 
     family: Literal["dtma"] = "dtma"
     architecture: Causal = "gpt2"
@@ -93,6 +100,8 @@ class DTMAConfig(GatedConfig):
 
 class GPT2PConfig(GatedConfig):
     """GPT2-DTMA's, and how the gates of Markov heads are held down."""
+
+    title: ClassVar[str] = "GPT-2 Decision Transformer with a Markov-head penalty"
 
     family: Literal["gpt2_p"] = "gpt2_p"
     architecture: Causal = "gpt2"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field, model_validator
@@ -29,6 +29,7 @@ from agentzoo.nn.encoder import EncoderLayer
 from agentzoo.nn.masked import Known, MaskedModel, ReturnClasses, encode_returns, factor_error, return_size
 from agentzoo.nn.masking import STEP_TASKS, Masking, Task, draw
 from agentzoo.nn.tokens import last_valid
+from agentzoo.papers import CARROLL, Citation
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability, SizeInt
 
@@ -38,6 +39,9 @@ INIT = 0.1  # input and output layers start uniform in ±0.1
 
 class UniMaskConfig(ModelConfig):
     """Sizes of the published DoorKey network trained on random masks."""
+
+    title: ClassVar[str] = "Uni[MASK]"
+    paper: ClassVar[Citation | None] = CARROLL
 
     family: Literal["unimask"] = "unimask"
     body: Literal["transformer", "mlp"] = "transformer"  # mlp: the published baseline on the flattened window
@@ -236,7 +240,7 @@ class UniMask(MaskedModel):
         first = (steps == 0) & batch.valid if self.acts_on_returns else nothing
         masking = Masking(seen, steps < lengths - 1, first, nothing, nothing)
         encoded = last_valid(self(replace(batch, observations=observations, valid=seen), masking).action, batch.valid)
-        return encoded if self.io.action.kind == "discrete" else self.decode_actions(encoded)
+        return self.decode_actions(encoded)
 
     def answer(self, batch: Batch, masking: Masking) -> tuple[Tensor, tuple[Tensor, ...]]:
         """What is asked, in the caller's terms: (B, K, A) and one (B, K, S_f) a factor.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from agentzoo.papers import Citation
 from agentzoo.types import Batch, Config, IOSpec, Losses
 
 ActingMode = Literal["window", "recurrent"]
@@ -16,6 +17,10 @@ ActingMode = Literal["window", "recurrent"]
 
 class ModelConfig(Config):
     """Hyperparameters of a network. `family` says which; the rest is each family's own."""
+
+    title: ClassVar[str] = ""  # of the family, in words
+    paper: ClassVar[Citation | None] = None  # that a card cites for it
+    noted: ClassVar[dict[str, str]] = {}  # field that a training fills in -> field whose file it describes
 
     family: str
     max_ep_len: Annotated[int, Field(ge=1, le=100_000)] = 1000  # rows of a timestep table; later steps use the last
@@ -37,8 +42,8 @@ class ModelConfig(Config):
         return self
 
     def unpinned(self) -> ModelConfig:
-        """As a packaged recipe has it: without the hashes that `pinned` fills in."""
-        return self
+        """As a packaged recipe has it: without the fields `noted`, which `pinned` fills in."""
+        return self.model_copy(update=dict.fromkeys(self.noted))
 
     def environment(self) -> dict[str, str]:
         """For a card's command: variables that a training needs, and what to put there."""
@@ -122,7 +127,7 @@ class SequenceModel(nn.Module, ABC):
         """Inverse of `training_state`."""
 
     def decays(self, name: str) -> bool:
-        """Whether weight decay applies to parameter `name`; by default only to matrices outside norms and tables."""
+        """Whether weight decay applies to parameter `name`; by default to all of two axes or more, tables included."""
         return self.get_parameter(name).ndim >= 2
 
     def lr_scale(self, name: str) -> float:
@@ -130,17 +135,19 @@ class SequenceModel(nn.Module, ABC):
         return 1.0
 
     def normalize_obs(self, observations: Tensor, valid: Tensor) -> Tensor:
-        """(B, K, S) raw -> normalized, then 0 at padding (normalize first, then pad: spec DT1)."""
+        """(B, K, S) raw -> normalized, then 0 at padding (normalize first, then pad)."""
         return ((observations - self.obs_mean) / self.obs_std) * valid.unsqueeze(-1)
 
     def encode_actions(self, actions: Tensor) -> Tensor:
-        """Env actions -> what the network reads: Box mapped to [-1, 1] (B, K, A); Discrete to one-hot (B, K, A)."""
+        """Env actions -> what the network reads, (..., A): a Box mapped to [-1, 1], Discrete (...) to one-hot."""
         if self.io.action.kind == "discrete":
             return nn.functional.one_hot(actions, self.io.action.size).to(self.obs_mean.dtype)
         return (actions - self.action_center) / self.action_half
 
     def decode_actions(self, encoded: Tensor) -> Tensor:
-        """Inverse of `encode_actions` for a Box: [-1, 1] -> env units."""
+        """What the network says -> what `act` answers: [-1, 1] -> env units for a Box; logits stay logits."""
+        if self.io.action.kind == "discrete":
+            return encoded
         return encoded * self.action_half + self.action_center
 
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from agentzoo.nn.base import mean_over_valid
+
 ROUNDS = 100
 STILL = 1e-4  # Lloyd's rounds end when fewer rows than this share change their centroid
 
@@ -69,8 +71,7 @@ def cosine_loss(tokens: Tensor, centroids: Tensor, valid: Tensor) -> Tensor:
         with torch.autocast(kind, enabled=False):
             return cosine_loss(tokens.float(), centroids, valid)
     best = (normalize(tokens, dim=-1) @ normalize(centroids, dim=-1).T).amax(dim=-1)  # (B, L)
-    weight = valid.to(best.dtype)
-    return -(best * weight).sum() / weight.sum().clamp(min=1.0)
+    return -mean_over_valid(best, valid)
 
 
 def decay(step: int, steps: int | None) -> float:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from agentzoo.nn.compiled import address, library
-from agentzoo.nn.fused import chance, draw_seed, fuses, is_half
+from agentzoo.nn.fused import chance, draw_seed, fuses, is_bfloat16
 
 _LEVELS = 1 << 16
 _INT64_MIN = -(1 << 63)
@@ -40,8 +40,9 @@ class _CompiledDropout(torch.autograd.Function):
         x = x.contiguous()
         added = None if residual is None else residual.contiguous()
         out = torch.empty_like(x, dtype=dtype)
-        pointers = (address(x), is_half(x), None if added is None else address(added), is_half(added), address(out))
-        library().dropout(ctypes.c_int64(x.numel()), *chance(p, seed), *pointers, is_half(out))  # type: ignore[union-attr]
+        summand = None if added is None else address(added)
+        pointers = (address(x), is_bfloat16(x), summand, is_bfloat16(added), address(out))
+        library().dropout(ctypes.c_int64(x.numel()), *chance(p, seed), *pointers, is_bfloat16(out))  # type: ignore[union-attr]
         return out
 
     @staticmethod

@@ -30,7 +30,7 @@ def fuses(*tensors: Tensor) -> bool:
     return torch._C._functorch.peek_interpreter_stack() is None and compiles(*tensors, dtypes=KINDS)
 
 
-def is_half(tensor: Tensor | None) -> ctypes.c_int:
+def is_bfloat16(tensor: Tensor | None) -> ctypes.c_int:
     """The `_half` of fused.c."""
     return ctypes.c_int(tensor is not None and tensor.dtype == torch.bfloat16)
 
@@ -120,7 +120,7 @@ def _rows(name: str, numbers: tuple[float, float, int, int, int], *tensors: Tens
         counts = (ctypes.c_int64(rows.start), ctypes.c_int64(rows.stop - rows.start))
         geometry = (*(ctypes.c_int(number) for number in (queries, length, start, step)), ctypes.c_float(factor))
         pointers = (address(tensor[rows]) for tensor in flat)
-        if function(*counts, *geometry, *chance(p, seed), *pointers, is_half(flat[0])):
+        if function(*counts, *geometry, *chance(p, seed), *pointers, is_bfloat16(flat[0])):
             raise MemoryError(f"{name} found no memory for {length} tokens.")
 
     _share(flat[0], run)
@@ -133,7 +133,7 @@ def _each(name: str, *tensors: Tensor) -> None:
 
     def run(part: slice) -> None:
         pointers = (address(tensor[part]) for tensor in flat)
-        function(ctypes.c_int64(part.stop - part.start), *pointers, is_half(flat[0]))
+        function(ctypes.c_int64(part.stop - part.start), *pointers, is_bfloat16(flat[0]))
 
     _share(flat[0], run)
 

@@ -26,11 +26,8 @@ class Gate(nn.Module):
 
     def weights(self, tokens: Tensor) -> Tensor:
         """(..., D) -> (..., N): positive, sum 1."""
-        kind = tokens.device.type
-        if torch.is_autocast_enabled(kind):
-            with torch.autocast(kind, enabled=False):
-                return self._softmax(tokens)
-        return self._softmax(tokens)
+        with torch.autocast(tokens.device.type, enabled=False):
+            return linear(tokens.float(), self.weight, self.bias).softmax(dim=-1)
 
     def forward(self, heads: Tensor, tokens: Tensor) -> Tensor:
         """Outputs of the heads (B, N, Lq, D/N) and the tokens that ask (B, Lq, D) -> (B, N, Lq, D/N)."""
@@ -38,6 +35,3 @@ class Gate(nn.Module):
         if self.keeps:
             self.kept.append(weights)
         return heads * (self.scale * weights).to(heads.dtype).transpose(1, 2).unsqueeze(-1)
-
-    def _softmax(self, tokens: Tensor) -> Tensor:
-        return linear(tokens.float(), self.weight, self.bias).softmax(dim=-1)

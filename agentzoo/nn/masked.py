@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from agentzoo.nn.base import SequenceModel
+from agentzoo.nn.base import SequenceModel, mean_over_valid
 from agentzoo.nn.masking import Masking
 from agentzoo.types import Batch, Losses
 
@@ -44,8 +44,7 @@ def factor_error(predicted: Tensor, target: Tensor, asked: Tensor, onehot: bool)
     predicted, target: (B, K, S_f). 0, not NaN, where nothing is asked.
     """
     each = -(predicted.log_softmax(-1) * target).sum(-1) if onehot else (predicted - target).square().mean(-1)
-    weight = asked.to(each.dtype)
-    return (each * weight).sum() / weight.sum().clamp(min=1.0)
+    return mean_over_valid(each, asked)
 
 
 @runtime_checkable

@@ -153,8 +153,8 @@ def _draw_random(
     batch: int, context: int, returns: float, generator: torch.Generator | None, device: torch.device | str
 ) -> Masking:
     """Each window hides its observations and actions with a probability of its own, uniform in (0, 1)."""
-    share = torch.rand(batch, 1, 1, generator=generator, device=device)
-    hidden = torch.rand(2, batch, context, generator=generator, device=device) < share.transpose(0, 1)
+    share = torch.rand(batch, 1, generator=generator, device=device)  # (B, 1), for (2, B, K) below
+    hidden = torch.rand(2, batch, context, generator=generator, device=device) < share
     first = torch.arange(context, device=device) == 0
     shown = torch.rand(batch, 1, generator=generator, device=device) < returns
     return Masking(~hidden[0], ~hidden[1], first & shown, hidden[0], hidden[1])

@@ -31,13 +31,12 @@ def as_transformers_decision_transformer(model: DecisionTransformer) -> Any:
     """`transformers.DecisionTransformerModel` with the weights of `model`, in eval mode.
 
     Its backbone adds row 0 of a learned position table to every token; the table is zeroed here, which the published
-    architecture amounts to (spec DT8).
+    architecture amounts to.
     """
-    from transformers import DecisionTransformerConfig, DecisionTransformerModel
-
+    transformers = _transformers()
     config = model.config
-    peer = DecisionTransformerModel(
-        DecisionTransformerConfig(
+    peer = transformers.DecisionTransformerModel(
+        transformers.DecisionTransformerConfig(
             state_dim=model.io.observation.size,
             act_dim=model.io.action.size,
             hidden_size=config.embed_dim,
@@ -82,10 +81,9 @@ def as_transformers_decision_transformer(model: DecisionTransformer) -> Any:
 
 def mamba_of_sizes(embed_dim: int, state_size: int, n_layers: int) -> Any:
     """An untrained `transformers.MambaModel` without cache, to time against."""
-    from transformers import MambaConfig, MambaModel
-
+    transformers = _transformers()
     sizes = {"hidden_size": embed_dim, "state_size": state_size, "num_hidden_layers": n_layers}
-    return MambaModel(MambaConfig(vocab_size=2, use_cache=False, **sizes))
+    return transformers.MambaModel(transformers.MambaConfig(vocab_size=2, use_cache=False, **sizes))
 
 
 def new_language_model(

@@ -27,7 +27,7 @@ from torch.nn.functional import silu, softplus
 
 from agentzoo.nn import compiled, scan_compiled
 
-Path = Literal["auto", "compiled", "blocked", "loop", "doubling", "kernel"]
+ScanPath = Literal["auto", "compiled", "blocked", "loop", "doubling", "kernel"]
 
 # Numbers in one token of a block and in a whole work array. On a CPU: steps of 256 KB, so that calling an operator
 # does not count and two threads can share it, and three arrays of 2 MB, which a shared cache holds. Measured on
@@ -53,7 +53,7 @@ class ScanInputs(NamedTuple):
     delta_bias: Tensor  # (I,)
 
 
-def selective_scan(inputs: ScanInputs, path: Path = "auto") -> Tensor:
+def selective_scan(inputs: ScanInputs, path: ScanPath = "auto") -> Tensor:
     """y (B, L, I) of the formulas above, zero before the first token; differentiable any number of times.
 
     Half-precision inputs are computed in float32. `path` forces one way; `auto` takes the kernel for CUDA tensors

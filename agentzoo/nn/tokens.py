@@ -16,7 +16,7 @@ def interleave(rtg: Tensor, obs: Tensor, actions: Tensor) -> Tensor:
 
 
 def last_valid(values: Tensor, valid: Tensor) -> Tensor:
-    """(B, K, X) -> (B, X): the newest real step of each right-padded window."""
+    """(B, K, ...) -> (B, ...): the newest real step of each right-padded window."""
     newest = valid.sum(dim=1) - 1  # (B,)
     return values[torch.arange(len(values), device=values.device), newest]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 from agentzoo.checkpoint import check_header
@@ -12,13 +13,7 @@ from agentzoo.training.log import read_log
 
 def weight_count(path: Path) -> int:
     """Numbers in a safetensors file."""
-    total = 0
-    for _, shape in check_header(path).values():
-        size = 1
-        for side in shape:
-            size *= side
-        total += size
-    return total
+    return sum(math.prod(shape) for _, shape in check_header(path).values())
 
 
 def _weight_type(path: Path) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentzoo.envs import DOORKEY, MAZE2D_DENSE
+from agentzoo.envs import DOORKEY, DOORKEY_STEPS, MAZE2D_DENSE
 from agentzoo.models.decision_gpt import DecisionGPTConfig
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.nn.base import ModelConfig
@@ -17,7 +17,6 @@ from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.recipes._tasks import locomotion, pointmaze
 
 EPOCHS = 2_000
-HORIZON = 10  # steps of a DoorKey episode, and K
 RETURN_CLASSES = (-6, 10)
 DOORKEY_EVAL = EvalConfig(env=DOORKEY, target_return=5.0, every=0)  # 5: how far the nearest start is from the goal
 
@@ -40,7 +39,7 @@ PUBLISHED: dict[str, tuple[int, int, int, int, int, float]] = {
 
 def doorkey_budget(batch: int, episodes: int = 500, epochs: int = EPOCHS, lr: float = 1e-4) -> TrainConfig:
     """The published optimizer for `epochs` passes over `episodes` trajectories."""
-    updates = max(1, episodes * HORIZON // (batch * HORIZON))
+    updates = max(1, episodes // batch)
     return TrainConfig(
         steps=epochs * updates, batch_size=batch, lr=lr, warmup_steps=0, weight_decay=1e-4, clip=0.5, log_every=100
     )
@@ -50,7 +49,7 @@ def doorkey_data(episodes: int = 500) -> DataConfig:
     """The first `episodes` trajectories; a window is a whole one."""
     return DataConfig(
         dataset=f"zoo/doorkey/train-{episodes}-v0",
-        context=HORIZON,
+        context=DOORKEY_STEPS,
         rtg_scale=1.0,
         drawn="full",
         normalization="none",

@@ -17,7 +17,7 @@ from agentzoo.errors import ConfigError, DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import MOST_IN_CELL, MOST_IN_NOTE, Study, cell
-from agentzoo.hub.published import TITLES, Published, elsewhere, published_together
+from agentzoo.hub.published import Published, elsewhere, published_together
 from agentzoo.hub.stage import headline, require_finished
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
@@ -118,7 +118,7 @@ def differences(first: Recipe, other: Recipe) -> str:
     """What `other` changes, as it would be set on a command line; another family is named instead of listed."""
     changed = differing_fields(first, other)
     parts = [
-        TITLES.get(str(new), str(new)) if name == "model.family" else f"{name}={_short(new)}"
+        other.model.title or str(new) if name == "model.family" else f"{name}={_short(new)}"
         for name, (_, new) in changed.items()
         if name not in ("agent_id", "train.seed")
     ]

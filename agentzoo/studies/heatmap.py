@@ -74,9 +74,9 @@ def cells(seed: int, episodes: int = 500, epochs: int = EPOCHS) -> Iterator[Cell
     yield random
     yield _trained("mlp-bc", "unimask-doorkey-mlp-bc", seed, episodes, epochs, ("bc",), COLUMNS)
     yield _trained("mlp-rnd", "unimask-doorkey-mlp-rnd", seed, episodes, epochs, several, COLUMNS)
-    for name in ("bc", "rc"):
-        task = COLUMNS[COLUMNS.index(name)]
-        yield _trained(f"dt-{task}", f"decision-gpt-doorkey-{task}", seed, episodes, epochs, (task,), ("bc", "rc"))
+    both: tuple[StepTask, ...] = ("bc", "rc")
+    for task in both:
+        yield _trained(f"dt-{task}", f"decision-gpt-doorkey-{task}", seed, episodes, epochs, (task,), both)
     for task in COLUMNS:
         yield _fine_tuned(random, task, seed, episodes, epochs)
 

@@ -310,7 +310,8 @@ class _Run:
         return found
 
     def _row(self, rate: float, found: Evaluation | None) -> None:
-        updates = max(self.progress.step % self.recipe.train.log_every or self.recipe.train.log_every, 1)
+        every = self.recipe.train.log_every
+        updates = self.progress.step % every or every  # in `sums`
         now = time.perf_counter()
         row: dict[str, Any] = {
             "step": self.progress.step,

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from agentzoo.data.doorkey_walker import MakeWalker, action_probabilities, sub_goal
 from agentzoo.envs import DOORKEY, make_env
+from agentzoo.envs.doorkey import DoorKeyEnv
 from agentzoo.envs.doorkey_rules import (
     DOOR,
     GOAL,
@@ -156,6 +157,18 @@ def test_the_picture_shows_agent_key_door_and_goal() -> None:
     for action in (DOWN, UP, RIGHT):
         env.step(action)
     assert (env.render() != closed).any()
+
+
+def test_what_is_drawn_is_never_where_the_other_was_put() -> None:
+    env = make_env(DOORKEY)
+    assert isinstance(env.unwrapped, DoorKeyEnv)
+    for seed in range(40):
+        for name in ("agent", "key"):
+            env.reset(seed=seed, options={name: (1, 1)})
+            state = env.unwrapped.state
+            assert state.agent != state.key
+            assert getattr(state, name) == (1, 1)
+            assert not state.has_key
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.config import check_env_id
 from agentzoo.data.minari import load_episodes
+from agentzoo.envs.making import check_env_id
 from agentzoo.errors import AgentzooError, ConfigError, DataError, UnknownNameError
 from agentzoo.hub.publish import check_folder
 from agentzoo.hub.verify import check_files, verify
