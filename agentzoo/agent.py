@@ -19,12 +19,12 @@ from agentzoo.acting.modes import Acting, MemoryState, make_acting
 from agentzoo.acting.observing import Observed, read_observation, reward_beside
 from agentzoo.acting.rewards import Rewards
 from agentzoo.checkpoint import fingerprint, save_tensors
-from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
+from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.spaces import GOAL_KEY, REWARD_KEY, describe_misfit, without_goal
 from agentzoo.envs.making import check_env_id, make_configured
 from agentzoo.envs.wrapping import observation_normalizer
 from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError
-from agentzoo.files import sha256, write_atomic
+from agentzoo.files import CONFIG, RECIPE, WEIGHTS, sha256, write_atomic
 from agentzoo.loading import load_network, pick_device
 from agentzoo.locate import find_agent
 from agentzoo.nn.base import ActingMode, SequenceModel
@@ -112,13 +112,13 @@ class Agent:
             local_files_only=local_files_only,
             force_download=force_download,
         )
-        config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
+        config = read_record(AgentConfig, folder / CONFIG)
         check_env_id(config.env, trust_env_module)
         place = pick_device(device)
         model = load_network(config, folder / WEIGHTS)
         recipe = None
         if (folder / RECIPE).is_file():
-            recipe = Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE))
+            recipe = read_record(Recipe, folder / RECIPE)
         agent = cls(model.to(place), config, recipe)
         if env is not None:
             agent.set_env(env, trust_env_module=trust_env_module)

@@ -8,13 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializeAsAny, field_validator
 
 from agentzoo.errors import CheckpointError
+from agentzoo.files import CONFIG, RECIPE, WEIGHTS
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import AgentId, EnvId, Option, Positive, Recipe, parse_model_config
-from agentzoo.types import Config, Digest, IOSpec
+from agentzoo.types import Config, Digest, IOSpec, M
 
-CONFIG = "config.json"
-WEIGHTS = "model.safetensors"
-RECIPE = "train_config.json"
 MAX_JSON = 4 * 1024 * 1024  # bytes
 License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$")]  # the Hub's name of one: mit, apache-2.0, other
 
@@ -52,6 +50,15 @@ class AgentConfig(Config):
             env_options=recipe.eval.env_options,
             target_return=recipe.eval.target_return,
         )
+
+
+def read_record(kind: type[M], path: Path) -> M:
+    """A record from its small JSON file.
+
+    Raises:
+        CheckpointError: missing, unreadable, not text or absurdly large. ConfigError: no such record.
+    """
+    return kind.from_json(read_text(path), str(path))
 
 
 def read_text(path: Path) -> str:

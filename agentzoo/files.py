@@ -14,6 +14,16 @@ from pathlib import Path
 
 from agentzoo.errors import StorageError
 
+# What an agent's folder holds.
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+RECIPE = "train_config.json"
+RESULTS = "results.json"
+CARD = "README.md"
+LOG = "training_log.csv"
+SWEEP_PLOT = "targets.png"
+VIDEO = "replay.mp4"
+
 # in the name of a folder being written: on a drive that several machines share, a process's id says nothing elsewhere
 HOST = re.sub(r"[^A-Za-z0-9]", "_", platform.node()) or "here"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from agentzoo.checkpoint import check_fits, check_header, load_strict
-from agentzoo.config import CONFIG, AgentConfig
+from agentzoo.config import AgentConfig
 from agentzoo.errors import CheckpointError, ConfigError
-from agentzoo.files import sha256
+from agentzoo.files import CONFIG, sha256
 from agentzoo.nn.base import SequenceModel
 from agentzoo.registry import get_family
 

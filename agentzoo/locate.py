@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from agentzoo.config import CONFIG, RECIPE, WEIGHTS, read_text
+from agentzoo.config import read_text
 from agentzoo.errors import (
     AgentzooError,
     CheckpointError,
@@ -21,20 +21,19 @@ from agentzoo.errors import (
     UnknownNameError,
     did_you_mean,
 )
-from agentzoo.files import staging, swap_in
+from agentzoo.files import CARD, CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, WEIGHTS, staging, swap_in
 from agentzoo.remote import check_revision, fetch, is_repo_id
 
 ZOO_VARIABLE = "AGENTZOO_ZOO"
 INDEX_VARIABLE = "AGENTZOO_INDEX"
-FILES = (CONFIG, WEIGHTS, RECIPE, "results.json", "README.md")
-SWEEP_PLOT, VIDEO, LOG = "targets.png", "replay.mp4", "training_log.csv"
+FILES = (CONFIG, WEIGHTS, RECIPE, RESULTS, CARD)
 STUDY_PICTURES = tuple(f"study-{i}.png" for i in range(4))
 # all that a Hub repo of an agent holds
 PUBLISHED = (*FILES, LOG, SWEEP_PLOT, VIDEO, *STUDY_PICTURES)
 # of what agents start from: transformers' own, and the records of its training
 BACKBONE_FILES = (
     *(CONFIG, WEIGHTS, "generation_config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json"),
-    *("corpus.json", "pretrain.json", "results.json", LOG, "README.md"),
+    *("corpus.json", "pretrain.json", RESULTS, LOG, CARD),
 )
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
 

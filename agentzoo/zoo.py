@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
+from agentzoo.config import AgentConfig, read_record
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
 from agentzoo.evaluation.results import Results, versions
 from agentzoo.evaluation.scores import amount
-from agentzoo.hub.card import RESULTS
+from agentzoo.files import CONFIG, RECIPE, RESULTS
 from agentzoo.locate import check_links, find_agent, local_zoo, staged_agents
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.registry import families, recipe_table
@@ -60,8 +60,8 @@ def _of_folder(agent_id: str, folder: Path, packaged: Summary | None) -> Summary
         CheckpointError, ConfigError: a file cannot be used.
     """
     check_links(folder)
-    config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
-    recipe = Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE)) if (folder / RECIPE).exists() else None
+    config = read_record(AgentConfig, folder / CONFIG)
+    recipe = read_record(Recipe, folder / RECIPE) if (folder / RECIPE).exists() else None
     fields: dict[str, Any] = {
         "agent_id": agent_id,
         "staged": True,
@@ -70,7 +70,7 @@ def _of_folder(agent_id: str, folder: Path, packaged: Summary | None) -> Summary
     }
     updates = recipe.train.steps if recipe else 0
     if (folder / RESULTS).is_file():
-        results = Results.from_json(read_text(folder / RESULTS), str(folder / RESULTS))
+        results = read_record(Results, folder / RESULTS)
         head, updates = results.headline, results.training.updates or updates
         fields |= {"mean_return": head.mean_return, "score": head.score, "data_return": results.dataset.mean_return}
         if head.score_interval is not None:
@@ -153,10 +153,10 @@ def describe(agent: str) -> dict[str, Any]:
     if plain in staged_agents() or plain not in recipe_table():
         folder = find_agent(agent)
         path = folder / RECIPE
-        recipe = Recipe.from_json(read_text(path), str(path))
+        recipe = read_record(Recipe, path)
         record: dict[str, Any] = json.loads(recipe.model_dump_json())
         if (folder / RESULTS).is_file():
-            head = Results.from_json(read_text(folder / RESULTS), str(folder / RESULTS)).headline
+            head = read_record(Results, folder / RESULTS).headline
             record["results"] = head.model_dump(exclude={"returns", "lengths"})
         return record
     plain_recipe: dict[str, Any] = json.loads(load_recipe(agent).model_dump_json())

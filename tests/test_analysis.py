@@ -28,6 +28,7 @@ from agentzoo.analysis.layers import attention_layers, layer_inputs
 from agentzoo.analysis.markov import MarkovHead, MarkovReport
 from agentzoo.analysis.windows import fullest, thinned
 from agentzoo.errors import ConfigError, ShapeError
+from agentzoo.files import LOG
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.decision_gpt import DecisionGPTConfig
 from agentzoo.models.decision_mamba import DMConfig
@@ -36,7 +37,6 @@ from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.models.gpt2_dtma import DTMAConfig
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.nn.mamba import Mamba
-from agentzoo.training.log import FILE as LOG
 from agentzoo.types import Batch
 
 SIZES: dict[str, Any] = {"embed_dim": 16, "n_layers": 2, "n_heads": 4}

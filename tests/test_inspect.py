@@ -28,6 +28,7 @@ from agentzoo.analysis.page import explanation, page_of, write_page
 from agentzoo.analysis.pictures import draw_all, parts_of
 from agentzoo.cli import app
 from agentzoo.errors import ConfigError, StorageError, UnknownNameError
+from agentzoo.files import LOG
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.decision_mamba import DMConfig
 from agentzoo.models.dt import DTConfig
@@ -36,7 +37,6 @@ from agentzoo.models.gpt2_dtma import DTMAConfig
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.pretrain.lm import train_language_model, write_language_model
 from agentzoo.pretrain.settings import LM_SIZES
-from agentzoo.training.log import FILE as LOG
 
 FEW = Options(episodes=1)
 NETWORKS: dict[str, tuple[Any, set[str]]] = {

@@ -14,16 +14,15 @@ from agentzoo.agent import Agent
 from agentzoo.analysis.layers import attention_layers, layer_inputs
 from agentzoo.analysis.markov import markov_report
 from agentzoo.cli import app
-from agentzoo.config import CONFIG, RECIPE, WEIGHTS
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError, DataError
 from agentzoo.evaluation.study import read_study
+from agentzoo.files import CONFIG, LOG, RECIPE, WEIGHTS
 from agentzoo.models.gpt2_dtma import DTMAConfig
 from agentzoo.plots import wrapped
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.studies import contexts, gates
 from agentzoo.training import state
-from agentzoo.training.log import FILE as LOG
 from agentzoo.training.loop import train
 
 ROWS = "step,loss,gate_0,gate_1,gate_2,gate_3\n5,1,.25,.25,.25,.25\n10,1,.1,.5,.3,.1\n"

@@ -27,10 +27,10 @@ from agentzoo.analysis.markov import (
 from agentzoo.analysis.memory import MemoryReport, memory_report
 from agentzoo.analysis.windows import decision_windows, fullest, thinned
 from agentzoo.errors import ConfigError
+from agentzoo.files import LOG
 from agentzoo.locate import find_agent
 from agentzoo.nn.mamba import Mamba
 from agentzoo.nn.markov import THRESHOLD
-from agentzoo.training.log import FILE as LOG
 
 
 class Inspection(NamedTuple):

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from agentzoo.agent import Agent
 from agentzoo.analysis.layers import require_attention
-from agentzoo.config import CONFIG
 from agentzoo.errors import ConfigError
+from agentzoo.files import CONFIG
 from agentzoo.locate import is_backbone, local_zoo
 from agentzoo.nn.base import ModelConfig
 from agentzoo.nn.language import LanguageBackbone, Sizes

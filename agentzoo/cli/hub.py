@@ -109,7 +109,8 @@ def card(
     ] = None,
 ) -> None:
     """Make README.md of a folder again from its records; nothing is measured."""
-    from agentzoo.hub.card import CARD, write_card
+    from agentzoo.files import CARD
+    from agentzoo.hub.card import write_card
     from agentzoo.hub.stage import show_studies
 
     if studies:

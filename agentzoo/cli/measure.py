@@ -11,6 +11,7 @@ from rich.table import Table
 from agentzoo.cli.console import console, plain, print_json, print_study, progress_bar
 from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, load_agent
 from agentzoo.errors import ConfigError
+from agentzoo.files import SWEEP_PLOT
 
 
 def sweep(
@@ -54,7 +55,7 @@ def sweep(
     if plot is not None:
         require_picture(plot)
     if out is not None:
-        require_picture(out / "targets.png")
+        require_picture(out / SWEEP_PLOT)
     targets = even_targets(highest, count, lowest)
     loaded = {name: load_agent(name, revision, trust_env_module) for name in named}
     called = titles(loaded)
@@ -72,8 +73,8 @@ def sweep(
     if plot is not None:
         plot_sweeps(found, plot, best)
     if out is not None:
-        plot_sweeps(found, out / "targets.png", best)
-        write_study(as_study(found, "targets.png", best), out)
+        plot_sweeps(found, out / SWEEP_PLOT, best)
+        write_study(as_study(found, SWEEP_PLOT, best), out)
     if as_json:
         print_json([one.model_dump() for results in found.values() for one in results])
         return

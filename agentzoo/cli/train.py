@@ -99,8 +99,9 @@ def _recipe(named: str) -> Any:
 
 
 def _read_recipe(path: Path) -> Any:
-    from agentzoo.config import RECIPE, read_text
+    from agentzoo.config import read_record
     from agentzoo.errors import ConfigError
+    from agentzoo.files import RECIPE
     from agentzoo.recipe import Recipe
 
     if not path.exists():
@@ -108,7 +109,7 @@ def _read_recipe(path: Path) -> Any:
             f"no recipe file {path}. Name the {RECIPE} of an agent's folder or of a run, or an id with a recipe of its "
             "own, see `agentzoo list --all`."
         )
-    return Recipe.from_json(read_text(path), str(path))
+    return read_record(Recipe, path)
 
 
 def _settings(settings: list[str] | None, seed: int | None) -> list[str]:

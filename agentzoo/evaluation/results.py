@@ -17,11 +17,12 @@ import numpy as np
 from pydantic import Field
 
 from agentzoo.agent import Agent
-from agentzoo.config import CONFIG, AgentConfig, read_text
+from agentzoo.config import AgentConfig, read_record
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
 from agentzoo.evaluation.scores import Reference, mean_interval, normalized_score, reference_of
 from agentzoo.evaluation.study import Study
+from agentzoo.files import CONFIG
 from agentzoo.locate import STUDY_PICTURES, staged_agents
 from agentzoo.nn.base import ActingMode
 from agentzoo.types import Config
@@ -175,7 +176,7 @@ def _name_of(agent: Agent) -> str | None:
     if folder is None or agent.weights_sha256 is None:
         return None
     try:
-        staged = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
+        staged = read_record(AgentConfig, folder / CONFIG)
     except AgentzooError:
         return None
     return agent.config.agent_id if staged == agent.config else None

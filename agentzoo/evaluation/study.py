@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from agentzoo.config import read_text
+from agentzoo.config import read_record
 from agentzoo.errors import CheckpointError
 from agentzoo.files import write_atomic
 from agentzoo.types import Config
@@ -64,4 +64,4 @@ def read_study(path: Path) -> Study:
     path = path / STUDY if path.is_dir() else path
     if not path.is_file():
         raise CheckpointError(f"no study at {path}: it is a {STUDY} or the folder of one.")
-    return Study.from_json(read_text(path), str(path))
+    return read_record(Study, path)

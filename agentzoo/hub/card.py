@@ -8,23 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
-from agentzoo.config import CONFIG, RECIPE, AgentConfig, read_text
+from agentzoo.config import AgentConfig, read_record, read_text
 from agentzoo.data.catalogue import OTHERS, OWN, recipe_of
 from agentzoo.envs import ROBOTICS
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.evaluation.scores import amount, mean_interval, over_seeds
 from agentzoo.evaluation.study import Study
-from agentzoo.files import write_atomic
+from agentzoo.files import CARD, CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, write_atomic
 from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
 from agentzoo.hub.published import PUBLISHED, SELECTION, SOURCES, Published
-from agentzoo.locate import LOG, STUDY_PICTURES, SWEEP_PLOT, VIDEO
+from agentzoo.locate import STUDY_PICTURES
 from agentzoo.papers import D4RL
 from agentzoo.recipe import Recipe, TrainConfig
 from agentzoo.registry import recipe_table
 
-CARD = "README.md"
-RESULTS = "results.json"
 REACTS = 0.2  # of the span asked for: an agent whose returns span less hardly reacts
 TELLING = 10  # episodes a target; fewer tell too little to say what asking for more brings
 COLUMNS = ("agent", "normalized score", "return", "success", "length", "episodes")
@@ -37,9 +35,9 @@ def read_records(folder: Path) -> tuple[AgentConfig, Recipe, Results]:
         CheckpointError: one is missing. ConfigError: one cannot be used.
     """
     return (
-        AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG)),
-        Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE)),
-        Results.from_json(read_text(folder / RESULTS), str(folder / RESULTS)),
+        read_record(AgentConfig, folder / CONFIG),
+        read_record(Recipe, folder / RECIPE),
+        read_record(Results, folder / RESULTS),
     )
 
 
@@ -49,10 +47,10 @@ def card_text(folder: Path) -> str:
 
     Without `results.json` the card says that nothing was measured.
     """
-    config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
-    recipe = Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE))
+    config = read_record(AgentConfig, folder / CONFIG)
+    recipe = read_record(Recipe, folder / RECIPE)
     path = folder / RESULTS
-    results = Results.from_json(read_text(path), str(path)) if path.is_file() else None
+    results = read_record(Results, path) if path.is_file() else None
     sections = [
         front_matter(config, recipe, results),
         _what(config, recipe, results),
@@ -74,7 +72,7 @@ def write_card(folder: Path, license_id: str | None = None) -> None:
         ConfigError: no name of a license. CheckpointError: a record is missing.
     """
     if license_id is not None:
-        config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
+        config = read_record(AgentConfig, folder / CONFIG)
         tree = {**json.loads(config.to_json()), "license": license_id}
         write_atomic(folder / CONFIG, AgentConfig.from_json(json.dumps(tree), f"license {license_id!r}").to_json())
     write_atomic(folder / CARD, card_text(folder))

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentzoo.agent import Agent
-from agentzoo.config import RECIPE, read_text
+from agentzoo.config import read_text
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
-from agentzoo.hub.card import CARD, RESULTS, check_card, read_records, require_promised, write_card
+from agentzoo.files import CARD, RECIPE, RESULTS
+from agentzoo.hub.card import check_card, read_records, require_promised, write_card
 from agentzoo.hub.metadata import check_metadata
 from agentzoo.locate import (
     BACKBONE_FILES,

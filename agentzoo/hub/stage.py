@@ -12,17 +12,29 @@ import torch
 
 from agentzoo.agent import Agent
 from agentzoo.checkpoint import load_strict, read_tensors, save_tensors
-from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
+from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError
 from agentzoo.evaluation.record import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate, with_command
 from agentzoo.evaluation.study import Study, read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
-from agentzoo.files import sha256, staging, swap_in, write_atomic
-from agentzoo.hub.card import RESULTS, read_records, write_card
+from agentzoo.files import (
+    CONFIG,
+    LOG,
+    RECIPE,
+    RESULTS,
+    SWEEP_PLOT,
+    VIDEO,
+    WEIGHTS,
+    sha256,
+    staging,
+    swap_in,
+    write_atomic,
+)
+from agentzoo.hub.card import read_records, write_card
 from agentzoo.hub.verify import check_files
-from agentzoo.locate import STUDY_PICTURES, SWEEP_PLOT, VIDEO, check_links, require_replaceable, written_whole
+from agentzoo.locate import STUDY_PICTURES, check_links, require_replaceable, written_whole
 from agentzoo.nn.base import ActingMode, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.plots import figure_class
@@ -78,7 +90,7 @@ def stage(
     assert recipe is not None
     rows = log.read_log(run)
     if not rows:
-        raise CheckpointError(f"{run / log.FILE} has no row; train for at least `train.log_every` updates.")
+        raise CheckpointError(f"{run / LOG} has no row; train for at least `train.log_every` updates.")
     _require_comparable(recipe, seeds, baselines, trust_env_module)
     final = zoo / recipe.agent_id
     if final.exists():
@@ -87,7 +99,7 @@ def stage(
         shown = _take_studies(studies, folder)
         facts = _dataset(recipe.data)
         plots = sweep_episodes > 0 and _can_plot(note)
-        for file in (CONFIG, WEIGHTS, RECIPE, log.FILE):
+        for file in (CONFIG, WEIGHTS, RECIPE, LOG):
             shutil.copyfile(run / file, folder / file)
         _keep_license(final, folder, note)
         if (folder / WEIGHTS).stat().st_size > max_bytes:
@@ -173,7 +185,7 @@ def _keep_license(old: Path, new: Path, note: Callable[[str], None]) -> None:
     """A better agent is under the license that the one it replaces was given (`agentzoo card --license`)."""
     if not (old / CONFIG).is_file():
         return
-    before, config = (AgentConfig.from_json(read_text(at / CONFIG), str(at / CONFIG)) for at in (old, new))
+    before, config = (read_record(AgentConfig, at / CONFIG) for at in (old, new))
     if before.license != config.license:
         note(f"under the license of the agent it replaces, {before.license}")
         write_atomic(new / CONFIG, config.model_copy(update={"license": before.license}).to_json())
@@ -183,7 +195,7 @@ def _require_no_better(head: Result, final: Path) -> None:
     """Raise CheckpointError if other weights are staged at `final` that scored more in the same environment."""
     if not (final / RESULTS).is_file():
         return
-    old = Results.from_json(read_text(final / RESULTS), str(final / RESULTS)).headline
+    old = read_record(Results, final / RESULTS).headline
     if old.weights_sha256 == head.weights_sha256 or old.env != head.env or old.mean_return <= head.mean_return:
         return
     raise CheckpointError(
@@ -291,7 +303,7 @@ def as_float16(folder: Path, max_bytes: int = MAX_BYTES) -> None:
             f"the weights take {size:,} bytes as float16, a staged agent may take {max_bytes:,}; a zoo of your own may "
             "hold larger ones with --max-mb."
         )
-    config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
+    config = read_record(AgentConfig, folder / CONFIG)
     config = config.model_copy(update={"weights_sha256": sha256(folder / WEIGHTS)})
     write_atomic(folder / CONFIG, config.to_json())
 
@@ -312,7 +324,7 @@ def measured(
     """
     agent = _finished(run, trust_env_module)
     path = run / RESULT
-    kept = Result.from_json(read_text(path), str(path)) if path.is_file() else None
+    kept = read_record(Result, path) if path.is_file() else None
     if kept is not None and not _asked_alike(kept, agent):
         kept = None
     if kept is not None and (kept.episodes == episodes or (or_more and kept.episodes > episodes)):

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from agentzoo.agent import Agent
-from agentzoo.config import CONFIG, RECIPE, WEIGHTS, AgentConfig, read_text
+from agentzoo.config import AgentConfig, read_record
 from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.evaluation.rollout import OnEpisode
 from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
 from agentzoo.evaluation.sweep import FEWEST_RANKED, rank_correlation
-from agentzoo.files import sha256
-from agentzoo.hub.card import CARD, RESULTS, check_card
+from agentzoo.files import CARD, CONFIG, RECIPE, RESULTS, WEIGHTS, sha256
+from agentzoo.hub.card import check_card
 from agentzoo.hub.metadata import inline
 from agentzoo.locate import find_agent
 from agentzoo.recipe import Recipe
@@ -88,7 +88,7 @@ def check_files(folder: Path) -> tuple[AgentConfig, Results | None, list[Check]]
     Raises:
         CheckpointError, ConfigError: files nothing can be said about.
     """
-    config = AgentConfig.from_json(read_text(folder / CONFIG), str(folder / CONFIG))
+    config = read_record(AgentConfig, folder / CONFIG)
     results, check = _results(folder, config)
     return config, results, [_weights(folder, config), *_recipe(folder, config), check, _card(folder)]
 
@@ -108,7 +108,7 @@ def _recipe(folder: Path, config: AgentConfig) -> list[Check]:
     """The recipe against the config, and against the package's own of the same id."""
     if not (folder / RECIPE).is_file():
         return [Check(name="recipe", holds=False, said=f"{RECIPE} is missing")]
-    recipe = Recipe.from_json(read_text(folder / RECIPE), str(folder / RECIPE))
+    recipe = read_record(Recipe, folder / RECIPE)
     expected = AgentConfig.of(recipe, config.io).model_copy(
         update={"weights_sha256": config.weights_sha256, "license": config.license}
     )
@@ -141,7 +141,7 @@ def _results(folder: Path, config: AgentConfig) -> tuple[Results | None, Check]:
     """The record of the card's numbers: of these weights, and its summary that of its own episodes."""
     if not (folder / RESULTS).is_file():
         return None, Check(name="results", holds=None, said=f"no {RESULTS}: nothing was claimed")
-    results = Results.from_json(read_text(folder / RESULTS), str(folder / RESULTS))
+    results = read_record(Results, folder / RESULTS)
     head, problems = results.headline, []
     for one in (head, *results.targets, *results.acting):
         if one.agent_id != config.agent_id or one.weights_sha256 != config.weights_sha256:

@@ -17,8 +17,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from agentzoo.config import CONFIG
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubError, did_you_mean
+from agentzoo.files import CONFIG
 from agentzoo.nn.language import ACTIVATIONS, Architecture, Sizes
 from agentzoo.remote import check_revision, fetch
 from agentzoo.text.tokenizer import FILE
@@ -361,7 +361,7 @@ def _source(name: str, revision: str | None) -> tuple[str, str | None]:
     if (folder := Path(name).expanduser()).is_dir():
         return str(folder if (folder / CONFIG).exists() else _inside(name, folder)), None
     zoo, plain = local_zoo(), name.removeprefix("zoo/")
-    if revision is None and zoo is not None and "/" not in plain and (zoo / plain / "config.json").is_file():
+    if revision is None and zoo is not None and "/" not in plain and (zoo / plain / CONFIG).is_file():
         return str(zoo / plain), None
     if name.startswith("zoo/") or ("/" not in plain and plain.startswith(("lm-", "clip-mini"))):
         location = hub_location(plain)

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 from agentzoo.checkpoint import check_header
+from agentzoo.files import WEIGHTS
 from agentzoo.pretrain.settings import CLIPSettings, LMSettings
 from agentzoo.training.log import read_log
 
@@ -48,7 +49,7 @@ def language_model_card(
     """README of a language model."""
     corpus = json.loads((folder / "corpus.json").read_text())
     rows = read_log(folder)
-    count = weight_count(folder / "model.safetensors")
+    count = weight_count(folder / WEIGHTS)
     blocks = count - settings.embed_dim * (settings.vocab_size + settings.context)
     size = sum(one["bytes"] for one in corpus["training"]) / 1e6
     measured = [row for row in rows if row["held_out_perplexity"]]

@@ -15,12 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from agentzoo.config import WEIGHTS
-from agentzoo.files import write_atomic
+from agentzoo.files import LOG, RESULTS, WEIGHTS, write_atomic
 from agentzoo.locate import written_whole
 from agentzoo.nn.pretrained import new_clip_model
 from agentzoo.pretrain.card import clip_card
-from agentzoo.pretrain.run import RESULTS, Row, claim, pretrain
+from agentzoo.pretrain.run import Row, claim, pretrain
 from agentzoo.pretrain.scenes import PIXELS, TILE, Pairs, Scenes, make_pairs
 from agentzoo.pretrain.settings import CLIPSettings
 from agentzoo.text import tokenizer as bpe
@@ -154,7 +153,7 @@ def write_clip(task: ContrastiveTask, run: Path, target: Path, hardware: str) ->
     """
     with written_whole(target) as folder:
         bpe.save_tokenizer(bpe.load_tokenizer(run / bpe.FILE), folder, task.settings.context)
-        for name in ("pretrain.json", "training_log.csv"):
+        for name in ("pretrain.json", LOG):
             write_atomic(folder / name, (run / name).read_text())
         model: Any = task.module
         model.save_pretrained(folder)

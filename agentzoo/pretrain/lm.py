@@ -20,11 +20,11 @@ from torch.nn.functional import cross_entropy
 
 from agentzoo.checkpoint import read_tensors, save_tensors
 from agentzoo.errors import CheckpointError, DataError, TrainingError
-from agentzoo.files import write_atomic
+from agentzoo.files import CONFIG, LOG, RESULTS, WEIGHTS, write_atomic
 from agentzoo.locate import written_whole
 from agentzoo.nn.pretrained import new_language_model
 from agentzoo.pretrain.card import language_model_card
-from agentzoo.pretrain.run import RESULTS, Row, claim, pretrain
+from agentzoo.pretrain.run import Row, claim, pretrain
 from agentzoo.pretrain.settings import LMSettings
 from agentzoo.text import tokenizer as bpe
 from agentzoo.text.corpus import CorpusRecord, Document, Tokens, read_document, text_files, tokenize
@@ -191,15 +191,15 @@ def write_language_model(task: LanguageTask, run: Path, target: Path, hardware: 
     settings, tokenizer = task.settings, bpe.load_tokenizer(run / bpe.FILE)
     with written_whole(target) as folder:
         bpe.save_tokenizer(tokenizer, folder, settings.context)
-        for name in (RECORD, "pretrain.json", "training_log.csv"):
+        for name in (RECORD, "pretrain.json", LOG):
             write_atomic(folder / name, (run / name).read_text())
         model: Any = task.module
-        _store(model, folder / "model.safetensors")
+        _store(model, folder / WEIGHTS)
         end = bpe.end_of_text(tokenizer)
         tree = json.loads(model.config.to_json_string(use_diff=False))
         tree |= {"architectures": ["GPT2LMHeadModel"], "bos_token_id": end, "eos_token_id": end}
         tree |= {"dtype": "float32"}  # transformers then widens float16, and computes what is measured below
-        write_atomic(folder / "config.json", json.dumps(tree, indent=2) + "\n")
+        write_atomic(folder / CONFIG, json.dumps(tree, indent=2) + "\n")
         figures = task.evaluate(whole=True)
         bits = task.bits_per_byte(figures)
         figures |= {f"{name}_bits_per_byte": value for name, value in bits.items()}

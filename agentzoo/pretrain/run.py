@@ -21,7 +21,6 @@ from agentzoo.pretrain.settings import PretrainSettings
 from agentzoo.training import log, state
 
 SETTINGS = "pretrain.json"
-RESULTS = "results.json"  # of the Hub folder
 Row = dict[str, Any]
 
 

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentzoo.config import RECIPE, read_text
+from agentzoo.config import read_record
 from agentzoo.errors import ConfigError, DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import MOST_IN_CELL, MOST_IN_NOTE, Study, cell
+from agentzoo.files import RECIPE
 from agentzoo.hub.published import Published, elsewhere, published_together
 from agentzoo.hub.stage import headline, require_finished
 from agentzoo.plots import new_figure, save_figure
@@ -83,7 +84,7 @@ def compare(
     seen: dict[str, Path] = {}
     for run in runs:
         require_finished(run)
-        recipe = Recipe.from_json(read_text(run / RECIPE), str(run / RECIPE))
+        recipe = read_record(Recipe, run / RECIPE)
         require_new(recipe, run, seen)
         result = headline(run, episodes, note, trust_env_module)
         found.setdefault(recipe.unseeded().to_json(), (recipe, []))[1].append(result)

@@ -16,10 +16,11 @@ from agentzoo.agent import Agent
 from agentzoo.analysis.gates import GateCurve, gate_curve
 from agentzoo.analysis.markov import CountedHeads, MarkovReport, markov_report
 from agentzoo.analysis.pictures import WIDTH, plot_curve
-from agentzoo.config import RECIPE, WEIGHTS, read_text
+from agentzoo.config import read_record
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.study import Study, filled
+from agentzoo.files import RECIPE, WEIGHTS
 from agentzoo.hub.stage import is_finished
 from agentzoo.locate import find_agent
 from agentzoo.nn.markov import THRESHOLD
@@ -86,7 +87,7 @@ def read_gates(
     found = []
     for named in runs:
         run = named if named.is_dir() else find_agent(str(named))
-        recipe = Recipe.from_json(read_text(run / RECIPE), str(run / RECIPE))
+        recipe = read_record(Recipe, run / RECIPE)
         if heads is None:
             gate_curve(run, [0])  # before weights are read: are there gates at all?
             counted = run_report(run, recipe, threshold, trust_env_module).counted(model=recipe.model)

@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.config import RECIPE, read_text
+from agentzoo.config import read_record
 from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import over_seeds
 from agentzoo.evaluation.study import Study, cell, filled
+from agentzoo.files import RECIPE
 from agentzoo.hub.stage import headline, is_finished
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
@@ -121,7 +122,7 @@ def read_curves(
     seen: dict[str, Path] = {}
     found: dict[str, list[tuple[dict[int, float], Result | None]]] = {}
     for run in runs:
-        recipe = Recipe.from_json(read_text(run / RECIPE), str(run / RECIPE))
+        recipe = read_record(Recipe, run / RECIPE)
         require_new(recipe, run, seen)
         changes = differences(first.setdefault(recipe.agent_id, recipe), recipe)
         if changes:

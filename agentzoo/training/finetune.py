@@ -8,9 +8,9 @@ from torch import Tensor
 
 from agentzoo.agent import Agent
 from agentzoo.checkpoint import some
-from agentzoo.config import RECIPE
 from agentzoo.data.episodes import Episodes
 from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.files import RECIPE
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.training.loop import build_model

@@ -7,9 +7,8 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agentzoo.files import write_atomic
+from agentzoo.files import LOG, write_atomic
 
-FILE = "training_log.csv"
 COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds")  # of every log; more follow
 
 
@@ -20,19 +19,19 @@ def start_log(folder: Path, columns: Sequence[str], up_to: int) -> None:
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_atomic(folder / FILE, text.getvalue())
+    write_atomic(folder / LOG, text.getvalue())
 
 
 def append_row(folder: Path, columns: Sequence[str], row: Mapping[str, float | int | None]) -> None:
     """One more row; values are rounded to six significant digits."""
-    with (folder / FILE).open("a", newline="") as file:
+    with (folder / LOG).open("a", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
 
 
 def read_log(folder: Path) -> list[dict[str, str]]:
     """The rows as text, without a last one that was cut off; empty when there is no file."""
-    path = folder / FILE
+    path = folder / LOG
     if not path.exists():
         return []
     text = path.read_text()

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import torch
 
 from agentzoo.checkpoint import save_tensors
-from agentzoo.config import RECIPE, WEIGHTS
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.normalize import observation_statistics
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import ConfigError, TrainingError
-from agentzoo.files import remove_unfinished, write_atomic
+from agentzoo.files import RECIPE, WEIGHTS, remove_unfinished, write_atomic
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, differences
 from agentzoo.registry import get_family

@@ -13,8 +13,8 @@ import pytest
 from conftest import make_agent
 
 from agentzoo.evaluation.results import DatasetFacts, Results, TrainingFacts, evaluate
-from agentzoo.files import write_atomic
-from agentzoo.hub.card import CARD, RESULTS, card_text
+from agentzoo.files import CARD, RESULTS, write_atomic
+from agentzoo.hub.card import card_text
 from agentzoo.nn.base import ModelConfig
 from hub.server import TOKEN, Hub, start
 
