@@ -23,8 +23,10 @@ from agentzoo.errors import CheckpointError, ConfigError, SpaceError, StorageErr
 from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.evaluation.study import Study, write_study
 from agentzoo.files import swap_in
-from agentzoo.hub.card import card_text, read_records, write_card
-from agentzoo.hub.stage import RESULT, _best, _video, headline, measured, stage
+from agentzoo.hub.card import card_text, write_card
+from agentzoo.hub.measured import RESULT, headline, measured
+from agentzoo.hub.records import read_records
+from agentzoo.hub.stage import _best, _video, stage
 from agentzoo.hub.verify import check_files
 from agentzoo.locate import written_whole
 from agentzoo.recipe import Recipe

@@ -12,7 +12,8 @@ from agentzoo.cli import app
 from agentzoo.data.catalogue import DATASETS
 from agentzoo.errors import ConfigError
 from agentzoo.files import CARD
-from agentzoo.hub.card import card_text, read_records
+from agentzoo.hub.card import card_text
+from agentzoo.hub.records import read_records
 from agentzoo.hub.verify import check_files
 from agentzoo.locate import hub_location, staged_agents, staged_backbones
 from agentzoo.recipe import load_recipe

@@ -14,8 +14,9 @@ from agentzoo.agent import Agent
 from agentzoo.config import read_text
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
 from agentzoo.files import CARD, RECIPE, RESULTS
-from agentzoo.hub.card import check_card, read_records, require_promised, write_card
+from agentzoo.hub.card import check_card, write_card
 from agentzoo.hub.metadata import check_metadata
+from agentzoo.hub.records import read_records, require_promised
 from agentzoo.locate import (
     BACKBONE_FILES,
     PUBLISHED,

@@ -32,8 +32,9 @@ from agentzoo.files import (
     swap_in,
     write_atomic,
 )
-from agentzoo.hub.card import read_records, write_card
-from agentzoo.hub.verify import check_files
+from agentzoo.hub.card import write_card
+from agentzoo.hub.measured import load_finished, measured
+from agentzoo.hub.records import read_records
 from agentzoo.locate import STUDY_PICTURES, check_links, require_replaceable, written_whole
 from agentzoo.nn.base import ActingMode, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
@@ -46,7 +47,6 @@ from agentzoo.training.loop import BEST
 MAX_BYTES = 5_000_000  # of one agent's weights in this zoo
 FRAMES = 250  # of an episode's video at most; a short episode shows every step
 SHARED = ("data.dataset", "eval.env", "eval.env_options", "eval.target_return")  # by an agent and its baselines
-RESULT = "result.json"  # an evaluation kept beside a run's weights
 
 
 def stage(
@@ -85,7 +85,7 @@ def stage(
         ConfigError: a run to show beside it is of something else, or there are too many studies. StorageError: the new
             folder's place is taken by something that is no staged agent; `force` does not help.
     """
-    agent = _finished(run, trust_env_module)
+    agent = load_finished(run, trust_env_module)
     recipe = agent.recipe
     assert recipe is not None
     rows = log.read_log(run)
@@ -158,7 +158,7 @@ def _require_comparable(recipe: Recipe, seeds: Sequence[Path], baselines: Sequen
     """The card says "same recipe" of the ones, and that the others learned and acted in the same place."""
     known = {recipe.train.seed}
     for path in (*seeds, *baselines):
-        other = _finished(path, trust).recipe
+        other = load_finished(path, trust).recipe
         assert other is not None
         if path in seeds:
             if other.train.seed in known:
@@ -306,95 +306,6 @@ def as_float16(folder: Path, max_bytes: int = MAX_BYTES) -> None:
     config = read_record(AgentConfig, folder / CONFIG)
     config = config.model_copy(update={"weights_sha256": sha256(folder / WEIGHTS)})
     write_atomic(folder / CONFIG, config.to_json())
-
-
-def measured(
-    run: Path,
-    episodes: int,
-    note: Callable[[str], None] = lambda _: None,
-    trust_env_module: bool = False,
-    or_more: bool = False,
-) -> Result:
-    """The evaluation of a run's final weights: the one kept beside them, or a new one.
-
-    A new one is then kept, unless the one there is of more episodes.
-
-    Args:
-        or_more: one of more episodes will do, too.
-    """
-    agent = _finished(run, trust_env_module)
-    path = run / RESULT
-    kept = read_record(Result, path) if path.is_file() else None
-    if kept is not None and not _asked_alike(kept, agent):
-        kept = None
-    if kept is not None and (kept.episodes == episodes or (or_more and kept.episodes > episodes)):
-        return kept
-    note(f"{episodes} episodes of {run.name}")
-    found = evaluate(agent, episodes=episodes, trust_env_module=trust_env_module)
-    found = found.model_copy(update={"command": None})  # an id names what is staged, not this run
-    if kept is None or kept.episodes < episodes:
-        write_atomic(path, found.to_json())
-    return found
-
-
-def headline(
-    folder: Path, episodes: int, note: Callable[[str], None] = lambda _: None, trust_env_module: bool = False
-) -> Result:
-    """What a run's final weights score (`measured`), or what a staged agent's record says they do.
-
-    Args:
-        episodes: at least, of a run.
-
-    Raises:
-        CheckpointError: no finished run, or a record that is not of the weights beside it.
-    """
-    if not (folder / RESULTS).is_file():
-        return measured(folder, episodes, note, trust_env_module, or_more=True)
-    _, results, checks = check_files(folder)
-    wrong = [check.said for check in checks if check.name in ("weights", "results") and check.holds is False]
-    if results is None or wrong:
-        raise CheckpointError(
-            f"{folder} holds no sound record: {'; '.join(wrong)}. `agentzoo verify {folder}` says more."
-        )
-    return results.headline
-
-
-def _asked_alike(kept: Result, agent: Agent) -> bool:
-    """Whether `kept` is what evaluating these weights again would give: somebody may have measured otherwise.
-
-    But for the number of episodes.
-    """
-    config = agent.config
-    wanted = (config.weights_sha256, config.env, agent.target_return, agent.acting, True, 0)
-    return wanted == (
-        kept.weights_sha256,
-        kept.env,
-        kept.target_return,
-        kept.acting,
-        kept.deterministic,
-        kept.seed,
-    )
-
-
-def is_finished(run: Path) -> bool:
-    """Whether a training in this folder has come to its end."""
-    return (run / WEIGHTS).is_file() and (run / CONFIG).is_file()
-
-
-def require_finished(run: Path) -> None:
-    """Raise CheckpointError unless a training in this folder has come to its end, or an agent is staged there."""
-    if not is_finished(run):
-        raise CheckpointError(
-            f"{run} holds no finished run ({WEIGHTS} and {CONFIG}); `agentzoo train` goes on with one."
-        )
-
-
-def _finished(run: Path, trust_env_module: bool = False) -> Agent:
-    require_finished(run)
-    agent = Agent.from_pretrained(run, trust_env_module=trust_env_module)
-    if agent.recipe is None:
-        raise CheckpointError(f"{run} lacks {RECIPE}.")
-    return agent
 
 
 def _best(run: Path, episodes: int, trust: bool, note: Callable[[str], None]) -> Result | None:

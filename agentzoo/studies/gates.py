@@ -21,7 +21,7 @@ from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.study import Study, filled
 from agentzoo.files import RECIPE, WEIGHTS
-from agentzoo.hub.stage import is_finished
+from agentzoo.hub.measured import is_finished
 from agentzoo.locate import find_agent
 from agentzoo.nn.markov import THRESHOLD
 from agentzoo.plots import new_figure, save_figure

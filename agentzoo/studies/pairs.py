@@ -20,7 +20,7 @@ from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import over_seeds
 from agentzoo.evaluation.study import Study, cell, filled
 from agentzoo.files import RECIPE
-from agentzoo.hub.stage import headline, is_finished
+from agentzoo.hub.measured import headline, is_finished
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.studies.comparison import Compared, differences, digits_for, require_new, several

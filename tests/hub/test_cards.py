@@ -18,8 +18,9 @@ from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.study import Study, write_study
-from agentzoo.hub.card import card_text, check_card, read_records, write_card
+from agentzoo.hub.card import card_text, check_card, write_card
 from agentzoo.hub.metadata import check_metadata, code, hub_name, inline
+from agentzoo.hub.records import read_records
 from agentzoo.hub.stage import show_studies
 from agentzoo.locate import staged_agents
 from agentzoo.models.bc import BCConfig

@@ -9,7 +9,8 @@ import pytest
 
 from agentzoo.agent import Agent
 from agentzoo.evaluation.scores import mean_interval
-from agentzoo.hub.card import card_text, read_records
+from agentzoo.hub.card import card_text
+from agentzoo.hub.records import read_records
 from agentzoo.hub.verify import _as_often, verify
 from hub.conftest import REPO, edit
 from hub.server import Hub

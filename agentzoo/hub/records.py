@@ -1,0 +1,37 @@
+"""The records of an agent's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentzoo.config import AgentConfig, read_record
+from agentzoo.errors import CheckpointError
+from agentzoo.evaluation.results import Results
+from agentzoo.files import CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO
+from agentzoo.recipe import Recipe
+
+
+def read_records(folder: Path) -> tuple[AgentConfig, Recipe, Results]:
+    """The three records a card is made from.
+
+    Raises:
+        CheckpointError: one is missing. ConfigError: one cannot be used.
+    """
+    return (
+        read_record(AgentConfig, folder / CONFIG),
+        read_record(Recipe, folder / RECIPE),
+        read_record(Results, folder / RESULTS),
+    )
+
+
+def require_promised(folder: Path) -> None:
+    """Raise CheckpointError unless every file that the card of measured records shows or names is there."""
+    results = read_records(folder)[2]
+    studies = [one.picture for one in results.studies if one.picture is not None]
+    shown = [VIDEO] * results.filmed + [SWEEP_PLOT] * bool(results.targets and results.plotted)
+    missing = [name for name in (LOG, *shown, *studies) if not (folder / name).is_file()]
+    if missing:
+        raise CheckpointError(
+            f"{folder} lacks {', '.join(missing)}, which its card shows. A folder that was loaded from the Hub holds "
+            "only what an agent needs; `agentzoo pull` brings all of it."
+        )
