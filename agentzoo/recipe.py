@@ -96,6 +96,8 @@ class Recipe(Config):
             raise ValueError("train.patience counts evaluations that got no better, and eval.every=0 makes none")
         if self.reinit and self.base is None:
             raise ValueError("reinit is of a fine-tune, and there is no base")
+        if self.model.needs_raw_observations() and self.data.normalization != "none":
+            raise ValueError("this model learns one-hot observations as they are: set data.normalization=none")
         return self
 
     @model_serializer(mode="wrap")

@@ -204,6 +204,45 @@ def test_layers_put_in_place_of_ours_are_run(place: str) -> None:
     torch.testing.assert_close(act(model, batch), after, atol=1e-12, rtol=1e-12)
 
 
+class Halved(torch.nn.Module):
+    """Around a whole block."""
+
+    def __init__(self, inner: torch.nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor, read: slice | None = None) -> Tensor:
+        out: Tensor = 0.5 * self.inner(x, read)
+        return out
+
+
+def wrap_a_block(model: DecisionTransformer) -> None:
+    model.backbone.blocks[1] = Halved(model.backbone.blocks[1])
+
+
+def hook_a_block(model: DecisionTransformer) -> None:
+    model.backbone.blocks[0].register_forward_hook(lambda _, __, out: 0.5 * out)
+
+
+def hook_a_layer(model: DecisionTransformer) -> None:
+    model.get_submodule("backbone.blocks.0.up").register_forward_hook(lambda _, __, out: 0.5 * out)
+
+
+def hook_what_a_layer_reads(model: DecisionTransformer) -> None:
+    model.get_submodule("backbone.blocks.0.up").register_forward_pre_hook(lambda _, args: (0.5 * args[0],))
+
+
+@pytest.mark.parametrize("change", [wrap_a_block, hook_a_block, hook_a_layer, hook_what_a_layer_reads])
+def test_wrapped_blocks_and_hooks_are_run(change: Any) -> None:
+    model = make_model()
+    batch = make_batch(model)
+    before = by_modules(model, batch)
+    change(model)
+    after = by_modules(model, batch)
+    assert not torch.allclose(before, after, atol=1e-3)
+    torch.testing.assert_close(act(model, batch), after, atol=1e-12, rtol=1e-12)
+
+
 @both_kinds
 def test_copies_act_with_their_own_weights(make: Any, rounding: float) -> None:
     model = make()

@@ -117,3 +117,11 @@ def test_a_recipe_without_known_base_weights_is_stored_as_it_always_was() -> Non
     assert Recipe.from_json(made.to_json(), "again") == made
     tuned = made.replace(base_weights_sha256="0" * 64)
     assert Recipe.from_json(tuned.to_json(), "again") == tuned
+
+
+def test_one_hot_observations_are_not_normalized() -> None:
+    """Cross-entropy against standardized targets falls without end."""
+    recipe = load_recipe("unimask-doorkey")
+    assert recipe.data.normalization == "none"
+    with pytest.raises(ConfigError, match=r"set data\.normalization=none"):
+        recipe.override(["data.normalization=dataset"])

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import embedding, layer_norm
 
-from agentzoo.nn.attention import Backbone, HeadCount, LayerCount
+from agentzoo.nn.attention import Backbone, Block, CausalAttention, HeadCount, LayerCount
 from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.newest import NewestToken
@@ -27,7 +27,8 @@ from agentzoo.papers import CHEN, Citation
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability
 
-FOLDED = (nn.Linear, nn.LayerNorm, nn.Embedding, Dropout)  # layers whose weights say all that they do
+# Layers whose weights say all that they do.
+FOLDED = (nn.Linear, nn.LayerNorm, nn.Embedding, Dropout, nn.ModuleList, Backbone, Block, CausalAttention)
 
 
 class DTConfig(ModelConfig):
@@ -122,9 +123,9 @@ class DecisionTransformer(SequenceModel):
         return hidden.squeeze(1)
 
     def _fold(self) -> tuple[FoldedTokens, NewestToken | CompiledNewest] | None:
-        """None where somebody put other layers in place of ours, which only running them does justice."""
-        leaves = [layer for layer in self.modules() if not any(layer.children())]
-        if any(type(layer) not in FOLDED or layer._forward_hooks for layer in leaves):
+        """None where somebody put other layers in place of ours or hooked one, which only running them does justice."""
+        inside = [layer for layer in self.modules() if layer is not self]
+        if any(type(layer) not in FOLDED or layer._forward_hooks or layer._forward_pre_hooks for layer in inside):
             return None
         newest = NewestToken.of(self.backbone)
         return FoldedTokens.of(self), CompiledNewest(newest) if CompiledNewest.serves(self.obs_mean) else newest

@@ -71,6 +71,10 @@ class UniMaskConfig(ModelConfig):
         """For a card."""
         return super().reads(context) if self.acts_on_returns else f"the last {context} steps (observation, action)"
 
+    def needs_raw_observations(self) -> bool:
+        """A choice is 0 or 1."""
+        return self.onehot_observations
+
     def takes_questions(self) -> bool:
         """Random masks train for any question, a task for its own."""
         return "rnd" in self.tasks or len(self.tasks) > 1

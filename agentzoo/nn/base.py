@@ -57,6 +57,10 @@ class ModelConfig(Config):
         """For a card: what it says about what it reads."""
         return "the next action"
 
+    def needs_raw_observations(self) -> bool:
+        """Whether it learns observations as they are, so that data must not be normalized."""
+        return False
+
     def takes_questions(self) -> bool:
         """For a card: whether it was trained to answer anything about a window, not the next action alone."""
         return False

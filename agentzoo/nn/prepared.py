@@ -18,8 +18,8 @@ class Prepared(Generic[T]):
 
     Loading and moving change a weight's version or address. A fused optimizer leaves no mark on what it changes, so
     nothing is kept while the module trains, and a forward pass with gradients must call `drop`. Whoever writes to a
-    weight's `.data`, which leaves no mark either, or puts another parameter in the place of one must call
-    `forget_prepared(model)`: looking for that at every call takes longer than the rest.
+    weight's `.data`, which leaves no mark either, puts another parameter or layer in the place of one or hooks a layer
+    must call `forget_prepared(model)`: looking for that at every call takes longer than the rest.
     """
 
     def __init__(self, make: Callable[[], T]) -> None:
