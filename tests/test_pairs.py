@@ -18,7 +18,7 @@ from agentzoo.evaluation.results import Results, evaluate
 from agentzoo.evaluation.study import read_study
 from agentzoo.recipe import load_recipe
 from agentzoo.studies.comparison import compare
-from agentzoo.studies.pairs import pairs_of, read_curves, study_of
+from agentzoo.studies.pairs import as_study, pairs_of, read_curves
 from agentzoo.training import log
 
 CARDS = Path(__file__).resolve().parents[1] / "hub_cards"
@@ -52,12 +52,12 @@ def test_curves_and_steps_by_hand(runs: list[Path]) -> None:
     assert both.scores.mean(0).tolist() == [15.0, 54.0, 65.0, 60.0]
     assert both.steps_to_nearly() == [400, 600]  # 58 and 90 are the first above 54, 90 % of 60
     assert twin.steps_to_nearly() == [800]  # 44 is below 45
-    rows = study_of([both, twin], None).rows
+    rows = as_study([both, twin], None).rows
     never = "unfinished, short evaluations: 60.0; 60.0", ""
     assert rows[0] == ("chibit-hopper-medium", *never, "500 (400 to 600)")
     assert rows[1] == ("chibit-hopper-medium-scratch", "unfinished, short evaluations: 50.0", "", "800")
     many = both._replace(points=both.points * 30)
-    assert study_of([many], None).rows[0][1].startswith("unfinished, short evaluations: 60.0; 60.0; ")
+    assert as_study([many], None).rows[0][1].startswith("unfinished, short evaluations: 60.0; 60.0; ")
 
 
 def test_an_agent_that_scores_nothing_is_never_nearly_there(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_finished_runs_are_measured_and_nearly_is_of_what_was_measured(tmp_path:
     assert len(heard) == 2
     assert curve.final().tolist() == [truth.mean_return] * 2
     assert curve.steps_to_nearly() == [300, 300]
-    ((_, each, over, soon),) = study_of([curve], None).rows
+    ((_, each, over, soon),) = as_study([curve], None).rows
     low, high = truth.return_interval
     assert each == "; ".join([f"{truth.mean_return:.1f} [{low:.1f}, {high:.1f}]"] * 2)
     assert (over, soon) == (f"{truth.mean_return:.1f} ± 0.0 [{truth.mean_return:.1f}, {truth.mean_return:.1f}]", "300")
@@ -151,7 +151,7 @@ def test_each_pair_says_in_what_it_differs(runs: list[Path], tmp_path: Path) -> 
     curves = read_curves([*runs, alone], 3)
     named = [(one.agent_id, twin.agent_id) for one, twin in pairs_of(curves)]
     assert named == [(name, "chibit-hopper-medium-scratch") for name in (curves[0].agent_id, curves[2].agent_id)]
-    note = study_of(curves, None).note
+    note = as_study(curves, None).note
     differs = " differs from chibit-hopper-medium-scratch in model.backbone=lm-chibi"
     assert f"chibit-hopper-medium{differs}, model.cosine_weight=0.1, model.lm_weight=0.2." in note
     assert f"chibit-hopper-medium-no-language{differs}." in note

@@ -359,7 +359,7 @@ def test_a_run_that_never_began_leaves_its_folder_free(text: Path, tmp_path: Pat
         train(text, run)
     (text / "valid.txt").write_text("the cat ran after a dog\n" * 40)
     train(text, run, TINY.override(["vocab_size=280"]))
-    assert bpe.load_tokenizer(run / bpe.FILE).get_vocab_size() == 280
+    assert bpe.load_tokenizer(run / bpe.TOKENIZER).get_vocab_size() == 280
 
 
 def test_a_finished_run_keeps_the_record_of_its_text(text: Path, tmp_path: Path) -> None:

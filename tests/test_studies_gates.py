@@ -153,7 +153,7 @@ def test_a_running_training_is_read_from_its_checkpoint(tiny_hopper: str, tmp_pa
     longer = recipe.replace(train=recipe.train.model_copy(update={"steps": 9}))
     assert "after 2 updates (7 to come): " in run._replace(recipe=longer).words()
     assert run.curve.counted[0] == pytest.approx(0.5, abs=1e-3)
-    (folder / state.FILE).unlink()
+    (folder / state.CHECKPOINT).unlink()
     with pytest.raises(CheckpointError, match=r"neither model\.safetensors nor .* name them with --markov-head"):
         gates.read_gates([folder])
 

@@ -21,7 +21,7 @@ from agentzoo.types import Batch
 
 
 class AttentionLayer(NamedTuple):
-    """One of them."""
+    """One attention layer of a network."""
 
     number: int  # from 0
     module: nn.Module  # its first input is what queries, keys and values are made of

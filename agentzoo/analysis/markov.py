@@ -76,7 +76,7 @@ class MarkovReport(NamedTuple):
     fold_ln_gain: bool = False  # diag(γ) A diag(γ) was judged, γ the gain of the norm before the layer
 
     def matrix(self) -> str:
-        """What was judged."""
+        """The formula of what was judged, for captions."""
         return "diag(g) W_q W_k^T diag(g), g the gain of the norm before" if self.fold_ln_gain else "W_q W_k^T"
 
     def markov_heads(self, layer: int = 0) -> list[int]:
@@ -167,7 +167,7 @@ def language_blocks(found: Pretrained) -> LanguageBackbone:
 
 
 def kind_of_backbone(architecture: str) -> str:
-    """What to call it."""
+    """What to call a backbone of this architecture."""
     return {"clip": "text tower", "imagegpt": "image model"}.get(architecture, "language model")
 
 

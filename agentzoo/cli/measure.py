@@ -37,7 +37,6 @@ def sweep(
         MOST_AGENTS,
         as_study,
         even_targets,
-        measured,
         plot_sweeps,
         rank_correlation,
         titles,
@@ -83,7 +82,7 @@ def sweep(
         name = f"{title}: " + ("always the same" if ranks is None else f"rank correlation {ranks:.2f}")
         table = Table("asked", "achieved (95 %)", "length", title=plain(name), title_justify="left")
         for one in results:
-            table.add_row(f"{one.target_return:g}", measured(one), amount(one.mean_length))
+            table.add_row(f"{one.target_return:g}", one.return_in_words(), amount(one.mean_length))
         console.print(table)
 
 
@@ -124,13 +123,13 @@ def pairs(
     """Learning curves of agents beside their twins from scratch: final scores, and how soon each is nearly there."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
-    from agentzoo.studies.pairs import PICTURE, draw_curves, read_curves, study_of
+    from agentzoo.studies.pairs import PICTURE, as_study, draw_curves, read_curves
 
     require_picture(out / PICTURE)
     with console.status("reading") as status:
         curves = read_curves(runs, episodes, status.update, trust_env_module)
     draw_curves(curves, out / PICTURE)
-    study = study_of(curves, PICTURE)
+    study = as_study(curves, PICTURE)
     write_study(study, out)
     print_study(study, f"{study.title}, drawn in {out}", as_json)
 

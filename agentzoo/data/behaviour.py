@@ -20,6 +20,7 @@ from agentzoo.data.recorder import Recorder, fill_replay_buffer
 from agentzoo.envs import make_env
 from agentzoo.envs.making import explained
 from agentzoo.errors import ConfigError, SpaceError
+from agentzoo.files import write_atomic
 
 RECORD = "behaviour.json"
 POLICY, TRANSITIONS = "policy.zip", "transitions.npz"
@@ -170,9 +171,7 @@ def _read_record(folder: Path, env_id: str, options: BehaviourOptions) -> Behavi
 
 
 def _write_record(folder: Path, record: Behaviour) -> None:
-    draft = folder / f".{RECORD}"
-    draft.write_text(json.dumps(asdict(record), indent=1) + "\n")
-    draft.replace(folder / RECORD)
+    write_atomic(folder / RECORD, json.dumps(asdict(record), indent=1) + "\n")
 
 
 def _save_checkpoint(folder: Path, model: Any, recorder: Recorder, record: Behaviour) -> None:

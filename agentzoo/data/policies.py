@@ -30,10 +30,10 @@ class SquashedGaussianPolicy:
             mean, log_std, _ = self._actor.get_action_dist_params(obs)
         return mean.numpy(), np.exp(log_std.numpy())
 
-    def act(self, observations: FloatArray, noise: FloatArray | None) -> NDArray[np.float32]:
-        """(N, A) actions in the environment's range; `noise` (N, A) standard normal draws, or None for the mode."""
+    def act(self, observations: FloatArray, noise: FloatArray) -> NDArray[np.float32]:
+        """(N, A) actions in the environment's range; `noise` (N, A) standard normal draws; zeros give the mode."""
         mean, std = self.distribution(observations)
-        squashed = np.tanh(mean if noise is None else mean + std * noise)
+        squashed = np.tanh(mean + std * noise)
         return (self._low + 0.5 * (squashed + 1.0) * (self._high - self._low)).astype(np.float32)
 
 

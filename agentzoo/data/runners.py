@@ -20,13 +20,12 @@ EnvOptions = tuple[tuple[str, Any], ...]  # keyword arguments of `gymnasium.make
 class PolicyRunner:
     """Blocks of a SAC or TQC policy: `env_id` stepped until termination or truncation.
 
-    Sampled actions unless `deterministic`. One batched forward pass a step; an environment drops out of the batch when
+    Actions are sampled. One batched forward pass a step; an environment drops out of the batch when
     its episode ends, which depends on the block only, so the floating-point sums do too.
     """
 
     env_id: str
     policy: str
-    deterministic: bool = False
     options: EnvOptions = ()
 
     def __call__(self, seed: int, first: int, count: int) -> list[Rollout]:
@@ -41,7 +40,7 @@ class PolicyRunner:
         live = list(range(count))
         size = envs[0].action_space.shape
         while live:
-            draws = None if self.deterministic else np.stack([noise[i].standard_normal(size) for i in live])
+            draws = np.stack([noise[i].standard_normal(size) for i in live])
             chosen = policy.act(np.stack([observations[i][-1] for i in live]), draws)
             for i, action in zip(list(live), chosen, strict=True):
                 obs, reward, terminated, truncated, _ = envs[i].step(action)

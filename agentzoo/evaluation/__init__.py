@@ -1,1 +1,1 @@
-"""Rollouts, normalized scores and intervals."""
+"""Rollouts, scores and intervals, records of them, sweeps over targets, videos and pictures."""

@@ -20,7 +20,7 @@ from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig, read_record
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
-from agentzoo.evaluation.scores import Reference, mean_interval, normalized_score, reference_of
+from agentzoo.evaluation.scores import Reference, amount, mean_interval, normalized_score, reference_of
 from agentzoo.evaluation.study import Study
 from agentzoo.files import CONFIG
 from agentzoo.locate import STUDY_PICTURES, staged_agents
@@ -64,6 +64,20 @@ class Result(Config):
     lengths: tuple[int, ...]
     versions: dict[str, str]
     command: str | None  # repeats it; None where no command does
+
+    def return_in_words(self) -> str:
+        """`2733 [2617, 2842]`: the mean and its interval."""
+        low, high = self.return_interval
+        return f"{amount(self.mean_return)} [{amount(low)}, {amount(high)}]"
+
+    def score_in_words(self) -> str:
+        """`84.6 [81.1, 87.9]`; nothing without references."""
+        if self.score is None:
+            return ""
+        if self.score_interval is None:
+            return f"{self.score:.1f}"
+        low, high = self.score_interval
+        return f"{self.score:.1f} [{low:.1f}, {high:.1f}]"
 
     @property
     def target_score(self) -> float | None:

@@ -211,10 +211,13 @@ def _stack(observations: list[Any]) -> Any:
     return np.stack(observations)
 
 
-# What a self-resetting environment says after each step: observations, rewards of the step, which episodes it ended
-# and how, and which observations are the first of an episode. `send` takes the actions.
 @dataclass
 class _Step:
+    """What a self-resetting environment says after each step; `send` takes the actions.
+
+    Observations, rewards of the step, which episodes it ended and how, and which observations begin an episode.
+    """
+
     observations: Any
     rewards: NDArray[np.float64]
     ended: NDArray[np.bool_]

@@ -85,7 +85,7 @@ def as_study(sweeps: Mapping[str, Sequence[Result]], picture: str, best_in_data:
     first = next(iter(sweeps.values()))
     rows = []
     for i, one in enumerate(first):
-        cells = (measured(results[i]) for results in sweeps.values())
+        cells = (results[i].return_in_words() for results in sweeps.values())
         rows.append((f"{one.target_return:g}", *cells))
     best = "" if best_in_data is None else f" The best episode of the data returns {amount(best_in_data)}."
     return Study(
@@ -96,12 +96,6 @@ def as_study(sweeps: Mapping[str, Sequence[Result]], picture: str, best_in_data:
         note=f"Return achieved over {first[0].episodes} episodes a target, the same episode seeds for all; brackets "
         f"hold 95 % bootstrap intervals.{best}",
     )
-
-
-def measured(one: Result) -> str:
-    """The mean return and its interval, in words."""
-    low, high = one.return_interval
-    return f"{amount(one.mean_return)} [{amount(low)}, {amount(high)}]"
 
 
 COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")

@@ -24,13 +24,9 @@ COLUMNS = ("agent", "normalized score", "return", "success", "length", "episodes
 
 
 def _row(label: str, result: Result) -> tuple[str, ...]:
-    low, high = result.return_interval
-    score = "" if result.score is None else f"{result.score:.1f}"
-    if result.score_interval is not None:
-        score += f" [{result.score_interval[0]:.1f}, {result.score_interval[1]:.1f}]"
-    returned = f"{amount(result.mean_return)} [{amount(low)}, {amount(high)}]"
     success = "" if result.success_rate is None else f"{100 * result.success_rate:.0f} %"
-    return label, score, returned, success, _length(result), str(result.episodes)
+    shown = (result.score_in_words(), result.return_in_words(), success, _length(result), str(result.episodes))
+    return label, *shown
 
 
 def _mean_row(seeds: Sequence[Result]) -> tuple[str, ...]:

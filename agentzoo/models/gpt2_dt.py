@@ -25,7 +25,7 @@ from torch.nn.functional import linear
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
 from agentzoo.nn.cosine import decay
-from agentzoo.nn.cotraining import TEXT_VARIABLE, Language, make_centroids, read_text
+from agentzoo.nn.cotraining import TEXT_VARIABLE, Language, make_centroids, read_token_chunks
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.language import (
     Activation,
@@ -133,7 +133,7 @@ class LanguageDTConfig(ModelConfig):
 
     @classmethod
     def presets(cls) -> dict[str, dict[str, Any]]:
-        """Of three papers."""
+        """Fields as three papers have them."""
         return PRESETS
 
     def pinned(self) -> LanguageDTConfig:
@@ -192,7 +192,7 @@ class LanguageDTConfig(ModelConfig):
         return f"Inputs{' and head' if scratch else ', head and losses'} are preset `{nearest}`'s{but}."
 
     def sizes(self) -> Sizes:
-        """The blocks."""
+        """What the blocks are built from."""
         return Sizes(
             architecture=self.architecture,
             embed_dim=self.embed_dim,
@@ -347,7 +347,7 @@ class LanguageDT(SequenceModel):
                 f"lm_chunk {config.lm_chunk} is longer than the {len(found.positions)} positions of backbone "
                 f"{config.backbone!r}: --set model.lm_chunk={len(found.positions)}."
             )
-        text = read_text(found, config.lm_chunk)
+        text = read_token_chunks(found, config.lm_chunk)
         return Language(centroids, found.tokens, None if own else found.positions, text)
 
     def begin_step(self, step: int, total: int) -> None:

@@ -17,7 +17,7 @@ from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.cosine import cosine_loss, spherical_kmeans
 from agentzoo.nn.language import LanguageBackbone
 from agentzoo.text import corpus
-from agentzoo.text.tokenizer import FILE, end_of_text, load_tokenizer
+from agentzoo.text.tokenizer import TOKENIZER, end_of_text, load_tokenizer
 
 if TYPE_CHECKING:
     from agentzoo.nn.pretrained import Pretrained
@@ -113,7 +113,7 @@ def make_centroids(found: Pretrained, count: int) -> Tensor:
     return spherical_kmeans(found.tokens, count, torch.Generator().manual_seed(0))
 
 
-def read_text(found: Pretrained, chunk: int) -> Tensor:
+def read_token_chunks(found: Pretrained, chunk: int) -> Tensor:
     """(n, chunk) token ids of the text `$AGENTZOO_TEXT` names, in the backbone's own words.
 
     Where the backbone says which files it was trained on (`corpus.json`), only those of them that are there are read,
@@ -128,11 +128,11 @@ def read_text(found: Pretrained, chunk: int) -> Tensor:
             f"co-training with language reads text: set ${TEXT_VARIABLE} to a text file or a folder of .txt files, "
             "or leave it out with --set model.lm_weight=0."
         )
-    path = found.file(FILE)
+    path = found.file(TOKENIZER)
     if path is None:
         raise CheckpointError(
-            f"backbone {found.name!r} has no {FILE}, so text cannot be put into its words. Leave co-training out with "
-            "--set model.lm_weight=0, or put the tokenizer beside the weights."
+            f"backbone {found.name!r} has no {TOKENIZER}, so text cannot be put into its words. Leave co-training out "
+            "with --set model.lm_weight=0, or put the tokenizer beside the weights."
         )
     tokenizer = load_tokenizer(path)
     files = corpus.text_files([Path(where)])

@@ -27,11 +27,11 @@ class MarkovStatistics(NamedTuple):
 
     @property
     def positive(self) -> bool:
-        """Condition (i)."""
+        """Whether every diagonal entry is: condition (i)."""
         return self.positive_share == 1.0
 
     def is_markov(self, threshold: float = THRESHOLD) -> bool:
-        """Both conditions."""
+        """Whether this is a Markov head: condition (i), and (ii) the ratio above `threshold`."""
         return self.positive and self.ratio > threshold
 
 

@@ -21,7 +21,7 @@ from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubErro
 from agentzoo.files import CONFIG
 from agentzoo.nn.language import ACTIVATIONS, Architecture, Sizes
 from agentzoo.remote import check_revision, fetch
-from agentzoo.text.tokenizer import FILE
+from agentzoo.text.tokenizer import TOKENIZER
 
 if TYPE_CHECKING:
     from agentzoo.models.dt import DecisionTransformer
@@ -170,7 +170,7 @@ class Pretrained(NamedTuple):
             if value is not None:
                 found.update(name.encode())
                 found.update(value.contiguous().numpy().tobytes())
-        tokenizer = self.file(FILE)
+        tokenizer = self.file(TOKENIZER)
         if tokenizer is not None:
             found.update(tokenizer.read_bytes())
         return found.hexdigest()

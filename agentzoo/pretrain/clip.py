@@ -130,8 +130,8 @@ def train_clip(
         settings.seed,
         lambda done: note(f"drawing scenes {done:,}/{whole:,}") if done % 250 == 0 else None,
     )
-    if (folder / bpe.FILE).exists():
-        tokenizer = bpe.load_tokenizer(folder / bpe.FILE)
+    if (folder / bpe.TOKENIZER).exists():
+        tokenizer = bpe.load_tokenizer(folder / bpe.TOKENIZER)
     else:
         tokenizer = bpe.train_tokenizer(pairs.train.sentences, settings.vocab_size)
     task = ContrastiveTask(settings, pairs, tokenizer)
@@ -152,7 +152,7 @@ def write_clip(task: ContrastiveTask, run: Path, target: Path, hardware: str) ->
         StorageError: `target` is something else.
     """
     with written_whole(target) as folder:
-        bpe.save_tokenizer(bpe.load_tokenizer(run / bpe.FILE), folder, task.settings.context)
+        bpe.save_tokenizer(bpe.load_tokenizer(run / bpe.TOKENIZER), folder, task.settings.context)
         for name in ("pretrain.json", LOG):
             write_atomic(folder / name, (run / name).read_text())
         model: Any = task.module

@@ -137,8 +137,8 @@ def train_language_model(
         held_out=settings.held_out,
     )
     _claim_text(folder / RECORD, record)
-    if (folder / bpe.FILE).exists():
-        tokenizer = bpe.load_tokenizer(folder / bpe.FILE)
+    if (folder / bpe.TOKENIZER).exists():
+        tokenizer = bpe.load_tokenizer(folder / bpe.TOKENIZER)
     else:
         note(f"learning {settings.vocab_size} tokens")
         tokenizer = bpe.train_tokenizer((one.text for one in trained), settings.vocab_size)
@@ -188,7 +188,7 @@ def write_language_model(task: LanguageTask, run: Path, target: Path, hardware: 
     Raises:
         CheckpointError: a weight is too large for float16. StorageError: `target` is something else.
     """
-    settings, tokenizer = task.settings, bpe.load_tokenizer(run / bpe.FILE)
+    settings, tokenizer = task.settings, bpe.load_tokenizer(run / bpe.TOKENIZER)
     with written_whole(target) as folder:
         bpe.save_tokenizer(tokenizer, folder, settings.context)
         for name in (RECORD, "pretrain.json", LOG):

@@ -58,7 +58,7 @@ def pretrain(
     groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.95), fused=True)
     step, seconds = 0, 0.0
-    if (folder / state.FILE).exists():
+    if (folder / state.CHECKPOINT).exists():
         step, seconds = _load(folder, task.module, optimizer, generator)
     columns, row = _start_log(folder, step, task)
     task.module.train()
@@ -137,13 +137,13 @@ def _save(
     tensors: dict[str, Tensor] = {f"model/{name}": p for name, p in module.named_parameters()}
     tensors |= state.optimizer_state(module, optimizer)
     tensors |= {"random/torch": torch.get_rng_state(), "random/batches": generator.get_state()}
-    save_tensors(folder / state.FILE, tensors, {"step": str(step), "seconds": repr(sec)})
+    save_tensors(folder / state.CHECKPOINT, tensors, {"step": str(step), "seconds": repr(sec)})
 
 
 def _load(
     folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator
 ) -> tuple[int, float]:
-    path = folder / state.FILE
+    path = folder / state.CHECKPOINT
     tensors, metadata = read_tensors(path)
     try:
         with torch.no_grad():

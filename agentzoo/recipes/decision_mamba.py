@@ -19,8 +19,8 @@ PERIODS = 40
 CPU_BUDGET = TrainConfig(
     steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", weight_decay=1e-5, eps=1e-6, clip=0.25
 )
-MAZE_BUDGET = CPU_BUDGET.model_copy(update={"precision": "bf16"})
-ABLATION_BUDGET = MAZE_BUDGET.model_copy(update={"steps": 5_000, "warmup_steps": 250})
+BF16_BUDGET = CPU_BUDGET.model_copy(update={"precision": "bf16"})
+ABLATION_BUDGET = BF16_BUDGET.model_copy(update={"steps": 5_000, "warmup_steps": 250})
 ABLATIONS: dict[str, dict[str, Any]] = {
     "ablation": {},  # the whole network on the budget of the others
     "no-mg": {"use_fine": False},
@@ -38,7 +38,7 @@ def _all() -> list[Recipe]:
     staged = {f"hopper-{kind}": locomotion("hopper", kind) for kind in ("medium", "medium-replay")}
     found = [_recipe(f"dm-{name}", *task, CPU_BUDGET, DMConfig()) for name, task in staged.items()]
     maze = DMConfig(beta_final=0.95)  # as AntMaze
-    found.append(_recipe("dm-pointmaze-medium", *pointmaze("medium"), MAZE_BUDGET, maze))
+    found.append(_recipe("dm-pointmaze-medium", *pointmaze("medium"), BF16_BUDGET, maze))
     for name, changes in ABLATIONS.items():
         model = DMConfig().model_copy(update=changes)
         task = staged["hopper-medium-replay"]

@@ -45,7 +45,7 @@ class Compared(NamedTuple):
 
     @property
     def agent_id(self) -> str:
-        """Of every seed."""
+        """What all seeds are of."""
         return self.recipe.agent_id
 
     def scores(self) -> list[tuple[float, float, float]]:

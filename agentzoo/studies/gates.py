@@ -105,10 +105,10 @@ def run_report(run: Path, recipe: Recipe, threshold: float, trust_env_module: bo
     """
     if is_finished(run):
         return markov_report(Agent.from_pretrained(run, trust_env_module=trust_env_module), threshold)
-    if not (run / state.FILE).is_file():
+    if not (run / state.CHECKPOINT).is_file():
         raise CheckpointError(
-            f"{run} has neither {WEIGHTS} nor {state.FILE} yet, so nothing says which heads are Markov; name them with "
-            "--markov-head, or wait for the first checkpoint."
+            f"{run} has neither {WEIGHTS} nor {state.CHECKPOINT} yet, so nothing says which heads are Markov; name "
+            "them with --markov-head, or wait for the first checkpoint."
         )
     model = build_model(recipe, load_episodes(recipe.data.dataset, recipe.data.obs_keys))
     state.load_model(run, model)

@@ -42,7 +42,7 @@ class Curve(NamedTuple):
 
     @property
     def agent_id(self) -> str:
-        """Of every seed."""
+        """What all seeds are of."""
         return self.recipe.agent_id
 
     @property
@@ -159,7 +159,7 @@ def pairs_of(curves: Sequence[Curve]) -> list[tuple[Curve, Curve]]:
     return [(named[name], named[twin]) for name, twin in twins.items() if twin in named]
 
 
-def study_of(curves: Sequence[Curve], picture: str | None) -> Study:
+def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
     """The table of all agents, and in what each pair differs."""
     rows = []
     for curve in sorted(curves, key=lambda c: c.agent_id):

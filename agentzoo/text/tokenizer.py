@@ -10,7 +10,7 @@ from typing import Any
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.files import write_atomic
 
-FILE = "tokenizer.json"
+TOKENIZER = "tokenizer.json"
 SETTINGS = "tokenizer_config.json"  # what transformers' AutoTokenizer reads beside it
 END_OF_TEXT = "<|endoftext|>"
 
@@ -49,7 +49,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
 
 def save_tokenizer(tokenizer: Any, folder: Path, max_length: int) -> None:
     """Write `tokenizer.json` and the settings transformers reads beside it."""
-    write_atomic(folder / FILE, tokenizer.to_str(pretty=False))
+    write_atomic(folder / TOKENIZER, tokenizer.to_str(pretty=False))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": END_OF_TEXT,
@@ -67,7 +67,9 @@ def load_tokenizer(path: Path) -> Any:
         CheckpointError: missing or broken.
     """
     if not path.is_file():
-        raise CheckpointError(f"{path} is missing: a language model comes with its {FILE}, which says what words are.")
+        raise CheckpointError(
+            f"{path} is missing: a language model comes with its {TOKENIZER}, which says what words are."
+        )
     try:
         return _library().Tokenizer.from_file(str(path))
     except ConfigError:

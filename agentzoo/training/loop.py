@@ -149,7 +149,11 @@ def train(
 def _train(
     recipe: Recipe, folder: Path, data: Episodes, model: SequenceModel, hooks: Hooks, accelerator: Any
 ) -> SequenceModel:
-    """All updates that are left."""
+    """Make the updates that are left.
+
+    Returns:
+        The trained network.
+    """
     model.train()
     optimizer = make_optimizer(model, recipe.train)
     losses, prepared = accelerator.prepare(_Losses(model), optimizer)
@@ -160,7 +164,7 @@ def _train(
     torch.manual_seed(recipe.train.seed * 1_000_003 + 500_000 + rank)
     raw: torch.optim.Optimizer = getattr(prepared, "optimizer", prepared)
     progress = state.Progress()
-    if (folder / state.FILE).exists():
+    if (folder / state.CHECKPOINT).exists():
         progress = state.load_state(folder, model, raw, generator, rank, accelerator.num_processes)
     run = _Run(recipe, folder, accelerator, model, hooks, progress)
 
@@ -207,10 +211,10 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
                 f"{folder} holds a run of {found.agent_id!r} with another recipe ({'; '.join(changed)}). "
                 "Choose another --out, or delete it."
             )
-        if (folder / WEIGHTS).exists() and not (folder / state.FILE).exists():
+        if (folder / WEIGHTS).exists() and not (folder / state.CHECKPOINT).exists():
             raise TrainingError(
-                f"{folder} holds a trained {found.agent_id!r} without the {state.FILE} to go on from; training would "
-                "begin anew over it. Choose another --out."
+                f"{folder} holds a trained {found.agent_id!r} without the {state.CHECKPOINT} to go on from; training "
+                "would begin anew over it. Choose another --out."
             )
     elif writes:
         write_atomic(path, recipe.to_json())
@@ -287,7 +291,7 @@ class _Run:
     def _require_finite(self) -> None:
         broken = [name for name, value in self.sums.items() if not math.isfinite(float(value))]
         if broken:
-            kept = self.folder / state.FILE
+            kept = self.folder / state.CHECKPOINT
             raise TrainingError(
                 f"{broken[0]} is not finite in the {self.recipe.train.log_every} updates before {self.progress.step}. "
                 f"{f'{kept} is of before. ' if kept.exists() else ''}Begin anew in another --out with a lower train.lr "

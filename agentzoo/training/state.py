@@ -18,7 +18,7 @@ from agentzoo.checkpoint import read_tensors, save_tensors
 from agentzoo.errors import CheckpointError
 from agentzoo.nn.base import SequenceModel
 
-FILE = "checkpoint.safetensors"
+CHECKPOINT = "checkpoint.safetensors"
 
 
 @dataclass
@@ -81,7 +81,7 @@ def save_state(
     tensors |= optimizer_state(model, optimizer)
     for rank, state in enumerate(random_states):
         tensors |= {f"random/{rank}/{name}": value for name, value in state.items()}
-    save_tensors(folder / FILE, tensors, {"progress": json.dumps(asdict(progress))})
+    save_tensors(folder / CHECKPOINT, tensors, {"progress": json.dumps(asdict(progress))})
 
 
 def load_state(
@@ -97,11 +97,11 @@ def load_state(
     Raises:
         CheckpointError: the file is broken or of another network or number of processes.
     """
-    tensors, metadata = read_tensors(folder / FILE)
+    tensors, metadata = read_tensors(folder / CHECKPOINT)
     began = len({name.split("/")[1] for name in tensors if name.startswith("random/")})
     if began != processes:
         raise CheckpointError(
-            f"{folder / FILE} is of a training in {began} processes, each with a batch of its own; this one has "
+            f"{folder / CHECKPOINT} is of a training in {began} processes, each with a batch of its own; this one has "
             f"{processes}, which would go on with other batches. Start as many (`accelerate launch --num_processes "
             f"{began}`), or begin anew in another --out."
         )
@@ -121,7 +121,7 @@ def load_model(folder: Path, model: SequenceModel) -> None:
     Raises:
         CheckpointError: the file is broken or of another network.
     """
-    _restore_model(folder, model, read_tensors(folder / FILE)[0])
+    _restore_model(folder, model, read_tensors(folder / CHECKPOINT)[0])
 
 
 def _restore_model(folder: Path, model: SequenceModel, tensors: Mapping[str, Tensor]) -> None:
@@ -137,4 +137,4 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _misfit(folder: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{folder / FILE} does not fit this run: {error}")
+    return CheckpointError(f"{folder / CHECKPOINT} does not fit this run: {error}")
