@@ -55,7 +55,8 @@ class _Elsewhere:
 class Agent:
     """A network, its config and the return it is asked for.
 
-    All history lives in the `state` that `predict` returns, so one agent serves any number of environments.
+    All history lives in the `state` that `predict` returns, so one agent serves any number of environments. A copy or
+    a pickle of it is bound to none.
     """
 
     def __init__(self, model: SequenceModel, config: AgentConfig, recipe: Recipe | None = None) -> None:
@@ -72,8 +73,20 @@ class Agent:
         self._targets: NDArray[np.float64] | None = None  # one for each environment, in place of `target_return`
         self._env: Any = None
         self._warned: set[str] = set()
-        self._rewards = Rewards(partial(self._warn_once, depth=5))
+        self._rewards = self._unbound()
         self._bare_calls = 0  # in a row, with neither state nor episode_start
+
+    def _unbound(self) -> Rewards:
+        return Rewards(partial(self._warn_once, depth=5))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the bound environment, which may hold processes and windows."""
+        return {**vars(self), "_env": None, "_rewards": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Inverse of `__getstate__`."""
+        vars(self).update(state)
+        self._rewards = self._unbound()
 
     # -- loading and saving ------------------------------------------------------------------------------------------
 
@@ -220,6 +233,24 @@ class Agent:
         self.acting = model.acting
 
     @property
+    def target_return(self) -> float:
+        """What it is asked for, in the environment's reward. May be set; `condition` asks each environment for its own.
+
+        Setting it raises ShapeError for anything but one number, ConfigError for NaN, infinity or one beyond 1e9.
+        """
+        return self._target_return
+
+    @target_return.setter
+    def target_return(self, value: float) -> None:
+        target = checked_targets(value)
+        if target.ndim:
+            raise ShapeError(
+                f"target_return is one number, got {target.size}; agent.condition(target_return=[...]) asks each "
+                "environment for its own."
+            )
+        self._target_return = float(target)
+
+    @property
     def weights_sha256(self) -> str | None:
         """The hash of the file that holds these weights; None where there is none, or they were changed since."""
         known = self._hashed is not None and self._hashed == fingerprint(self.model)
@@ -273,6 +304,7 @@ class Agent:
             self.check_env(env)
         self._env = env
         self._rewards.bind(env)
+        self._warned -= {"rewards", "bound"}  # another environment, other troubles
 
     def _made(self, env_id: str, trust_env_module: bool) -> Any:
         from stable_baselines3.common.monitor import Monitor

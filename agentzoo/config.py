@@ -74,6 +74,11 @@ def read_text(path: Path) -> str:
             raise CheckpointError(f"{path} holds {path.stat().st_size} bytes; such files hold a few thousand.")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
+        if path.name == CONFIG and (path.parent / RECIPE).is_file() and not (path.parent / WEIGHTS).exists():
+            raise CheckpointError(
+                f"{path.parent} holds a training that has not come to its end; `agentzoo train {path.parent}` goes on "
+                "with it, `agentzoo finetune` with a fine-tune."
+            ) from None
         raise CheckpointError(
             f"{path} is missing: an agent's folder holds {CONFIG}, {WEIGHTS} and, to be trained again, {RECIPE}."
         ) from None

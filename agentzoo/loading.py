@@ -50,5 +50,6 @@ def pick_device(device: str | torch.device) -> torch.device:
         torch.empty(0, device=found)  # known is not there: "cuda" is a name on every machine
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         said = str(error).splitlines()[0]
-        raise ConfigError(f"no device {str(device)!r} here ({said}); use 'auto' or 'cpu'.") from None
+        why = "" if "device type" in said else f" ({said})"  # torch then lists twenty kinds
+        raise ConfigError(f"no device {str(device)!r} here{why}; use 'auto', 'cpu' or, with a GPU, 'cuda'.") from None
     return found

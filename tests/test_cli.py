@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,14 @@ from conftest import make_agent
 from typer.testing import CliRunner
 from unimask.cases import doorkey_agent
 
-from agentzoo.cli import app
+from agentzoo.cli import app, main
+from agentzoo.data.minari import load_episodes
 from agentzoo.envs import MAZE2D_DENSE
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.errors import CheckpointError, ConfigError, SpaceError
+from agentzoo.evaluation.during import check_environment
+from agentzoo.files import WEIGHTS
+from agentzoo.models.dt import DecisionTransformer
+from agentzoo.recipe import load_recipe
 from agentzoo.zoo import list_agents, markdown_table, summaries
 
 PYTHON = sys.executable
@@ -192,6 +198,46 @@ def test_enjoy_says_that_there_is_no_display(zoo: dict[str, str]) -> None:
     done = agentzoo("enjoy", "dt-test", "-n", "1", env={**zoo, "DISPLAY": "", "WAYLAND_DISPLAY": ""})
     assert "No display here" in done.stdout
     assert "return" in done.stdout
+
+
+def test_a_training_that_is_interrupted_says_how_to_go_on(
+    tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr("sys.argv", ["agentzoo", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, " ".join(capsys.readouterr().err.split())  # type: ignore[return-value]
+
+    def press_ctrl_c(self: DecisionTransformer, step: int, total: int) -> None:
+        if step == 7:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # so that it is put back
+    fields = ["train.steps=10", "train.checkpoint_every=5", "train.batch_size=4", "model.embed_dim=16", "eval.every=0"]
+    settings = [word for field in (*fields, f"data.dataset={tiny_hopper}") for word in ("--set", field)]
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(DecisionTransformer, "begin_step", press_ctrl_c)
+        code, said = run("train", "dt-hopper-medium", *settings, "--device", "cpu", "--out", str(folder))
+    assert code == 130
+    assert "stopped at update 7; the same command goes on from update 5" in said
+    assert said.endswith("interrupted")
+    assert warnings.formatwarning("too few", UserWarning, "train.py", 1) == "warning: too few\n"
+    code, said = run("evaluate", str(folder))
+    assert code == 2
+    assert f"{folder} holds a training that has not come to its end; `agentzoo train {folder}` goes on" in said
+    code, said = run("train", str(folder), "--device", "cpu")
+    assert code == 0
+    assert "going on from update 5" in said
+    assert (folder / WEIGHTS).is_file()
+
+
+def test_an_environment_that_does_not_fit_the_data_is_named(tiny_hopper: str, tmp_path: Path) -> None:
+    for env in ("CartPole-v1", "FrozenLake-v1"):
+        recipe = load_recipe("dt-hopper-medium").override([f"data.dataset={tiny_hopper}", f"eval.env={env}"])
+        with pytest.raises(SpaceError, match=rf"^{env} does not fit {tiny_hopper}: .*Set eval\.env; .*MODULE:Env-v0"):
+            check_environment(recipe, load_episodes(tiny_hopper))
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from agentzoo.nn.masked import Known
 from agentzoo.types import Batch
 
 Rows = NDArray[np.float32]
+MOST_ASKED = 1e9  # either way; what a config can hold
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def checked_targets(target_return: Any) -> NDArray[np.float64]:
     """() or (N,) of finite numbers, a copy.
 
     Raises:
-        ShapeError: of another shape, or no numbers. ConfigError: NaN or infinite.
+        ShapeError: of another shape, or no numbers. ConfigError: NaN, infinite or out of all bounds.
     """
     targets = as_numbers(target_return, "target_return").astype(np.float64)
     if targets.ndim > 1:
@@ -87,4 +88,6 @@ def checked_targets(target_return: Any) -> NDArray[np.float64]:
         )
     if not np.isfinite(targets).all():
         raise ConfigError(f"target_return must be finite, got {target_return}.")
+    if (np.abs(targets) > MOST_ASKED).any():
+        raise ConfigError(f"target_return must lie within {MOST_ASKED:g} of 0, got {target_return}.")
     return targets

@@ -46,6 +46,8 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
             values, single = values[None], True
         elif values.shape[1:] == shape and values.ndim == len(shape) + 1 and len(values):
             single = False
+        elif values.shape == (0, *shape):
+            raise ShapeError(f"{_called(key)} is a batch of no observation, shape {values.shape}; {name} needs one.")
         else:
             raise ShapeError(
                 f"{_called(key)} has shape {values.shape}; {name} expects {shape} or (N, "

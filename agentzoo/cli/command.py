@@ -6,6 +6,7 @@ Heavy imports happen inside the commands, so that `--help` answers at once.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,9 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
 }
 
 
+INTERRUPTED = 130  # what typer makes of Ctrl-C
+
+
 class _InOrder(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         """For `--help`; typer alone would put groups of commands last."""
@@ -73,11 +77,20 @@ for _name, _command in COMMANDS.items():
 def main() -> None:
     """Entry point: our own errors are one line, not a traceback."""
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # it would print every retry before we say what is wrong
+    warnings.formatwarning = _one_line
     try:
         app()
     except AgentzooError as error:
         Console(stderr=True, soft_wrap=True).print("error:", str(error), markup=False, highlight=False, style="red")
         raise SystemExit(2) from None
-    except KeyboardInterrupt:
-        errors_console.print("interrupted")
-        raise SystemExit(130) from None
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            errors_console.print("interrupted")
+        raise
+
+
+def _one_line(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning without the file and line that made it, of which users know nothing."""
+    return f"warning: {message}\n"

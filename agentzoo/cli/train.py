@@ -23,7 +23,8 @@ DeviceOption = Annotated[str | None, typer.Option("--device", help="cpu or cuda;
 
 def train(
     agent_id: Annotated[
-        str, typer.Argument(metavar="AGENT", help="an id (`agentzoo list --all`) or a train_config.json")
+        str,
+        typer.Argument(metavar="AGENT", help="an id (`agentzoo list --all`), a run's folder or a train_config.json"),
     ],
     out: OutOption = None,
     settings: SetOption = None,
@@ -39,6 +40,7 @@ def train(
 
     check_machine(device, tracker or ())
     recipe = _recipe(agent_id).override(_settings(settings, seed)).pinned()
+    out = out or _unfinished(agent_id)
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     _run(recipe, episodes, out, None, threads, tracker, device, trust_env_module)
 
@@ -92,10 +94,23 @@ def finetune(
 
 
 def _recipe(named: str) -> Any:
-    """The packaged recipe of that id, or the one in a file."""
+    """The packaged recipe of that id, or the one in a file or folder."""
+    from agentzoo.files import RECIPE
     from agentzoo.recipe import load_recipe
 
+    if (Path(named) / RECIPE).is_file():
+        return _read_recipe(Path(named) / RECIPE)
     return _read_recipe(Path(named)) if named.endswith(".json") else load_recipe(named)
+
+
+def _unfinished(named: str) -> Path | None:
+    """The folder that was named, if it is a run's: it goes on there. A staged agent is trained anew elsewhere."""
+    from agentzoo.files import RECIPE, WEIGHTS
+    from agentzoo.training.state import CHECKPOINT
+
+    folder = Path(named)
+    is_run = (folder / CHECKPOINT).is_file() or not (folder / WEIGHTS).exists()
+    return folder if (folder / RECIPE).is_file() and is_run else None
 
 
 def _read_recipe(path: Path) -> Any:
@@ -145,28 +160,48 @@ def _run(
         TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("loss {task.fields[loss]}  score {task.fields[score]}"),
+        TextColumn("loss {task.fields[loss]}  {task.fields[reached]}"),
     )
     console.print(
         f"{recipe.agent_id}: {len(episodes):,} steps of {recipe.data.dataset} -> {plain(folder)}", highlight=False
     )
     with Progress(*columns, console=errors_console) as progress:
-        task = progress.add_task(recipe.agent_id, total=recipe.train.steps, rate="", loss="-", score="-")
+        task = progress.add_task(recipe.agent_id, total=recipe.train.steps, rate="", loss="-", reached="")
+        done = 0
+
+        def on_resume(step: int) -> None:
+            if step < recipe.train.steps:
+                errors_console.print(f"going on from update {step:,}", highlight=False)
+            on_step(step)
+
+        def on_step(step: int) -> None:
+            nonlocal done
+            done = step
+            progress.update(task, completed=step)
 
         def on_row(row: dict[str, Any]) -> None:
             progress.update(task, loss=f"{row['loss']:.4f}", rate=f"{row['steps_per_s']:.1f}/s")
             if row["eval_return"] is not None:
                 score = row["eval_score"]
-                progress.update(task, score=f"{score:.1f}" if score is not None else f"{row['eval_return']:.1f}")
+                reached = f"return {row['eval_return']:.1f}" if score is None else f"score {score:.1f}"
+                progress.update(task, reached=reached)
                 if not progress.console.is_terminal:  # a log file gets lines, a terminal the bar
                     errors_console.print(f"step {row['step']}: return {row['eval_return']:.1f}", highlight=False)
 
         hooks = Hooks(
             evaluate=short_evaluation(recipe, trust) if recipe.eval.every else None,
-            on_step=lambda step: progress.update(task, completed=step),
+            on_resume=on_resume,
+            on_step=on_step,
             on_row=on_row,
         )
-        model = train(recipe, folder, episodes, start=start, hooks=hooks, trackers=trackers, device=device)
+        try:
+            model = train(recipe, folder, episodes, start=start, hooks=hooks, trackers=trackers, device=device)
+        except KeyboardInterrupt:
+            kept = done // recipe.train.checkpoint_every * recipe.train.checkpoint_every
+            errors_console.print(
+                f"stopped at update {done:,}; the same command goes on from update {kept:,}", highlight=False
+            )
+            raise
     config = AgentConfig.of(recipe, model.io).model_copy(update={"license": license_id})
     Agent(model, config, recipe).save_pretrained(folder)
     console.print(

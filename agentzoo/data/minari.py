@@ -21,7 +21,7 @@ from agentzoo.data.collect import Rollout
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import action_spec, flatten_observations, observation_spec
 from agentzoo.envs import quiet_compiler
-from agentzoo.errors import ConfigError, DataError, StorageError, UnknownNameError, did_you_mean
+from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError, did_you_mean
 from agentzoo.files import put_back, staging, swap_in
 from agentzoo.types import FloatArray
 
@@ -116,8 +116,10 @@ def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, down
         UnknownNameError: no such dataset. SpaceError: spaces no family reads. DataError: empty or non-finite.
     """
     dataset = open_dataset(dataset_id, download)
-    observation = observation_spec(dataset.observation_space, obs_keys)
-    action = action_spec(dataset.action_space)
+    try:
+        observation, action = observation_spec(dataset.observation_space, obs_keys), action_spec(dataset.action_space)
+    except SpaceError as error:
+        raise SpaceError(f"{dataset_id} cannot be learned from: {error}") from None
     observations, actions, rewards, lengths, terminated = [], [], [], [], []
     for episode in read_episodes(dataset):
         length = len(episode.rewards)

@@ -97,9 +97,11 @@ def describe_misfit(
     Raises:
         SpaceError: a space no network is made for.
     """
-    seen, found = observation_spec(observed, observation.keys), action_spec(acted)
+    found = action_spec(acted)
     sides = []
-    if seen != observation:
+    if observation.keys is not None and not isinstance(observed, gym.spaces.Dict):
+        sides.append(f"observations differ: {_shapes(observation)} is expected, this is {observed}")
+    elif (seen := observation_spec(observed, observation.keys)) != observation:
         sides.append(f"observations differ: {_shapes(observation)} is expected, this is {_shapes(seen)}")
     if _as_float32(found) != _as_float32(action):
         bounds = _first_other_bounds(action, found)

@@ -40,10 +40,15 @@ def check_environment(recipe: Recipe, episodes: Episodes, trust_env_module: bool
         return
     try:
         misfit = describe_misfit(episodes.observation, episodes.action, env.observation_space, env.action_space)
+    except SpaceError as error:
+        misfit = str(error).removesuffix(".")
     finally:
         env.close()
     if misfit:
-        raise SpaceError(f"{recipe.eval.env} does not fit {episodes.dataset}: {misfit}. Set eval.env.")
+        raise SpaceError(
+            f"{recipe.eval.env} does not fit {episodes.dataset}: {misfit}. Set eval.env; one that a module of yours "
+            "registers is named MODULE:Env-v0, with --trust-env-module."
+        )
 
 
 def short_evaluation(recipe: Recipe, trust_env_module: bool = False) -> Callable[[SequenceModel], Evaluation]:

@@ -104,10 +104,9 @@ def _render(env: Any) -> NDArray[np.uint8]:
     try:
         frame = env.render()
     except Exception as error:  # each rendering back end has errors of its own
-        raise ConfigError(
-            f"this machine cannot render: {type(error).__name__}: {error}. On Debian: apt-get install libegl1 libgl1; "
-            "or set MUJOCO_GL=osmesa with libosmesa6 installed."
-        ) from error
+        opengl = " On Debian: apt-get install libegl1 libgl1; or set MUJOCO_GL=osmesa with libosmesa6 installed."
+        hint = opengl if type(env.unwrapped).__module__.startswith(SIZED) else ""  # MuJoCo's
+        raise ConfigError(f"this machine cannot render: {type(error).__name__}: {error}.{hint}") from error
     if frame is None:
         raise ConfigError(f"{env.spec.id if env.spec else env} renders nothing in mode rgb_array; it cannot be filmed.")
     return np.asarray(frame, dtype=np.uint8)

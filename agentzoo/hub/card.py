@@ -128,11 +128,19 @@ def _quickstart(config: AgentConfig, results: Results | None) -> str:
             f"`zoo/{config.agent_id}` is found in a checkout's `hub_cards/` and in the folder `$AGENTZOO_ZOO`; "
             "`agentzoo list` says what an installation has. If you read this on the Hub, name the page instead, "
             "`OWNER/NAME`; a folder may be named as well. `pip install -e '.[mujoco]'` in a checkout of agentzoo "
-            f"installs what the code above needs. `agent.target_return` (here {config.target_return:g}) is the return "
-            "it is asked for, in the environment's reward.",
+            f"installs what the code above needs.{_target(config)}",
             *(["", _ways(results)] if results is not None and results.acting else []),
             *(["", _questions(config)] if config.model.takes_questions() else []),
         ]
+    )
+
+
+def _target(config: AgentConfig) -> str:
+    if not config.model.acts_on_target():
+        return " It acts alike whatever `agent.target_return` says."
+    return (
+        f" `agent.target_return` (here {config.target_return:g}) is the return it is asked for, in the environment's "
+        "reward."
     )
 
 
@@ -174,9 +182,10 @@ def _training(recipe: Recipe, results: Results | None) -> str:
     if results is None:
         return text
     data = results.dataset
+    made = f" {inline(data.made_by)}" if data.made_by else ""
     return (
         f"{text}\n\n"
-        f"The data{_share(recipe)}: {data.steps:,} steps in {data.episodes:,} episodes. {inline(data.made_by)} Mean "
+        f"The data{_share(recipe)}: {data.steps:,} steps in {data.episodes:,} episodes.{made} Mean "
         f"return of {'these' if _share(recipe) else 'its'} episodes {amount(data.mean_return)}, best "
         f"{amount(data.best_return)}."
     )

@@ -33,6 +33,10 @@ class BCConfig(ModelConfig):
     n_layers: LayerCount = 3
     dropout: Probability = 0.1
 
+    def acts_on_target(self) -> bool:
+        """It reads no return."""
+        return False
+
     def reads(self, context: int) -> str:
         """For a card."""
         return f"the last {context} observations"

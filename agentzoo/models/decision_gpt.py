@@ -47,9 +47,9 @@ class DecisionGPTConfig(ModelConfig):
             raise ValueError(f"n_heads {self.n_heads} must divide embed_dim {self.embed_dim}")
         return self
 
-    def reads(self, context: int) -> str:
-        """For a card."""
-        return super().reads(context) if self.use_returns else f"the last {context} steps (observation, action)"
+    def acts_on_target(self) -> bool:
+        """Unless it is a cloner."""
+        return self.use_returns
 
 
 @register("decision-gpt", DecisionGPTConfig)

@@ -46,9 +46,9 @@ class DTConfig(ModelConfig):
     timestep_init_std: Annotated[float, Field(gt=0.0, le=10.0)] = 1.0
     timestep_rank: Annotated[int, Field(ge=1, le=8192)] | None = None  # r: the table is (max_ep_len, r) · (r, D)
 
-    def reads(self, context: int) -> str:
-        """For a card."""
-        return super().reads(context) if self.use_returns else f"the last {context} steps (observation, action)"
+    def acts_on_target(self) -> bool:
+        """Unless it is a cloner."""
+        return self.use_returns
 
     @model_validator(mode="after")
     def _heads_divide(self) -> DTConfig:

@@ -67,9 +67,9 @@ class UniMaskConfig(ModelConfig):
             raise ValueError(f"tasks must name at least one of {', '.join(STEP_TASKS)}, rnd, rnd-bc, rnd-rc")
         return self
 
-    def reads(self, context: int) -> str:
-        """For a card."""
-        return super().reads(context) if self.acts_on_returns else f"the last {context} steps (observation, action)"
+    def acts_on_target(self) -> bool:
+        """Unless it is a cloner."""
+        return self.acts_on_returns
 
     def needs_raw_observations(self) -> bool:
         """A choice is 0 or 1."""

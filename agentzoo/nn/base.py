@@ -51,11 +51,15 @@ class ModelConfig(Config):
 
     def reads(self, context: int) -> str:
         """For a card: what of an episode an agent of this network, made for `context` steps, acts on."""
-        return f"the last {context} steps (return-to-go, observation, action)"
+        return f"the last {context} steps ({'return-to-go, ' * self.acts_on_target()}observation, action)"
 
     def answers(self) -> str:
         """For a card: what it says about what it reads."""
         return "the next action"
+
+    def acts_on_target(self) -> bool:
+        """Whether the return it is asked for makes a difference to its actions."""
+        return True
 
     def needs_raw_observations(self) -> bool:
         """Whether it learns observations as they are, so that data must not be normalized."""

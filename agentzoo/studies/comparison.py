@@ -230,6 +230,7 @@ def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
 def _draw_panel(axes: Any, compared: Sequence[Compared], papers: Mapping[str, Published]) -> None:
     counts_steps = any(each.agent_id in papers and papers[each.agent_id].unit == "steps" for each in compared)
     normalized = compared[0].normalized
+    shown = False  # any published number
     for place, each in enumerate(compared):
         dots = each.lengths() if counts_steps else each.scores()
         for i, (middle, low, high) in enumerate(dots):
@@ -238,9 +239,11 @@ def _draw_panel(axes: Any, compared: Sequence[Compared], papers: Mapping[str, Pu
         paper = papers.get(each.agent_id)
         if paper is not None and (paper.unit == "steps" or normalized):
             axes.plot(paper.score, place, "x", color="C3")
+            shown = True
     axes.set_yticks(range(len(compared)), _labels(compared), fontsize=8)
     axes.set_ylim(len(compared) - 0.5, -0.5)
     axes.grid(axis="x", alpha=0.3)
     score = "normalized score" if normalized else "return"
     unit = "steps to the goal (a failure counts all it had), less is better" if counts_steps else score
-    axes.set_xlabel(f"{unit}, 95 % interval (cross: published)", fontsize=8)
+    crossed = " (cross: published)" if shown else ""
+    axes.set_xlabel(f"{unit}, 95 % interval{crossed}", fontsize=8)

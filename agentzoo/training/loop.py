@@ -46,6 +46,7 @@ class Hooks:
     """What the caller wants to hear or do; every one may stay as it is."""
 
     evaluate: Callable[[SequenceModel], Evaluation] | None = None
+    on_resume: Callable[[int], None] = lambda _: None  # how many updates the checkpoint has that it goes on from
     on_step: Callable[[int], None] = lambda _: None
     on_row: Callable[[dict[str, Any]], None] = lambda _: None
 
@@ -166,6 +167,7 @@ def _train(
     progress = state.Progress()
     if (folder / state.CHECKPOINT).exists():
         progress = state.load_state(folder, model, raw, generator, rank, accelerator.num_processes)
+        hooks.on_resume(progress.step)
     run = _Run(recipe, folder, accelerator, model, hooks, progress)
 
     config = recipe.train
