@@ -109,6 +109,13 @@ def test_best_keeps_whole_episodes_up_to_the_share(fraction: float, kept: list[f
     assert data.best(fraction).returns.tolist() == kept
 
 
+def test_a_share_that_fits_to_the_step_is_kept_whole() -> None:
+    """0.29 times 100 is a little less than 29 in binary."""
+    data = episodes_of([10] + [0] * 9, [9] + [0] * 18, [0] * 71)
+    assert data.best(0.29).lengths.tolist() == [10, 19]
+    assert data.best(0.28).lengths.tolist() == [10]
+
+
 def test_delayed_moves_the_return_to_the_last_step() -> None:
     assert episodes_of([1, 2, 3], [4, 5]).delayed().rewards.tolist() == [0, 0, 6, 0, 9]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from conftest import SMALL, make_agent
 from typer.testing import CliRunner
 
@@ -103,6 +104,16 @@ def test_staged_agents_export_by_command(agent_id: str, tmp_path: Path) -> None:
     metadata = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
     assert metadata["agent_id"] == agent_id
     assert metadata["context"] == str(agent.config.io.context)
+
+
+def test_what_changed_since_loading_is_in_the_file(tmp_path: Path) -> None:
+    agent = Agent.from_pretrained(make_agent().save_pretrained(tmp_path / "agent"))
+    with torch.no_grad():
+        next(agent.model.parameters()).add_(1.0)
+    agent.target_return = 7.0
+    export_onnx(agent, tmp_path / "x.onnx")
+    metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "x.onnx").metadata_props}
+    assert (metadata["target_return"], metadata["weights_sha256"]) == ("7.0", "")
 
 
 def test_discrete_agents_give_logits(tmp_path: Path) -> None:

@@ -23,10 +23,11 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.checkpoint import read_tensors
 from agentzoo.cli import app
+from agentzoo.config import AgentConfig
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError, TrainingError, UnknownNameError
 from agentzoo.evaluation.during import check_environment
-from agentzoo.files import sha256
+from agentzoo.files import LOG, sha256
 from agentzoo.models.bc import BCConfig, BehaviourCloning
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
@@ -509,6 +510,26 @@ def test_a_recipe_is_trained_from_where_it_says(tiny_hopper: str, tmp_path: Path
         start_from(base, made.replace(agent_id="dt-test", base=None), episodes)
     with pytest.raises(CheckpointError, match="the recipe fine-tunes 'another', not 'dt-test'"):
         start_from(base, made.replace(base="another"), episodes)
+
+
+def test_a_finetune_of_changed_weights_names_no_file(tiny_hopper: str, tmp_path: Path) -> None:
+    made = recipe(steps=1)
+    model = train(made, tmp_path / "run", coin_episodes(), device="cpu")
+    saved = Agent(model, AgentConfig.of(made, model.io), made).save_pretrained(tmp_path / "agent")
+    base = Agent.from_pretrained(saved)
+    assert finetune_recipe(base, tiny_hopper, None, 3, "keep").base_weights_sha256 == base.config.weights_sha256
+    with torch.no_grad():
+        next(base.model.parameters()).add_(1.0)
+    assert finetune_recipe(base, tiny_hopper, None, 3, "keep").base_weights_sha256 is None
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"a,b\n1,2\n", "has no column `step`"), (b"step\n\xff\n", "no log of a training")]
+)
+def test_a_file_that_is_no_log_is_said(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / LOG).write_bytes(content)
+    with pytest.raises(CheckpointError, match=said):
+        read_log(tmp_path)
 
 
 def test_finetune_on_other_shapes_names_the_layers(tiny_hopper: str) -> None:

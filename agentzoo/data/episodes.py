@@ -95,7 +95,8 @@ class Episodes:
         if fraction >= 1.0:
             return self
         order = np.argsort(-self.returns, kind="stable")
-        kept = int(np.searchsorted(np.cumsum(self.lengths[order]), fraction * len(self), side="right"))
+        most = fraction * len(self) * (1.0 + 1e-12)  # 0.29 * 100 is a little less than 29
+        kept = int(np.searchsorted(np.cumsum(self.lengths[order]), most, side="right"))
         return self._chosen(np.sort(order[: max(kept, 1)]))
 
     def at_least(self, steps: int) -> Episodes:

@@ -27,15 +27,15 @@ def run_window(agent: Agent, seed: int = 0, start: int = 0, *, trust_env_module:
     observation, _ = env.reset(seed=evaluation_seed(seed, 0))
     seen: list[Any] = []
     taken: list[Any] = []
-    rewards: list[float] = []
+    asked: list[float] = []  # what is still to come: what an agent is shown, not what it will get
     state, reward, ended = None, 0.0, False
     while not ended and len(taken) < start + context:
         action, state = agent.predict(observation, state, reward=reward)
         seen.append(observation)
         taken.append(action)
+        asked.append(float(state.newest_return_to_go()[0]))
         observation, gained, terminated, truncated, _ = env.step(action[()])
         reward = float(gained)
-        rewards.append(reward)
         ended = bool(terminated or truncated)
     env.close()
     if len(taken) < start + 2:
@@ -44,6 +44,4 @@ def run_window(agent: Agent, seed: int = 0, start: int = 0, *, trust_env_module:
     chosen = seen[start:]
     observations = np.stack(chosen) if keys is None else {key: np.stack([o[key] for o in chosen]) for key in keys}
     window, _ = read_window(agent.config, observations, np.stack(taken[start:]), None, start)
-    # the return-to-go an agent is shown: what it is still asked for, not what it will get
-    asked = agent.target_return - sum(rewards[:start])
-    return replace(window, returns=np.array([asked]), mask=window.mask._replace(returns=np.array([True])))
+    return replace(window, returns=np.array([asked[start]]), mask=window.mask._replace(returns=np.array([True])))

@@ -142,9 +142,9 @@ def _properties(agent: Agent) -> dict[str, str]:
         "context": str(config.io.context),
         "rtg_scale": repr(config.rtg_scale),
         "rewards": config.rewards,
-        "target_return": repr(config.target_return),
+        "target_return": repr(agent.target_return),
         "env": config.env or "",
-        "weights_sha256": config.weights_sha256 or "",
+        "weights_sha256": agent.weights_sha256 or "",
     }
 
 

@@ -190,8 +190,7 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
         raise CheckpointError(f"{folder}: the config is of {name}, the recipe of {agent.recipe.agent_id}.")
     if (folder / RESULTS).is_file():
         _, _, results = read_records(folder)
-        digest = results.headline.weights_sha256
-        if results.headline.agent_id != name or (digest and digest != agent.config.weights_sha256):
+        if (results.headline.agent_id, results.headline.weights_sha256) != (name, agent.config.weights_sha256):
             raise CheckpointError(f"{folder / RESULTS} was measured on other weights; measure these and stage again.")
         require_promised(folder)
     if not (folder / CARD).is_file():

@@ -41,7 +41,7 @@ def finetune_recipe(
         f"agent_id={json.dumps(name or f'{base.config.agent_id}-finetuned')}",
         f"base={json.dumps(base.config.agent_id)}",
     ]
-    return recipe.override(settings).replace(base_weights_sha256=base.config.weights_sha256, reinit=reinit)
+    return recipe.override(settings).replace(base_weights_sha256=base.weights_sha256, reinit=reinit)
 
 
 def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel:
@@ -61,7 +61,7 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel
         )
     if recipe.base_weights_sha256 is None and recipe.base != base.config.agent_id:
         raise CheckpointError(f"the recipe fine-tunes {recipe.base!r}, not {base.config.agent_id!r}.")
-    known, found = recipe.base_weights_sha256, base.config.weights_sha256
+    known, found = recipe.base_weights_sha256, base.weights_sha256
     if known is not None and found != known:
         raise CheckpointError(
             f"the recipe fine-tunes {recipe.base!r} with weights of sha256 {known[:12]}..., but those found have "

@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from agentzoo.errors import CheckpointError
 from agentzoo.files import LOG, write_atomic
 
 COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds")  # of every log; more follow
@@ -30,10 +31,19 @@ def append_row(folder: Path, columns: Sequence[str], row: Mapping[str, float | i
 
 
 def read_log(folder: Path) -> list[dict[str, str]]:
-    """The rows as text, without a last one that was cut off; empty when there is no file."""
+    """The rows as text, without a last one that was cut off; empty when there is no file.
+
+    Raises:
+        CheckpointError: it is no log.
+    """
     path = folder / LOG
     if not path.exists():
         return []
-    text = path.read_text()
-    whole = text[: text.rfind("\n") + 1]
-    return [row for row in csv.DictReader(io.StringIO(whole)) if (row["step"] or "").isdigit()]
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path} is no log of a training: {error}.") from None
+    whole = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
+    if whole.fieldnames is not None and "step" not in whole.fieldnames:
+        raise CheckpointError(f"{path} is no log of a training: it has no column `step`.")
+    return [row for row in whole if (row["step"] or "").isdecimal()]

@@ -189,6 +189,9 @@ def test_only_sound_folders_are_pushed(hub: Hub, folder: Path) -> None:
     spoil(folder, "results.json", results.replace(json.loads(results)["headline"]["weights_sha256"], "0" * 64))
     with pytest.raises(CheckpointError, match="measured on other weights"):
         push(folder, REPO)
+    edit(folder, "results.json", headline__weights_sha256=None)  # nobody can say which
+    with pytest.raises(CheckpointError, match="measured on other weights"):
+        push(folder, REPO)
     spoil(folder, "results.json", results)
     (folder / "train_config.json").unlink()
     with pytest.raises(CheckpointError, match="lacks train_config"):

@@ -324,3 +324,5 @@ def test_a_window_of_a_real_episode() -> None:
     assert window.returns.tolist() == [50.0 - 1.0 - 2.0]
     with pytest.raises(ConfigError, match="a window from 50 on needs two"):
         run_window(agent, seed=0, start=50)
+    agent.config = agent.config.model_copy(update={"rewards": "delayed"})  # then nothing is counted before the end
+    assert run_window(agent, seed=0, start=2).returns.tolist() == [50.0]
