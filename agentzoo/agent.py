@@ -20,7 +20,7 @@ from agentzoo.acting.observing import Observed, read_observation, reward_beside
 from agentzoo.acting.rewards import Rewards
 from agentzoo.checkpoint import fingerprint, save_tensors
 from agentzoo.config import AgentConfig, read_record
-from agentzoo.data.spaces import GOAL_KEY, REWARD_KEY, describe_misfit, without_goal
+from agentzoo.data.spaces import GOAL_KEY, REWARD_KEY, action_space, describe_misfit, observation_space, without_goal
 from agentzoo.envs.making import check_env_id, make_configured
 from agentzoo.envs.wrapping import observation_normalizer
 from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError
@@ -202,20 +202,12 @@ class Agent:
     @property
     def observation_space(self) -> gym.Space[Any]:
         """The space the agent reads; bounds are not stored, so they are infinite."""
-        spec = self.config.io.observation
-        boxes = [gym.spaces.Box(-np.inf, np.inf, shape, np.float32) for shape in spec.shapes]
-        return boxes[0] if spec.keys is None else gym.spaces.Dict(dict(zip(spec.keys, boxes, strict=True)))
+        return observation_space(self.config.io.observation)
 
     @property
     def action_space(self) -> gym.Space[Any]:
         """The space the agent's actions lie in."""
-        spec = self.config.io.action
-        if spec.kind == "discrete":
-            return gym.spaces.Discrete(spec.size, start=spec.start)
-        dtype: Any = np.dtype(spec.dtype).type
-        low = np.array(spec.low if spec.low is not None else [-np.inf] * spec.size, dtype=dtype)
-        high = np.array(spec.high if spec.high is not None else [np.inf] * spec.size, dtype=dtype)
-        return gym.spaces.Box(low, high, dtype=dtype)
+        return action_space(self.config.io.action)
 
     @property
     def model(self) -> SequenceModel:

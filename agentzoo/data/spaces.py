@@ -78,6 +78,22 @@ def action_spec(space: gym.Space[Any]) -> ActionSpec:
     raise SpaceError(f"actions must be a one-dimensional float Box or Discrete, this space is {space}.")
 
 
+def observation_space(spec: ObservationSpec) -> gym.spaces.Box | gym.spaces.Dict:
+    """Inverse of `observation_spec`; bounds are not kept, so they are infinite."""
+    boxes = [gym.spaces.Box(-np.inf, np.inf, shape, np.float32) for shape in spec.shapes]
+    return boxes[0] if spec.keys is None else gym.spaces.Dict(dict(zip(spec.keys, boxes, strict=True)))
+
+
+def action_space(spec: ActionSpec) -> gym.spaces.Box | gym.spaces.Discrete:
+    """Inverse of `action_spec`."""
+    if spec.kind == "discrete":
+        return gym.spaces.Discrete(spec.size, start=spec.start)
+    dtype: Any = np.dtype(spec.dtype).type
+    low = np.array(spec.low if spec.low is not None else [-np.inf] * spec.size, dtype=dtype)
+    high = np.array(spec.high if spec.high is not None else [np.inf] * spec.size, dtype=dtype)
+    return gym.spaces.Box(low, high, dtype=dtype)
+
+
 def flatten_observations(values: Any, spec: ObservationSpec) -> NDArray[np.float32]:
     """(L, ...) array, or a mapping of them, -> (L, S) float32 in the order of `spec`."""
     if spec.keys is None:
