@@ -56,7 +56,7 @@ def read_record(kind: type[M], path: Path) -> M:
     """A record from its small JSON file.
 
     Raises:
-        CheckpointError: missing, unreadable, not text or absurdly large. ConfigError: no such record.
+        CheckpointError: missing, unreadable, not text or absurdly large. ConfigError: its content cannot be used.
     """
     return kind.from_json(read_text(path), str(path))
 
