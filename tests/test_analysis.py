@@ -25,7 +25,7 @@ from agentzoo.analysis import (
     r_markov,
 )
 from agentzoo.analysis.layers import attention_layers, layer_inputs
-from agentzoo.analysis.markov import MarkovHead, MarkovReport
+from agentzoo.analysis.markov import MarkovHead, MarkovReport, untrained
 from agentzoo.analysis.windows import fullest, thinned
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.files import LOG
@@ -37,6 +37,7 @@ from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.models.gpt2_dtma import DTMAConfig
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.nn.mamba import Mamba
+from agentzoo.nn.markov import head_matrix, markov_statistics
 from agentzoo.types import Batch
 
 SIZES: dict[str, Any] = {"embed_dim": 16, "n_layers": 2, "n_heads": 4}
@@ -227,8 +228,26 @@ def test_the_gain_of_the_norm_can_be_folded_in() -> None:
         gain[0] = 100.0
     folded = markov_report(agent, fold_ln_gain=True)
     assert folded.heads[0].ratio != pytest.approx(plain.heads[0].ratio, rel=0.01)
+    matrix = head_matrix(attention_layers(agent.model)[0].qkv, 4, 0)
+    on_both_sides = gain.detach().double().diag() @ matrix @ gain.detach().double().diag()
+    assert folded.heads[0].ratio == pytest.approx(markov_statistics(on_both_sides).ratio)
     assert folded.heads[4:] == plain.heads[4:]  # the other layer has its own norm
     assert markov_report(agent).heads == plain.heads
+
+
+def test_an_untrained_twin_reads_observations_the_same_and_leaves_the_generator_alone() -> None:
+    agent = make_agent()
+    agent.model.obs_mean.fill_(3.0)
+    agent.model.obs_std.fill_(2.0)
+    torch.manual_seed(4)
+    expected = torch.rand(1)
+    torch.manual_seed(4)
+    twin = untrained(agent, seed=1)
+    assert torch.equal(torch.rand(1), expected)
+    assert torch.equal(twin.model.obs_mean, agent.model.obs_mean)
+    assert torch.equal(twin.model.obs_std, agent.model.obs_std)
+    weights = [one.model.get_parameter("backbone.blocks.0.up.weight") for one in (agent, twin)]
+    assert not torch.allclose(*weights)
 
 
 def a_report(*heads: tuple[float, float]) -> MarkovReport:
@@ -298,8 +317,9 @@ def test_gates_are_averaged_over_real_tokens_and_split_by_kind() -> None:
         weights = layer.gate.weights(tokens)
     real = torch.cat([weights[0], weights[1, :6]])
     assert found.mean[0] == [pytest.approx(float(v), abs=1e-5) for v in real.mean(0)]
-    actions = torch.cat([weights[0, 2::3], weights[1, 2:6:3]])
-    assert found.by_kind["action"][0] == [pytest.approx(float(v), abs=1e-5) for v in actions.mean(0)]
+    for place, kind in enumerate(("return-to-go", "observation", "action")):
+        alike = torch.cat([weights[0, place::3], weights[1, place:6:3]])
+        assert found.by_kind[kind][0] == [pytest.approx(float(v), abs=1e-5) for v in alike.mean(0)]
     assert found.g_markov == pytest.approx(found.mean[0][1] + found.mean[0][3])
     assert found.uniform == 0.5
     junk = replace(windows, observations=torch.where(windows.valid[..., None], windows.observations, 1e3))

@@ -10,12 +10,20 @@ import numpy as np
 import pytest
 import torch
 from conftest import SMALL, io_of, make_agent, random_batch
+from torch import nn
 
 from agentzoo.acting.history import AgentState, to_batch
 from agentzoo.agent import Agent
+from agentzoo.models.bc import BCConfig
+from agentzoo.models.decision_gpt import DecisionGPTConfig
+from agentzoo.models.dt import DTConfig
+from agentzoo.models.gpt2_dt import GPT2DTConfig
+from agentzoo.models.unimask import UniMask, UniMaskConfig
 from agentzoo.nn.base import ModelConfig
+from agentzoo.nn.dropout import Dropout
+from agentzoo.nn.masking import Masking
 from agentzoo.registry import families, get_family
-from agentzoo.types import Batch
+from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
 
 FAMILIES = sorted(families())
 ENVS = ["tests/Counting-v0", "tests/CountingDiscrete-v0", "tests/CountingDict-v0"]
@@ -173,6 +181,76 @@ def test_every_parameter_learns(family: str, env_id: str) -> None:
     torch.stack(list(model.loss(random_batch(agent.config.io, [4, 3, 4])).values())).sum().backward()
     still = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
     assert still == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_actions_are_encoded_by_their_own_bounds(family: str) -> None:
+    """As -1 to 1, whatever the bounds are; and back."""
+    action = ActionSpec(kind="box", size=2, low=(-1.0, 2.0), high=(1.0, 6.0))
+    io = IOSpec(observation=ObservationSpec(size=1, shapes=((1,),)), action=action, context=1)
+    model = get_family(family).model(config_of(family), io)
+    actions = torch.tensor([[[-1.0, 2.0], [1.0, 6.0], [0.0, 5.0]]])
+    encoded = model.encode_actions(actions)
+    assert encoded.tolist() == [[[-1.0, -1.0], [1.0, 1.0], [0.0, 0.5]]]
+    assert torch.equal(model.decode_actions(encoded), actions)
+
+
+DROPS = {
+    "dt": DTConfig(embed_dim=16, n_layers=2, n_heads=2),
+    "bc": BCConfig(embed_dim=16),
+    "decision-gpt": DecisionGPTConfig(embed_dim=16, n_heads=2),
+    "gpt2_dt": GPT2DTConfig(embed_dim=16, n_layers=2, adaptation="lora"),
+    "unimask": UniMaskConfig(embed_dim=16, n_heads=2),
+    "unimask-mlp": UniMaskConfig(body="mlp"),
+}
+
+
+@pytest.mark.parametrize("name", DROPS)
+def test_every_dropout_of_a_network_is_drawn_in_training(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all others off, each alone makes the loss differ from draw to draw."""
+    agent = make_agent(model=DROPS[name])
+    model, batch = agent.model.train(), random_batch(agent.config.io, [4, 4, 4])
+    if isinstance(model, UniMask):  # whose masks are drawn as well
+        on = batch.valid
+        monkeypatch.setattr(model, "draw_masking", lambda _: Masking(on, ~on, ~on, ~on, on))
+    for parameter_name, parameter in model.named_parameters():
+        if parameter_name.endswith("lora_b"):  # starts at zero
+            nn.init.normal_(parameter)
+    for layer in model.modules():
+        if isinstance(layer, nn.MultiheadAttention):  # has a number in place of a layer
+            layer.dropout = 0.0
+    layers = {place: layer for place, layer in model.named_modules() if isinstance(layer, Dropout | nn.Dropout)}
+    assert layers
+    for layer in layers.values():
+        layer.p = 0.0
+
+    def loss(seed: int) -> float:
+        torch.manual_seed(seed)
+        return float(torch.stack(list(model.loss(batch).values())).sum().detach())
+
+    assert loss(0) == loss(1)
+    for place, layer in layers.items():
+        layer.p = 0.5
+        assert len({loss(seed) for seed in range(3)}) > 1, place
+        layer.p = 0.0
+
+
+@pytest.mark.parametrize("config", [BCConfig(n_layers=3), UniMaskConfig(body="mlp", n_layers=3)], ids=["bc", "unimask"])
+def test_every_hidden_layer_of_an_mlp_is_followed_by_dropout(config: ModelConfig) -> None:
+    kinds = [type(layer).__name__ for layer in make_agent(model=config).model.modules()]
+    first = kinds.index("Linear")
+    assert kinds[first : first + 10] == ["Linear", *["ReLU", "Dropout", "Linear"] * 3]
+
+
+@pytest.mark.parametrize("config", [DTConfig(max_ep_len=9), GPT2DTConfig(max_ep_len=9)], ids=["dt", "gpt2_dt"])
+def test_timesteps_beyond_the_table_use_its_last_row(config: ModelConfig) -> None:
+    agent = make_agent(model=config)
+    batch = random_batch(agent.config.io, [4, 4])
+    beyond = replace(batch, timesteps=torch.tensor([[7, 8, 9, 12]] * 2))
+    within = replace(batch, timesteps=torch.tensor([[7, 8, 8, 8]] * 2))
+    with torch.no_grad():
+        assert torch.equal(agent.model.act(beyond), agent.model.act(within))
+        assert torch.equal(agent.model(beyond), agent.model(within))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

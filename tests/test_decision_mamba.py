@@ -121,6 +121,13 @@ def test_memory_does_not_grow() -> None:
     assert [tensor.shape for tensor in play(model, make_batch(steps=30))[1]] == shapes
 
 
+def test_a_memory_holds_no_graph() -> None:
+    model, batch = make_model(), make_batch()
+    now = (batch.returns_to_go[:, 0], batch.observations[:, 0], batch.actions[:, 0], batch.timesteps[:, 0])
+    action, memory = model.step(model.initial_state(3), *now)
+    assert not any(tensor.requires_grad for tensor in (action, *memory))
+
+
 def test_timesteps_beyond_the_table_use_its_last_row() -> None:
     model, batch = make_model(max_ep_len=4), make_batch()
     clamped = dataclasses.replace(batch, timesteps=batch.timesteps.clamp(max=3))
@@ -167,6 +174,16 @@ def test_no_decay_on_what_mamba_exempts() -> None:
     for name in decayed:
         assert not name.endswith(("A_log", ".D", "bias", "norm.weight", "norm_f.weight", "embed_ln.weight")), name
     assert "embed_timestep.weight" not in decayed
+
+
+@pytest.mark.parametrize(("discrete", "expected"), [(False, math.tanh(3.0)), (True, 3.0)])
+def test_a_head_with_tanh_bounds_actions_and_no_logits(discrete: bool, expected: float) -> None:
+    model: Any = make_model(discrete=discrete, action_head="tanh_linear")
+    with torch.no_grad():
+        model.predict_action.weight.zero_()
+        model.predict_action.bias.fill_(3.0)
+        said = model(make_batch(discrete=discrete))
+    torch.testing.assert_close(said, torch.full_like(said, expected))
 
 
 def test_residual_projection_starts_as_the_identity() -> None:

@@ -78,6 +78,44 @@ def test_ema_teacher_by_hand() -> None:
     assert torch.allclose(model._teacher[name], torch.full_like(p, 0.75 * 1 + 0.25 * 5))
 
 
+def test_a_last_period_cut_short_reaches_the_final_weight() -> None:
+    model = make_model(teacher_period=10)
+    betas = []
+    for step in range(25):
+        model.begin_step(step, 25)
+        betas.append(model.beta)
+    assert (betas[9], betas[10], betas[24]) == (0.0, pytest.approx(0.6), pytest.approx(0.9))
+
+
+def test_an_evaluation_asks_for_the_actions_of_the_data() -> None:
+    model, batch = make_model(teacher_period=10), make_batch()
+
+    def error() -> float:
+        return float(model.loss(batch)["action_mse"].detach())
+
+    without_teacher = error()
+    model.begin_step(399, 400)
+    assert model.beta == pytest.approx(0.9)
+    assert error() < 0.1 * without_teacher  # the teacher is the network itself
+    model.eval()
+    assert error() == without_teacher
+
+
+def test_a_run_begun_amid_a_period_has_a_teacher() -> None:
+    model = make_model(teacher_period=5)
+    model.begin_step(7, 20)
+    assert model.training_state()
+
+
+def test_a_weight_that_rises_from_zero_has_a_teacher() -> None:
+    model = make_model(beta_min=0.0, teacher_period=5)
+    for step in range(5):
+        model.begin_step(step, 20)
+    assert not model.training_state()
+    model.begin_step(5, 20)
+    assert model.training_state()
+
+
 def test_pser_off_costs_nothing() -> None:
     model, batch = make_model(beta_final=0.0, beta_min=0.0, teacher_period=1), make_batch()
     for step in range(5):
@@ -130,6 +168,14 @@ def test_inverse_targets_by_hand() -> None:
     assert torch.allclose(terms["next_obs"], 0.05 * torch.stack(obs_terms).mean())
     error = (model(batch) - model.encode_actions(batch.actions)) ** 2
     assert torch.allclose(terms["action_mse"], 0.9 * error[batch.valid].mean())
+
+
+def test_each_inverse_objective_has_its_own_weight() -> None:
+    batch, weights = make_batch(), {"action_mse": 0.5, "next_rtg": 0.25, "next_obs": 0.125}
+    whole = make_model(ilo_weights=(1.0, 1.0, 1.0)).loss(batch)
+    weighted = make_model(ilo_weights=tuple(weights.values())).loss(batch)
+    for name, weight in weights.items():
+        assert weighted[name].item() == pytest.approx(weight * whole[name].item()), name
 
 
 def test_no_pair_gives_zero_not_nan() -> None:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from agentzoo import files
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import check_header, load_strict, read_tensors, save_tensors
+from agentzoo.checkpoint import check_header, fingerprint, load_strict, read_tensors, save_tensors
 from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError, UnknownNameError
 from agentzoo.files import HOST, sha256, staging, swap_in, write_atomic
@@ -189,6 +189,22 @@ def test_float16_weights_are_widened(folder: Path) -> None:
     assert {p.dtype for p in agent.model.parameters()} == {torch.float32}
 
 
+def test_float64_weights_are_refused(folder: Path) -> None:
+    rewrite(folder, lambda t: t.update({name: value.double() for name, value in t.items()}))
+    with pytest.raises(CheckpointError, match="type F64; weights are F32, F16 or BF16"):
+        Agent.from_pretrained(folder)
+
+
+def test_fingerprints_tell_names_types_and_shapes_apart() -> None:
+    values = torch.arange(8, dtype=torch.float32)
+    found = set()
+    for name, buffer in (("a", values), ("b", values), ("a", values.view(2, 4)), ("a", values.view(torch.int32))):
+        network = torch.nn.Module()
+        network.register_buffer(name, buffer)
+        found.add(fingerprint(network))
+    assert len(found) == 4
+
+
 def header(entries: dict[str, Any], data: bytes = b"") -> bytes:
     text = json.dumps(entries).encode()
     return struct.pack("<Q", len(text)) + text + data
@@ -204,6 +220,9 @@ def header(entries: dict[str, Any], data: bytes = b"") -> bytes:
         ({"a": {"dtype": "F32", "shape": [10**18], "data_offsets": [0, 8]}}, None),
         ({"a": {"dtype": "F99", "shape": [2], "data_offsets": [0, 8]}}, None),
         ({"a": [1]}, "header cannot be used"),
+        ({"a" * 201: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, "header cannot be used"),
+        ({"a\x1b[2J": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, "header cannot be used"),
+        ({"a": {"dtype": "F32", "shape": [2] + [1] * 8, "data_offsets": [0, 8]}}, "header cannot be used"),
         (
             {
                 "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
@@ -235,6 +254,17 @@ def test_a_header_longer_than_the_file_is_refused_before_it_is_read(tmp_path: Pa
     path = tmp_path / "x.safetensors"
     path.write_bytes(struct.pack("<Q", 2**62) + b"{}")
     with pytest.raises(CheckpointError, match="truncated"):
+        check_header(path)
+
+
+def test_a_header_has_a_largest_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.safetensors"
+    save_tensors(path, {"a": torch.zeros(1)})
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    monkeypatch.setattr("agentzoo.checkpoint.MAX_HEADER", length)
+    assert check_header(path)
+    monkeypatch.setattr("agentzoo.checkpoint.MAX_HEADER", length - 1)
+    with pytest.raises(CheckpointError, match=f"header of {length}"):
         check_header(path)
 
 

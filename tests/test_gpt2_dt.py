@@ -33,6 +33,7 @@ from agentzoo.nn.cotraining import TEXT_VARIABLE, read_text
 from agentzoo.nn.language import LanguageBackbone
 from agentzoo.nn.lora import LoRALinear
 from agentzoo.nn.pretrained import load_backbone
+from agentzoo.nn.tokens import timestep_table
 from agentzoo.pretrain.lm import train_language_model, write_language_model
 from agentzoo.pretrain.settings import LM_SIZES
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig, load_recipe
@@ -174,6 +175,30 @@ def test_a_timestep_table_of_low_rank() -> None:
     assert 0.5 < float(table.std()) < 2.0  # a full table is drawn with a deviation of 1
 
 
+def test_timestep_tables_are_as_wide_as_asked() -> None:
+    torch.manual_seed(0)
+    for rank in (None, 16):
+        table = timestep_table(2000, 64, rank, std=0.02)
+        assert float(table(torch.arange(2000)).detach().std()) == pytest.approx(0.02, rel=0.1)
+
+
+def test_fresh_blocks_are_as_wide_as_gpt2s() -> None:
+    """N(0, 0.02²), and where a branch ends narrower by the root of how many branches there are: 16 of 8 layers."""
+    torch.manual_seed(0)
+    for name, parameter in LanguageBackbone(GPT2DTConfig(embed_dim=128, n_layers=8).sizes()).named_parameters():
+        if parameter.ndim == 2:
+            expected = 0.02 / 4 if name.endswith(("proj.weight", "down.weight")) else 0.02
+            assert float(parameter.detach().std()) == pytest.approx(expected, rel=0.05), name
+
+
+def test_each_dropout_has_its_own_probability() -> None:
+    settings = {"dropout": 0.1, "attention_dropout": 0.2, "embed_dropout": 0.3, "lora_dropout": 0.4}
+    model: Any = make_agent(model=config(adaptation="lora", **settings)).model
+    assert model.embed_dropout.p == 0.3
+    for block in model.backbone.blocks:
+        assert (block.dropout.p, block.attn.attn_dropout.p, block.attn.qkv.lora_dropout.p) == (0.1, 0.2, 0.4)
+
+
 # -- what is trained -------------------------------------------------------------------------------------------------
 
 MAPS = {"embed_return", "embed_obs", "embed_action", "embed_ln", "embed_timestep", "predict_action"}
@@ -298,6 +323,23 @@ def test_kmeans_finds_separate_directions() -> None:
     torch.testing.assert_close(found[nearest.indices.tolist().index(0)], alone / alone.norm(), atol=1e-5, rtol=0)
 
 
+def test_kmeans_starts_far_apart() -> None:
+    """Of twenty narrow clusters none is left out, which Lloyd's rounds could not mend."""
+    torch.manual_seed(0)
+    directions = torch.eye(20)
+    points = directions.repeat_interleave(5, 0) + 1e-3 * torch.randn(100, 20)
+    found = spherical_kmeans(points, 20, torch.Generator().manual_seed(0))
+    assert (found @ directions.T).amax(0).min() > 0.99
+
+
+def test_a_centroid_without_rows_begins_again_at_the_row_farthest_from_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = torch.tensor([[1.0, 0.0], [0.99, 0.05], [0.98, 0.1], [0.0, 1.0], [-1.0, 0.2]])
+    monkeypatch.setattr("agentzoo.nn.cosine._plus_plus", lambda points, *_: points[[0, 0, 3]].clone())
+    found = spherical_kmeans(rows, 3, torch.Generator())
+    points = torch.nn.functional.normalize(rows, dim=-1)
+    assert (points @ found.T).amax(1).min() > 0.99  # the last row, too
+
+
 def test_the_loss_is_the_weighted_sum_of_its_parts(zoo: Path) -> None:
     """At update 4 of 8 both language weights are half; the text part is transformers' own loss of the same chunk."""
     from transformers import GPT2LMHeadModel
@@ -325,6 +367,42 @@ def test_the_loss_is_the_weighted_sum_of_its_parts(zoo: Path) -> None:
     assert cosine < -0.2
     model.begin_step(8, 12)
     assert [v.item() for v in model.loss(batch).values()][1:] == [0.0, 0.0]
+
+
+def test_language_losses_reach_the_input_maps_and_the_token_table(zoo: Path) -> None:
+    """The gradient of the token table, which is read from and compared with, is transformers' own."""
+    from transformers import GPT2LMHeadModel
+
+    model: Any = started(chibit(dropout=0.0, attention_dropout=0.0, embed_dropout=0.0, lm_decay_steps=None))
+    terms = model.loss(random_batch(model.io, [4, 2, 3]))
+    terms["cosine"].backward()
+    assert model.embed_obs.weight.grad.any()
+
+    model.language.text = model.language.text[:1]  # so that it is known which chunk is drawn
+    model.loss(random_batch(model.io, [4, 2, 3]))["language"].backward()
+    ids = model.language.text.long()
+    peer = GPT2LMHeadModel.from_pretrained(zoo / "zoo" / "lm-tiny").eval()
+    logits = peer(input_ids=ids[:, :-1]).logits
+    cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).backward()
+    expected = model.config.lm_weight * peer.transformer.wte.weight.grad
+    torch.testing.assert_close(model.language.tokens.grad, expected, atol=1e-6, rtol=1e-4)
+
+
+def test_text_passes_the_dropout_of_inputs(zoo: Path) -> None:
+    model = started(chibit(dropout=0.0, attention_dropout=0.0, embed_dropout=0.5))
+    assert model.language is not None
+    assert model.language.text is not None
+    model.language.text = model.language.text[:1]  # the same chunk is drawn each time
+    batch = random_batch(model.io, [4, 2])
+
+    def nats(seed: int) -> float:
+        torch.manual_seed(seed)
+        return float(model.loss(batch)["language"].detach())
+
+    model.train()
+    assert nats(0) != nats(1)
+    model.eval()
+    assert nats(0) == nats(1)
 
 
 def test_centroids_are_of_the_token_table(zoo: Path) -> None:

@@ -31,6 +31,7 @@ from agentzoo.models.gpt2_dtma import (
     GPT2PConfig,
 )
 from agentzoo.nn.base import ModelConfig, parameter_count
+from agentzoo.nn.cotraining import Language
 from agentzoo.nn.gate import Gate
 from agentzoo.nn.markov import head_matrix, layer_statistics, markov_statistics, rule_threshold
 from agentzoo.nn.pretrained import load_backbone, new_language_model
@@ -226,6 +227,18 @@ def test_a_training_logs_what_the_gates_of_the_first_layer_do(tmp_path: Path) ->
         assert sum(means) == pytest.approx(1.0, abs=1e-4)
         assert float(row["loss"]) == pytest.approx(float(row["action_mse"]), rel=1e-4)  # gates are no term
     assert [float(rows[-1][f"gate_{head}"]) for head in range(4)] != [0.25] * 4
+
+
+def test_the_logged_gates_are_those_of_the_windows_and_not_of_the_text_beside_them() -> None:
+    config = GPT2DTMAConfig(**SMALL, backbone="not-read", lm_weight=0.2, dropout=0.0, embed_dropout=0.0)
+    model = with_random_gates(gated(config))
+    batch = random_batch(make_agent().config.io, [4, 2])
+    model.loss(batch)
+    alone = torch.stack(list(model.figures().values()))
+    text = torch.randint(20, (3, 13))  # twelve tokens to go on from, as many as a window has
+    model.language = Language(None, torch.randn(20, 16), torch.randn(12, 16), text)
+    assert "language" in model.loss(batch)
+    torch.testing.assert_close(torch.stack(list(model.figures().values())), alone)
 
 
 BACKBONE: dict[str, Any] = {"embed_dim": 128, "n_layers": 2, "n_heads": 2}

@@ -7,8 +7,10 @@ import torch
 from conftest import make_agent, random_batch
 
 from agentzoo.models.dt import DTConfig
+from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.nn.attention import Backbone, causal_bias
 from agentzoo.nn.base import parameter_count
+from agentzoo.nn.language import LanguageBackbone
 from agentzoo.nn.pretrained import as_transformers_decision_transformer
 from agentzoo.nn.tokens import STATE_TOKENS, interleave
 
@@ -40,6 +42,15 @@ def test_published_sizes() -> None:
     assert parameter_count(agent.model) == 595_072 + 1000 * 128 + 256 + (1 + 11 + 3 + 3) * 128 + 3 * 128 + 3
 
 
+def test_fresh_weights_are_as_wide_as_published() -> None:
+    torch.manual_seed(0)
+    for name, parameter in Backbone(128, 3, 1, 0.1).named_parameters():
+        if parameter.ndim == 2:
+            assert float(parameter.detach().std()) == pytest.approx(0.02, rel=0.05), name
+        elif name.endswith("bias"):
+            assert not parameter.any(), name
+
+
 def test_reading_some_tokens_gives_the_numbers_of_reading_all() -> None:
     torch.manual_seed(0)
     net = Backbone(16, 2, 2, 0.0).eval()
@@ -55,6 +66,16 @@ def test_dropout_path_without_dropout_equals_the_fused_kernel() -> None:
     fused.load_state_dict(trained.state_dict())
     x = torch.randn(2, 9, 16)
     torch.testing.assert_close(trained(x, STATE_TOKENS), fused(x, STATE_TOKENS), atol=1e-6, rtol=1e-5)
+
+
+def test_all_that_a_block_adds_can_be_dropped() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 16)
+    language = LanguageBackbone(GPT2DTConfig(embed_dim=16, n_layers=1).sizes(), 0.1)
+    for block in (Backbone(16, 1, 2, 0.1).blocks[0], language.blocks[0]):
+        assert not torch.equal(block.eval()(x), x)
+        block.train().get_submodule("dropout").p = 1.0  # type: ignore[assignment]
+        assert torch.equal(block(x), x)
 
 
 def test_causal_bias_by_hand() -> None:

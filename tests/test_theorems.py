@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
@@ -55,6 +57,17 @@ def test_the_measured_ratio_of_tied_gaussians() -> None:
     assert identity.approximation == pytest.approx(10.03, abs=0.01)  # 8 / sqrt(2/π)
 
 
+def test_a_twentieth_of_the_measured_ratios_lies_beyond_each_outer_quantile() -> None:
+    matrix = torch.eye(16).double() + 0.1
+    found = ratio_of_random_tokens(matrix, generator(), tokens=10, draws=100)
+    tokens = torch.randn(100, 10, 16, generator=generator(), dtype=torch.float64)
+    size = (tokens @ matrix @ tokens.mT).abs()
+    diagonal = size.diagonal(dim1=1, dim2=2).sum(1)
+    ratios = (diagonal / 10) / ((size.sum((1, 2)) - diagonal) / 90)
+    assert found.mean == pytest.approx(float(ratios.mean()))
+    assert [int((ratios < quantile).sum()) for quantile in found.quantiles] == [5, 50, 95]
+
+
 def test_a_markov_matrix_does_not_bound_the_measured_ratio() -> None:
     """What the warning says: ratio(A) is 101 here, D/O of random tokens about 4.5."""
     matrix = torch.eye(64).double() + 0.01
@@ -74,6 +87,20 @@ def test_updates_that_keep_a_matrix_worked_out_by_hand() -> None:
     as_in_paper = updates_that_keep_a_markov_matrix(matrix)
     assert as_in_paper.step == pytest.approx(1e-10)
     assert as_in_paper.updates > 1e8
+
+
+def test_the_smallest_diagonal_entry_bounds_the_updates() -> None:
+    matrix = torch.eye(64).double() + 0.01
+    matrix[3, 3] = 0.05
+    found = updates_that_keep_a_markov_matrix(matrix, step=1e-3)
+    assert found.from_diagonal == pytest.approx(50.0)
+    assert found.from_ratio > 100.0
+    assert found.updates == math.floor(found.from_diagonal) - 1
+
+
+def test_the_largest_step_by_hand() -> None:
+    after = torch.tensor([[0.0, -6.0], [1.0, 2.0]])
+    assert largest_step(torch.zeros(2, 2), after, updates=2) == 3.0
 
 
 def test_within_the_bound_no_update_breaks_the_matrix() -> None:

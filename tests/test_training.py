@@ -16,7 +16,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker
-from conftest import SMALL, make_agent
+from conftest import make_agent
 from test_learning import coin_episodes
 from typer.testing import CliRunner
 
@@ -31,6 +31,7 @@ from agentzoo.files import LOG, sha256
 from agentzoo.models.bc import BCConfig, BehaviourCloning
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
+from agentzoo.registry import get_family
 from agentzoo.training.finetune import finetune_recipe, start_from
 from agentzoo.training.lock import LOCK, held
 from agentzoo.training.log import read_log
@@ -66,8 +67,9 @@ def test_cosine_falls_to_zero(update: int, factor: float) -> None:
     assert lr_factor(update, config) == pytest.approx(factor)
 
 
-def test_weight_decay_covers_what_the_family_says() -> None:
-    agent = make_agent(model=SMALL["dt"])
+@pytest.mark.parametrize("family", ["dt", "bc", "decision-gpt", "unimask"])
+def test_weight_decay_covers_all_where_the_family_says_so(family: str) -> None:
+    agent = make_agent(model=get_family(family).config(family=family))
     groups = make_optimizer(agent.model, TrainConfig(weight_decay=0.5)).param_groups
     assert [group["weight_decay"] for group in groups] == [0.5]
     assert sum(p.numel() for p in groups[0]["params"]) == sum(p.numel() for p in agent.model.parameters())

@@ -16,7 +16,8 @@ from torch import nn
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import ConfigError, DataError
-from agentzoo.models.unimask import UniMaskConfig, sinusoids
+from agentzoo.models.unimask import UniMask, UniMaskConfig, sinusoids
+from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.encoder import EncoderLayer
 from agentzoo.nn.masking import STEP_TASKS, Masking, draw
 from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
@@ -221,6 +222,50 @@ def test_dropout_is_drawn_in_training_only() -> None:
     assert not torch.equal(layer.train()(x), layer.train()(x))
 
 
+class Recording(Dropout):
+    """Keeps the shapes of what it was asked to drop from."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__(p)
+        self.shapes: list[tuple[int, ...]] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.shapes.append(tuple(x.shape))
+        return super().forward(x)
+
+    def add(self, residual: torch.Tensor, branch: torch.Tensor) -> torch.Tensor:
+        self.shapes.append(tuple(branch.shape))
+        return super().add(residual, branch)
+
+
+def test_an_encoder_layer_drops_in_the_four_places_where_pytorchs_does() -> None:
+    layer = EncoderLayer(24, 3, 40, 0.1).train()
+    layer.cheap_dropout = drop = Recording(0.1)
+    layer(torch.randn(5, 7, 24))
+    # weights of attention, its output, inside the MLP, its output
+    assert drop.shapes == [(5, 3, 7, 7), (5, 7, 24), (5, 7, 40), (5, 7, 24)]
+
+
+def test_tokens_are_scaled_and_get_their_place_as_published() -> None:
+    model = network()
+    seen: list[torch.Tensor] = []
+    model.body.embed.register_forward_hook(lambda _, __, out: seen.append(out))
+    model.body.encoder.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    batch = any_batch(model.io, 2)
+    on = batch.valid
+    outputs(model, batch, Masking(on, on, ~on, ~on, ~on))
+    embedded, read = seen
+    torch.testing.assert_close(read, embedded.relu() * math.sqrt(16) + sinusoids(6, 16))
+
+
+def test_the_ends_of_a_fresh_network_are_uniform() -> None:
+    torch.manual_seed(0)
+    body = UniMask(UniMaskConfig(), network().io).body
+    for end in (body.embed, body.predict):
+        assert 0.095 < float(end.weight.detach().abs().max()) <= 0.1
+        assert not end.bias.any()
+
+
 def test_sinusoids_of_the_first_places() -> None:
     table = sinusoids(3, 4)
     expected = [[0, 1, 0, 1], *([math.sin(p), math.cos(p), math.sin(p / 100), math.cos(p / 100)] for p in (1, 2))]
@@ -238,6 +283,7 @@ def test_returns_are_classes_or_a_number_with_its_time() -> None:
         return outputs(model, moved, Masking(on, on, first, ~on, ~on))[0]
 
     assert torch.equal(said(10.0), said(25.0))  # clipped to the highest class
+    assert torch.equal(said(-6.0), said(-9.0))  # or to the lowest
     assert torch.equal(said(3.0), said(3.4))  # the nearest whole number
     assert not torch.equal(said(3.0), said(4.0))
 
