@@ -19,12 +19,19 @@ from agentzoo.evaluation.rollout import rollout
 from agentzoo.hub.stage import _video
 
 
-def test_filmed_episodes_are_those_of_a_rollout() -> None:
+def test_filmed_and_played_episodes_are_those_of_a_rollout() -> None:
     agent = make_agent()
-    clip = film(agent, episodes=2, every=2)
-    assert clip.episodes == rollout(agent, "tests/Counting-v0", 2, n_envs=1)
+    clip = film(agent, episodes=2, every=2, seed=5)
+    assert clip.episodes == rollout(agent, "tests/Counting-v0", 2, n_envs=1, seed=5)
+    assert clip.episodes == list(play(agent, episodes=2, seed=5, window=False))
     assert len(clip.frames) == sum((one.length + 1) // 2 + 1 for one in clip.episodes)  # the last: how it ended
     assert clip.fps == 10.0  # the environment's 20 frames a second, every other kept
+
+
+def test_after_so_many_frames_it_plays_on_without_more() -> None:
+    clip = film(make_agent(), every=1, max_frames=3)
+    assert len(clip.frames) == 3
+    assert clip.episodes == film(make_agent(), every=1).episodes
 
 
 def test_an_agent_with_options_is_filmed_where_no_size_can_be_chosen() -> None:

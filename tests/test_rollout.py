@@ -15,14 +15,16 @@ import torch
 from conftest import CountingEnv, make_agent
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+from unimask.cases import SIZES
 
 from agentzoo.agent import Agent
 from agentzoo.envs.making import make_env
 from agentzoo.errors import ConfigError, ObservationError, SpaceError, UnknownNameError
 from agentzoo.evaluation.results import Result, evaluate, versions, with_command
-from agentzoo.evaluation.rollout import evaluation_seed, rollout, run_seeded
+from agentzoo.evaluation.rollout import env_of, evaluation_seed, rollout, run_episode, run_seeded
 from agentzoo.evaluation.scores import amount, mean_interval, normalized_score, reference_of
 from agentzoo.models.dt import DTConfig
+from agentzoo.models.unimask import UniMaskConfig
 
 
 @pytest.mark.parametrize(
@@ -94,6 +96,33 @@ def test_sb3_vec_env_shares_episodes_out_evenly() -> None:
     assert len(found) == 8
     assert all(one.terminated for one in found)
     assert all(one.total_reward == one.length * (one.length + 1) / 2 for one in found)
+
+
+def cut_short() -> gym.Env[Any, Any]:
+    return gym.wrappers.TimeLimit(CountingEnv(), 3)
+
+
+def test_an_episode_that_ran_out_of_time_did_not_terminate() -> None:
+    agent = make_agent()
+    for env in (cut_short(), DummyVecEnv([cut_short] * 2), gym.vector.SyncVectorEnv([cut_short] * 2)):
+        assert [(one.length, one.terminated) for one in rollout(agent, env, 2)] == [(3, False)] * 2
+    assert run_episode(agent, cut_short(), 0).terminated is False
+
+
+@pytest.mark.parametrize("make", [DummyVecEnv, gym.vector.SyncVectorEnv])
+def test_environments_that_reset_themselves_are_seeded_once(make: Any) -> None:
+    agent = make_agent()
+    first, again, other = (rollout(agent, make([CountingEnv] * 2), 12, seed=seed) for seed in (0, 0, 5))
+    assert first == again != other
+
+
+def test_environments_made_for_a_rollout_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, closed = make_agent(), []
+    monkeypatch.setattr(CountingEnv, "close", lambda env: closed.append(env))
+    rollout(agent, CountingEnv(), 1)
+    assert closed == []  # what was passed in is the caller's
+    rollout(agent, "tests/Counting-v0", 3, n_envs=2)
+    assert len(closed) == 2
 
 
 def test_an_environment_that_normalizes_observations_is_refused_as_by_set_env() -> None:
@@ -188,6 +217,16 @@ def test_success_is_read_from_vector_environments(mode: gym.vector.AutoresetMode
     assert without[0].success is None
 
 
+def test_success_is_read_in_the_words_of_sb3() -> None:
+    class Says(CountingEnv):
+        def step(self, action: Any) -> Any:
+            *rest, _ = super().step(action)
+            return *rest, {"is_success": True}
+
+    found = [rollout(make_agent(), env, 1)[0].success for env in (Says(), DummyVecEnv([Says]))]
+    assert found == [True, True]
+
+
 def test_rewards_that_are_not_finite_end_an_evaluation() -> None:
     class Broken(CountingEnv):
         def step(self, action: Any) -> Any:
@@ -278,6 +317,14 @@ def test_no_command_names_another_agent(tmp_path: Path, monkeypatch: pytest.Monk
     assert evaluate(agent, episodes=1).command is None
 
 
+def test_no_command_repeats_what_a_conditioned_agent_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path))
+    folder = make_agent(model=UniMaskConfig(**SIZES)).save_pretrained(tmp_path / "dt-test")
+    agent = Agent.from_pretrained(folder)
+    assert evaluate(agent, episodes=1).command is not None
+    assert evaluate(agent.condition(goal=np.ones(3)), episodes=1).command is None
+
+
 def test_an_agent_may_be_named_or_lie_in_a_folder(tmp_path: Path) -> None:
     agent = make_agent()
     folder = agent.save_pretrained(tmp_path / "dt-test")
@@ -307,14 +354,19 @@ def test_what_is_missing_is_named_with_what_helps() -> None:
 
 def test_amounts_keep_the_digits_that_matter() -> None:
     assert [amount(value) for value in (0.48, -3.0, 99.5, 100.0, 3029.6)] == ["0.48", "-3.00", "99.50", "100", "3030"]
+    assert amount(-1234.6) == "-1235"
     assert amount(3029.6, ",") == "3,030"
 
 
 def test_evaluate_records_everything_needed_to_repeat_it(tmp_path: Path) -> None:
     agent = make_agent()
+    assert agent.recipe is not None
+    agent.recipe = agent.recipe.override(["train.seed=3"])
     result = evaluate(agent, episodes=4, seed=1, target_return=30.0)
     assert result.returns == tuple(one.total_reward for one in rollout(agent, "tests/Counting-v0", 4, seed=1))
     assert result.mean_return == np.mean(result.returns)
+    assert result.std_return == pytest.approx(np.std(result.returns, ddof=1))
+    assert result.training_seed == 3
     assert result.return_interval[0] <= result.mean_return <= result.return_interval[1]
     assert (result.env, result.target_return, result.score, result.rtg_source) == (
         "tests/Counting-v0",
@@ -364,6 +416,16 @@ def test_options_an_environment_does_not_take_are_explained(options: dict[str, A
     with pytest.raises(ConfigError, match=r"tests/Counting-v0 cannot be made with env_options \{'"):
         rollout(agent, "tests/Counting-v0", 1)
     assert len(rollout(make_agent(env_options={"length": 3}), "tests/Counting-v0", 1)) == 1
+
+
+def test_options_are_of_the_agent_s_own_environment_alone() -> None:
+    agent = make_agent(env_options={"length": 3})
+    gym.register("tests/CountingElsewhere-v0", entry_point=CountingEnv)
+    try:
+        made = [env_of(agent, name) for name in (None, "tests/Counting-v0", "tests/CountingElsewhere-v0")]
+    finally:
+        del gym.registry["tests/CountingElsewhere-v0"]
+    assert [env.unwrapped.length for env in made] == [3, 3, 7]  # type: ignore[attr-defined]
 
 
 def test_evaluation_seeds_follow_the_protocol() -> None:

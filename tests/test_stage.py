@@ -12,10 +12,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from conftest import SMALL, make_agent
+from hub.conftest import make_folder
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import read_tensors, save_tensors
+from agentzoo.checkpoint import load_strict, read_tensors, save_tensors
 from agentzoo.cli import app
 from agentzoo.config import AgentConfig
 from agentzoo.data.minari import load_episodes
@@ -26,9 +27,10 @@ from agentzoo.files import swap_in
 from agentzoo.hub.card import card_text, write_card
 from agentzoo.hub.measured import RESULT, headline, measured
 from agentzoo.hub.records import read_records
-from agentzoo.hub.stage import _best, _video, stage
+from agentzoo.hub.stage import _best, _other_ways, _require_no_better, _video, show_studies, stage
 from agentzoo.hub.verify import check_files
 from agentzoo.locate import written_whole
+from agentzoo.models.decision_mamba import DMConfig
 from agentzoo.recipe import Recipe
 from agentzoo.training import log
 
@@ -101,6 +103,7 @@ def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str
     write_study(Study(title="words"), tmp_path / "words")
     other = rewritten(finished(tmp_path / "other", tiny_hopper), train__lr=0.5, train__seed=1)
     again = finished(tmp_path / "again", tiny_hopper)
+    twins = [rewritten(finished(tmp_path / name, tiny_hopper), train__seed=1) for name in ("twin", "second")]
     elsewhere = rewritten(finished(tmp_path / "elsewhere", tiny_hopper), data__dataset="zoo/hopper/medium-v0")
     heard: list[str] = []
     wrong: tuple[tuple[dict[str, Any], type[Exception], str], ...] = (
@@ -109,6 +112,7 @@ def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str
         ({"studies": [tmp_path / "words"] * 5}, ConfigError, "at most 4 studies, got 5"),
         ({"seeds": [other]}, ConfigError, r"other cannot stand beside dt-test: train.lr is 0.5 instead of 0.0001"),
         ({"seeds": [again]}, ConfigError, r"again has training seed 0 again; a --seed-run has its own"),
+        ({"seeds": twins}, ConfigError, r"second has training seed 1 again"),
         (
             {"baselines": [elsewhere]},
             ConfigError,
@@ -153,7 +157,11 @@ def test_final_weights_that_did_best_have_no_second_row(tiny_hopper: str, tmp_pa
     save_tensors(run / "best.safetensors", tensors)
     found = _best(run, 1, False, lambda _: None)
     assert found is not None
-    assert found.checkpoint == "best"
+    assert (found.checkpoint, found.weights_sha256) == ("best", None)  # no weights that are staged
+    agent = Agent.from_pretrained(run)
+    last = evaluate(agent, episodes=1)
+    load_strict(agent.model, run / "best.safetensors")
+    assert found.returns == evaluate(agent, episodes=1).returns != last.returns
 
 
 @pytest.mark.slow
@@ -198,6 +206,14 @@ def test_only_a_better_agent_replaces_one_unless_it_is_forced(tiny_hopper: str, 
     assert Results.from_json(path.read_text(), "results.json").headline.mean_return == first.headline.mean_return
 
 
+def test_returns_of_another_environment_are_no_better_agent_s(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test")
+    worse = read_records(folder)[2].headline.model_copy(update={"mean_return": -1.0, "weights_sha256": "0" * 64})
+    with pytest.raises(CheckpointError, match="holds a better agent"):
+        _require_no_better(worse, folder)
+    _require_no_better(worse.model_copy(update={"env": "tests/Other-v0"}), folder)
+
+
 def test_the_video_of_a_short_episode_shows_every_step(tmp_path: Path) -> None:
     agent = make_agent()
     (length,) = evaluate(agent, episodes=1).lengths
@@ -208,17 +224,80 @@ def test_the_video_of_a_short_episode_shows_every_step(tmp_path: Path) -> None:
         assert reader.count_frames() >= length
 
 
-def test_a_kept_measurement_counts_only_if_it_asked_the_same(tiny_hopper: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("weights_sha256", "0" * 64),
+        ("weights_sha256", None),
+        ("env", "Walker2d-v5"),
+        ("target_return", 5.0),
+        ("acting", "recurrent"),
+        ("deterministic", False),
+        ("seed", 1),
+    ],
+)
+def test_a_kept_measurement_counts_only_if_it_asked_the_same(
+    field: str, value: Any, tiny_hopper: str, tmp_path: Path
+) -> None:
     run = finished(tmp_path / "run", tiny_hopper)
     heard: list[str] = []
-    first = measured(run, 2, heard.append)
-    assert measured(run, 2, heard.append) == first
+    first = measured(run, 1, heard.append)
+    assert measured(run, 1, heard.append) == first
     assert len(heard) == 1
-    other = first.model_copy(update={"target_return": 5.0})
-    (run / RESULT).write_text(other.to_json())
-    assert measured(run, 2, heard.append).target_return == 100.0
+    (run / RESULT).write_text(first.model_copy(update={field: value}).to_json())
+    assert getattr(measured(run, 1, heard.append), field) == getattr(first, field)
     assert len(heard) == 2
-    assert Result.from_json((run / RESULT).read_text(), "kept").target_return == 100.0
+    assert getattr(Result.from_json((run / RESULT).read_text(), "kept"), field) == getattr(first, field)
+
+
+def test_no_command_repeats_what_was_measured_of_a_run(
+    tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id may lead to these weights today and to others that are staged tomorrow."""
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path))
+    run = finished(tmp_path / "dt-test", tiny_hopper)
+    assert evaluate(Agent.from_pretrained(run), episodes=1).command is not None
+    assert measured(run, 1).command is None
+
+
+def test_a_headline_is_of_the_weights_beside_it(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test")
+    assert headline(folder, 1).episodes == 3
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(weights)
+    with pytest.raises(CheckpointError, match=r"no sound record: sha256 .* is not what"):
+        headline(folder, 1)
+
+
+def test_pictures_of_one_name_stay_apart(tmp_path: Path) -> None:
+    agent, studies = make_folder(tmp_path / "dt-test"), [tmp_path / "a", tmp_path / "b"]
+    for path in studies:
+        write_study(Study(title=f"study {path.name}", picture="plot.png"), path)
+        (path / "plot.png").write_text(path.name)
+    show_studies(agent, studies)
+    shown = {one.title: (agent / str(one.picture)).read_text() for one in read_records(agent)[2].studies}
+    assert shown == {"study a": "a", "study b": "b"}
+
+
+def test_after_the_other_ways_an_agent_acts_in_its_own() -> None:
+    agent = make_agent(model=DMConfig(embed_dim=16, n_layers=1, state_size=4))
+    own = agent.acting
+    (found,) = _other_ways(agent, 1, False, lambda _: None)
+    assert {found.acting, own} == {"window", "recurrent"}
+    assert agent.acting == own
+
+
+def test_time_and_updates_on_a_card_are_of_the_last_rows(
+    tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentzoo.hub.stage._video", lambda *_: False)
+    run, baseline = (finished(tmp_path / name, tiny_hopper) for name in ("run", "baseline"))
+    for folder, step in ((run, 20), (baseline, 30)):
+        columns = [*log.COLUMNS, "eval_return", "eval_score", "action_mse"]
+        log.append_row(folder, columns, {"step": step, "loss": 0.1, "action_mse": 0.1, "seconds": step / 10})
+    results = read_records(quickly(run, tmp_path / "zoo", baselines=[baseline]))[2]
+    assert (results.training.seconds, results.training.updates, results.baselines[0].updates) == (2.0, 20, 30)
 
 
 def test_a_larger_measurement_serves_comparisons_and_is_never_lost(tiny_hopper: str, tmp_path: Path) -> None:

@@ -52,8 +52,8 @@ def test_rank_correlation_by_hand() -> None:
 
 def test_a_sweep_asks_for_each_target_and_leaves_the_agent_as_it_was() -> None:
     agent = make_agent()
-    found = sweep(agent, [5.0, 20.0], episodes=2)
-    assert [one.target_return for one in found] == [5.0, 20.0]
+    found = sweep(agent, [5.0, 20.0], episodes=2, seed=3)
+    assert [(one.target_return, one.seed) for one in found] == [(5.0, 3), (20.0, 3)]
     assert agent.target_return == 50.0
     assert [one.episodes for one in found] == [2, 2]
 

@@ -9,14 +9,18 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker
-from conftest import make_agent
+from conftest import CountingEnv, make_agent
+from test_data import episodes_of
 from test_learning import coin_episodes
 from typer.testing import CliRunner
 
@@ -24,20 +28,24 @@ from agentzoo.agent import Agent
 from agentzoo.checkpoint import read_tensors
 from agentzoo.cli import app
 from agentzoo.config import AgentConfig
+from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import load_episodes
+from agentzoo.data.normalize import observation_statistics
 from agentzoo.errors import CheckpointError, ConfigError, TrainingError, UnknownNameError
-from agentzoo.evaluation.during import check_environment
+from agentzoo.evaluation.during import check_environment, short_evaluation
+from agentzoo.evaluation.rollout import evaluation_seed
 from agentzoo.files import LOG, sha256
 from agentzoo.models.bc import BCConfig, BehaviourCloning
-from agentzoo.models.dt import DTConfig
+from agentzoo.models.dt import DecisionTransformer, DTConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.registry import get_family
 from agentzoo.training.finetune import finetune_recipe, start_from
 from agentzoo.training.lock import LOCK, held
-from agentzoo.training.log import read_log
+from agentzoo.training.log import append_row, read_log, start_log
 from agentzoo.training.loop import Evaluation, Hooks, build_model, train
 from agentzoo.training.machine import check_machine, tracking, warn_of_slow_precision
 from agentzoo.training.optim import lr_factor, make_optimizer
+from agentzoo.types import Batch, Losses
 
 
 def recipe(steps: int = 30, **fields: object) -> Recipe:
@@ -54,6 +62,53 @@ def recipe(steps: int = 30, **fields: object) -> Recipe:
 def run(folder: Path, made: Recipe, hooks: Hooks | None = None) -> dict[str, torch.Tensor]:
     train(made, folder, coin_episodes(), hooks=hooks, device="cpu")
     return read_tensors(folder / "model.safetensors")[0]
+
+
+@pytest.mark.parametrize(
+    ("drawn", "windows"),
+    [
+        ("first", {(6, 7), (7, 8), (8, 9), (9,)}),
+        ("last", {(6,), (6, 7), (7, 8), (8, 9)}),
+        ("full", {(6, 7), (7, 8), (8, 9)}),
+    ],
+)
+def test_training_draws_from_what_the_recipe_asks_for(
+    drawn: str, windows: set[tuple[int, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best of three episodes, its return of 7 on the last step and divided by 2; mean and std of all three."""
+    seen: set[tuple[int, ...]] = set()
+    returns: set[float] = set()
+    loss = DecisionTransformer.loss
+
+    def watched(self: DecisionTransformer, batch: Batch) -> Losses:
+        for observations, valid in zip(batch.observations[..., 0], batch.valid, strict=True):
+            seen.add(tuple(observations[valid].int().tolist()))
+        returns.update(batch.returns_to_go[batch.valid].tolist())
+        return loss(self, batch)
+
+    monkeypatch.setattr(DecisionTransformer, "loss", watched)
+    data = episodes_of([0, 0, 0, 0, 1], [5, 0, 2, 0], [3])
+    settings = [f"data.drawn={drawn}", "data.best_fraction=0.4", "data.rewards=delayed", "data.rtg_scale=2.0"]
+    model = train(recipe(steps=10).override(settings), tmp_path, data, device="cpu")
+    assert (seen, returns) == (windows, {3.5})
+    mean, std = observation_statistics(data.observations)
+    assert (model.obs_mean.tolist(), model.obs_std.tolist()) == (mean.tolist(), std.tolist())
+
+
+def test_each_update_has_the_rate_and_the_place_of_the_schedule(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[tuple[int, int]] = []
+    monkeypatch.setattr(DecisionTransformer, "begin_step", lambda _, step, total: heard.append((step, total)))
+    run(tmp_path, recipe(steps=6, warmup_steps=4, log_every=1, lr=1e-3))
+    rates = [float(row["lr"]) for row in read_log(tmp_path)]
+    assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3, 1e-3])
+    assert heard == [(step, 6) for step in range(6)]
+
+
+def test_a_warm_up_that_never_ends_is_said(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"train.warmup_steps=5 is no less than train.steps=1: .* never gets to"):
+        run(tmp_path, recipe(steps=1))
 
 
 @pytest.mark.parametrize(("update", "factor"), [(0, 1 / 10_000), (9_999, 1.0), (50_000, 1.0)])
@@ -73,6 +128,29 @@ def test_weight_decay_covers_all_where_the_family_says_so(family: str) -> None:
     groups = make_optimizer(agent.model, TrainConfig(weight_decay=0.5)).param_groups
     assert [group["weight_decay"] for group in groups] == [0.5]
     assert sum(p.numel() for p in groups[0]["params"]) == sum(p.numel() for p in agent.model.parameters())
+
+
+def test_the_optimizer_has_the_recipes_moments() -> None:
+    found = make_optimizer(make_agent().model, TrainConfig(betas=(0.8, 0.9), eps=1e-3)).defaults
+    assert (found["betas"], found["eps"]) == ((0.8, 0.9), 1e-3)
+
+
+def one_window() -> Episodes:
+    return episodes_of([1.0])
+
+
+@pytest.mark.parametrize(("made_of", "dropout"), [(coin_episodes, 0.0), (one_window, 0.5)])
+def test_seeds_draw_other_windows_and_drop_other_units(
+    made_of: Callable[[], Episodes], dropout: float, tmp_path: Path
+) -> None:
+    """From one start. Without dropout only the windows can differ, of one window only the dropout."""
+    data, found = made_of(), []
+    for seed in (0, 1):
+        made = recipe(steps=1, seed=seed, warmup_steps=0).override([f"model.dropout={dropout}"])
+        start = build_model(made.override(["train.seed=0"]), data)
+        model = train(made, tmp_path / str(seed), data, start=start, device="cpu")
+        found.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert not torch.equal(*found)
 
 
 def test_one_update_is_the_one_written_on_paper(tmp_path: Path) -> None:
@@ -103,19 +181,27 @@ def test_one_update_is_the_one_written_on_paper(tmp_path: Path) -> None:
         torch.testing.assert_close(found[name], value.detach(), atol=2e-6, rtol=1e-4)
 
 
+class Stopped(Exception):
+    """Thrown out of a hook, as a user who presses Ctrl-C."""
+
+
+def stop_at(step: int) -> Hooks:
+    def check(now: int) -> None:
+        if now == step:
+            raise Stopped
+
+    return Hooks(on_step=check)
+
+
+def repeatable(folder: Path) -> list[list[str]]:
+    """What a log says of the updates, without how long they took."""
+    kept = ("step", "loss", "lr", "grad_norm", "action_mse")
+    return [[row[name] for name in kept] for row in read_log(folder)]
+
+
 @pytest.mark.filterwarnings("ignore:the recipe multiplies")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_run_stopped_and_resumed_equals_the_uninterrupted_one(precision: str, tmp_path: Path) -> None:
-    class Stopped(Exception):
-        pass
-
-    def stop_at(step: int) -> Hooks:
-        def check(now: int) -> None:
-            if now == step:
-                raise Stopped
-
-        return Hooks(on_step=check)
-
     made = recipe(precision=precision)
     whole = run(tmp_path / "whole", made)
     for step in (7, 10, 23):  # before, at and after a checkpoint
@@ -124,10 +210,18 @@ def test_a_run_stopped_and_resumed_equals_the_uninterrupted_one(precision: str, 
     resumed = run(tmp_path / "cut", made)
     assert whole.keys() == resumed.keys()
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
-    rows, again = read_log(tmp_path / "whole"), read_log(tmp_path / "cut")
-    kept = ("step", "loss", "lr", "grad_norm", "action_mse")
-    assert [[r[k] for k in kept] for r in rows] == [[r[k] for k in kept] for r in again]
-    assert [int(r["step"]) for r in rows] == [5, 10, 15, 20, 25, 30]
+    assert repeatable(tmp_path / "whole") == repeatable(tmp_path / "cut")
+    assert [int(row["step"]) for row in read_log(tmp_path / "whole")] == [5, 10, 15, 20, 25, 30]
+
+
+def test_a_row_that_a_stop_cut_in_two_is_the_uninterrupted_one(tmp_path: Path) -> None:
+    """Rows every 4 updates, checkpoints every 3: what was summed up since the last row is kept, too."""
+    made = recipe(steps=9, log_every=4, checkpoint_every=3)
+    run(tmp_path / "whole", made)
+    with pytest.raises(Stopped):
+        run(tmp_path / "cut", made, stop_at(7))
+    run(tmp_path / "cut", made)
+    assert repeatable(tmp_path / "whole") == repeatable(tmp_path / "cut")
 
 
 def test_evaluations_do_not_change_what_is_trained(tmp_path: Path) -> None:
@@ -137,10 +231,9 @@ def test_evaluations_do_not_change_what_is_trained(tmp_path: Path) -> None:
 
     seen: list[int] = []
     made = recipe()
-    evaluated = made.replace(eval=made.eval.model_copy(update={"every": 10}))
     plain = run(tmp_path / "plain", made)
     hooks = Hooks(evaluate=noisy, on_row=lambda row: seen.append(row["step"]))
-    found = run(tmp_path / "evaluated", evaluated, hooks)
+    found = run(tmp_path / "evaluated", evaluated(made, 10), hooks)
     assert all(torch.equal(plain[name], found[name]) for name in plain)
     assert (tmp_path / "evaluated" / "best.safetensors").exists()
     assert [row["eval_return"] for row in read_log(tmp_path / "evaluated")][1::2] == ["1", "3", "5"]
@@ -165,6 +258,43 @@ def test_a_non_finite_loss_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_
 def test_the_log_ends_with_the_last_update(tmp_path: Path) -> None:
     run(tmp_path, recipe(steps=13))
     assert [row["step"] for row in read_log(tmp_path)] == ["5", "10", "13"]
+
+
+def evaluated(made: Recipe, every: int) -> Recipe:
+    return made.replace(eval=made.eval.model_copy(update={"every": every}))
+
+
+def test_rows_are_means_of_their_updates(tmp_path: Path) -> None:
+    """A row every 4 updates and, in between, one at each evaluation of the updates so far."""
+    run(tmp_path / "each", recipe(steps=9, log_every=1))
+    losses = [float(row["loss"]) for row in read_log(tmp_path / "each")]
+    hooks = Hooks(evaluate=lambda _: Evaluation(0.0, None))
+    run(tmp_path / "some", evaluated(recipe(steps=9, log_every=4), 3), hooks)
+    spans = {3: (0, 3), 4: (0, 4), 6: (4, 6), 8: (4, 8), 9: (8, 9)}
+    rows = {int(row["step"]): float(row["loss"]) for row in read_log(tmp_path / "some")}
+    assert rows == {step: pytest.approx(np.mean(losses[slice(*span)]), rel=1e-4) for step, span in spans.items()}
+
+
+def test_the_last_update_is_evaluated_and_a_tie_keeps_the_earlier_best(tmp_path: Path) -> None:
+    run(tmp_path, evaluated(recipe(steps=7), 5), Hooks(evaluate=lambda _: Evaluation(1.0, None)))
+    assert [row["step"] for row in read_log(tmp_path) if row["eval_return"]] == ["5", "7"]
+    assert read_tensors(tmp_path / "best.safetensors")[1] == {"step": "5"}
+
+
+def test_seconds_of_a_log_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(1_000))
+    monkeypatch.setattr("agentzoo.training.loop.time", SimpleNamespace(perf_counter=lambda: float(next(ticks))))
+    run(tmp_path, recipe(steps=10))
+    assert [float(row["seconds"]) for row in read_log(tmp_path)] == [5.0, 10.0]  # an update takes one tick
+
+
+def test_a_row_cut_off_in_the_middle_is_no_row(tmp_path: Path) -> None:
+    columns = ["step", "loss"]
+    start_log(tmp_path, columns, 0)
+    append_row(tmp_path, columns, {"step": 5, "loss": 0.5})
+    with (tmp_path / "training_log.csv").open("a") as file:
+        file.write("10")  # of 100, say: killed while it wrote
+    assert [row["step"] for row in read_log(tmp_path)] == ["5"]
 
 
 def test_a_trained_agent_without_its_checkpoint_is_not_trained_over(tmp_path: Path) -> None:
@@ -266,6 +396,29 @@ def test_an_environment_that_cannot_be_made_is_found_before_training(tmp_path: P
     settings = [f"data.dataset={tiny_hopper}", "eval.env=Hoper-v5", "eval.every=0"]
     with pytest.raises(UnknownNameError, match="no environment 'Hoper-v5'"):
         check_environment(recipe().override(settings), load_episodes(tiny_hopper))
+
+
+def test_short_evaluations_start_where_final_ones_never_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    reset = CountingEnv.reset
+
+    def noted(self: CountingEnv, *, seed: int | None = None, options: Any = None) -> Any:
+        seen.extend([] if seed is None else [seed])
+        return reset(self, seed=seed, options=options)
+
+    monkeypatch.setattr(CountingEnv, "reset", noted)
+    agent = make_agent()
+    assert agent.recipe is not None
+    short_evaluation(agent.recipe)(agent.model)
+    assert len(set(seen)) == agent.recipe.eval.every_episodes
+    assert min(seen) > evaluation_seed(9, 9_999)
+
+
+@pytest.mark.parametrize(("options", "scored"), [({}, True), ({"ctrl_cost_weight": 0.1}, False)])
+def test_a_short_evaluation_where_options_change_the_task_has_no_score(options: dict[str, Any], scored: bool) -> None:
+    agent = make_agent("Hopper-v5", env_options=options, every_episodes=1)
+    assert agent.recipe is not None
+    assert (short_evaluation(agent.recipe)(agent.model).score is not None) is scored
 
 
 def test_a_folder_of_another_recipe_is_refused(tmp_path: Path) -> None:
@@ -481,6 +634,13 @@ def test_finetune_starts_from_the_weights_and_keeps_normalization(tiny_hopper: s
     np.testing.assert_allclose(recomputed.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)
     model = train(made, tmp_path, episodes, start=start, device="cpu")
     assert torch.equal(model.obs_mean, base.model.obs_mean)
+
+
+def test_a_fine_tune_warms_up_no_longer_than_its_base() -> None:
+    base = make_agent()
+    assert base.recipe is not None
+    base.recipe = base.recipe.override(["train.warmup_steps=3"])
+    assert finetune_recipe(base, "a/b-v0", None, 1000, "keep").train.warmup_steps == 3
 
 
 def test_a_fine_tune_is_repeated_from_the_same_weights_alone(tiny_hopper: str, tmp_path: Path) -> None:

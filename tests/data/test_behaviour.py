@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -83,17 +84,32 @@ def test_fewer_steps_than_were_recorded_are_refused_for_folders_of_before_too(tm
     assert train_behaviour("Pendulum-v1", tmp_path, FEW).steps == 600
 
 
-def test_the_replay_buffer_is_filled_as_sb3_fills_it(tmp_path: Path) -> None:
+class FallsAtTheLimit(gym.Wrapper[Any, Any, Any, Any]):
+    """Ends in both ways at once."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, _, truncated, info = super().step(action)
+        return obs, reward, truncated, truncated, info
+
+
+@pytest.mark.parametrize("falls", [False, True])
+@pytest.mark.parametrize("size", [400, 100])
+def test_the_replay_buffer_is_filled_as_sb3_fills_it(size: int, falls: bool, tmp_path: Path) -> None:
+    """A smaller one holds the newest steps."""
     from stable_baselines3 import SAC
     from stable_baselines3.common.monitor import Monitor
 
-    recorder = Recorder(gym.make("Pendulum-v1"), 400)
-    model = SAC("MlpPolicy", Monitor(recorder), learning_starts=400, buffer_size=400, seed=0)
+    def env() -> gym.Env[Any, Any]:
+        made = gym.make("Pendulum-v1")
+        return FallsAtTheLimit(made) if falls else made
+
+    recorder = Recorder(env(), 400)
+    model = SAC("MlpPolicy", Monitor(recorder), learning_starts=400, buffer_size=size, seed=0)
     model.learn(400)
     recorder.save(tmp_path / "seen.npz")
-    restored = Recorder(gym.make("Pendulum-v1"), 400)
+    restored = Recorder(env(), 400)
     restored.restore(tmp_path / "seen.npz")
-    twin = SAC("MlpPolicy", Monitor(restored), buffer_size=400)
+    twin = SAC("MlpPolicy", Monitor(restored), buffer_size=size)
     fill_replay_buffer(twin, restored)
     ours, theirs = twin.replay_buffer, model.replay_buffer
     assert ours is not None

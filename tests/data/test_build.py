@@ -15,11 +15,14 @@ import gymnasium as gym
 import minari
 import numpy as np
 import pytest
+from conftest import CountingEnv
+from stable_baselines3 import SAC
 
 from agentzoo.data.build import build, replay_ends
 from agentzoo.data.catalogue import DATASETS, BuildOptions
 from agentzoo.data.collect import BLOCK, Rollout, collect, only_last
 from agentzoo.data.minari import dataset_metadata, load_episodes, read_built, write_dataset
+from agentzoo.data.policies import load_policy
 from agentzoo.data.runners import PolicyRunner
 from agentzoo.envs import make_env
 from agentzoo.errors import ConfigError, DataError, StorageError, UnknownNameError
@@ -130,6 +133,20 @@ def test_a_block_s_episodes_do_not_depend_on_its_neighbours(sources: Path) -> No
     assert not np.array_equal(first[0].observations[0], second[0].observations[0])
 
 
+def test_each_episode_of_a_block_has_noise_of_its_own_and_actions_fill_the_environment_s_bounds(
+    tmp_path: Path,
+) -> None:
+    """Pendulum's torque is within +-2; what the actions say of the noise is a standard normal."""
+    path, env = tmp_path / "sac-pendulum.zip", gym.make("Pendulum-v1")
+    SAC("MlpPolicy", env, buffer_size=10, seed=0, policy_kwargs={"net_arch": [16]}).save(path)
+    policy, draws = load_policy(path, env), []
+    for one in PolicyRunner("Pendulum-v1", str(path))(0, 0, 2):
+        mean, std = policy.distribution(one.observations[:-1])
+        draws.append((np.arctanh(one.actions / 2.0) - mean) / std)
+    assert not np.allclose(*draws, atol=0.1)
+    assert np.std(draws) == pytest.approx(1.0, abs=0.15)  # of 400: four standard errors
+
+
 BUILD = """
 import sys
 from pathlib import Path
@@ -204,6 +221,27 @@ def test_choices_in_a_column_are_choices(root: Path) -> None:
         write_dataset("tests/column-v0", [column], env=env)
     found = load_episodes("tests/column-v0")
     assert found.actions.tolist() == [0, 1, 1]
+
+
+def test_choices_are_counted_from_0_and_an_episode_out_of_time_did_not_terminate(root: Path) -> None:
+    """Of `Discrete(4, start=2)`: 2, 3, 4 and 5."""
+    fallen, cut = (
+        Rollout(
+            0,
+            np.zeros((4, 3), np.float32),
+            np.array([2, 5, 3]),
+            np.ones(3),
+            only_last(3, terminated),
+            only_last(3, not terminated),
+        )
+        for terminated in (True, False)
+    )
+    env = CountingEnv(discrete=True)
+    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+    write_dataset("tests/counted-v0", [fallen, cut], **spaces)
+    found = load_episodes("tests/counted-v0")
+    assert found.actions.tolist() == [0, 3, 1] * 2
+    assert found.terminated.tolist() == [True, False]
 
 
 def test_no_episode_is_no_dataset(root: Path) -> None:

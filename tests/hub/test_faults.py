@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, HubError
 from agentzoo.files import sha256
 from agentzoo.hub.publish import push, remote_agents
-from agentzoo.remote import LONGEST_WAIT, Where, explain
+from agentzoo.remote import LONGEST_WAIT, Where, explain, patiently
 from hub.conftest import REPO, cached_files
 from hub.server import TOKEN, Hub
 
@@ -171,6 +172,28 @@ def test_404_of_a_repo_a_revision_and_a_file(hub: Hub, pushed: Path, cache: Path
     with pytest.raises(HubError, match=r"no branch, tag or commit|there is no repo|could not be fetched"):
         Agent.from_pretrained(REPO, revision="0" * 40)
     assert cached_files(cache) == {}
+
+
+class Refused(OSError):
+    """As the client raises it, with the Hub's answer."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"answered {status}")
+        self.response = SimpleNamespace(status_code=status, headers={})
+
+
+@pytest.mark.parametrize(
+    ("status", "waited"), [*((busy, [1.0, 2.0]) for busy in (408, 429, 500, 502, 503, 504)), (401, []), (404, [])]
+)
+def test_a_busy_hub_is_asked_three_times_and_waited_for_longer(
+    status: int, waited: list[float], waits: list[float]
+) -> None:
+    def ask() -> None:
+        raise Refused(status)
+
+    with pytest.raises(Refused):
+        patiently(ask)
+    assert waits == waited
 
 
 @pytest.mark.parametrize("path", ["/api/models/", "/tree/", "/resolve/", "/storage/"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,6 +62,32 @@ def test_the_index_sends_an_id_to_its_repo(
         assert same_actions(Agent.from_pretrained("zoo/dt-test"), Agent.from_pretrained(folder))
 
 
+@pytest.mark.parametrize("call", [find_agent, pull])
+def test_a_revision_that_is_asked_for_comes_before_the_indexs(
+    call: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Asked(Exception):
+        pass
+
+    seen: dict[str, Any] = {}
+
+    def fetch(repo_id: str, files: tuple[str, ...], **options: Any) -> Path:
+        seen.update(options, repo_id=repo_id)
+        raise Asked
+
+    for module in ("locate", "hub.publish"):
+        monkeypatch.setattr(f"agentzoo.{module}.fetch", fetch)
+    index = tmp_path / "index.json"
+    index.write_text(json.dumps({"agents": {"x": {"repo_id": "org/x", "revision": "abc"}}}))
+    monkeypatch.setenv("AGENTZOO_INDEX", str(index))
+    options: dict[str, Any] = {"token": "t", "cache_dir": tmp_path, "local_files_only": True}
+    for revision, wanted in (("v2", "v2"), (None, "abc")):
+        with pytest.raises(Asked):
+            call("zoo/x", revision=revision, **options)
+        expected = {**options, "repo_id": "org/x", "revision": wanted}
+        assert {name: seen[name] for name in expected} == expected
+
+
 def test_tokens_stay_on_the_hub(hub: Hub, folder: Path) -> None:
     """Storage is another host: the client must not take its token there."""
     push(folder, REPO)
@@ -67,6 +95,30 @@ def test_tokens_stay_on_the_hub(hub: Hub, folder: Path) -> None:
     storage = [headers for method, path, headers in hub.seen if path.startswith("/storage/") and method == "GET"]
     assert storage
     assert not any("authorization" in {name.lower() for name in headers} for headers in storage)
+
+
+def test_what_is_asked_of_a_push_and_a_list_reaches_the_hub(
+    hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, dict[str, Any]] = {}
+
+    def watch(name: str) -> None:
+        asked = getattr(HfApi, name)
+
+        def call(self: HfApi, *args: Any, **options: Any) -> Any:
+            seen[name] = options
+            return asked(self, *args, **options)
+
+        monkeypatch.setattr(HfApi, name, call)
+
+    for name in ("create_commit", "create_tag", "list_models"):
+        watch(name)
+    done = push(folder, REPO, message="why", branch="main", tag="v1")
+    remote_agents(limit=3)
+    commit, tag = seen["create_commit"], seen["create_tag"]
+    assert (commit["commit_message"], commit["revision"]) == ("why", "main")
+    assert (tag["tag"], tag["revision"]) == ("v1", done.commit)
+    assert seen["list_models"]["limit"] == 3
 
 
 def test_the_same_push_again_makes_no_commit(hub: Hub, folder: Path) -> None:
@@ -193,6 +245,9 @@ def test_only_sound_folders_are_pushed(hub: Hub, folder: Path) -> None:
     with pytest.raises(CheckpointError, match="measured on other weights"):
         push(folder, REPO)
     spoil(folder, "results.json", results)
+    edit(folder, "train_config.json", agent_id="other")
+    with pytest.raises(CheckpointError, match="the config is of dt-test, the recipe of other"):
+        push(folder, REPO)
     (folder / "train_config.json").unlink()
     with pytest.raises(CheckpointError, match="lacks train_config"):
         push(folder, REPO)

@@ -8,16 +8,24 @@ from typing import Any
 import pytest
 
 from agentzoo.agent import Agent
+from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
-from agentzoo.hub.card import card_text
+from agentzoo.hub.card import card_text, write_card
+from agentzoo.hub.publish import push
 from agentzoo.hub.records import read_records
-from agentzoo.hub.verify import _as_often, verify
-from hub.conftest import REPO, edit
+from agentzoo.hub.verify import _as_often, check_files, verify
+from agentzoo.models.decision_mamba import DMConfig
+from hub.conftest import REPO, edit, make_folder
 from hub.server import Hub
 
 
 def answers(folder: Path, **options: Any) -> dict[str, bool | None]:
     return {check.name: check.holds for check in verify(folder, **options).checks}
+
+
+def fits(folder: Path, name: str) -> bool | None:
+    """One answer of those that need no measurement."""
+    return next(check.holds for check in check_files(folder)[2] if check.name == name)
 
 
 def test_verify_confirms_an_honest_agent(folder: Path) -> None:
@@ -54,6 +62,38 @@ def test_verify_with_few_episodes_leaves_room_for_chance(folder: Path) -> None:
         headline__return_interval=list(mean_interval(returns)),  # type: ignore[arg-type]
     )
     assert answers(folder, episodes=1)["score"] is True
+
+
+def test_what_is_measured_again_is_what_the_record_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is what evaluating the agent would take by itself."""
+    folder = make_folder(tmp_path / "dt-test", DMConfig(embed_dim=16, n_layers=1, state_size=4))
+    head = read_records(folder)[2].headline
+    told = {"seed": 4, "deterministic": False, "target_return": 12.5, "env": "tests/CountingLong-v0"}
+    told["acting"] = {"window": "recurrent", "recurrent": "window"}[head.acting]
+    asked: dict[str, Any] = {}
+
+    def evaluate(agent: Agent, env: str | None, episodes: int, **options: Any) -> Result:
+        asked.update(options, env=env, episodes=episodes, acting=agent.acting)
+        return head
+
+    monkeypatch.setattr("agentzoo.hub.verify.evaluate", evaluate)
+    verify(folder, 2)
+    assert (asked["env"], asked["episodes"]) == (None, 2)  # its own, with the options it was made for
+    edit(folder, "results.json", **{f"headline__{name}": value for name, value in told.items()})
+    verify(folder, n_envs=7)
+    assert {name: asked[name] for name in told} == told
+    assert (asked["episodes"], asked["n_envs"]) == (3, 7)
+
+
+def test_a_revision_is_the_one_that_is_verified(hub: Hub, folder: Path) -> None:
+    push(folder, REPO, tag="v1")
+    edit(folder, "results.json", headline__target_return=1.0)
+    write_card(folder)
+    push(folder, REPO)
+    for revision, target in (("v1", 50.0), (None, 1.0)):
+        measured = verify(REPO, 1, revision=revision).measured
+        assert measured is not None
+        assert measured.target_return == target
 
 
 def test_verify_of_an_agent_on_the_hub(hub: Hub, folder: Path) -> None:
@@ -109,6 +149,7 @@ def test_verify_finds_each_kind_of_lie(folder: Path) -> None:
     [
         ("score", 99.9),
         ("score_interval", [98.0, 101.0]),
+        ("random_reference", 1.0),
         ("expert_reference", 100.0),
         ("mean_length", 1000.0),
         ("success_rate", 1.5),
@@ -131,8 +172,72 @@ def test_rows_beside_the_headline_are_checked_too(folder: Path) -> None:
         edit(folder, "results.json", **{"targets": [], "spearman": None, row: [{**head, "mean_return": 1e4}]})
         assert answers(folder)["results"] is False, row
         edit(folder, "results.json", **{row: []})
-    edit(folder, "results.json", acting=[{**head, "weights_sha256": "0" * 64}])
-    assert answers(folder)["results"] is False
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("weights_sha256", "0" * 64), ("weights_sha256", None), ("agent_id", "other")]
+)
+@pytest.mark.parametrize("row", ["headline", "targets", "acting"])
+def test_rows_of_this_agent_are_of_its_weights(folder: Path, row: str, field: str, value: str | None) -> None:
+    head = read_records(folder)[2].headline.model_dump(mode="json")
+    other = {**head, field: value}
+    edit(folder, "results.json", **{row: other if row == "headline" else [other]})
+    assert fits(folder, "results") is False
+
+
+def test_the_best_checkpoint_is_of_other_weights_and_its_numbers_follow_from_its_episodes_too(folder: Path) -> None:
+    head = read_records(folder)[2].headline.model_dump(mode="json")
+    best = {**head, "checkpoint": "best", "weights_sha256": None}
+    for row, holds in ((best, True), ({**best, "mean_return": 1e4}, False)):
+        edit(folder, "results.json", best=row)
+        assert fits(folder, "results") is holds
+
+
+def test_an_environment_made_with_options_has_no_score_to_miss(folder: Path) -> None:
+    edit(folder, "results.json", headline__env="Hopper-v5")  # score and references: null
+    for options, holds in (({"ctrl_cost_weight": 0.1}, True), ({}, False)):
+        edit(folder, "config.json", env="Hopper-v5", env_options=options)
+        assert fits(folder, "results") is holds
+
+
+def test_weights_without_a_hash_and_a_recipe_that_is_missing_do_not_fit(folder: Path) -> None:
+    edit(folder, "config.json", weights_sha256=None)
+    assert fits(folder, "weights") is False
+    for name in ("train_config.json", "README.md"):  # of which there is no card
+        (folder / name).unlink()
+    assert fits(folder, "recipe") is False
+
+
+def measured_as(folder: Path, monkeypatch: pytest.MonkeyPatch, **new: Any) -> bool | None:
+    """Whether the card's headline holds beside a measurement that differs from it in `new`."""
+    found = read_records(folder)[2].headline.model_copy(update=new)
+    monkeypatch.setattr("agentzoo.hub.verify.evaluate", lambda *_, **__: found)
+    return answers(folder)["score"]
+
+
+def test_successes_count_beside_returns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit(folder, "results.json", headline__success_rate=1.0)
+    assert measured_as(folder, monkeypatch) is True
+    assert measured_as(folder, monkeypatch, success_rate=0.0) is False  # however alike the returns are
+
+
+def test_one_mean_lies_in_the_interval_of_the_other_and_as_many_episodes_have_no_more_room(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 10, 20 and 60: mean 30, and 1.96 standard errors of a difference would be 42."""
+    edit(
+        folder,
+        "results.json",
+        headline__returns=[10.0, 20.0, 60.0],
+        headline__mean_return=30.0,
+        headline__return_interval=[10.0, 60.0],
+    )
+    for mean, interval, holds in (
+        (59.0, (59.0, 59.0), True),
+        (61.0, (25.0, 90.0), True),
+        (61.0, (31.0, 90.0), False),
+    ):
+        assert measured_as(folder, monkeypatch, mean_return=mean, return_interval=interval) is holds
 
 
 def test_another_recipe_of_a_known_id_is_named_and_no_lie(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
