@@ -317,8 +317,7 @@ def _best(run: Path, episodes: int, trust: bool, note: Callable[[str], None]) ->
     note("the best checkpoint of the run")
     agent = Agent.from_pretrained(run, trust_env_module=trust)
     load_strict(agent.model, run / BEST)
-    found = evaluate(agent, episodes=episodes, checkpoint="best", trust_env_module=trust)
-    return found.model_copy(update={"weights_sha256": None})  # these weights are not the staged ones
+    return evaluate(agent, episodes=episodes, checkpoint="best", trust_env_module=trust)
 
 
 def _dataset(data: DataConfig) -> DatasetFacts:
