@@ -29,7 +29,7 @@ from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.models.gpt2_dt import PRESETS, GPT2DTConfig, LanguageDT, stretch
 from agentzoo.nn.base import parameter_count
 from agentzoo.nn.cosine import cosine_loss, decay, spherical_kmeans
-from agentzoo.nn.cotraining import TEXT_VARIABLE, read_text
+from agentzoo.nn.cotraining import TEXT_VARIABLE, read_token_chunks
 from agentzoo.nn.language import LanguageBackbone
 from agentzoo.nn.lora import LoRALinear
 from agentzoo.nn.pretrained import load_backbone
@@ -440,12 +440,12 @@ def test_text_is_known_by_what_it_holds(zoo: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv(TEXT_VARIABLE, str(text))
     found = load_backbone("lm-tiny")
     monkeypatch.setenv(TEXT_VARIABLE, str(zoo / "text"))
-    wanted = read_text(found, 16)
+    wanted = read_token_chunks(found, 16)
     monkeypatch.setenv(TEXT_VARIABLE, str(text))
-    assert torch.equal(read_text(found, 16), wanted)
+    assert torch.equal(read_token_chunks(found, 16), wanted)
     (text / "b.txt").unlink()
     with pytest.warns(UserWarning, match="none of the 1 files of .* is one that backbone 'lm-tiny' was trained on"):
-        read_text(found, 16)
+        read_token_chunks(found, 16)
 
 
 def test_text_that_is_not_all_there_is_said(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,7 +454,7 @@ def test_text_that_is_not_all_there_is_said(zoo: Path, tmp_path: Path, monkeypat
     record["training"].append({"name": "lost.txt", "bytes": 3, "sha256": "0" * 64})
     (tmp_path / "lm" / "corpus.json").write_text(json.dumps(record))
     with pytest.warns(UserWarning, match=r"was trained on 2 files, of which .* has 1: lost\.txt will not be read"):
-        read_text(load_backbone(str(tmp_path / "lm")), 16)
+        read_token_chunks(load_backbone(str(tmp_path / "lm")), 16)
 
 
 def test_a_run_goes_on_with_the_text_it_began_with(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,11 +486,12 @@ def test_a_checkpoints_own_end_of_text_is_known(zoo: Path, tmp_path: Path) -> No
     for name in ("tokenizer.json", "tokenizer_config.json"):
         path = tmp_path / "lm" / name
         path.write_text(path.read_text().replace("<|endoftext|>", "</s>"))
-    assert torch.equal(read_text(load_backbone(str(tmp_path / "lm")), 16), read_text(load_backbone("lm-tiny"), 16))
+    renamed, first = (read_token_chunks(load_backbone(name), 16) for name in (str(tmp_path / "lm"), "lm-tiny"))
+    assert torch.equal(renamed, first)
     settings = json.loads((tmp_path / "lm" / "config.json").read_text())
     (tmp_path / "lm" / "config.json").write_text(json.dumps({**settings, "eos_token_id": None}))
     with pytest.raises(CheckpointError, match=r"lm.: the tokenizer has no '<\|endoftext\|>' .*model\.lm_weight=0"):
-        read_text(load_backbone(str(tmp_path / "lm")), 16)
+        read_token_chunks(load_backbone(str(tmp_path / "lm")), 16)
 
 
 def test_a_head_of_its_own_is_not_mistaken_for_the_token_table(

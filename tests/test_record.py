@@ -12,6 +12,7 @@ import pytest
 from conftest import CountingEnv, make_agent
 from PIL import Image
 
+from agentzoo.envs.making import draw_wide_floor, make_env
 from agentzoo.errors import ConfigError, StorageError
 from agentzoo.evaluation.enjoy import play
 from agentzoo.evaluation.record import Clip, _rendering_env, film, save_gif, save_video
@@ -168,3 +169,25 @@ def test_the_camera_follows_a_hopper() -> None:
 def test_bad_sizes_are_explained() -> None:
     with pytest.raises(ConfigError, match="width and height must be even"):
         film(make_agent(), size=(321, 240))
+
+
+def test_the_floor_is_drawn_as_far_as_a_cheetah_runs() -> None:
+    """It moves as ever, and far beyond the 40 m that are drawn otherwise there is ground to see."""
+    plain, wide = (make_env("HalfCheetah-v5", render_mode="rgb_array", width=64, height=48) for _ in range(2))
+    draw_wide_floor(wide)
+    rng = np.random.default_rng(0)
+    for env in (plain, wide):
+        env.reset(seed=0)
+    for _ in range(20):
+        action = rng.uniform(-1, 1, 6).astype(np.float32)
+        ours, theirs = wide.step(action)[0], plain.step(action)[0]
+        assert np.array_equal(ours, theirs)
+    seen = []
+    for env in (plain, wide):
+        inner: Any = env.unwrapped
+        position = inner.data.qpos.copy()
+        position[0] = 200.0
+        inner.set_state(position, inner.data.qvel)
+        seen.append(float(np.asarray(env.render(), dtype=float)[-12:].std()))  # the lowest rows: chequered or empty
+        env.close()
+    assert seen[1] > 2 * seen[0]

@@ -13,6 +13,9 @@ from gymnasium.envs.registration import find_highest_version, parse_env_id
 from agentzoo import envs
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 
+PLANE = 0  # mujoco's mjGEOM_PLANE
+WIDER = 25
+
 
 def check_env_id(env_id: str | None, trusted: bool) -> None:
     """Refuse `module:Env-v0` unless trusted: Gymnasium imports the module, which runs its code.
@@ -102,3 +105,16 @@ def requirements_of(env_id: str) -> list[str]:
         except PackageNotFoundError:  # a checkout that is not installed
             found.append(package)
     return found
+
+
+def draw_wide_floor(env: gym.Env[Any, Any]) -> None:
+    """Draw the floor of a MuJoCo environment for 1,000 m and more: a cheetah runs off the 40 m that are drawn.
+
+    To what stands on it a plane has no end whatever its size, so nothing moves otherwise.
+    """
+    inner = env.unwrapped
+    if type(inner).__module__.startswith("gymnasium.envs.mujoco."):
+        model = inner.model  # type: ignore[attr-defined]
+        planes = model.geom_type == PLANE
+        model.geom_size[planes, :2] *= WIDER
+        model.mat_texrepeat[model.geom_matid[planes]] *= WIDER

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from agentzoo.agent import Agent
+from agentzoo.envs.making import draw_wide_floor
 from agentzoo.evaluation.rollout import EpisodeResult, env_of, evaluation_seed, run_episode
 
 
@@ -31,6 +32,7 @@ def play(
     """
     mode = {"render_mode": "human"} if window else {}
     env = env_of(agent, env_id, trust_env_module=trust_env_module, **mode)
+    draw_wide_floor(env)
     try:
         for episode in range(episodes):
             yield run_episode(agent, env, evaluation_seed(seed, episode))

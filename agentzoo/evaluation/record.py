@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.agent import Agent
+from agentzoo.envs.making import draw_wide_floor
 from agentzoo.errors import AgentzooError, ConfigError, StorageError
 from agentzoo.evaluation.rollout import EpisodeResult, env_of, evaluation_seed, run_episode
 from agentzoo.files import write_atomic
@@ -56,6 +57,7 @@ def film(
     if any(side % 2 or side < 16 for side in size) or every < 1:
         raise ConfigError(f"width and height must be even and at least 16, every at least 1; got {size} and {every}.")
     env = _rendering_env(agent, env_id, size, trust_env_module)
+    draw_wide_floor(env)
     frames: list[NDArray[np.uint8]] = []
 
     def before_step(step: int) -> None:
