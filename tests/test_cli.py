@@ -81,6 +81,19 @@ def test_ids_that_begin_alike_stay_apart_on_a_narrow_terminal(tmp_path: Path) ->
     assert shown["dt-hopper-medium"][1] == f"{reached:.2f}"
 
 
+def test_one_folder_that_cannot_be_read_cuts_no_id_of_the_others(tmp_path: Path) -> None:
+    """What is wrong with it is folded into what room there is."""
+    make_agent("Hopper-v5", context=5, target_return=100.0).save_pretrained(tmp_path / "dt-test")
+    (tmp_path / "broken").mkdir()
+    shutil.copyfile(tmp_path / "dt-test" / "model.safetensors", tmp_path / "broken" / "model.safetensors")
+    (tmp_path / "broken" / "config.json").write_text('{"format": 1, "model": {"family": "none"}}')
+    said = CliRunner().invoke(app, ["list"], env={"AGENTZOO_ZOO": str(tmp_path), "COLUMNS": "100"}).output
+    lines = said.splitlines()
+    assert lines[0].split() == ["agent", "score", "(95", "%)", "return", "asked", "for", "updates", "environment"]
+    assert {line.split()[0] for line in lines if line.startswith(("dt-", "broken"))} == {"dt-test", "broken"}
+    assert all(len(line) <= 100 for line in lines)
+
+
 def test_every_command_that_takes_an_agent_can_be_told_which_and_whether_to_trust_it() -> None:
     from typer.main import get_command
 

@@ -59,6 +59,8 @@ def fits(table: Table) -> bool:
 
     If so its columns get such widths: rich alone narrows the widest ones whatever words they hold.
     """
+    for column in table.columns:
+        column.width = None  # of an earlier answer, which would count as room
     texts = [[Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)] for column in table.columns]
     widest = [max(map(cell_len, column)) for column in texts]
     words = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in texts]
