@@ -191,3 +191,13 @@ def test_the_floor_is_drawn_as_far_as_a_cheetah_runs() -> None:
         seen.append(float(np.asarray(env.render(), dtype=float)[-12:].std()))  # the lowest rows: chequered or empty
         env.close()
     assert seen[1] > 2 * seen[0]
+
+
+def test_a_floor_of_one_color_changes_no_other_surface() -> None:
+    env = make_env("HalfCheetah-v5")
+    model: Any = env.unwrapped.model  # type: ignore[attr-defined]
+    model.geom_matid[:] = -1
+    before = model.mat_texrepeat.copy()
+    draw_wide_floor(env)
+    assert np.array_equal(model.mat_texrepeat, before)
+    env.close()

@@ -117,4 +117,5 @@ def draw_wide_floor(env: gym.Env[Any, Any]) -> None:
         model = inner.model  # type: ignore[attr-defined]
         planes = model.geom_type == PLANE
         model.geom_size[planes, :2] *= WIDER
-        model.mat_texrepeat[model.geom_matid[planes]] *= WIDER
+        materials = model.geom_matid[planes]
+        model.mat_texrepeat[materials[materials >= 0]] *= WIDER  # -1: a plane of one color
