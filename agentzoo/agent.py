@@ -147,7 +147,7 @@ class Agent:
         """
         folder = Path(folder)
         save_tensors(folder / WEIGHTS, self.model.state_dict())
-        target = {"target_return": float(self.target_return)}
+        target = {"target_return": self.target_return}
         if self.recipe is not None:
             self.recipe = self.recipe.replace(eval=self.recipe.eval.model_copy(update=target))
             write_atomic(folder / RECIPE, self.recipe.to_json())

@@ -11,7 +11,7 @@ from agentzoo.errors import CheckpointError
 from agentzoo.files import CONFIG, RECIPE, WEIGHTS
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import AgentId, EnvId, Option, Positive, Recipe, parse_model_config
-from agentzoo.types import Config, Digest, IOSpec, M
+from agentzoo.types import Config, Digest, IOSpec, M, TargetReturn
 
 MAX_JSON = 4 * 1024 * 1024  # bytes
 License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$")]  # the Hub's name of one: mit, apache-2.0, other
@@ -28,7 +28,7 @@ class AgentConfig(Config):
     rewards: Literal["dense", "delayed"]
     env: EnvId | None  # Gymnasium id the agent was made for
     env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
-    target_return: Annotated[float, Field(ge=-1e9, le=1e9)]
+    target_return: TargetReturn
     weights_sha256: Digest | None = None  # of model.safetensors
     license: License = "mit"
 

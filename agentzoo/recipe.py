@@ -19,7 +19,7 @@ from pydantic import (
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.nn.base import ModelConfig
 from agentzoo.registry import get_family, recipe_table
-from agentzoo.types import Config, Digest, explain
+from agentzoo.types import Config, Digest, TargetReturn, explain
 
 Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Positive = Annotated[float, Field(gt=0.0, le=1e9)]
@@ -67,7 +67,7 @@ class EvalConfig(Config):
 
     env: EnvId  # Gymnasium's
     env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
-    target_return: Annotated[float, Field(ge=-1e9, le=1e9)]  # raw env units
+    target_return: TargetReturn
     episodes: Annotated[int, Field(ge=1, le=1_000_000)] = 100  # of the final evaluation
     every: Count = 5_000  # training steps between short evaluations; 0: none
     every_episodes: Annotated[int, Field(ge=1, le=10_000)] = 10

@@ -24,6 +24,8 @@ Losses = dict[str, Tensor]
 
 MAX_SIZE = 65_536  # of any one dimension a config may ask for: refuses absurd values before anything is built
 SizeInt = Annotated[int, Field(ge=1, le=MAX_SIZE)]
+MOST_ASKED = 1e9  # of a target return, either way
+TargetReturn = Annotated[float, Field(ge=-MOST_ASKED, le=MOST_ASKED)]  # raw env units
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # SHA-256
 M = TypeVar("M", bound="Config")

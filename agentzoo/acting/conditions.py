@@ -14,10 +14,9 @@ from agentzoo.acting.history import AgentState, newest, to_batch
 from agentzoo.acting.observing import as_numbers, is_count
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.nn.masked import Known
-from agentzoo.types import Batch
+from agentzoo.types import MOST_ASKED, Batch
 
 Rows = NDArray[np.float32]
-MOST_ASKED = 1e9  # either way; what a config can hold
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,8 @@ from agentzoo.evaluation.study import Study
 from agentzoo.models.unimask import UniMask
 
 FACTOR = 1.1  # of the nearest episode's return; the published code has 1.2
-PUBLISHED = {
-    "cloned": "2.293 ± 0.071",
-    "with a return": "2.306 ± 0.061",
-}  # K = 10, 5 seeds, mean ± s.e.
+# K = 10, mean ± standard error of 5 seeds
+PUBLISHED = {"cloned": "2.293 ± 0.071", "with a return": "2.306 ± 0.061"}
 
 
 Array = NDArray[np.float64]

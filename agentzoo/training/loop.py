@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from agentzoo.checkpoint import save_tensors
+from agentzoo.config import read_record
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.normalize import observation_statistics
 from agentzoo.data.windows import WindowSampler
@@ -206,7 +207,7 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
     if writes:
         remove_unfinished(folder)
     if path.exists():
-        found = Recipe.from_json(path.read_text(), str(path))
+        found = read_record(Recipe, path)
         changed = [f"{name}: {old!r} there, {new!r} asked" for name, (old, new) in differences(found, recipe).items()]
         if changed:
             raise TrainingError(
