@@ -58,7 +58,7 @@ class TrainConfig(Config):
     seed: Count = 0
     checkpoint_every: Annotated[int, Field(ge=1)] = 500
     log_every: Annotated[int, Field(ge=1)] = 50
-    precision: Literal["fp32", "bf16"] = "fp32"
+    precision: Literal["auto", "fp32", "bf16"] = "fp32"  # auto: bf16 where the processor computes it natively
     patience: Count = 0  # updates without a better evaluation after which training stops; 0: it never does
 
 
@@ -176,6 +176,8 @@ def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
     noted = {"base_weights_sha256": "base"}
     for model in (first.model, other.model):
         noted |= {f"model.{field}": f"model.{source}" for field, source in model.noted.items()}
+    if "auto" in found.get("train.precision", ()):
+        del found["train.precision"]  # a run stores what it chose
     return {
         name: values
         for name, values in found.items()

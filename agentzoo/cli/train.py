@@ -147,12 +147,13 @@ def _run(
     from agentzoo.agent import Agent
     from agentzoo.config import AgentConfig
     from agentzoo.evaluation.during import check_environment, short_evaluation
-    from agentzoo.training.loop import Hooks, train
+    from agentzoo.training.loop import Hooks, train, with_precision
 
     if threads is not None:
         torch.set_num_threads(threads)
     check_environment(recipe, episodes, trust)
     folder = out or Path("runs") / f"{recipe.agent_id}-s{recipe.train.seed}"
+    recipe = with_precision(recipe, folder, device)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

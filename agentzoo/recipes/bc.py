@@ -1,25 +1,35 @@
-"""Behaviour-cloning baselines, trained as the Decision Transformers they are compared with (no gradient clip).
+"""Behaviour clones: the memoryless baseline that stands beside every agent.
 
-Only the newest action of a window is learned, so windows are drawn by their last step: by their first, as the published
-code does, the opening steps of an episode are hardly ever seen, and a hopper falls before its first step.
+A clone sees one observation and nothing else: no return, no action, no history. What it reaches, a sequence model has
+to beat. The network (three layers of 256), 12,000 updates of 1,024 steps and no dropout fit every dataset here in a few
+minutes on one core. The published clone, which reads 20 observations, is `--set data.context=20 --set
+model.embed_dim=128 --set model.dropout=0.1`.
 """
 
 from __future__ import annotations
 
 from agentzoo.models.bc import BCConfig
-from agentzoo.recipe import Recipe
-from agentzoo.recipes._tasks import LOCOMOTION, locomotion
-from agentzoo.recipes.dt import CPU_BUDGET
+from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
+from agentzoo.recipes._tasks import LOCOMOTION, MAZES, locomotion, pointmaze
+
+BUDGET = TrainConfig(
+    steps=12_000, batch_size=1_024, lr=1e-3, warmup_steps=500, schedule="cosine", clip=None, precision="auto"
+)
 
 
-def _recipe(env: str, kind: str) -> Recipe:
-    data, evaluation = locomotion(env, kind)
-    data = data.model_copy(update={"drawn": "last"})
-    train = CPU_BUDGET.model_copy(update={"clip": None})
-    return Recipe(agent_id=f"bc-{env}-{kind}", model=BCConfig(), data=data, train=train, eval=evaluation)
+def _recipe(task: str, data: DataConfig, evaluation: EvalConfig) -> Recipe:
+    # drawn by the last step of a window, which at K = 1 is the only one: every step is drawn equally often
+    data = data.model_copy(update={"drawn": "last", "context": 1})
+    evaluation = evaluation.model_copy(update={"every": 4_000})
+    model = BCConfig(embed_dim=256, dropout=0.0)
+    return Recipe(agent_id=f"bc-{task}", model=model, data=data, train=BUDGET, eval=evaluation)
 
 
+_LOCOMOTION = [(env, kind) for env in LOCOMOTION for kind in ("medium", "medium-replay", "medium-expert")]
 RECIPES = {
     recipe.agent_id: recipe
-    for recipe in (_recipe(env, kind) for env in LOCOMOTION for kind in ("medium", "medium-replay"))
+    for recipe in (
+        *(_recipe(f"{env}-{kind}", *locomotion(env, kind)) for env, kind in _LOCOMOTION),
+        *(_recipe(f"pointmaze-{maze}", *pointmaze(maze)) for maze in MAZES),
+    )
 }

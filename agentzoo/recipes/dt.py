@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import LOCOMOTION, locomotion, maze_recipe
+from agentzoo.recipes._tasks import LOCOMOTION, MAZES, locomotion, maze_recipe
 
 CPU_BUDGET = TrainConfig(steps=20_000, lr=3e-4, warmup_steps=1_000, schedule="cosine")
 
@@ -22,6 +22,6 @@ RECIPES = {
     recipe.agent_id: recipe
     for recipe in (_recipe(env, kind) for env in LOCOMOTION for kind in ("medium", "medium-replay"))
 }
-# as large as the language agents it is compared with in the maze, see recipes/gpt2_dtma.py
-_MAZE = maze_recipe("dt", "medium", DTConfig(embed_dim=256, n_layers=3, n_heads=4, timestep_rank=64))
-RECIPES[_MAZE.agent_id] = _MAZE
+for _maze in MAZES:
+    _recipe_there = maze_recipe("dt", _maze, DTConfig(dropout=0.0))
+    RECIPES[_recipe_there.agent_id] = _recipe_there

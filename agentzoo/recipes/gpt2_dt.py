@@ -15,11 +15,12 @@ from typing import Any
 
 from agentzoo.models.gpt2_dt import PRESETS, GPT2DTConfig
 from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import locomotion, maze_recipe
+from agentzoo.recipes._tasks import MAZES, locomotion, maze_recipe
 
 CPU_BUDGET = TrainConfig(steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", eps=1e-6, precision="bf16")
 CURVE_EVERY = 800  # ten points of a learning curve
 NO_LANGUAGE: dict[str, Any] = {"cosine_weight": 0.0, "lm_weight": 0.0}
+NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "embed_dropout": 0.0}
 SCRATCH: dict[str, Any] = {"backbone": None, **NO_LANGUAGE}
 ABLATIONS: dict[str, dict[str, Any]] = {
     "no-cosine": {"cosine_weight": 0.0},
@@ -59,7 +60,7 @@ def _recipe(name: str, kind: str, fields: dict[str, Any], change: str = "", **ch
 
 
 def _all() -> list[Recipe]:
-    found = [maze_recipe("gpt2-dt", "medium", GPT2DTConfig(**MINI))]
+    found = [maze_recipe("gpt2-dt", maze, GPT2DTConfig(**{**MINI, **NO_DROPOUT})) for maze in MAZES]
     for kind in ("medium", "medium-replay"):
         for name, fields in (("chibit", CHIBIT), ("gpt2-dt", MINI)):
             found += [_recipe(name, kind, fields), _recipe(name, kind, fields, "scratch", **SCRATCH)]

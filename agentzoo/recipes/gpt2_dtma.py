@@ -1,8 +1,7 @@
 """GPT2-DTMA agents, and the variants its papers compare it with: GPT2-P and DTMA.
 
-Hopper's have the sizes, data and budget of the GPT2-DT agents. In the maze dt, gpt2-dt, dtma and gpt2-dtma have one
-shape and one budget, `maze_recipe`: the last three differ in gates and in where their blocks come from alone. dt is the
-family's own network at that size, with ReLU, its timesteps in front of the LayerNorm and other first weights.
+Hopper's have the sizes, data and budget of the GPT2-DT agents. In the mazes dt, gpt2-dt, dtma and gpt2-dtma have one
+budget, `maze_recipe`. The last three have one shape, too: they differ in gates and in where their blocks come from.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import Any
 from agentzoo.models.gpt2_dtma import DTMAConfig, GPT2DTMAConfig, GPT2PConfig
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import Recipe
-from agentzoo.recipes._tasks import locomotion, maze_recipe
-from agentzoo.recipes.gpt2_dt import CPU_BUDGET, CURVE_EVERY, MINI
+from agentzoo.recipes._tasks import MAZES, locomotion, maze_recipe
+from agentzoo.recipes.gpt2_dt import CPU_BUDGET, CURVE_EVERY, MINI, NO_DROPOUT
 
 SCRATCH: dict[str, Any] = {**MINI, "backbone": None}
 NEAREST = (1,)  # the first layer of lm-mini has no Markov head; of its heads this one is the nearest to one
@@ -26,10 +25,12 @@ def _hopper(name: str, kind: str, model: ModelConfig) -> Recipe:
 
 
 def _all() -> list[Recipe]:
-    found = [
-        maze_recipe("gpt2-dtma", "medium", GPT2DTMAConfig(**MINI)),
-        maze_recipe("dtma", "medium", DTMAConfig(**SCRATCH)),
-    ]
+    found = []
+    for maze in MAZES:
+        found += [
+            maze_recipe("gpt2-dtma", maze, GPT2DTMAConfig(**{**MINI, **NO_DROPOUT})),
+            maze_recipe("dtma", maze, DTMAConfig(**{**SCRATCH, **NO_DROPOUT})),
+        ]
     for kind in ("medium", "medium-replay"):
         found += [
             _hopper("gpt2-dtma", kind, GPT2DTMAConfig(**MINI)),

@@ -28,7 +28,7 @@ from agentzoo.recipe import Recipe, differences
 from agentzoo.registry import get_family
 from agentzoo.training import log, state
 from agentzoo.training.lock import held
-from agentzoo.training.machine import check_machine, tracking, warn_of_slow_precision
+from agentzoo.training.machine import check_machine, pick_precision, tracking, warn_of_slow_precision
 from agentzoo.training.optim import lr_factor, make_optimizer
 from agentzoo.types import Batch, IOSpec, Losses
 
@@ -112,6 +112,7 @@ def train(
     from accelerate.state import AcceleratorState
 
     check_machine(device, trackers or ())
+    recipe = with_precision(recipe, folder, device)
     AcceleratorState._reset_state(True)  # it would keep device and precision of the process's first training
     accelerator = Accelerator(
         cpu=device == "cpu",
@@ -195,6 +196,16 @@ def _train(
         progress.seconds += time.perf_counter() - began
         run.after_step(rate, raw, generator)
     return model.to("cpu").eval()
+
+
+def with_precision(recipe: Recipe, folder: Path, device: str | None) -> Recipe:
+    """The recipe with `train.precision` settled: that of the run in `folder`, else what this machine is fast at."""
+    if recipe.train.precision != "auto":
+        return recipe
+    path = folder / RECIPE
+    found = read_record(Recipe, path).train.precision if path.exists() else "auto"
+    settled = {"precision": pick_precision("auto", device) if found == "auto" else found}
+    return recipe.replace(train=recipe.train.model_copy(update=settled))
 
 
 def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:

@@ -6,7 +6,7 @@ import importlib.util
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -28,6 +28,20 @@ def check_machine(device: str | None, trackers: Sequence[str]) -> None:
         found = importlib.util.find_spec(name)
         if found is None or found.origin is None:  # no origin: a folder of that name, as wandb makes one for its logs
             raise ConfigError(f"tracker {name!r} is not installed: pip install {name}, or 'agentzoo[track]' for all.")
+
+
+def pick_precision(asked: str, device: str | None) -> Literal["fp32", "bf16"]:
+    """The precision a run uses where its recipe asks for `asked`.
+
+    Args:
+        asked: `train.precision`; "auto" is bf16 where the processor computes it natively, else fp32.
+        device: "cpu", "cuda", or None for the fastest there is.
+    """
+    if asked != "auto":
+        return "bf16" if asked == "bf16" else "fp32"
+    if device != "cpu" and torch.cuda.is_available():
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    return "bf16" if computes_bfloat16(cpu_capabilities()) else "fp32"
 
 
 def warn_of_slow_precision(precision: str, device: str) -> None:
@@ -54,11 +68,16 @@ def cpu_capabilities() -> dict[str, Any]:
     return known()
 
 
+def computes_bfloat16(capabilities: dict[str, Any]) -> bool:
+    """Whether a CPU is known to multiply in bfloat16 natively; False where PyTorch does not say."""
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
 def has_bfloat16(capabilities: dict[str, Any]) -> bool:
     """Whether a CPU multiplies in bfloat16; True where PyTorch does not say, and on all but x86."""
     if capabilities.get("architecture") != "x86_64":
         return True
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    return computes_bfloat16(capabilities)
 
 
 @contextmanager
