@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from agentzoo.agent import Agent
     from agentzoo.evaluation.results import evaluate
+    from agentzoo.hub.zoo import list_agents
     from agentzoo.recipe import load_recipe
-    from agentzoo.zoo import list_agents
 
 __all__ = ["Agent", "evaluate", "list_agents", "load_recipe"]
 __version__ = "0.1.0"
@@ -19,7 +19,7 @@ __version__ = "0.1.0"
 _WHERE = {
     "Agent": "agentzoo.agent",
     "evaluate": "agentzoo.evaluation.results",
-    "list_agents": "agentzoo.zoo",
+    "list_agents": "agentzoo.hub.zoo",
     "load_recipe": "agentzoo.recipe",
 }
 

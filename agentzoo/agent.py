@@ -15,24 +15,24 @@ from numpy.typing import NDArray
 
 from agentzoo.acting.conditions import Conditions, checked_steps, checked_targets
 from agentzoo.acting.history import AgentState, retargeted
+from agentzoo.acting.loading import load_network, pick_device
 from agentzoo.acting.modes import Acting, MemoryState, make_acting
 from agentzoo.acting.observing import Observed, read_observation, reward_beside
 from agentzoo.acting.rewards import Rewards
-from agentzoo.checkpoint import fingerprint, save_tensors
 from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.spaces import GOAL_KEY, REWARD_KEY, action_space, describe_misfit, observation_space, without_goal
 from agentzoo.envs.making import check_env_id, make_configured
 from agentzoo.envs.wrapping import observation_normalizer
 from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError
-from agentzoo.files import CONFIG, RECIPE, WEIGHTS, sha256, write_atomic
-from agentzoo.loading import load_network, pick_device
-from agentzoo.locate import find_agent
 from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.nn.masked import MaskedModel
 from agentzoo.recipe import Recipe
+from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, sha256, write_atomic
+from agentzoo.store.locate import find_agent
+from agentzoo.store.tensors import fingerprint, save_tensors
 
 if TYPE_CHECKING:
-    from agentzoo.asking.answer import Answer
+    from agentzoo.masked.answer import Answer
 
 
 OBSERVATION_KEY = "observation"
@@ -396,12 +396,12 @@ class Agent:
         return bool(self._conditions) or self._targets is not None
 
     def infer(self, **question: Any) -> Answer:
-        """What a masked network says of what a window hides; see `agentzoo.asking.answer.infer` for the arguments.
+        """What a masked network says of what a window hides; see `agentzoo.masked.answer.infer` for the arguments.
 
         Raises:
             ConfigError: the network is no masked one. ShapeError: arrays of other shapes.
         """
-        from agentzoo.asking.answer import infer  # it needs this module
+        from agentzoo.masked.answer import infer  # it needs this module
 
         return infer(self, **question)
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SerializeAsAny, field_validator
 
 from agentzoo.errors import CheckpointError
-from agentzoo.files import CONFIG, RECIPE, WEIGHTS
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import AgentId, EnvId, Option, Positive, Recipe, parse_model_config
+from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS
 from agentzoo.types import Config, Digest, IOSpec, M, TargetReturn
 
 MAX_JSON = 4 * 1024 * 1024  # bytes

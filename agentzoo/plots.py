@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentzoo.errors import ConfigError
-from agentzoo.files import write_atomic
+from agentzoo.store.files import write_atomic
 
 KINDS = (".png", ".pdf", ".svg")
 

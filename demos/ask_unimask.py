@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 from agentzoo import Agent
-from agentzoo.asking.answer import infer
-from agentzoo.asking.histories import histories
-from agentzoo.asking.question import Mask
 from agentzoo.envs.doorkey_rules import path_distance, possible_rows, states_of
 from agentzoo.evaluation.answers import draw_answer
 from agentzoo.evaluation.windows import run_window
+from agentzoo.masked.answer import infer
+from agentzoo.masked.histories import histories
+from agentzoo.masked.question import Mask
 
 AGENT = "zoo/unimask-doorkey"
 OUT = Path(__file__).resolve().parent / "out" / "unimask"

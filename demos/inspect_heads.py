@@ -17,19 +17,19 @@ from rich.console import Console
 from rich.table import Table
 
 from agentzoo import Agent
-from agentzoo.analysis import (
+from agentzoo.nn.markov import head_matrix
+from agentzoo.research.analysis import (
     attention_maps,
     decision_windows,
     head_importance,
     markov_report,
     ratio_of_random_tokens,
 )
-from agentzoo.analysis.inspection import Inspection
-from agentzoo.analysis.layers import attention_layers
-from agentzoo.analysis.page import write_page
-from agentzoo.analysis.pictures import draw_all
-from agentzoo.analysis.windows import fullest
-from agentzoo.nn.markov import head_matrix
+from agentzoo.research.analysis.inspection import Inspection
+from agentzoo.research.analysis.layers import attention_layers
+from agentzoo.research.analysis.page import write_page
+from agentzoo.research.analysis.pictures import draw_all
+from agentzoo.research.analysis.windows import fullest
 
 OUT = Path(__file__).resolve().parent / "out"
 

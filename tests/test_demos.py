@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from agentzoo.agent import Agent
-from agentzoo.files import write_atomic
 from agentzoo.hub.publish import check_folder
 from agentzoo.recipe import load_recipe
+from agentzoo.store.files import write_atomic
 
 DEMOS = Path(__file__).resolve().parents[1] / "demos"
 pytestmark = pytest.mark.slow

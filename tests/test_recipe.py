@@ -108,7 +108,7 @@ def test_differences_are_named_as_they_are_set() -> None:
     assert differences(tuned, again) == {"base_weights_sha256": ("0" * 64, "1" * 64)}
     assert differences(first, again) == {}  # what is not known is no difference
     assert {name for name in differences(first, load_recipe("bc-hopper-medium")) if name.startswith("model.")} == {
-        "model.family"
+        *("model.family", "model.embed_dim", "model.dropout")
     }
 
 

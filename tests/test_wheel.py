@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from agentzoo.agent import Agent
-from agentzoo.locate import FILES
-from agentzoo.nn import compiled
+from agentzoo.nn.native import compiled
+from agentzoo.store.locate import FILES
 
 ROOT = Path(__file__).resolve().parents[1]
 BUNDLED = ast.literal_eval(re.search(r"^BUNDLED = (\(.*?\))$", (ROOT / "setup.py").read_text(), re.M | re.S)[1])  # type: ignore[index]
@@ -81,7 +81,7 @@ def test_the_wheel_is_small_and_holds_what_it_should(wheel: Path) -> None:
     assert wheel.stat().st_size < 30 * MEGABYTE
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {"agentzoo/hub_index.json", "agentzoo/py.typed"} <= names
-    assert {f"agentzoo/nn/{name}" for name in (*compiled.SOURCES, *compiled.HEADERS)} <= names
+    assert {f"agentzoo/nn/native/{name}" for name in (*compiled.SOURCES, *compiled.HEADERS)} <= names
     bundled = {name for name in names if name.startswith("agentzoo/bundled/")}
     assert bundled == {f"agentzoo/bundled/{agent}/{file}" for agent in BUNDLED for file in FILES}
     assert not [name for name in names if name.startswith(("tests", "demos", "hub_cards", "setup"))]

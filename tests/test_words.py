@@ -9,15 +9,15 @@ import pytest
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.data.catalogue import DATASETS
+from agentzoo.data.making.catalogue import DATASETS
 from agentzoo.errors import ConfigError
-from agentzoo.files import CARD
 from agentzoo.hub.card import card_text
 from agentzoo.hub.records import read_records
 from agentzoo.hub.verify import check_files
-from agentzoo.locate import hub_location, staged_agents, staged_backbones
+from agentzoo.hub.zoo import with_table
 from agentzoo.recipe import load_recipe
-from agentzoo.zoo import with_table
+from agentzoo.store.files import CARD
+from agentzoo.store.locate import hub_location, staged_agents, staged_backbones
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGED = sorted(staged_agents().items())

@@ -65,7 +65,7 @@ def show(
     from rich.table import Table
 
     from agentzoo.data import summary as summaries
-    from agentzoo.data.catalogue import DATASETS
+    from agentzoo.data.making.catalogue import DATASETS
 
     summary = summaries.summarise(DATASETS[dataset].dataset_id if dataset in DATASETS else dataset)
     if plot is not None:
@@ -124,8 +124,8 @@ def build(
     """
     import time
 
-    from agentzoo.data.build import build as run
-    from agentzoo.data.catalogue import DATASETS, BuildOptions, find_recipe
+    from agentzoo.data.making.build import build as run
+    from agentzoo.data.making.catalogue import DATASETS, BuildOptions, find_recipe
     from agentzoo.data.minari import datasets_root
     from agentzoo.errors import AgentzooError, ConfigError
 
@@ -176,7 +176,7 @@ def behaviour(
     learning_starts: Annotated[int, typer.Option("--learning-starts", min=0, help="random actions at first")] = 10_000,
 ) -> None:
     """Train a SAC policy from scratch and keep all it saw; a run that was stopped goes on."""
-    from agentzoo.data.behaviour import BehaviourOptions, Score, short_name, train_behaviour
+    from agentzoo.data.making.behaviour import BehaviourOptions, Score, short_name, train_behaviour
 
     folder = out or Path("behaviour") / short_name(env)
     options = BehaviourOptions(threshold, max_steps, seed, evaluate_every, episodes, learning_starts)
@@ -217,7 +217,7 @@ def import_command(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Turn a file of another project into a Minari dataset."""
-    from agentzoo.data.importing import import_file
+    from agentzoo.data.making.importing import import_file
     from agentzoo.data.minari import open_dataset
 
     found: Any = import_file(file, dataset_id, env_id=env, max_episode_steps=limit, overwrite=overwrite)

@@ -109,9 +109,9 @@ def card(
     ] = None,
 ) -> None:
     """Make README.md of a folder again from its records; nothing is measured."""
-    from agentzoo.files import CARD
     from agentzoo.hub.card import write_card
     from agentzoo.hub.stage import show_studies
+    from agentzoo.store.files import CARD
 
     if studies:
         show_studies(folder, studies)

@@ -13,8 +13,8 @@ from agentzoo.cli.console import console, errors_console, plain, print_json
 from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption
 
 if TYPE_CHECKING:
-    from agentzoo.analysis.inspection import Inspection
-    from agentzoo.analysis.markov import MarkovReport
+    from agentzoo.research.analysis.inspection import Inspection
+    from agentzoo.research.analysis.markov import MarkovReport
 
 
 def inspect(
@@ -41,11 +41,11 @@ def inspect(
     as_json: JsonOption = False,
 ) -> None:
     """Look inside: Markov heads, head importance, gates, attention maps; memory length of a Mamba agent."""
-    from agentzoo.analysis.inspection import Options
-    from agentzoo.analysis.inspection import inspect as look
-    from agentzoo.analysis.page import write_page
-    from agentzoo.analysis.pictures import draw_all
     from agentzoo.plots import figure_class, require_picture
+    from agentzoo.research.analysis.inspection import Options
+    from agentzoo.research.analysis.inspection import inspect as look
+    from agentzoo.research.analysis.page import write_page
+    from agentzoo.research.analysis.pictures import draw_all
 
     if picture is not None:
         require_picture(picture)
@@ -138,7 +138,7 @@ def _memory_table(found: Inspection, name: str) -> Table:
 
 def _maps_table(found: Inspection) -> Table:
     """Where the newest token of a window looks, in words; the maps themselves are pictures."""
-    from agentzoo.analysis.maps import looks_of
+    from agentzoo.research.analysis.maps import looks_of
 
     assert found.maps is not None
     title = f"Attention of the last {'observation' if found.causal else 'step'} of one window"

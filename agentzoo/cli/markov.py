@@ -40,7 +40,7 @@ def markov(
     """Which heads are Markov heads, in networks side by side: before training, after it, and by chance."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
-    from agentzoo.studies.markov import PICTURE, as_study, changes, draw_heads, judge, scale
+    from agentzoo.research.studies.markov import PICTURE, as_study, changes, draw_heads, judge, scale
 
     if out is not None:
         require_picture(out / PICTURE)
@@ -74,7 +74,7 @@ def training(
     """Gates of Markov and of other heads over training, environments side by side."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
-    from agentzoo.studies.gates import PICTURE, as_study, draw_curves, read_gates
+    from agentzoo.research.studies.gates import PICTURE, as_study, draw_curves, read_gates
 
     require_picture(out / PICTURE)
     with errors_console.status("reading"):
@@ -106,7 +106,7 @@ def context(
     from agentzoo.agent import Agent
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
-    from agentzoo.studies.contexts import PICTURE, Looks, as_study, draw_contexts, gates_by_context
+    from agentzoo.research.studies.contexts import PICTURE, Looks, as_study, draw_contexts, gates_by_context
 
     require_picture(out / PICTURE)
     loaded = [Agent.from_pretrained(agent, trust_env_module=trust_env_module) for agent in agents]

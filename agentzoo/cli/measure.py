@@ -11,7 +11,7 @@ from rich.table import Table
 from agentzoo.cli.console import console, plain, print_json, print_study, progress_bar
 from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, load_agent
 from agentzoo.errors import ConfigError
-from agentzoo.files import SWEEP_PLOT
+from agentzoo.store.files import SWEEP_PLOT
 
 
 def sweep(
@@ -101,8 +101,8 @@ def compare(
     `agentzoo stage --study` puts it on a card, `agentzoo pairs` draws learning curves."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
-    from agentzoo.studies.comparison import PICTURE, as_study, draw_comparison
-    from agentzoo.studies.comparison import compare as run
+    from agentzoo.research.studies.comparison import PICTURE, as_study, draw_comparison
+    from agentzoo.research.studies.comparison import compare as run
 
     require_picture(out / PICTURE)
     with console.status("reading") as status:
@@ -123,7 +123,7 @@ def pairs(
     """Learning curves of agents beside their twins from scratch: final scores, and how soon each is nearly there."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
-    from agentzoo.studies.pairs import PICTURE, as_study, draw_curves, read_curves
+    from agentzoo.research.studies.pairs import PICTURE, as_study, draw_curves, read_curves
 
     require_picture(out / PICTURE)
     with console.status("reading") as status:
@@ -147,15 +147,15 @@ def bench(
 
     import torch
 
-    from agentzoo import bench as package
     from agentzoo.errors import UnknownNameError, did_you_mean
     from agentzoo.plots import require_picture
+    from agentzoo.research import bench as package
 
     known = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
     if family not in known:
         raise UnknownNameError(f"no benchmark {family!r}.{did_you_mean(family, known)} Known: {', '.join(known)}.")
     torch.set_num_threads(threads)
-    module = importlib.import_module(f"agentzoo.bench.{family}")
+    module = importlib.import_module(f"agentzoo.research.bench.{family}")
     if plot is not None:
         if not hasattr(module, "plot"):
             raise ConfigError(f"the benchmark {family!r} draws no picture; leave --plot away.")

@@ -40,8 +40,8 @@ def lm(
 ) -> None:
     """Train a tokenizer and a GPT-2 language model on text. A run that was stopped goes on; a finished one is written
     again."""
-    from agentzoo.pretrain.lm import train_language_model, write_language_model
-    from agentzoo.pretrain.settings import LM_SIZES
+    from agentzoo.research.pretrain.lm import train_language_model, write_language_model
+    from agentzoo.research.pretrain.settings import LM_SIZES
 
     if size not in LM_SIZES:
         raise UnknownNameError(f"no size {size!r}.{did_you_mean(size, LM_SIZES)} Known: {', '.join(LM_SIZES)}.")
@@ -67,8 +67,8 @@ def clip(
     as_json: JsonOption = False,
 ) -> None:
     """Train a small CLIP on rendered worlds and their missions. A run that was stopped goes on."""
-    from agentzoo.pretrain.clip import train_clip, write_clip
-    from agentzoo.pretrain.settings import CLIP_MINI
+    from agentzoo.research.pretrain.clip import train_clip, write_clip
+    from agentzoo.research.pretrain.settings import CLIP_MINI
 
     chosen = CLIP_MINI.override(settings or [])
     run = out or Path("runs") / chosen.name

@@ -95,8 +95,8 @@ def finetune(
 
 def _recipe(named: str) -> Any:
     """The packaged recipe of that id, or the one in a file or folder."""
-    from agentzoo.files import RECIPE
     from agentzoo.recipe import load_recipe
+    from agentzoo.store.files import RECIPE
 
     if (Path(named) / RECIPE).is_file():
         return _read_recipe(Path(named) / RECIPE)
@@ -105,7 +105,7 @@ def _recipe(named: str) -> Any:
 
 def _unfinished(named: str) -> Path | None:
     """The folder that was named, if it is a run's: it goes on there. A staged agent is trained anew elsewhere."""
-    from agentzoo.files import RECIPE, WEIGHTS
+    from agentzoo.store.files import RECIPE, WEIGHTS
     from agentzoo.training.state import CHECKPOINT
 
     folder = Path(named)
@@ -116,8 +116,8 @@ def _unfinished(named: str) -> Path | None:
 def _read_recipe(path: Path) -> Any:
     from agentzoo.config import read_record
     from agentzoo.errors import ConfigError
-    from agentzoo.files import RECIPE
     from agentzoo.recipe import Recipe
+    from agentzoo.store.files import RECIPE
 
     if not path.exists():
         raise ConfigError(

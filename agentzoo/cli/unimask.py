@@ -26,9 +26,9 @@ def infer(
     as_json: JsonOption = False,
 ) -> None:
     """Run an episode, hide part of a window of it as a task does, and draw what the agent says was there."""
-    from agentzoo.asking.answer import infer as ask_about
     from agentzoo.evaluation.answers import draw_answer
     from agentzoo.evaluation.windows import run_window
+    from agentzoo.masked.answer import infer as ask_about
     from agentzoo.nn.masking import steps_of
     from agentzoo.plots import require_picture
 
@@ -75,10 +75,10 @@ def heatmap(
     from agentzoo.data.minari import load_episodes
     from agentzoo.envs import DOORKEY_STEPS
     from agentzoo.evaluation.study import write_study
-    from agentzoo.files import write_atomic
     from agentzoo.plots import require_picture
-    from agentzoo.studies import heatmap as study
-    from agentzoo.studies.heatmap_plot import draw_heatmap
+    from agentzoo.research.studies import heatmap as study
+    from agentzoo.research.studies.heatmap_plot import draw_heatmap
+    from agentzoo.store.files import write_atomic
 
     require_picture(out / study.PICTURE)
     torch.set_num_threads(threads)
@@ -126,7 +126,7 @@ def maze2d(
     from agentzoo.data.minari import load_episodes
     from agentzoo.errors import ConfigError
     from agentzoo.evaluation.study import write_study
-    from agentzoo.studies.maze2d import as_study, three_ways
+    from agentzoo.research.studies.maze2d import as_study, three_ways
 
     loaded = load_agent(agent, revision, trust_env_module)
     if loaded.recipe is None:

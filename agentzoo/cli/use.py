@@ -18,7 +18,7 @@ from agentzoo.errors import ConfigError
 
 if TYPE_CHECKING:
     from agentzoo.evaluation.results import Result
-    from agentzoo.zoo import Summary
+    from agentzoo.hub.zoo import Summary
 
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id instead of the agent's own")]
 EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1)]
@@ -40,9 +40,9 @@ def list_command(
 ) -> None:
     """Agents of the zoo: what is staged, with its score; `--all`: what has a recipe only, too."""
     from agentzoo.config import read_text
-    from agentzoo.files import write_atomic
-    from agentzoo.locate import staged_backbones
-    from agentzoo.zoo import markdown_table, summaries, with_table
+    from agentzoo.hub.zoo import markdown_table, summaries, with_table
+    from agentzoo.store.files import write_atomic
+    from agentzoo.store.locate import staged_backbones
 
     if remote:
         _refuse("with --remote", {"--all": all_, "--markdown": markdown, "--into": into})
@@ -104,7 +104,7 @@ def _agents(found: list[Summary], with_env: bool = True) -> Table:
 
 def show(agent: AgentArg, as_json: JsonOption = False) -> None:
     """The recipe of an agent and, if it is staged, its measured scores."""
-    from agentzoo.zoo import describe
+    from agentzoo.hub.zoo import describe
 
     record = describe(agent)
     if as_json:
@@ -122,7 +122,7 @@ def show(agent: AgentArg, as_json: JsonOption = False) -> None:
 
 def info(as_json: JsonOption = False) -> None:
     """Versions, device, local zoo and dataset folders: what a bug report needs."""
-    from agentzoo.zoo import environment_info
+    from agentzoo.hub.zoo import environment_info
 
     record = environment_info()
     if as_json:
@@ -153,7 +153,7 @@ def evaluate(
     """Mean return and D4RL-normalized score with a 95 % interval over episodes."""
     from agentzoo.evaluation.results import evaluate as run
     from agentzoo.evaluation.scores import amount
-    from agentzoo.files import write_atomic
+    from agentzoo.store.files import write_atomic
 
     if output is not None and output.is_dir():
         raise ConfigError(f"{output} is a folder; name the file to write.")

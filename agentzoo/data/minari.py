@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from agentzoo.data.collect import Rollout
 from agentzoo.data.episodes import Episodes
+from agentzoo.data.making.collect import Rollout
 from agentzoo.data.spaces import action_spec, flatten_observations, observation_spec
 from agentzoo.envs import quiet_compiler
 from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError, did_you_mean
-from agentzoo.files import put_back, staging, swap_in
+from agentzoo.store.files import put_back, staging, swap_in
 from agentzoo.types import FloatArray
 
 _ID = re.compile(r"(?:[\w-]+/)*[\w-]+-v\d+")

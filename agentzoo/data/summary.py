@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.data.catalogue import DATASETS
+from agentzoo.data.making.catalogue import DATASETS
 from agentzoo.data.minari import local_datasets, open_dataset, read_episodes, return_statistics
 from agentzoo.data.references import Reference, normalized_score, reference_of
 from agentzoo.errors import AgentzooError, DataError

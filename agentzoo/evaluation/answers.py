@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.asking.answer import Answer
-from agentzoo.asking.question import Window
 from agentzoo.envs import DOORKEY
 from agentzoo.envs.doorkey_rules import DOOR, GOAL, MOVES, SIDE, cell_of, is_wall
+from agentzoo.masked.answer import Answer
+from agentzoo.masked.question import Window
 from agentzoo.plots import entitle, figure_class, require_picture, save_figure
 
 ASKED, SHOWN, TRUTH = "#c05621", "#2b6cb0", "0.55"

@@ -17,7 +17,7 @@ from agentzoo.agent import Agent
 from agentzoo.envs.making import draw_wide_floor
 from agentzoo.errors import AgentzooError, ConfigError, StorageError
 from agentzoo.evaluation.rollout import EpisodeResult, env_of, evaluation_seed, run_episode
-from agentzoo.files import write_atomic
+from agentzoo.store.files import write_atomic
 
 # where environments are from whose `width` and `height` are those of the picture
 SIZED = ("gymnasium.envs.mujoco.", "gymnasium_robotics.", "agentzoo.envs.maze2d")

@@ -22,9 +22,9 @@ from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
 from agentzoo.evaluation.scores import Reference, amount, mean_interval, normalized_score, reference_of
 from agentzoo.evaluation.study import Study
-from agentzoo.files import CONFIG
-from agentzoo.locate import STUDY_PICTURES, staged_agents
 from agentzoo.nn.base import ActingMode
+from agentzoo.store.files import CONFIG
+from agentzoo.store.locate import STUDY_PICTURES, staged_agents
 from agentzoo.types import Config
 
 PACKAGES = ("agentzoo", "gymnasium", "gymnasium-robotics", "mujoco", "numpy", "torch", "stable-baselines3")

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from agentzoo.config import read_record
 from agentzoo.errors import CheckpointError
-from agentzoo.files import write_atomic
+from agentzoo.store.files import write_atomic
 from agentzoo.types import Config
 
 STUDY = "study.json"

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from agentzoo.agent import Agent
-from agentzoo.asking.question import Window, read_window
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.rollout import env_of, evaluation_seed
+from agentzoo.masked.question import Window, read_window
 
 
 def run_window(agent: Agent, seed: int = 0, start: int = 0, *, trust_env_module: bool = False) -> Window:

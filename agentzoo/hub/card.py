@@ -6,12 +6,11 @@ import json
 from pathlib import Path
 
 from agentzoo.config import AgentConfig, read_record, read_text
-from agentzoo.data.catalogue import OTHERS, OWN, recipe_of
+from agentzoo.data.making.catalogue import OTHERS, OWN, recipe_of
 from agentzoo.envs import ROBOTICS
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Results
 from agentzoo.evaluation.scores import amount
-from agentzoo.files import CARD, CONFIG, RECIPE, RESULTS, VIDEO, write_atomic
 from agentzoo.hub.card_results import (
     extremes,
     published_beside,
@@ -24,6 +23,7 @@ from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
 from agentzoo.hub.published import SOURCES
 from agentzoo.papers import D4RL
 from agentzoo.recipe import Recipe, TrainConfig
+from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS, VIDEO, write_atomic
 
 
 def card_text(folder: Path) -> str:

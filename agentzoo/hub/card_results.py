@@ -7,16 +7,16 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from agentzoo.config import AgentConfig
-from agentzoo.data.catalogue import recipe_of
+from agentzoo.data.making.catalogue import recipe_of
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.evaluation.scores import amount, mean_interval, over_seeds
 from agentzoo.evaluation.study import Study
-from agentzoo.files import SWEEP_PLOT
 from agentzoo.hub.metadata import code, inline
 from agentzoo.hub.published import PUBLISHED, SELECTION, Published
-from agentzoo.locate import STUDY_PICTURES
 from agentzoo.recipe import Recipe, TrainConfig
 from agentzoo.registry import recipe_table
+from agentzoo.store.files import SWEEP_PLOT
+from agentzoo.store.locate import STUDY_PICTURES
 
 REACTS = 0.2  # of the span asked for: an agent whose returns span less hardly reacts
 TELLING = 10  # episodes a target; fewer tell too little to say what asking for more brings

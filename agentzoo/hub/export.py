@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from agentzoo.agent import Agent
 from agentzoo.errors import CheckpointError, ConfigError
-from agentzoo.files import write_atomic
 from agentzoo.nn.attention import causal_bias
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.masked import MaskedModel
+from agentzoo.store.files import write_atomic
 from agentzoo.types import Batch, Config, IOSpec
 
 INPUTS = ("observations", "actions", "returns_to_go", "timesteps", "valid")

@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 from agentzoo.agent import Agent
 from agentzoo.config import read_text
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
-from agentzoo.files import CARD, RECIPE, RESULTS
 from agentzoo.hub.card import check_card, write_card
 from agentzoo.hub.metadata import check_metadata
 from agentzoo.hub.records import read_records, require_promised
-from agentzoo.locate import (
+from agentzoo.nn.language.pretrained import load_backbone
+from agentzoo.store.files import CARD, RECIPE, RESULTS
+from agentzoo.store.locate import (
     BACKBONE_FILES,
     PUBLISHED,
     check_links,
@@ -27,8 +28,7 @@ from agentzoo.locate import (
     staged_agents,
     written_whole,
 )
-from agentzoo.nn.pretrained import load_backbone
-from agentzoo.remote import Where, check_revision, explain, fetch, is_repo_id, patiently
+from agentzoo.store.remote import Where, check_revision, explain, fetch, is_repo_id, patiently
 from agentzoo.types import Config
 
 LIBRARY = "agentzoo"  # the Hub's library tag

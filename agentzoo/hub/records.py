@@ -7,8 +7,8 @@ from pathlib import Path
 from agentzoo.config import AgentConfig, read_record
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Results
-from agentzoo.files import CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO
 from agentzoo.recipe import Recipe
+from agentzoo.store.files import CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO
 
 
 def read_records(folder: Path) -> tuple[AgentConfig, Recipe, Results]:

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import load_strict, read_tensors, save_tensors
 from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError
@@ -19,7 +18,14 @@ from agentzoo.evaluation.record import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate, with_command
 from agentzoo.evaluation.study import Study, read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
-from agentzoo.files import (
+from agentzoo.hub.card import write_card
+from agentzoo.hub.measured import load_finished, measured
+from agentzoo.hub.records import read_records
+from agentzoo.nn.base import ActingMode, parameter_count
+from agentzoo.nn.recurrent import RecurrentModel
+from agentzoo.plots import figure_class
+from agentzoo.recipe import DataConfig, Recipe, differences
+from agentzoo.store.files import (
     CONFIG,
     LOG,
     RECIPE,
@@ -32,14 +38,8 @@ from agentzoo.files import (
     swap_in,
     write_atomic,
 )
-from agentzoo.hub.card import write_card
-from agentzoo.hub.measured import load_finished, measured
-from agentzoo.hub.records import read_records
-from agentzoo.locate import STUDY_PICTURES, check_links, require_replaceable, written_whole
-from agentzoo.nn.base import ActingMode, parameter_count
-from agentzoo.nn.recurrent import RecurrentModel
-from agentzoo.plots import figure_class
-from agentzoo.recipe import DataConfig, Recipe, differences
+from agentzoo.store.locate import STUDY_PICTURES, check_links, require_replaceable, written_whole
+from agentzoo.store.tensors import load_strict, read_tensors, save_tensors
 from agentzoo.training import log
 from agentzoo.training.finetune import NORMALIZATION
 from agentzoo.training.loop import BEST

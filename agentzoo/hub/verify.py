@@ -15,12 +15,12 @@ from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.evaluation.rollout import OnEpisode
 from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
 from agentzoo.evaluation.sweep import FEWEST_RANKED, rank_correlation
-from agentzoo.files import CARD, CONFIG, RECIPE, RESULTS, WEIGHTS, sha256
 from agentzoo.hub.card import check_card
 from agentzoo.hub.metadata import inline
-from agentzoo.locate import find_agent
 from agentzoo.recipe import Recipe
 from agentzoo.registry import recipe_table
+from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS, WEIGHTS, sha256
+from agentzoo.store.locate import find_agent
 from agentzoo.types import Config
 
 MOST_BOOTSTRAPPED = 1_000  # returns

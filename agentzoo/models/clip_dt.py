@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from agentzoo.models.gpt2_dt import LanguageDT, LanguageDTConfig
-from agentzoo.nn.language import Activation
+from agentzoo.nn.language.gpt2 import Activation
 from agentzoo.registry import register
 
 

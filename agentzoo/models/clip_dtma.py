@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from agentzoo.models.gpt2_dtma import GatedConfig, GatedDT
-from agentzoo.nn.language import Activation
+from agentzoo.nn.language.gpt2 import Activation
 from agentzoo.registry import register
 
 

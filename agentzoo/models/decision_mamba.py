@@ -4,7 +4,7 @@ Source: Lv et al. 2024, arXiv:2406.05427, Algorithm 1; aopolin-lv/DecisionMamba@
 tokens, a fine branch scans features gathered inside each step; targets are blended with a past policy's predictions
 (PSER); the action token also predicts the next observation and return-to-go (ILO).
 Differs: the release shows many training tokens their own label through the fine branch and never switches PSER on.
-Here every gather is causal (tests/test_decision_mamba.py::test_nothing_at_or_after_an_action_changes_it).
+Here every gather is causal (tests/models/test_decision_mamba.py::test_nothing_at_or_after_an_action_changes_it).
 Windows are padded on the right, so causality alone keeps padding out and no masks are needed.
 
 Symbols: m = 1 on real tokens, u the normalized input of a layer, f the gathered features, o^c and o^f what the branches
@@ -24,11 +24,11 @@ from torch.nn.functional import conv1d, linear, pad, smooth_l1_loss
 
 from agentzoo.nn.attention import LayerCount
 from agentzoo.nn.base import ActingMode, ModelConfig, SequenceModel, action_loss, mean_over_valid
-from agentzoo.nn.compiled import compiles
 from agentzoo.nn.mamba import Mamba, RMSNorm, StateCount
 from agentzoo.nn.mamba_step import StepWeights
+from agentzoo.nn.native.compiled import compiles
+from agentzoo.nn.native.scan import is_exporting
 from agentzoo.nn.prepared import Prepared, forget_prepared
-from agentzoo.nn.scan import is_exporting
 from agentzoo.nn.step_compiled import CompiledStep
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid
 from agentzoo.papers import LV, Citation

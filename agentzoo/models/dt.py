@@ -4,7 +4,7 @@ Source: Chen et al. 2021, arXiv:2106.01345, Algorithm 1; kzl/decision-transforme
 Differs: windows are padded on the right and normalized before padding (the reference pads on the left, and
 normalizes first only when acting); the action token's heads for the next state and return, which the reference
 never trains, are absent; a Discrete action is one-hot in and logits out. No effect on real steps of a Box agent:
-tests/test_contract.py::test_hidden_steps_do_not_change_the_action, tests/test_parity.py.
+tests/models/test_contract.py::test_hidden_steps_do_not_change_the_action, tests/models/test_parity.py.
 """
 
 from __future__ import annotations

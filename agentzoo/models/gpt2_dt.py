@@ -24,10 +24,9 @@ from torch.nn.functional import linear
 
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
-from agentzoo.nn.cosine import decay
-from agentzoo.nn.cotraining import TEXT_VARIABLE, Language, make_centroids, read_token_chunks
 from agentzoo.nn.dropout import Dropout
-from agentzoo.nn.language import (
+from agentzoo.nn.language.cotraining import TEXT_VARIABLE, Language, make_centroids, read_token_chunks
+from agentzoo.nn.language.gpt2 import (
     Activation,
     Architecture,
     HeadCount,
@@ -37,14 +36,15 @@ from agentzoo.nn.language import (
     Sizes,
     Width,
 )
-from agentzoo.nn.lora import load_lora_state, lora_state
+from agentzoo.nn.language.kmeans import decay
+from agentzoo.nn.language.lora import load_lora_state, lora_state
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid, timestep_table
 from agentzoo.papers import REID, Citation
 from agentzoo.registry import register
 from agentzoo.types import Batch, Digest, IOSpec, Losses, Probability
 
 if TYPE_CHECKING:
-    from agentzoo.nn.pretrained import Pretrained
+    from agentzoo.nn.language.pretrained import Pretrained
 
 BackboneName = Annotated[str, Field(min_length=1, max_length=300)]
 Weight = Annotated[float, Field(ge=0.0, le=1000.0)]
@@ -140,7 +140,7 @@ class LanguageDTConfig(ModelConfig):
         """With what is noted of the backbone that is there now; what is noted is checked when training begins."""
         if self.backbone is None or all(getattr(self, name) is not None for name in self.noted):
             return self
-        from agentzoo.nn.pretrained import load_backbone
+        from agentzoo.nn.language.pretrained import load_backbone
 
         found = self.notes_of(load_backbone(self.backbone, self.backbone_revision))
         return self.model_copy(update={k: v for k, v in found.items() if getattr(self, k) is None})
@@ -308,7 +308,7 @@ class LanguageDT(SequenceModel):
             )
         if not fresh or config.backbone is None:
             return
-        from agentzoo.nn.pretrained import load_backbone
+        from agentzoo.nn.language.pretrained import load_backbone
 
         found = load_backbone(config.backbone, config.backbone_revision)
         if config.backbone_sha256 is not None and (there := found.sha256()) != config.backbone_sha256:

@@ -6,7 +6,7 @@ heads of the first layer. Every layer has its own gate; gates are trained whatev
 agent's own layers and without weight decay.
 
 With fresh gates and the default scale the network is GPT2-DT to the last bits
-(tests/test_gpt2_dtma.py::test_fresh_gates_change_nothing).
+(tests/models/test_gpt2_dtma.py::test_fresh_gates_change_nothing).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from agentzoo.errors import ConfigError
 from agentzoo.models.gpt2_dt import LanguageDT, LanguageDTConfig
 from agentzoo.nn.attention import HeadCount
 from agentzoo.nn.gate import Gate
-from agentzoo.nn.language import LanguageAttention
-from agentzoo.nn.lora import LoRALinear
+from agentzoo.nn.language.gpt2 import LanguageAttention
+from agentzoo.nn.language.lora import LoRALinear
 from agentzoo.nn.markov import THRESHOLD, layer_statistics
 from agentzoo.nn.tokens import TOKENS_PER_STEP
 from agentzoo.papers import ZHAO, Citation
@@ -30,7 +30,7 @@ from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses
 
 if TYPE_CHECKING:
-    from agentzoo.nn.pretrained import Pretrained
+    from agentzoo.nn.language.pretrained import Pretrained
 
 LayerIndex = Annotated[int, Field(ge=0, lt=128)]
 HeadIndex = Annotated[int, Field(ge=0, lt=256)]

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 from agentzoo.nn.dropout import Dropout
-from agentzoo.nn.fused import causal_weights
+from agentzoo.nn.native.fused import causal_weights
 
 HeadCount = Annotated[int, Field(ge=1, le=256)]
 LayerCount = Annotated[int, Field(ge=1, le=128)]

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agentzoo.nn.compiled import address, library
-from agentzoo.nn.fused import chance, draw_seed, fuses, is_bfloat16
+from agentzoo.nn.native.compiled import address, library
+from agentzoo.nn.native.fused import chance, draw_seed, fuses, is_bfloat16
 
 _LEVELS = 1 << 16
 _INT64_MIN = -(1 << 63)

@@ -4,7 +4,7 @@ Source: Gu and Dao, arXiv:2312.00752, section 3.4; parameters carry `mamba_ssm`'
 transformers' `MambaMixer` load as they are. The gate may be read from another tensor than the input (Decision Mamba).
 
 Symbols: D width, E expansion, I = E·D inner width, N states per channel, R rank of the step size, W taps of the
-convolution, L tokens. Δ, A, B, C and the skip weight D as in `nn/scan.py`.
+convolution, L tokens. Δ, A, B, C and the skip weight D as in `nn/native/scan.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, silu
 
 from agentzoo.nn.mamba_step import StepWeights
-from agentzoo.nn.scan import ScanInputs, differentiable_backward, is_exporting, selective_scan
+from agentzoo.nn.native.scan import ScanInputs, differentiable_backward, is_exporting, selective_scan
 
 StateCount = Annotated[int, Field(ge=1, le=1024)]
 _ROWS = 16  # windows at a time, so that what is computed from them is still in the cache for the next operation

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from agentzoo.nn.scan import ScanInputs, continue_scan, decay_base
+from agentzoo.nn.native.scan import ScanInputs, continue_scan, decay_base
 
 
 class StepWeights(NamedTuple):

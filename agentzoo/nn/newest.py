@@ -3,7 +3,7 @@
 With a single head a score is q·k = u Wqᵀ Wk u' for the normalized tokens u and u', and the projection of a weighted sum
 of values is a weighted sum of Wp Wv u'. So attention takes two products a token where the modules take four; a key's
 bias adds the same to every score of a query and is left out, LayerNorm's own weights go into the product behind it, and
-of the last block only the last token is computed. Equal up to rounding (tests/test_newest.py).
+of the last block only the last token is computed. Equal up to rounding (tests/nn/test_newest.py).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from agentzoo.nn.compiled import address, compiles, library
+from agentzoo.nn.native.compiled import address, compiles, library
 from agentzoo.nn.newest import NewestToken
 from agentzoo.nn.packed import Map, Packer, Pointer
 

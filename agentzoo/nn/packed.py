@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from agentzoo.nn.compiled import address
+from agentzoo.nn.native.compiled import address
 
 PANEL = 16  # columns of a weight that lie together, in products.h
 Pointer = ctypes.c_void_p

@@ -1,7 +1,7 @@
 """A Decision Mamba's step in C: at three tokens, calling PyTorch's operators costs more than their arithmetic.
 
 The formulas are those of `DecisionMamba.step`, with everything that only weights enter multiplied out beforehand; equal
-up to rounding (tests/test_step_compiled.py).
+up to rounding (tests/nn/test_step_compiled.py).
 
 Symbols: as in `nn/step.c`: T = 3 tokens (a, R, s), D width, I inner width, G branches, W taps, S states, R rank of
 delta, A numbers of an action.
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentzoo.nn.compiled import address, library, share
+from agentzoo.nn.native.compiled import address, library, share
 from agentzoo.nn.packed import Map, Packer, Pointer, Scale
 from agentzoo.nn.tokens import TOKENS_PER_STEP
 

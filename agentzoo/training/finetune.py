@@ -7,12 +7,12 @@ import json
 from torch import Tensor
 
 from agentzoo.agent import Agent
-from agentzoo.checkpoint import some
 from agentzoo.data.episodes import Episodes
 from agentzoo.errors import CheckpointError, ConfigError
-from agentzoo.files import RECIPE
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
+from agentzoo.store.files import RECIPE
+from agentzoo.store.tensors import some
 from agentzoo.training.loop import build_model
 
 NORMALIZATION = ("obs_mean", "obs_std")

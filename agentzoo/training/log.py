@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agentzoo.errors import CheckpointError
-from agentzoo.files import LOG, write_atomic
+from agentzoo.store.files import LOG, write_atomic
 
 COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds")  # of every log; more follow
 

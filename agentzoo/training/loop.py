@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from agentzoo.checkpoint import save_tensors
 from agentzoo.config import read_record
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.normalize import observation_statistics
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import ConfigError, TrainingError
-from agentzoo.files import RECIPE, WEIGHTS, remove_unfinished, write_atomic
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, differences
 from agentzoo.registry import get_family
+from agentzoo.store.files import RECIPE, WEIGHTS, remove_unfinished, write_atomic
+from agentzoo.store.tensors import save_tensors
 from agentzoo.training import log, state
 from agentzoo.training.lock import held
 from agentzoo.training.machine import check_machine, pick_precision, tracking, warn_of_slow_precision

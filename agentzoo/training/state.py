@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from agentzoo.checkpoint import read_tensors, save_tensors
 from agentzoo.errors import CheckpointError
 from agentzoo.nn.base import SequenceModel
+from agentzoo.store.tensors import read_tensors, save_tensors
 
 CHECKPOINT = "checkpoint.safetensors"
 

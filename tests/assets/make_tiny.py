@@ -8,10 +8,10 @@ import argparse
 import os
 from pathlib import Path
 
-from agentzoo.data.collect import BLOCK
+from agentzoo.data.making.collect import BLOCK
+from agentzoo.data.making.runners import PolicyRunner
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
-from agentzoo.data.runners import PolicyRunner
 from agentzoo.envs import make_env
 
 HERE = Path(__file__).resolve().parent

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
-from agentzoo.data.behaviour import BehaviourOptions, train_behaviour
-from agentzoo.data.importing import read_npz
-from agentzoo.data.recorder import Recorder, fill_replay_buffer
+from agentzoo.data.making.behaviour import BehaviourOptions, train_behaviour
+from agentzoo.data.making.importing import read_npz
+from agentzoo.data.making.recorder import Recorder, fill_replay_buffer
 from agentzoo.errors import ConfigError, SpaceError
 
 FEW = BehaviourOptions(threshold=1e9, max_steps=600, evaluate_every=300, episodes=1, learning_starts=550)

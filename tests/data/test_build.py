@@ -18,15 +18,15 @@ import pytest
 from conftest import CountingEnv
 from stable_baselines3 import SAC
 
-from agentzoo.data.build import build, replay_ends
-from agentzoo.data.catalogue import DATASETS, BuildOptions
-from agentzoo.data.collect import BLOCK, Rollout, collect, only_last
+from agentzoo.data.making.build import build, replay_ends
+from agentzoo.data.making.catalogue import DATASETS, BuildOptions
+from agentzoo.data.making.collect import BLOCK, Rollout, collect, only_last
+from agentzoo.data.making.policies import load_policy
+from agentzoo.data.making.runners import PolicyRunner
 from agentzoo.data.minari import dataset_metadata, load_episodes, read_built, write_dataset
-from agentzoo.data.policies import load_policy
-from agentzoo.data.runners import PolicyRunner
 from agentzoo.envs import make_env
 from agentzoo.errors import ConfigError, DataError, StorageError, UnknownNameError
-from agentzoo.files import HOST, sha256
+from agentzoo.store.files import HOST, sha256
 
 HOPPER = "zoo/hopper/medium-v0"
 
@@ -97,8 +97,8 @@ def test_first_and_last_transitions_replay_from_the_recorded_seed(name: str, roo
 
 
 def recipe_runner(env_id: str) -> Any:
-    from agentzoo.data.runners import ControllerRunner
-    from agentzoo.data.waypoints import WaypointController
+    from agentzoo.data.making.runners import ControllerRunner
+    from agentzoo.data.making.waypoints import WaypointController
 
     return ControllerRunner(env_id, WaypointController)
 
@@ -150,9 +150,9 @@ def test_each_episode_of_a_block_has_noise_of_its_own_and_actions_fill_the_envir
 BUILD = """
 import sys
 from pathlib import Path
-from agentzoo.files import sha256
-from agentzoo.data.build import build
-from agentzoo.data.catalogue import BuildOptions
+from agentzoo.store.files import sha256
+from agentzoo.data.making.build import build
+from agentzoo.data.making.catalogue import BuildOptions
 build("hopper/medium", BuildOptions(Path(sys.argv[1]), steps=1500, on_steps=lambda n: print(n, flush=True)))
 """
 

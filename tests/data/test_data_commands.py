@@ -16,7 +16,7 @@ from PIL import Image
 
 from agentzoo.cli import main
 from agentzoo.cli.console import console
-from agentzoo.data.catalogue import DATASETS
+from agentzoo.data.making.catalogue import DATASETS
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import DataError, UnknownNameError
 
@@ -143,7 +143,7 @@ def test_build_all_goes_on_after_what_cannot_be_made(
     data: Data, minari_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few = {name: DATASETS[name] for name in ("hopper/medium", "doorkey/train-50")}
-    monkeypatch.setattr("agentzoo.data.catalogue.DATASETS", few)
+    monkeypatch.setattr("agentzoo.data.making.catalogue.DATASETS", few)
     monkeypatch.delenv("AGENTZOO_SOURCES", raising=False)
     said = data("build", "--all", code=1)
     assert "zoo/doorkey/train-50-v0: 500 steps" in said.stdout

@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentzoo.data.doorkey_walker import MakeWalker, action_probabilities, sub_goal
+from agentzoo.data.making.doorkey_walker import MakeWalker, action_probabilities, sub_goal
 from agentzoo.envs import DOORKEY, make_env
 from agentzoo.envs.doorkey import DoorKeyEnv
 from agentzoo.envs.doorkey_rules import (

@@ -10,7 +10,7 @@ import minari
 import numpy as np
 import pytest
 
-from agentzoo.data.importing import import_file
+from agentzoo.data.making.importing import import_file
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import ConfigError, DataError, SpaceError, UnknownNameError
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from agentzoo.data.runners import ControllerRunner
-from agentzoo.data.waypoints import WaypointController, shortest_path
+from agentzoo.data.making.runners import ControllerRunner
+from agentzoo.data.making.waypoints import WaypointController, shortest_path
 from agentzoo.envs import MAZE2D_DENSE, make_env
 from agentzoo.errors import ConfigError, DataError
 

@@ -13,9 +13,9 @@ import pytest
 from conftest import make_agent
 
 from agentzoo.evaluation.results import DatasetFacts, Results, TrainingFacts, evaluate
-from agentzoo.files import CARD, RESULTS, write_atomic
 from agentzoo.hub.card import card_text
 from agentzoo.nn.base import ModelConfig
+from agentzoo.store.files import CARD, RESULTS, write_atomic
 from hub.server import TOKEN, Hub, start
 
 REPO = "tests/dt-test"
@@ -39,7 +39,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waited: list[float] = []
     clock = Clock(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
     clock.sleep = waited.append
-    for module in ("huggingface_hub.utils._http", "huggingface_hub.file_download", "agentzoo.remote"):
+    for module in ("huggingface_hub.utils._http", "huggingface_hub.file_download", "agentzoo.store.remote"):
         monkeypatch.setattr(f"{module}.time", clock)
     return waited
 

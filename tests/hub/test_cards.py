@@ -22,12 +22,12 @@ from agentzoo.hub.card import card_text, check_card, write_card
 from agentzoo.hub.metadata import check_metadata, code, hub_name, inline
 from agentzoo.hub.records import read_records
 from agentzoo.hub.stage import show_studies
-from agentzoo.locate import staged_agents
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.dt import DTConfig
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.nn.base import ModelConfig
-from agentzoo.remote import is_repo_id
+from agentzoo.store.locate import staged_agents
+from agentzoo.store.remote import is_repo_id
 from hub.conftest import REPO, edit
 from hub.server import Hub, Repo
 

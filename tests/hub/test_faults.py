@@ -12,9 +12,9 @@ from huggingface_hub import constants
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, HubError
-from agentzoo.files import sha256
 from agentzoo.hub.publish import push, remote_agents
-from agentzoo.remote import LONGEST_WAIT, Where, explain, patiently
+from agentzoo.store.files import sha256
+from agentzoo.store.remote import LONGEST_WAIT, Where, explain, patiently
 from hub.conftest import REPO, cached_files
 from hub.server import TOKEN, Hub
 

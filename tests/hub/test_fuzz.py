@@ -23,10 +23,10 @@ from hypothesis import strategies as st
 from agentzoo.agent import Agent
 from agentzoo.errors import AgentzooError
 from agentzoo.hub.verify import check_files
-from agentzoo.locate import hub_location
+from agentzoo.hub.zoo import describe, summaries
 from agentzoo.models.dt import DTConfig
 from agentzoo.registry import families
-from agentzoo.zoo import describe, summaries
+from agentzoo.store.locate import hub_location
 from hub.conftest import make_folder
 
 CASES = int(os.environ.get("AGENTZOO_FUZZ_CASES", "2000"))

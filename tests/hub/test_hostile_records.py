@@ -25,8 +25,8 @@ from agentzoo.envs.making import check_env_id
 from agentzoo.errors import AgentzooError, ConfigError, DataError, UnknownNameError
 from agentzoo.hub.publish import check_folder
 from agentzoo.hub.verify import check_files, verify
-from agentzoo.locate import hub_location
-from agentzoo.zoo import describe, summaries
+from agentzoo.hub.zoo import describe, summaries
+from agentzoo.store.locate import hub_location
 
 # -- modules that files name ---------------------------------------------------------------------------------------
 

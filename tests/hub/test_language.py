@@ -10,12 +10,12 @@ import torch
 from conftest import make_agent
 from test_gpt2_dt import lm
 
-from agentzoo.analysis.inspection import Options, inspect
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.publish import push
 from agentzoo.models.gpt2_dt import GPT2DTConfig
-from agentzoo.nn.cotraining import TEXT_VARIABLE, read_token_chunks
-from agentzoo.nn.pretrained import load_backbone, new_language_model
+from agentzoo.nn.language.cotraining import TEXT_VARIABLE, read_token_chunks
+from agentzoo.nn.language.pretrained import load_backbone, new_language_model
+from agentzoo.research.analysis.inspection import Options, inspect
 from hub.conftest import REPO
 from hub.server import Hub, Repo
 

@@ -20,7 +20,7 @@ from agentzoo.evaluation.results import Results
 from agentzoo.hub.card import card_text, write_card
 from agentzoo.hub.publish import pull, push, remote_agents
 from agentzoo.hub.verify import check_files
-from agentzoo.locate import find_agent
+from agentzoo.store.locate import find_agent
 from hub.conftest import REPO, cached_files, edit
 from hub.server import READ_TOKEN, TOKEN, Hub
 

@@ -22,8 +22,8 @@ from agentzoo.cli import app
 from agentzoo.errors import CheckpointError
 from agentzoo.hub.publish import check_folder, push
 from agentzoo.hub.verify import verify
-from agentzoo.locate import FILES, find_agent
-from agentzoo.zoo import describe, summaries
+from agentzoo.hub.zoo import describe, summaries
+from agentzoo.store.locate import FILES, find_agent
 from hub.conftest import REPO
 from hub.server import Hub
 

@@ -1,0 +1,55 @@
+"""A network from an agent's config and its file of weights."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import torch
+
+from agentzoo.config import AgentConfig
+from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.nn.base import SequenceModel
+from agentzoo.registry import get_family
+from agentzoo.store.files import CONFIG, sha256
+from agentzoo.store.tensors import check_fits, check_header, load_strict
+
+
+def build_network(config: AgentConfig) -> SequenceModel:
+    """An untrained network of this config, without touching the caller's random state."""
+    with torch.random.fork_rng(devices=[]):
+        return get_family(config.model.family).model(copy.deepcopy(config.model), config.io)
+
+
+def load_network(config: AgentConfig, path: Path) -> SequenceModel:
+    """The network of this config with the weights at `path`; sizes are checked before any memory is taken.
+
+    Raises:
+        CheckpointError: the file is broken, is not the one the config names, or does not fit it.
+    """
+    check_header(path)
+    if config.weights_sha256 is not None and sha256(path) != config.weights_sha256:
+        raise CheckpointError(f"{path} is not the file {CONFIG} was written with (its sha256 differs). Fetch it again.")
+    with torch.device("meta"):
+        check_fits(build_network(config), path)
+    model = build_network(config)
+    load_strict(model, path)
+    return model
+
+
+def pick_device(device: str | torch.device) -> torch.device:
+    """The device of this name; "auto" is CUDA where there is one.
+
+    Raises:
+        ConfigError: it is not here.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)  # known is not there: "cuda" is a name on every machine
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
+        said = str(error).splitlines()[0]
+        why = "" if "device type" in said else f" ({said})"  # torch then lists twenty kinds
+        raise ConfigError(f"no device {str(device)!r} here{why}; use 'auto', 'cpu' or, with a GPU, 'cuda'.") from None
+    return found

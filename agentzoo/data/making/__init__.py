@@ -1,0 +1,1 @@
+"""How our datasets are made, and how others' data is imported."""

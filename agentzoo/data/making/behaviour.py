@@ -1,0 +1,196 @@
+"""A behaviour policy from scratch: SAC trained until it is good enough, with everything it saw on the way.
+
+The folder ends up with `sac-<env>-medium.zip` (stable-baselines3's own format) and `<env>-medium-replay.npz`, the two
+files `agentzoo data build` and `agentzoo data import` read. Until then it holds the newest `checkpoint-<steps>`, from
+which a stopped run goes on: policy, optimizers and transitions are kept, the episode that was under way is not.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from agentzoo.data.making.recorder import Recorder, fill_replay_buffer
+from agentzoo.envs import make_env
+from agentzoo.envs.making import explained
+from agentzoo.errors import ConfigError, SpaceError
+from agentzoo.store.files import write_atomic
+
+RECORD = "behaviour.json"
+POLICY, TRANSITIONS = "policy.zip", "transitions.npz"
+
+
+@dataclass(frozen=True)
+class BehaviourOptions:
+    """How a behaviour policy is trained.
+
+    threshold: mean undiscounted return, actions sampled, at which training stops. max_steps: env steps after which it
+    stops anyway. learning_starts: uniformly random actions before the first update. Everything else is SAC's default.
+    """
+
+    threshold: float
+    max_steps: int = 1_000_000
+    seed: int = 0
+    evaluate_every: int = 10_000
+    episodes: int = 10
+    learning_starts: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "evaluate_every", "episodes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if self.learning_starts < 0 or self.seed < 0:
+            raise ConfigError(f"learning_starts and seed start at 0, got {self.learning_starts} and {self.seed}.")
+
+
+class Score(NamedTuple):
+    """One evaluation: env steps trained, mean and standard deviation of the returns."""
+
+    steps: int
+    mean: float
+    std: float
+
+
+@dataclass
+class Behaviour:
+    """What a run was told and did: kept in `behaviour.json`, and what `train_behaviour` returns."""
+
+    env_id: str
+    seed: int
+    options: BehaviourOptions | None = None  # None in files of before they were kept
+    scores: list[Score] = field(default_factory=list)
+    reached: bool = False
+    steps: int = 0
+    policy: str | None = None  # file names in the folder, once the run is over
+    replay: str | None = None
+    replay_episodes: int = 0
+
+
+def short_name(env_id: str) -> str:
+    """`Hopper-v5` -> `hopper`: the word in the names of the files."""
+    return env_id.rsplit("/", 1)[-1].rsplit("-v", 1)[0].lower()
+
+
+def train_behaviour(
+    env_id: str,
+    folder: Path,
+    options: BehaviourOptions,
+    on_steps: Callable[[int], None] = lambda _: None,
+    on_score: Callable[[Score], None] = lambda _: None,
+) -> Behaviour:
+    """Train SAC on `env_id` until its mean return reaches the threshold, or go on with the run in `folder`.
+
+    Args:
+        env_id: an environment with Box observations and Box actions.
+        folder: gets the files named above; one run each.
+        options: threshold, limits and seed.
+        on_steps: hears the env steps done so far. on_score: hears each evaluation.
+
+    Raises:
+        SpaceError: SAC cannot act there. ConfigError: the folder holds a run with another environment or other options.
+    """
+    from stable_baselines3 import SAC
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
+
+    folder.mkdir(parents=True, exist_ok=True)
+    record = _read_record(folder, env_id, options)
+    if record.policy is not None:
+        return record
+    with explained(env_id):
+        env = make_env(env_id)
+    recorder = Recorder(env, options.max_steps)
+    _require_boxes(recorder, env_id)
+    checkpoint = folder / f"checkpoint-{record.steps}"
+    if record.steps:
+        model = SAC.load(checkpoint / POLICY, env=Monitor(recorder), device="cpu")
+        recorder.restore(checkpoint / TRANSITIONS)
+        fill_replay_buffer(model, recorder)
+        model.set_random_seed(options.seed + record.steps)  # the run's own generators are not kept
+    else:
+        model = SAC(
+            "MlpPolicy",
+            Monitor(recorder),
+            learning_starts=options.learning_starts,
+            buffer_size=min(options.max_steps, 1_000_000),
+            seed=options.seed,
+            device="cpu",
+        )
+    judge = Monitor(make_env(env_id))
+    while record.steps < options.max_steps and not record.reached:
+        chunk = min(options.evaluate_every, options.max_steps - record.steps)
+        model.learn(chunk, reset_num_timesteps=False, callback=_heard(on_steps))
+        record.steps = int(model.num_timesteps)
+        judge.reset(seed=1_000_003 * (options.seed + 1) + record.steps)  # never a seed the policy trained on
+        mean, std = evaluate_policy(model, judge, n_eval_episodes=options.episodes, deterministic=False)
+        record.scores.append(Score(record.steps, float(mean), float(std)))
+        record.reached = float(mean) >= options.threshold
+        _save_checkpoint(folder, model, recorder, record)
+        on_score(record.scores[-1])
+    _finish(folder, model, recorder, record)
+    return record
+
+
+def _heard(on_steps: Callable[[int], None]) -> Callable[[dict[str, Any], dict[str, Any]], bool]:
+    def callback(local: dict[str, Any], _: dict[str, Any]) -> bool:
+        on_steps(int(local["self"].num_timesteps))
+        return True
+
+    return callback
+
+
+def _require_boxes(env: gym.Env[Any, Any], env_id: str) -> None:
+    for what, space in (("observations", env.observation_space), ("actions", env.action_space)):
+        if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+            raise SpaceError(f"SAC needs {what} in a one-dimensional Box; those of {env_id} are {space}.")
+    if not env.action_space.is_bounded():  # type: ignore[attr-defined]
+        raise SpaceError(f"SAC needs actions with bounds; those of {env_id} are {env.action_space}.")
+
+
+def _read_record(folder: Path, env_id: str, options: BehaviourOptions) -> Behaviour:
+    path = folder / RECORD
+    if not path.exists():
+        return Behaviour(env_id, options.seed, options)
+    tree = json.loads(path.read_text())
+    kept = tree.get("options")
+    there = {"env": tree["env_id"], "seed": tree["seed"], **(kept or {})}
+    asked = {"env": env_id, **asdict(options)}
+    changed = [
+        f"{name} {value!r} there, {asked[name]!r} asked" for name, value in there.items() if value != asked[name]
+    ]
+    if changed:
+        raise ConfigError(f"{folder} holds a run with {'; '.join(changed)}. Choose another --out, or delete it.")
+    scores = [Score(*score) for score in tree["scores"]]
+    return Behaviour(**{**tree, "scores": scores, "options": None if kept is None else BehaviourOptions(**kept)})
+
+
+def _write_record(folder: Path, record: Behaviour) -> None:
+    write_atomic(folder / RECORD, json.dumps(asdict(record), indent=1) + "\n")
+
+
+def _save_checkpoint(folder: Path, model: Any, recorder: Recorder, record: Behaviour) -> None:
+    """Write a new checkpoint beside the old one, name it in the record, then drop the old one."""
+    made = folder / f"checkpoint-{record.steps}"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    model.save(made / POLICY)
+    recorder.save(made / TRANSITIONS)
+    _write_record(folder, record)
+    for old in folder.glob("checkpoint-*"):
+        if old != made:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _finish(folder: Path, model: Any, recorder: Recorder, record: Behaviour) -> None:
+    name = short_name(record.env_id)
+    record.policy, record.replay = f"sac-{name}-medium.zip", f"{name}-medium-replay.npz"
+    model.save(folder / record.policy)
+    record.replay_episodes = recorder.save(folder / record.replay)
+    _write_record(folder, record)
+    shutil.rmtree(folder / f"checkpoint-{record.steps}", ignore_errors=True)

@@ -1,0 +1,114 @@
+"""Making a dataset of the catalogue and checking it against the environment before it appears.
+
+With `workers > 1` processes are spawned: call `build` under `if __name__ == "__main__":` in a script.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from agentzoo.data.making.catalogue import SOURCES_KEY, BuildOptions, DatasetRecipe, check_options, find_recipe
+from agentzoo.data.minari import write_dataset
+from agentzoo.data.references import reference_of
+from agentzoo.envs import make_env, quiet_compiler
+from agentzoo.envs.making import explained, requirements_of
+from agentzoo.errors import DataError
+
+AUTHOR = "agentzoo"
+
+
+def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
+    """Make the dataset and return its Minari id.
+
+    The same seed and steps give the same HDF5 bytes, whatever the number of workers.
+
+    Raises:
+        UnknownNameError: no such recipe, or a source file is missing. ConfigError: options it cannot follow, or a
+            package of its environment is not installed.
+        DataError: it exists and `overwrite` is not set, or the environment, replayed, disagrees with what was written.
+        StorageError: it could not be written.
+    """
+    recipe = find_recipe(name)
+    check_options(recipe, options)
+    reference = reference_of(recipe.env_id)
+    scores: dict[str, Any] = (
+        {} if reference is None else {"ref_min_score": reference.random, "ref_max_score": reference.expert}
+    )
+    extra: dict[str, Any] = {"build_seed": options.seed, "build_command": _command(recipe, options)}
+    if recipe.obs_keys is not None:
+        extra["obs_keys"] = list(recipe.obs_keys)
+    with explained(recipe.env_id):
+        env = make_env(recipe.env_id, **dict(recipe.options))
+    used: dict[str, str] = {}
+    rollouts = recipe.episodes(replace(options, on_source=used.__setitem__))
+    if used:
+        extra[SOURCES_KEY] = [f"{digest}  {name}" for name, digest in sorted(used.items())]
+    write_dataset(
+        recipe.dataset_id,
+        rollouts,
+        overwrite=overwrite,
+        check=replay_ends,
+        extra=extra,
+        env=env,
+        algorithm_name=recipe.algorithm,
+        author=AUTHOR,
+        description=recipe.made_by,
+        requirements=requirements_of(recipe.env_id),
+        **scores,
+    )
+    return recipe.dataset_id
+
+
+def _command(recipe: DatasetRecipe, options: BuildOptions) -> str:
+    steps = "" if recipe.steps is None else f" --steps {options.steps or recipe.steps}"
+    return f"agentzoo data build {recipe.name}{steps} --seed {options.seed}"
+
+
+def replay_ends(dataset: Any) -> None:
+    """Play the first and the last episode again from their recorded seeds and compare every step, bit by bit.
+
+    Episodes without a recorded seed (replay buffers) are passed over.
+
+    Raises:
+        DataError: something differs.
+    """
+    last = int(dataset.total_episodes) - 1
+    ends = sorted({0, last})
+    seeds = [record.get("seed") for record in dataset.storage.get_episode_metadata(ends)]
+    if all(seed is None for seed in seeds):
+        return
+    with quiet_compiler():
+        env = dataset.recover_environment()
+    for index, seed in zip(ends, seeds, strict=True):
+        if seed is not None:
+            _replay(env, dataset[index], int(seed), f"{dataset.id}, episode {index}")
+    env.close()
+
+
+def _replay(env: Any, episode: Any, seed: int, where: str) -> None:
+    obs, _ = env.reset(seed=seed)
+    _require_same(obs, _at(episode.observations, 0), f"{where}, first observation")
+    for step, action in enumerate(episode.actions):
+        obs, reward, terminated, truncated, _ = env.step(action)
+        here = f"{where}, step {step}"
+        _require_same(obs, _at(episode.observations, step + 1), f"{here}, next observation")
+        _require_same(reward, episode.rewards[step], f"{here}, reward")
+        _require_same(terminated, episode.terminations[step], f"{here}, termination")
+        _require_same(truncated, episode.truncations[step], f"{here}, truncation")
+
+
+def _at(observations: Any, step: int) -> Any:
+    if isinstance(observations, dict):
+        return {key: _at(values, step) for key, values in observations.items()}
+    return observations[step]
+
+
+def _require_same(replayed: Any, recorded: Any, where: str) -> None:
+    if isinstance(replayed, dict):
+        for key, value in replayed.items():
+            _require_same(value, recorded[key], f"{where} {key!r}")
+    elif not np.array_equal(replayed, recorded):
+        raise DataError(f"{where}: the dataset holds {recorded}, the environment replayed from the seed {replayed}.")

@@ -1,0 +1,182 @@
+"""What there is: staged agents, recipes, this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agentzoo.config import AgentConfig, read_record
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
+from agentzoo.evaluation.results import Results, versions
+from agentzoo.evaluation.scores import amount
+from agentzoo.recipe import Recipe, load_recipe
+from agentzoo.registry import families, recipe_table
+from agentzoo.store.files import CONFIG, RECIPE, RESULTS
+from agentzoo.store.locate import check_links, find_agent, local_zoo, staged_agents
+from agentzoo.types import Config
+
+
+class Summary(Config):
+    """One line of `agentzoo list`."""
+
+    agent_id: str
+    staged: bool
+    env: str | None = None
+    target: float | None = None
+    steps: int | None = None
+    dataset: str | None = None
+    mean_return: float | None = None
+    data_return: float | None = None  # mean return of the episodes it was trained on
+    score: float | None = None
+    low: float | None = None
+    high: float | None = None
+    problem: str | None = None  # why a folder of the local zoo cannot be read; nothing else is known then
+
+    def shown_score(self) -> str:
+        """`93.7 [92.4, 94.9]`, or nothing where there is no score with an interval."""
+        if self.score is None or self.low is None:
+            return ""
+        return f"{self.score:.1f} [{self.low:.1f}, {self.high:.1f}]"
+
+
+def summaries() -> list[Summary]:
+    """Every agent that is staged or has a recipe, by id; one whose folder cannot be read says why."""
+    found: dict[str, Summary] = {}
+    for agent_id, recipe in recipe_table().items():
+        found[agent_id] = _of_recipe(recipe)
+    for agent_id, folder in staged_agents().items():
+        try:
+            found[agent_id] = _of_folder(agent_id, folder, found.get(agent_id))
+        except AgentzooError as error:
+            found[agent_id] = Summary(agent_id=agent_id, staged=False, problem=str(error))
+    return [found[name] for name in sorted(found)]
+
+
+def _of_folder(agent_id: str, folder: Path, packaged: Summary | None) -> Summary:
+    """A staged agent; `packaged` is what its packaged recipe says, where there is one.
+
+    Raises:
+        CheckpointError, ConfigError: a file cannot be used.
+    """
+    check_links(folder)
+    config = read_record(AgentConfig, folder / CONFIG)
+    recipe = read_record(Recipe, folder / RECIPE) if (folder / RECIPE).exists() else None
+    fields: dict[str, Any] = {
+        "agent_id": agent_id,
+        "staged": True,
+        "env": config.env,
+        "target": config.target_return,
+    }
+    updates = recipe.train.steps if recipe else 0
+    if (folder / RESULTS).is_file():
+        results = read_record(Results, folder / RESULTS)
+        head, updates = results.headline, results.training.updates or updates
+        fields |= {"mean_return": head.mean_return, "score": head.score, "data_return": results.dataset.mean_return}
+        if head.score_interval is not None:
+            fields |= {"low": head.score_interval[0], "high": head.score_interval[1]}
+    start = packaged or (_of_recipe(recipe) if recipe else Summary(agent_id=agent_id, staged=True, steps=0))
+    return start.model_copy(update=fields | ({"steps": updates, "dataset": recipe.data.dataset} if recipe else {}))
+
+
+def _of_recipe(recipe: Recipe) -> Summary:
+    evaluation, steps = recipe.eval, recipe.train.steps
+    return Summary(
+        agent_id=recipe.agent_id,
+        staged=False,
+        env=evaluation.env,
+        target=evaluation.target_return,
+        steps=steps,
+        dataset=recipe.data.dataset,
+    )
+
+
+MARKS = ("<!-- zoo: `agentzoo list --into README.md` writes this table -->", "<!-- /zoo -->")
+
+
+def markdown_table() -> str:
+    """What is staged, as a Markdown table whose agents link to their cards.
+
+    Raises:
+        CheckpointError: an agent's folder cannot be read; a table without it would not be missed.
+    """
+    lines = [
+        "| agent | environment | score (95 %) | return | its data's | asked for | trained on | updates |",
+        "|---|---|---:|---:|---:|---:|---|---:|",
+    ]
+    for one in summaries():
+        if one.problem is not None:
+            raise CheckpointError(f"{one.agent_id} cannot be read: {one.problem}")
+        if not one.staged:
+            continue
+        reached = "" if one.mean_return is None else amount(one.mean_return, ",")
+        cells = (
+            f"[`{one.agent_id}`](hub_cards/{one.agent_id}/README.md)",
+            f"`{one.env or ''}`",
+            one.shown_score(),
+            reached,
+            "" if one.data_return is None else amount(one.data_return, ","),
+            f"{one.target:,g}",
+            f"`{one.dataset or ''}`",
+            f"{one.steps:,}",
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def with_table(text: str) -> str:
+    """`text` with the table between its two marks made again.
+
+    Raises:
+        ConfigError: the marks are not there, once and in order.
+    """
+    before, found, rest = text.partition(MARKS[0])
+    _, closed, after = rest.partition(MARKS[1])
+    if not found or not closed:
+        raise ConfigError(f"the file needs the two lines {MARKS[0]} and {MARKS[1]}; the table goes between them.")
+    return f"{before}{MARKS[0]}\n{markdown_table()}\n{MARKS[1]}{after}"
+
+
+def list_agents(staged_only: bool = True) -> list[str]:
+    """Ids of the agents that can be loaded from the local zoo, or of all that have a recipe too."""
+    known = () if staged_only else recipe_table()
+    return [one.agent_id for one in summaries() if one.staged or one.agent_id in known]
+
+
+def describe(agent: str) -> dict[str, Any]:
+    """The recipe of an agent and its headline scores, as plain data.
+
+    Raises:
+        UnknownNameError: neither staged nor a recipe.
+    """
+    plain = agent.removeprefix("zoo/")
+    if plain in staged_agents() or plain not in recipe_table():
+        folder = find_agent(agent)
+        path = folder / RECIPE
+        recipe = read_record(Recipe, path)
+        record: dict[str, Any] = json.loads(recipe.model_dump_json())
+        if (folder / RESULTS).is_file():
+            head = read_record(Results, folder / RESULTS).headline
+            record["results"] = head.model_dump(exclude={"returns", "lengths"})
+        return record
+    plain_recipe: dict[str, Any] = json.loads(load_recipe(agent).model_dump_json())
+    return plain_recipe
+
+
+def environment_info() -> dict[str, Any]:
+    """Versions, device, folders and families."""
+    import torch
+
+    from agentzoo.data.minari import datasets_root
+    from agentzoo.nn.native.scan import active_path
+
+    return {
+        **versions(),
+        "device": "cuda" if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "selective scan": active_path(),
+        "local zoo": str(local_zoo()),
+        "staged agents": len(staged_agents()),
+        "datasets": str(datasets_root()),
+        "families": ", ".join(families()),
+    }

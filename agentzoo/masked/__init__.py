@@ -1,0 +1,1 @@
+"""What only masked networks can be asked."""

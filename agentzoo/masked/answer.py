@@ -1,0 +1,186 @@
+"""Asking a masked agent about a window: what was before, what comes next, what led from here to there.
+
+One pass of the network answers; `agentzoo.masked.histories` draws whole pasts and futures step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agentzoo.acting.observing import is_count
+from agentzoo.agent import Agent
+from agentzoo.errors import ConfigError, ShapeError
+from agentzoo.masked.question import Mask, Window, read_window
+from agentzoo.nn.masking import Masking, StepTask, masking_at
+from agentzoo.types import Batch
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a masked agent says of every step of N windows, the shown ones included.
+
+    observations: (N, K, ...) in the environment's units, a dict of them for a Dict space; where the observation's parts
+        are choices, the probabilities of each. actions: (N, K, A) in the environment's units, or probabilities.
+    window: what it was asked about. Without the leading N where the question had none.
+    """
+
+    observations: Any
+    actions: NDArray[Any]
+    window: Window
+    agent: Agent
+
+    def most_likely(self) -> Window:
+        """The windows with everything hidden filled in: the likeliest choice, or the predicted number."""
+        return _filled(self, None)
+
+    def sample(self, seed: int | np.random.Generator = 0) -> Window:
+        """The windows with everything hidden filled in, choices drawn from their probabilities, each on its own."""
+        return _filled(self, np.random.default_rng(seed))
+
+
+def infer(
+    agent: Agent,
+    *,
+    observations: Any = None,
+    actions: Any = None,
+    returns: Any = None,
+    mask: Mapping[str, Any] | None = None,
+    task: StepTask | None = None,
+    step: int | None = None,
+    timestep: int | None = None,
+    window: Window | None = None,
+) -> Answer:
+    """Fill in a window: any part may be shown, all of it is answered.
+
+    Args:
+        agent: one of a masked family.
+        observations: (K, ...) or (N, K, ...), a dict of them for a Dict space, K at most the agent's context. A step
+            that holds a NaN is unknown; None: all are.
+        actions: (K, A) or (N, K, A); (K,) or (N, K) for Discrete, where -1 is unknown (with `start` above it,
+            `start - 1`). None: all are unknown.
+        returns: the return-to-go of the first step, one number or (N,), in raw units. None: unknown.
+        mask: shows less than is known: "observations" and "actions" (K,) or (N, K) bool, "returns" a bool.
+        task, step: shows what this task shows at this step, a number from 0: "past", "future", "bc", "rc", "goal",
+            "waypoint", "forward" or "inverse". Not together with `mask`.
+        timestep: the environment step of the window's first, 0 by default.
+        window: observations, actions, returns and timestep, read already (`question.read_window`); instead of them.
+
+    Raises:
+        ConfigError: the agent cannot be asked; `task` without `step`, or with `mask`; `window` with what it holds
+            already. ShapeError: other shapes, or nothing given that says how many steps there are. UnknownNameError: no
+            such task.
+    """
+    agent.require_masked("asked about a window")
+    single = False
+    if window is None:
+        window, single = read_window(agent.config, observations, actions, returns, 0 if timestep is None else timestep)
+    else:
+        parts = {"observations": observations, "actions": actions, "returns": returns, "timestep": timestep}
+        given = [name for name, value in parts.items() if value is not None]
+        if given:
+            raise ConfigError(f"a window brings its own {', '.join(given)}: leave them away, or leave window= away.")
+    if task is not None:
+        if step is None or mask is not None:
+            raise ConfigError("a task is asked at a step (step=0, 1, ...) and brings its own mask (leave mask= away).")
+        if not is_count(step):
+            raise ConfigError(f"a task is asked at a step 0, 1, ..., not at {step!r}.")
+        window = replace(window, mask=_both(window.mask, _task_mask(window, task, step)))
+    elif mask is not None:
+        window = replace(window, mask=_both(window.mask, _own_mask(window, mask)))
+    return ask(agent, window, single)
+
+
+def ask(agent: Agent, window: Window, single: bool = False) -> Answer:
+    """`infer` for windows that are read already."""
+    model = agent.require_masked("asked about a window")
+    shown = [torch.from_numpy(values) for values in (window.mask.observations, window.mask.actions)]
+    returns = torch.zeros_like(shown[0])
+    returns[:, 0] = torch.from_numpy(window.mask.returns)
+    nothing = torch.zeros_like(shown[0])
+    device = agent.device
+    with torch.inference_mode():
+        masking = Masking(*(m.to(device) for m in (*shown, returns, nothing, nothing)))
+        actions, parts = model.answer(_batch(agent, window), masking)
+    steps = window.actions.shape[1]
+    spec = agent.config.io.observation
+    shaped = [
+        part[:, :steps].cpu().numpy().reshape(len(part), steps, *shape)
+        for part, shape in zip(parts, spec.shapes, strict=True)
+    ]
+    if single:
+        shaped, actions = [part[0] for part in shaped], actions[0]
+    where = (slice(steps),) if single else (slice(None), slice(steps))
+    found = dict(zip(spec.keys, shaped, strict=True)) if spec.keys is not None else shaped[0]
+    return Answer(found, actions[where].cpu().numpy(), window, agent)
+
+
+def _task_mask(window: Window, task: StepTask, step: int) -> Mask:
+    count, steps = window.mask.actions.shape
+    found = masking_at(task, torch.full((count,), step), steps)
+    return Mask(found.observations.numpy(), found.actions.numpy(), found.returns[:, 0].numpy())
+
+
+def _own_mask(window: Window, mask: Mapping[str, Any]) -> Mask:
+    unknown = sorted(set(mask) - set(Mask._fields))
+    if unknown:
+        raise ShapeError(f"a mask has {', '.join(Mask._fields)}; got {unknown}.")
+    full = {"observations": window.mask.observations, "actions": window.mask.actions, "returns": window.mask.returns}
+    try:
+        return Mask(**{k: np.broadcast_to(np.asarray(mask.get(k, True), bool), v.shape) for k, v in full.items()})
+    except ValueError as error:
+        shape = window.mask.actions.shape
+        raise ShapeError(
+            f"a mask is (K,) or (N, K) with (N, K) = {shape}, for returns one bool or (N,): {error}"
+        ) from None
+
+
+def _both(a: Mask, b: Mask) -> Mask:
+    return Mask(*(x & y for x, y in zip(a, b, strict=True)))
+
+
+def _batch(agent: Agent, window: Window) -> Batch:
+    count, steps = window.mask.actions.shape
+    rtg = np.zeros((count, steps), dtype=np.float32)
+    rtg[:, 0] = window.returns / agent.config.rtg_scale
+    timesteps = np.broadcast_to(window.timestep + np.arange(steps), (count, steps)).copy()
+    return Batch(
+        observations=torch.from_numpy(window.observations),
+        actions=torch.from_numpy(window.actions),
+        returns_to_go=torch.from_numpy(rtg),
+        timesteps=torch.from_numpy(timesteps),
+        valid=torch.ones(count, steps, dtype=torch.bool),
+    ).to(agent.device)
+
+
+def _filled(answer: Answer, rng: np.random.Generator | None) -> Window:
+    window, agent = answer.window, answer.agent
+    spec = agent.config.io.observation
+    shape = window.mask.actions.shape
+    parts = [answer.observations[key] for key in spec.keys] if spec.keys is not None else [answer.observations]
+    flat = [np.asarray(part).reshape(*shape, -1) for part in parts]
+    actions = np.asarray(answer.actions).reshape(*shape, -1)
+    if agent.config.io.action.kind == "discrete":
+        actions = _choose(actions, rng)
+    if getattr(agent.model.config, "onehot_observations", False):
+        flat = [np.eye(part.shape[-1], dtype=np.float32)[_choose(part, rng)] for part in flat]
+    seen, acted = window.mask.observations[..., None], window.mask.actions
+    kept = acted.reshape(acted.shape + (1,) * (actions.ndim - 2))
+    return replace(
+        window,
+        observations=np.where(seen, window.observations, np.concatenate(flat, axis=-1)),
+        actions=np.where(kept, window.actions, actions),
+    )
+
+
+def _choose(probabilities: NDArray[Any], rng: np.random.Generator | None) -> NDArray[np.int64]:
+    """(..., C) -> (...): the likeliest choice, or one drawn."""
+    if rng is None:
+        return np.asarray(probabilities.argmax(axis=-1), dtype=np.int64)
+    noise = rng.gumbel(size=probabilities.shape)
+    return np.asarray((np.log(np.maximum(probabilities, 1e-30)) + noise).argmax(axis=-1), dtype=np.int64)

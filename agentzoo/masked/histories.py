@@ -1,0 +1,107 @@
+"""Whole pasts and futures, drawn from a masked agent one step at a time and held against the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.agent import Agent
+from agentzoo.errors import ConfigError
+from agentzoo.masked.answer import ask
+from agentzoo.masked.question import Bools, Floats, Window
+
+TRIES = 100  # redraws of one step of a history before it is given up
+
+# (N, S) observations, (N, A) or (N,) actions, (N, S) next observations -> (N,) bool, whether the environment could
+Possible = Callable[[Floats, NDArray[Any], Floats], Bools]
+# (N, S), (N, A) or (N,) -> (N, S): the environment itself
+Transition = Callable[[Floats, NDArray[Any]], Floats]
+
+
+class Histories(NamedTuple):
+    """Sampled windows, and which of them hold only steps the environment could have taken."""
+
+    window: Window
+    consistent: Bools
+
+
+def histories(
+    agent: Agent, window: Window, possible: Possible, seed: int | np.random.Generator = 0, tries: int = TRIES
+) -> Histories:
+    """Sample what is hidden, from the last step backwards.
+
+    At each step first the action is drawn and shown, then the observation; both are drawn again, at most `tries` times,
+    where the environment does not lead from them to the next observation, or to them from a step before that was shown.
+    What was shown from the start is never changed: where it contradicts itself or cannot be reached, the row is kept
+    and marked.
+
+    Args:
+        agent: of a masked family.
+        window: N windows; for N samples of one question, the same window N times.
+        possible: says which steps the environment could have taken.
+    """
+    rng = np.random.default_rng(seed)
+    count, steps = window.mask.actions.shape
+    window = window.take(np.arange(count))  # ours to write in
+    consistent = np.ones(count, dtype=bool)
+    given = window.mask.actions & window.mask.observations
+
+    def leads(rows: NDArray[np.intp], t: int) -> Bools:
+        if not len(rows) or t + 1 == steps:  # nothing comes after the last step that could contradict it
+            return np.ones(len(rows), dtype=bool)
+        return possible(window.observations[rows, t], window.actions[rows, t], window.observations[rows, t + 1])
+
+    for t in range(steps - 1, -1, -1):
+        hidden = ~window.mask.actions[:, t], ~window.mask.observations[:, t]
+        due = np.flatnonzero(hidden[0] | hidden[1])
+        still = due
+        acting = ask(agent, window.take(due)) if len(due) else None  # does not depend on what is drawn at t
+        for _ in range(tries):
+            if acting is None or not len(still):
+                break
+            drawn = acting.sample(rng).actions[np.isin(due, still), t]
+            window.actions[still, t] = np.where(_like(hidden[0][still], drawn), drawn, window.actions[still, t])
+            window.mask.actions[still, t] = True
+            seen = ask(agent, window.take(still)).sample(rng).observations[:, t]  # what is shown stays as it is
+            window.observations[still, t] = seen
+            ok = np.array(leads(still, t), dtype=bool)
+            if t > 0:
+                follows = given[still, t - 1]
+                ok[follows] &= leads(still[follows], t - 1)
+            still = still[~ok]
+        consistent[still] = False
+        shown = np.flatnonzero(given[:, t])
+        consistent[shown] &= leads(shown, t)
+        window.mask.observations[:, t] = window.mask.actions[:, t] = True
+    return Histories(window, consistent)
+
+
+def futures(agent: Agent, window: Window, transition: Transition, seed: int | np.random.Generator = 0) -> Window:
+    """Sample hidden actions forwards; each next observation that is hidden comes from the environment itself.
+
+    Args:
+        window: the first observation must be shown.
+        transition: the environment.
+    """
+    rng = np.random.default_rng(seed)
+    if not window.mask.observations[:, 0].all():
+        raise ConfigError("a future starts from a first observation, which this window hides.")
+    count, steps = window.mask.actions.shape
+    window = window.take(np.arange(count))
+    for t in range(steps):
+        window.actions[:, t] = ask(agent, window).sample(rng).actions[:, t]  # what is shown stays as it is
+        window.mask.actions[:, t] = True
+        if t + 1 < steps:
+            hidden = ~window.mask.observations[:, t + 1]
+            reached = transition(window.observations[:, t], window.actions[:, t])
+            window.observations[hidden, t + 1] = reached[hidden]
+            window.mask.observations[:, t + 1] = True
+    return window
+
+
+def _like(rows: Bools, values: NDArray[Any]) -> Bools:
+    """(N,) as a mask over `values` (N, ...)."""
+    return rows.reshape(rows.shape + (1,) * (values.ndim - 1))

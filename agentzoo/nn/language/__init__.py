@@ -1,0 +1,1 @@
+"""What starts from a language model: backbones, their texts and their losses."""

@@ -1,0 +1,1 @@
+"""Everything in C, and its yardstick in PyTorch."""

@@ -1,0 +1,1 @@
+"""Analysis, studies, benchmarks and pre-training of language models."""

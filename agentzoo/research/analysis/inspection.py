@@ -1,0 +1,180 @@
+"""Everything the instruments can say of one network, gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.agent import Agent
+from agentzoo.errors import ConfigError
+from agentzoo.nn.mamba import Mamba
+from agentzoo.nn.markov import THRESHOLD
+from agentzoo.research.analysis.gates import GateCurve, GateReport, gate_curve, gate_report, require_gates
+from agentzoo.research.analysis.importance import HeadImportance, head_importance
+from agentzoo.research.analysis.layers import attention_layers
+from agentzoo.research.analysis.maps import attention_maps, looks_of
+from agentzoo.research.analysis.markov import (
+    CountedHeads,
+    MarkovReport,
+    is_language_model,
+    kind_of_backbone,
+    language_blocks,
+    markov_report,
+    random_network,
+    untrained,
+)
+from agentzoo.research.analysis.memory import MemoryReport, memory_report
+from agentzoo.research.analysis.windows import decision_windows, fullest, thinned
+from agentzoo.store.files import LOG
+from agentzoo.store.locate import find_agent
+
+
+class Inspection(NamedTuple):
+    """What makes sense for the network; the rest is None."""
+
+    name: str
+    network: str  # the family of an agent, "language model" and its like
+    weights: str = ""  # "random weights" or "before training", where they are not the trained ones
+    markov: MarkovReport | None = None
+    importance: HeadImportance | None = None
+    gates: GateReport | None = None
+    curve: GateCurve | None = None
+    maps: list[NDArray[np.float32]] | None = None
+    memory: MemoryReport | None = None
+    causal: bool = True  # three tokens a step; else one
+    temperature: float = 1.0  # at which maps are drawn; `maps` are as the network computes them
+    counted: CountedHeads | None = None  # whose gates are counted together
+
+    @property
+    def kind(self) -> str:
+        """What network, with which weights."""
+        return f"{self.network}, {self.weights}" if self.weights else self.network
+
+    @property
+    def title(self) -> str:
+        """What was looked at: a trained agent by its name, others with what they are."""
+        return f"{self.name} ({self.weights})" if self.weights else self.name
+
+    def as_tree(self) -> dict[str, Any]:
+        """For JSON; whole maps are left to pictures and Python."""
+        tree: dict[str, Any] = {"name": self.name, "kind": self.kind}
+        for part in ("markov", "importance", "gates", "memory"):
+            found = getattr(self, part)
+            if found is not None:
+                tree[part] = found.as_tree()
+        if self.curve is not None:
+            tree["gate_curve"] = self.curve.as_tree()
+        if self.maps is not None:
+            tree["attention_maps"] = [one._asdict() for one in looks_of(self.maps, self.causal)]
+        if self.counted is not None:
+            tree["counted_heads"] = self.counted.words()
+        return tree
+
+
+class Options(NamedTuple):
+    """How to look."""
+
+    episodes: int = 5
+    seed: int = 0
+    most_windows: int = 2_000  # evenly spaced ones are taken from more
+    threshold: float = THRESHOLD
+    fold_ln_gain: bool = False
+    heads: tuple[int, ...] | None = None  # of layer 0, whose gates are counted together; None: Markov heads
+    temperature: float = 1.0  # of attention maps, as they are drawn
+    random: bool = False  # the same network before it learned anything
+    before: bool = False  # the same network before it learned to act: its backbone's blocks, fresh maps
+
+
+def inspect(
+    name: str, options: Options | None = None, *, revision: str | None = None, trust_env_module: bool = False
+) -> Inspection:
+    """An agent, or a language model, by id, folder or Hub repo.
+
+    Args:
+        revision: commit, tag or branch on the Hub.
+
+    Raises:
+        ConfigError: there is nothing in this network that the instruments read. As `Agent.from_pretrained`.
+    """
+    options = options or Options()
+    if options.random and options.before:
+        raise ConfigError("random weights have learned nothing, a network before training has its backbone: name one.")
+    if is_language_model(name, revision):
+        return _inspect_language_model(name, options, revision)
+    agent = Agent.from_pretrained(name, revision=revision, trust_env_module=trust_env_module)
+    if options.random:
+        found = inspect_agent(untrained(agent, options.seed), options, trust_env_module=trust_env_module)
+        return found._replace(weights="random weights")
+    if options.before:
+        start = untrained(agent, options.seed, backbone=True)
+        found = inspect_agent(start, options, trust_env_module=trust_env_module)
+        return found._replace(weights="before training")
+    found = inspect_agent(agent, options, trust_env_module=trust_env_module)
+    if found.gates is None:
+        return found
+    return found._replace(curve=_curve(find_agent(name, revision=revision), found.gates.heads))
+
+
+def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_module: bool = False) -> Inspection:
+    """An agent that is loaded, in its own environment.
+
+    Raises:
+        ConfigError: there is nothing in its network that the instruments read, or no such heads with gates.
+    """
+    options = options or Options()
+    layers = attention_layers(agent.model)
+    remembers = any(isinstance(module, Mamba) for module in agent.model.modules())
+    family = agent.model.config.family
+    if not layers and not remembers:
+        raise ConfigError(f"{agent.config.agent_id}: a {family!r} network has neither attention nor a memory to show.")
+    if options.heads is not None:
+        require_gates(agent.config.agent_id, layers, options.heads)
+    every = decision_windows(agent, options.episodes, options.seed, trust_env_module=trust_env_module)
+    windows = thinned(every, options.most_windows)
+    found = Inspection(agent.config.agent_id, family)
+    if remembers:
+        found = found._replace(memory=memory_report(agent, windows))
+    if not layers:
+        return found
+    causal = layers[0].causal
+    gated = all(layer.gate is not None for layer in layers)
+    report = markov_report(agent, options.threshold, fold_ln_gain=options.fold_ln_gain) if causal else None
+    found = found._replace(
+        markov=report,
+        importance=head_importance(agent, windows),
+        maps=attention_maps(agent, fullest(every)),
+        causal=causal,
+        temperature=options.temperature,
+    )
+    if not gated or report is None:
+        return found
+    counted = report.counted(options.heads, agent.model.config)
+    return found._replace(gates=gate_report(agent, windows, counted.heads), counted=counted)
+
+
+def _inspect_language_model(name: str, options: Options, revision: str | None) -> Inspection:
+    from agentzoo.nn.language.pretrained import load_backbone
+
+    if options.before:
+        raise ConfigError(f"{name} is what agents begin with; --random is what it began with.")
+    if options.heads is not None:
+        require_gates(name, ())
+    found = load_backbone(name, revision)
+    blocks = random_network(found.sizes, options.seed) if options.random else language_blocks(found)
+    report = markov_report(blocks, options.threshold, fold_ln_gain=options.fold_ln_gain)._replace(name=name)
+    weights = "random weights" if options.random else ""
+    return Inspection(name, kind_of_backbone(found.sizes.architecture), weights, markov=report)
+
+
+def _curve(folder: Path, heads: Sequence[int]) -> GateCurve | None:
+    """Where there is a log, gates in it, and heads to tell from others."""
+    if not (folder / LOG).is_file():
+        return None
+    try:
+        return gate_curve(folder, heads)
+    except ConfigError:
+        return None

@@ -1,0 +1,123 @@
+"""The attention layers of a network, whatever family it is of, behind one small interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from agentzoo.errors import ConfigError
+from agentzoo.nn.attention import CausalAttention
+from agentzoo.nn.base import SequenceModel
+from agentzoo.nn.encoder import EncoderLayer
+from agentzoo.nn.gate import Gate
+from agentzoo.nn.language.gpt2 import LanguageAttention, rotate, rotation
+from agentzoo.nn.language.lora import LoRALinear
+from agentzoo.types import Batch
+
+
+class AttentionLayer(NamedTuple):
+    """One attention layer of a network."""
+
+    number: int  # from 0
+    module: nn.Module  # its first input is what queries, keys and values are made of
+    qkv: Tensor  # (3D, D)
+    bias: Tensor | None  # (3D,)
+    output: Tensor  # (D, D): the weight of the output projection, the network's own
+    n_heads: int
+    causal: bool
+    rotary_dim: int = 0
+    gate: Gate | None = None
+    gain: Tensor | None = None  # (D,): of the norm before it
+
+    def scores(self, tokens: Tensor) -> Tensor:
+        """(B, L, D) -> (B, H, L, L): what the softmax over the last axis turns into weights."""
+        batch, length, dim = tokens.shape
+        qkv = linear(tokens, self.qkv, self.bias).view(batch, length, 3, self.n_heads, -1)
+        q, k, _ = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, L, D/H) each
+        if self.rotary_dim:
+            turned = rotation(length, self.rotary_dim, tokens.device)
+            q, k = (rotate(part, turned, self.rotary_dim) for part in (q, k))
+        found: Tensor = q @ k.transpose(-1, -2) * (dim // self.n_heads) ** -0.5
+        if not self.causal:
+            return found
+        later = torch.ones(length, length, dtype=torch.bool, device=tokens.device).triu(1)
+        masked: Tensor = found.masked_fill(later, -torch.inf)
+        return masked
+
+    @contextmanager
+    def without_head(self, head: int) -> Iterator[None]:
+        """Inside, the output of this head is 0 just before the output projection."""
+        size = self.output.shape[1] // self.n_heads
+        columns = self.output.detach()[:, head * size : (head + 1) * size]
+        kept = columns.clone()
+        columns.zero_()
+        try:
+            yield
+        finally:
+            columns.copy_(kept)
+
+
+def attention_layers(network: nn.Module) -> list[AttentionLayer]:
+    """All of them, first to last; empty where a network has none."""
+    found: list[AttentionLayer] = []
+    for block in network.modules():
+        if isinstance(block, EncoderLayer):
+            attn = block.self_attn
+            parts = (attn.in_proj_weight, attn.in_proj_bias, attn.out_proj.weight)
+            found.append(AttentionLayer(len(found), block, *parts, block.n_heads, causal=False))
+        attention = getattr(block, "attn", None)
+        if isinstance(attention, CausalAttention):
+            found.append(_causal_layer(len(found), block, attention))
+    return found
+
+
+def _causal_layer(index: int, block: nn.Module, attention: CausalAttention) -> AttentionLayer:
+    qkv: nn.Linear = attention.qkv
+    weight = qkv.merged() if isinstance(qkv, LoRALinear) else qkv.weight
+    gain = block.get_submodule("ln_1").get_parameter("weight")
+    found = AttentionLayer(
+        index, attention, weight, qkv.bias, attention.proj.weight, attention.n_heads, causal=True, gain=gain
+    )
+    if isinstance(attention, LanguageAttention):
+        return found._replace(rotary_dim=attention.rotary_dim, gate=attention.gate)
+    return found
+
+
+def require_attention(network: nn.Module, what: str) -> list[AttentionLayer]:
+    """As `attention_layers`.
+
+    Raises:
+        ConfigError: there are none, so `what` makes no sense.
+    """
+    found = attention_layers(network)
+    if found:
+        return found
+    name = network.config.family if isinstance(network, SequenceModel) else type(network).__name__
+    raise ConfigError(f"a {name!r} network has no attention layers, so there is no {what}.")
+
+
+def layer_inputs(model: SequenceModel, batch: Batch, layers: list[AttentionLayer]) -> list[Tensor]:
+    """What each layer reads when the network looks at these windows: (B, L, D) each, L up to the longest of them."""
+    found: dict[int, Tensor] = {}
+
+    def keep(index: int) -> object:
+        def hook(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+            found[index] = args[0].detach()
+
+        return layers[index].module.register_forward_pre_hook(hook)
+
+    handles = [keep(i) for i in range(len(layers))]
+    try:
+        with torch.no_grad():
+            model.act(batch)
+            if len(found) < len(layers):  # acting took a path of its own, past the modules
+                model(batch)
+    finally:
+        for handle in handles:
+            handle.remove()  # type: ignore[attr-defined]
+    return [found[i] for i in range(len(layers))]

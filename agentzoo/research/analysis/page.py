@@ -1,0 +1,146 @@
+"""An inspection as one HTML file that needs nothing else: pictures inside, no script, no address."""
+
+from __future__ import annotations
+
+import base64
+from html import escape
+from pathlib import Path
+
+from agentzoo.research.analysis.inspection import Inspection
+from agentzoo.research.analysis.pictures import parts_of, picture_of
+from agentzoo.store.files import write_atomic
+
+PAGE = "index.html"
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+img { max-width: 100%; height: auto; } figure { margin: 1rem 0; } figcaption { color: #555; font-size: .9rem; }
+table { border-collapse: collapse; font-size: .9rem; } th, td { padding: .2rem .6rem; text-align: right; }
+th { border-bottom: 1px solid #999; } code { background: #f2f2f2; padding: 0 .2rem; }
+"""
+TITLES = {
+    "markov": "Markov heads",
+    "importance": "Which heads matter",
+    "gates": "What the gates prefer",
+    "curve": "Gates over training",
+    "memory": "How long it remembers",
+    "maps": "Where heads look",
+}
+CAPTIONS = {
+    "markov": "Mean absolute diagonal of W_q W_k^T over the mean of the rest, for every head.",
+    "importance": "Distance between the action and the action with one head silenced, on the same windows.",
+    "gates": "Softmax weights of the heads, averaged over the tokens of the agent's own windows.",
+    "curve": "From the training log: first layer, mean over each batch; faint: single heads.",
+    "memory": "Mean over tokens of the agent's own windows.",
+    "maps": "One window from the middle of an episode.",
+}
+
+
+def caption_of(name: str, found: Inspection) -> str:
+    """What a picture shows, with the options it was made with."""
+    if name == "markov" and found.markov is not None and found.markov.fold_ln_gain:
+        return CAPTIONS[name].replace("W_q W_k^T", found.markov.matrix())
+    if name == "maps" and found.temperature != 1.0:
+        how = "sharper" if found.temperature < 1.0 else "flatter"
+        return f"{CAPTIONS[name]} Drawn at temperature {found.temperature:g}, {how} than the network looks."
+    return CAPTIONS[name]
+
+
+def explanation(found: Inspection) -> tuple[str, str]:
+    """Two paragraphs: what was measured, and what it says of this network."""
+    if found.memory is not None:
+        return (
+            "A Mamba block keeps a state in each channel and multiplies it by exp(Δ A) at every token. The step size Δ "
+            "depends on the token, so a block can hold on to what it saw or let go of it. Memory length is the number "
+            "of tokens until the slowest state of a channel has fallen to 1/e; three tokens are one step of the "
+            "environment.",
+            _memory_words(found),
+        )
+    if found.markov is None:
+        return (
+            "A masked network looks at all steps of a window at once, before and after. Each map shows one head: the "
+            "row is the token that asks, the column the token it looks at. A head matters as much as the action moves "
+            "when it is silenced just before the output projection, on the same windows and without training again.",
+            _importance_words(found),
+        )
+    return (
+        f"A head scores token j for token i by e_i A e_j, with A = {found.markov.matrix()}. It is called a Markov head "
+        "if every entry of A's diagonal is positive and the diagonal's mean is above "
+        f"{found.markov.threshold:g} times that of the "
+        "rest. Such a head looks, by its weights alone, at tokens like the asking one, most of all at the newest token "
+        "itself, which suits tasks where only the present counts. " + found.markov.scale(),
+        _markov_words(found),
+    )
+
+
+def _markov_words(found: Inspection) -> str:
+    report = found.markov
+    assert report is not None
+    heads = [f"{one.head} of layer {one.layer}" for one in report.heads if one.markov]
+    best = max(report.heads, key=lambda one: one.ratio)
+    count = f"{len(heads)} Markov head{'s' * (len(heads) != 1)}" if heads else "no Markov head"
+    words = f"{found.title} has {count} among {len(report.heads)}{': ' if heads else ''}{'; '.join(heads)}."
+    words += f" The highest ratio is {best.ratio:.2f} (head {best.head} of layer {best.layer})."
+    words += f" The paper's rule for matrices of {report.dim} numbers would ask for {report.rule:.2f}."
+    if found.gates is not None and found.counted is not None:
+        words += (
+            f" Gates in sum, {found.counted.words()}: {found.gates.g_markov:.3f}; if all heads had the same it would "
+            f"be {found.gates.uniform:.3f}."
+        )
+        if shares := found.gates.r_markov():
+            base, *longer = shares
+            said = ", ".join(f"{shares[length]:.1f} % at K = {length}" for length in longer)
+            words += (
+                f" Relative to the newest {base} steps of the same windows that is {said}; `agentzoo gates context` "
+                "compares agents trained with each K."
+            )
+    return f"{words} {_importance_words(found)}".strip()
+
+
+def _importance_words(found: Inspection) -> str:
+    if found.importance is None:
+        return ""
+    cells = [(value, layer, head) for layer, row in enumerate(found.importance.mean) for head, value in enumerate(row)]
+    most, layer, head = max(cells)
+    return f"Head {head} of layer {layer} matters most: without it the action moves by {most:.3g} in the mean."
+
+
+def _memory_words(found: Inspection) -> str:
+    assert found.memory is not None
+    longest = max(found.memory.blocks, key=lambda one: one.tokens[1])
+    shortest = min(found.memory.blocks, key=lambda one: one.tokens[1])
+    return (
+        f"In {found.title} the median channel remembers from {shortest.tokens[1]:.0f} tokens ({shortest.block}) to "
+        f"{longest.tokens[1]:.0f} tokens ({longest.block}); it was trained on windows of "
+        f"{found.memory.context_tokens} tokens."
+    )
+
+
+def page_of(found: Inspection) -> str:
+    """The whole page."""
+    title = escape(f"{found.title} inspected")
+    first, second = (escape(words) for words in explanation(found))
+    parts = []
+    for name in parts_of(found):
+        data = base64.b64encode(picture_of(name, found)).decode()
+        caption = escape(caption_of(name, found))
+        parts.append(
+            f'<h2>{TITLES[name]}</h2>\n<figure><img id="{name}" alt="{TITLES[name]}" '
+            f'src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
+        )
+    body = "\n".join([f"<h1>{title}</h1>", f"<p>{first}</p>", f"<p>{second}</p>", *parts])
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+        f"<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
+    )
+
+
+def write_page(found: Inspection, folder: Path) -> Path:
+    """`index.html` in `folder`.
+
+    Raises:
+        StorageError: no space or permission.
+    """
+    path = folder / PAGE
+    write_atomic(path, page_of(found))
+    return path

@@ -1,0 +1,77 @@
+"""Decision Mamba: a training step against transformers' `MambaModel`, an action by memory against one by window.
+
+The peer has one branch of the same width and depth and reads as many tokens; ours has two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from agentzoo.models.decision_mamba import DecisionMamba, DMConfig
+from agentzoo.nn.language.pretrained import mamba_of_sizes
+from agentzoo.research.bench import Figure, compare
+from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
+
+OBS, ACTIONS = 11, 3  # Hopper's
+WINDOWS, CONTEXT = 64, 20
+SLOW = 5  # of the peer's steps, which take seconds, fewer are timed
+
+
+def run(runs: int) -> list[Figure]:
+    """`train_step` against the peer, `train_step_teacher` with PSER's past policy against without, and
+    `recurrent_action` of one environment against running its window of K steps again.
+    """
+    torch.manual_seed(0)
+    action = ActionSpec(kind="box", size=ACTIONS, low=(-1.0,) * ACTIONS, high=(1.0,) * ACTIONS)
+    io = IOSpec(observation=ObservationSpec(size=OBS, shapes=((OBS,),)), action=action, context=CONTEXT)
+    model = DecisionMamba(DMConfig(), io).train()
+    batch = _random_batch(WINDOWS)
+    step = _update(model, lambda: torch.stack(list(model.loss(batch).values())).sum())
+    peer = mamba_of_sizes(model.config.embed_dim, model.config.state_size, model.config.n_layers).train()
+    tokens = torch.randn(WINDOWS, 3 * CONTEXT, model.config.embed_dim)
+    peer_step = _update(peer, lambda: peer(inputs_embeds=tokens).last_hidden_state.square().mean())
+    few = max(runs // SLOW, 1)
+    figures = [compare("train_step", step, peer_step, few)]
+
+    period = model.config.teacher_period
+
+    def at(update: int) -> Callable[[], None]:
+        def one() -> None:
+            model.begin_step(update, 40 * period)
+            step()
+
+        return one
+
+    figures.append(compare("train_step_teacher", at(period), at(period - 1), few))
+    model.eval()
+    window, memory = _random_batch(1), model.initial_state(1)
+    now = (window.returns_to_go[:, 0], window.observations[:, 0], window.actions[:, 0], window.timesteps[:, 1])
+    with torch.inference_mode():
+        memory = model.step(memory, *now)[1]
+        acts = (lambda: model.step(memory, *now), lambda: model.act(window))
+        figures.append(compare("recurrent_action", *acts, 10 * runs))
+    return figures
+
+
+def _random_batch(n: int) -> Batch:
+    return Batch(
+        observations=torch.randn(n, CONTEXT, OBS),
+        actions=torch.rand(n, CONTEXT, ACTIONS) * 2 - 1,
+        returns_to_go=torch.rand(n, CONTEXT),
+        timesteps=torch.arange(CONTEXT).expand(n, CONTEXT),
+        valid=torch.ones(n, CONTEXT, dtype=torch.bool),
+    )
+
+
+def _update(module: torch.nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(module.parameters(), fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.autograd.backward(loss())
+        optimizer.step()
+
+    return step

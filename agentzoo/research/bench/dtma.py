@@ -1,0 +1,77 @@
+"""GPT2-DTMA against GPT2-DT of the same size: what the gates cost in a training step and in acting.
+
+The sizes are those of the agents on `lm-mini`; the context is the Hopper agents' or the maze agents'. A training step
+multiplies in the precision of the recipe, where this CPU has instructions for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from agentzoo.models.gpt2_dt import LanguageDT
+from agentzoo.nn.base import SequenceModel
+from agentzoo.recipe import Recipe, load_recipe
+from agentzoo.registry import get_family
+from agentzoo.research.bench import Figure, compare
+from agentzoo.training.machine import cpu_capabilities, has_bfloat16
+from agentzoo.training.optim import make_optimizer
+from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
+
+SIZES = {"hopper": (11, 3), "pointmaze": (6, 2)}  # observation and action
+
+
+def run(runs: int) -> list[Figure]:
+    """`train_step` and `action` (one window that is full) on both tasks; ten times as many actions are timed."""
+    figures = []
+    for task, sizes in SIZES.items():
+        recipes = [load_recipe(f"{family}-{task}-medium") for family in ("gpt2-dtma", "gpt2-dt")]
+        models = [_model(recipe, *sizes) for recipe in recipes]
+        batch = _random_batch(models[0].io, recipes[0].train.batch_size)
+        ours, peer = (_step(model, recipe, batch) for model, recipe in zip(models, recipes, strict=True))
+        figures.append(compare(f"train_step {task}", ours, peer, runs))
+        window = _random_batch(models[0].io, 1)
+        for model in models:
+            model.eval()
+        with torch.inference_mode():
+            acts = (partial(model.act, window) for model in models)
+            figures.append(compare(f"action {task}", next(acts), next(acts), 10 * runs))
+    return figures
+
+
+def _model(recipe: Recipe, obs: int, actions: int) -> SequenceModel:
+    """Untrained, and from random weights: what is timed does not depend on the numbers."""
+    action = ActionSpec(kind="box", size=actions, low=(-1.0,) * actions, high=(1.0,) * actions)
+    io = IOSpec(observation=ObservationSpec(size=obs, shapes=((obs,),)), action=action, context=recipe.data.context)
+    torch.manual_seed(0)
+    model = get_family(recipe.model.family).model(recipe.model, io)
+    assert isinstance(model, LanguageDT)
+    return model.train()
+
+
+def _random_batch(io: IOSpec, windows: int) -> Batch:
+    steps = io.context
+    return Batch(
+        observations=torch.randn(windows, steps, io.observation.size),
+        actions=torch.rand(windows, steps, io.action.size) * 2 - 1,
+        returns_to_go=torch.rand(windows, steps),
+        timesteps=torch.arange(steps).expand(windows, steps),
+        valid=torch.ones(windows, steps, dtype=torch.bool),
+    )
+
+
+def _step(model: SequenceModel, recipe: Recipe, batch: Batch) -> Callable[[], None]:
+    optimizer = make_optimizer(model, recipe.train)
+    half = recipe.train.precision == "bf16" and has_bfloat16(cpu_capabilities())
+
+    def step() -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            terms = model.loss(batch)
+        optimizer.zero_grad()
+        torch.autograd.backward(torch.stack(list(terms.values())).sum())
+        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.train.clip or torch.inf)
+        optimizer.step()
+
+    return step

@@ -1,0 +1,211 @@
+"""Does pre-training help? Learning curves of agents beside their twins from scratch, and how soon each is nearly done.
+
+A run counts by the agent id in its recipe; runs of one id are seeds and differ in nothing else. Curves are the short
+evaluations of a training; final scores are those of finished runs, on more episodes. A seed is nearly there at its
+first short evaluation that reaches 90 % of its own final score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.config import read_record
+from agentzoo.errors import DataError
+from agentzoo.evaluation.results import Result
+from agentzoo.evaluation.scores import over_seeds
+from agentzoo.evaluation.study import Study, cell, filled
+from agentzoo.hub.measured import headline, is_finished
+from agentzoo.plots import new_figure, save_figure
+from agentzoo.recipe import Recipe
+from agentzoo.research.studies.comparison import Compared, differences, digits_for, require_new, several
+from agentzoo.store.files import RECIPE
+from agentzoo.training import log
+
+PICTURE = "curves.png"
+NEARLY = 0.9
+PANELS_ABREAST = 3
+TWIN = "-scratch"
+WEIGHTS_ONLY = "-no-language"  # pre-trained weights, and nothing of language in the loss
+
+
+class Curve(NamedTuple):
+    """All runs of one agent id."""
+
+    recipe: Recipe  # of the first seed
+    points: tuple[dict[int, float], ...]  # of each seed: update -> score, where there are references, else return
+    finals: tuple[Result, ...]  # of the seeds that are finished
+
+    @property
+    def agent_id(self) -> str:
+        """What all seeds are of."""
+        return self.recipe.agent_id
+
+    @property
+    def seeds(self) -> int:
+        """How many runs there are."""
+        return len(self.points)
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """(P,) updates at which all seeds were evaluated."""
+        return np.array(sorted(set.intersection(*map(set, self.points))), dtype=np.int64)
+
+    @property
+    def scores(self) -> NDArray[np.float64]:
+        """(seeds, P) at `steps`."""
+        return np.array([[points[step] for step in self.steps] for points in self.points])
+
+    def final(self) -> NDArray[np.float64]:
+        """(seeds,) of long evaluations, or of the last short ones where not all are finished."""
+        if len(self.finals) < self.seeds:
+            return np.asarray(self.scores[:, -1])
+        return np.array([middle for middle, _, _ in Compared(self.recipe, self.finals).scores()])
+
+    def steps_to_nearly(self) -> list[int]:
+        """Updates until a short evaluation reaches 90 % of `final`, of each seed for which one does."""
+        found = []
+        for points, final in zip(self.points, self.final(), strict=True):
+            found += sorted(step for step, score in points.items() if score >= NEARLY * final > 0)[:1]
+        return found
+
+    def soon(self) -> str:
+        """`steps_to_nearly` in words: mean and range over the seeds, and for how many there is none."""
+        found = self.steps_to_nearly()
+        never = self.seeds - len(found)
+        if (self.final() <= 0.0).all():
+            return "no score above 0"  # 90 % of which says nothing
+        if not found:
+            return "never"
+        spread = f" ({min(found):,} to {max(found):,})" if min(found) < max(found) else ""
+        return f"{np.mean(found):,.0f}{spread}{f', never in {never} of {self.seeds}' if never else ''}"
+
+    def each(self) -> str:
+        """Every seed's final score with its interval over episodes."""
+        if len(self.finals) == self.seeds:
+            return several(Compared(self.recipe, self.finals).scores())
+        last = self.scores[:, -1]
+        digits = digits_for(float(np.abs(last).max()))
+        return cell("unfinished, short evaluations: " + "; ".join(f"{score:.{digits}f}" for score in last))
+
+    def over_seeds(self) -> str:
+        """Mean, standard deviation and 95 % interval over two or more finished seeds."""
+        if self.seeds < 2 or len(self.finals) < self.seeds:
+            return ""
+        each = self.final()
+        return over_seeds(each.tolist(), digits_for(float(np.abs(each).max())))
+
+
+def read_curves(
+    runs: Sequence[Path],
+    episodes: int,
+    note: Callable[[str], None] = lambda _: None,
+    trust_env_module: bool = False,
+) -> list[Curve]:
+    """The curves of finished or unfinished runs, by agent id; finished ones are measured unless they were.
+
+    Args:
+        runs: folders of trainings or of staged agents, whose headline is their final score.
+        episodes: of a final score that is measured now.
+        note: hears what is being measured.
+        trust_env_module: import the module an environment id names.
+
+    Raises:
+        CheckpointError: a folder is no run. DataError: a run was never evaluated, seeds of one agent at other steps,
+            or runs of one agent id differ in more than the seed, or in nothing.
+    """
+    first: dict[str, Recipe] = {}
+    seen: dict[str, Path] = {}
+    found: dict[str, list[tuple[dict[int, float], Result | None]]] = {}
+    for run in runs:
+        recipe = read_record(Recipe, run / RECIPE)
+        require_new(recipe, run, seen)
+        changes = differences(first.setdefault(recipe.agent_id, recipe), recipe)
+        if changes:
+            raise DataError(
+                f"{run} is no seed of {recipe.agent_id}: it differs in {changes}. Give it an agent id of its own with "
+                "--set agent_id=..., or see both with `agentzoo compare`."
+            )
+        points = {
+            int(row["step"]): float(row["eval_score"] or row["eval_return"])
+            for row in log.read_log(run)
+            if row["eval_return"]
+        }
+        if not points:
+            every = recipe.eval.every
+            what = f"its first comes at update {every:,}" if every else "train with eval.every above 0"
+            raise DataError(f"{run} has no evaluation in its log; {what}.")
+        final = headline(run, episodes, note, trust_env_module) if is_finished(run) else None
+        found.setdefault(recipe.agent_id, []).append((points, final))
+    curves = []
+    for agent_id, seeds in found.items():
+        finals = tuple(final for _, final in seeds if final is not None)
+        curve = Curve(first[agent_id], tuple(points for points, _ in seeds), finals)
+        unfinished = len(finals) < len(seeds)  # finished seeds may have run out of patience
+        if not len(curve.steps) or (unfinished and any(len(points) > len(curve.steps) for points in curve.points)):
+            raise DataError(f"the runs of {agent_id} were evaluated at different steps; finish them first.")
+        curves.append(curve)
+    return curves
+
+
+def pairs_of(curves: Sequence[Curve]) -> list[tuple[Curve, Curve]]:
+    """Agents with their twins from scratch, which one of the pre-trained weights alone shares."""
+    named = {curve.agent_id: curve for curve in curves}
+    twins = {name: name.removesuffix(WEIGHTS_ONLY) + TWIN for name in named}
+    return [(named[name], named[twin]) for name, twin in twins.items() if twin in named]
+
+
+def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
+    """The table of all agents, and in what each pair differs."""
+    rows = []
+    for curve in sorted(curves, key=lambda c: c.agent_id):
+        rows.append((curve.agent_id, curve.each(), curve.over_seeds(), curve.soon()))
+    told = [
+        f"{one.agent_id} differs from {twin.agent_id} in {differences(twin.recipe, one.recipe)}."
+        for one, twin in pairs_of(curves)
+    ]
+    episodes = sorted({result.episodes for curve in curves for result in curve.finals})
+    finals = f"{' or '.join(map(str, episodes))} episodes with the final weights of each seed, " if episodes else ""
+    return Study(
+        title="With and without language",
+        columns=("agent", "final score of each seed", "mean ± std [95 %] over seeds", f"updates to {NEARLY:.0%} of it"),
+        rows=tuple(rows),
+        picture=picture,
+        note=filled(
+            f"{finals}brackets hold 95 % bootstrap intervals: of a seed over its episodes, of several over the seeds, "
+            "of which three give ten different samples. Updates, mean and range over the seeds, are those of the first "
+            "short evaluation that is good enough, so they are as coarse as those are apart and chance makes them "
+            "early.",
+            told,
+        ),
+    )
+
+
+def draw_curves(curves: Sequence[Curve], path: Path) -> Path:
+    """One panel for each agent that has a twin, and one for all that have none; a band is the range over seeds."""
+    pairs = [(one.agent_id, [one, twin]) for one, twin in pairs_of(curves)]
+    paired = {curve.agent_id for _, both in pairs for curve in both}
+    others = [curve for curve in curves if curve.agent_id not in paired]
+    panels = [*pairs, *([("others", others)] if others else [])]
+    columns = min(len(panels), PANELS_ABREAST)
+    rows = -(-len(panels) // columns)
+    figure = new_figure(5.2 * columns, 3.6 * rows, dpi=120)
+    for place, (title, members) in enumerate(panels):
+        axes: Any = figure.add_subplot(rows, columns, place + 1)
+        for curve in members:
+            mean = curve.scores.mean(axis=0)
+            (line,) = axes.plot(curve.steps, mean, marker="o", markersize=3, label=curve.agent_id)
+            low, high = curve.scores.min(axis=0), curve.scores.max(axis=0)
+            axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color())
+            soon = curve.steps_to_nearly()
+            if soon:
+                axes.axvline(float(np.mean(soon)), color=line.get_color(), linestyle=":", linewidth=1)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("updates (dotted: 90 % of the final score)", fontsize=8)
+        axes.set_ylabel("score of short evaluations", fontsize=8)
+        axes.legend(fontsize=7)
+    return save_figure(figure, path)

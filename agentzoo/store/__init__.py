@@ -1,0 +1,1 @@
+"""Files: names, tensors, locating agents, the Hub from this side."""

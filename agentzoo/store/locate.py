@@ -1,0 +1,252 @@
+"""Where an agent's files are: a folder that was named, the local zoo, or the Hub (cache first)."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+from agentzoo.config import read_text
+from agentzoo.errors import (
+    AgentzooError,
+    CheckpointError,
+    ConfigError,
+    HubError,
+    StorageError,
+    UnknownNameError,
+    did_you_mean,
+)
+from agentzoo.store.files import CARD, CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, WEIGHTS, staging, swap_in
+from agentzoo.store.remote import check_revision, fetch, is_repo_id
+
+ZOO_VARIABLE = "AGENTZOO_ZOO"
+INDEX_VARIABLE = "AGENTZOO_INDEX"
+FILES = (CONFIG, WEIGHTS, RECIPE, RESULTS, CARD)
+STUDY_PICTURES = tuple(f"study-{i}.png" for i in range(4))
+# all that a Hub repo of an agent holds
+PUBLISHED = (*FILES, LOG, SWEEP_PLOT, VIDEO, *STUDY_PICTURES)
+# of what agents start from: transformers' own, and the records of its training
+BACKBONE_FILES = (
+    *(CONFIG, WEIGHTS, "generation_config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json"),
+    *("corpus.json", "pretrain.json", RESULTS, LOG, CARD),
+)
+_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
+
+
+class HubLocation(NamedTuple):
+    """A Hub repo and the commit, tag or branch of it."""
+
+    repo_id: str
+    revision: str | None
+
+
+def local_zoo() -> Path | None:
+    """The folder of staged agents: `$AGENTZOO_ZOO`, else `hub_cards/` of a source checkout, else the wheel's own."""
+    named = os.environ.get(ZOO_VARIABLE)
+    return Path(named) if named else next(iter(_local_zoos()), None)
+
+
+def _local_zoos() -> list[Path]:
+    """The folder one stages into and, after it, what the wheel brought along."""
+    named = os.environ.get(ZOO_VARIABLE)
+    package = Path(str(resources.files("agentzoo")))
+    own = Path(named) if named else package.parent / "hub_cards"
+    return [folder for folder in (own, package / "bundled") if folder.is_dir()]
+
+
+def staged_agents() -> dict[str, Path]:
+    """Agent id -> folder of every agent on this machine that has a config and weights; not what agents start from."""
+    return _staged(backbones=False)
+
+
+def staged_backbones() -> dict[str, Path]:
+    """Id -> folder of every network on this machine that agents start from (`lm-chibi`)."""
+    return _staged(backbones=True)
+
+
+def _staged(backbones: bool) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for zoo in _local_zoos():
+        for folder in zoo.iterdir():
+            whole = (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
+            hidden = folder.name.startswith(".")  # one being written, or left by a killed process
+            if whole and not hidden and is_backbone(folder) == backbones:
+                found.setdefault(folder.name, folder)
+    return dict(sorted(found.items()))
+
+
+def is_backbone(folder: Path) -> bool:
+    """Whether this holds a network of transformers, which agents start from: its `config.json` is another one."""
+    try:
+        tree = json.loads(read_text(folder / CONFIG))
+    except (AgentzooError, ValueError, RecursionError):
+        return False
+    return isinstance(tree, dict) and "model_type" in tree and "agent_id" not in tree
+
+
+def hub_location(agent_id: str) -> HubLocation | None:
+    """What the index says about `zoo/<id>`: the packaged `hub_index.json`, or the file in `$AGENTZOO_INDEX`.
+
+    Raises:
+        ConfigError: the index is no JSON object with `agents`, of `id: {"repo_id": ..., "revision": ...}`, or a
+            `default` repo id with `{agent_id}` in it.
+    """
+    path = os.environ.get(INDEX_VARIABLE) or str(resources.files("agentzoo") / "hub_index.json")
+    try:
+        index = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not {"agents", "default"} & index.keys():
+            raise ValueError("it has neither agents nor a default")
+        entry = index.get("agents", {}).get(agent_id)
+        pattern = index.get("default")
+        if entry is None and pattern is None:
+            return None
+        repo_id = entry["repo_id"] if entry else pattern.replace("{agent_id}", agent_id)
+        revision = entry.get("revision") if entry else None
+        if not isinstance(repo_id, str) or not is_repo_id(repo_id):
+            raise ValueError(f"{str(repo_id)[:80]!r} is no repo id")
+        if revision is not None and not isinstance(revision, str):
+            raise ValueError(f"{str(revision)[:80]!r} is no revision")
+        check_revision(revision)
+        return HubLocation(repo_id, revision)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"the agent index {path} cannot be used: {error}") from error
+
+
+def find_agent(
+    id_or_path: str | Path,
+    *,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+    local_files_only: bool = False,
+    force_download: bool = False,
+) -> Path:
+    """The folder that holds the agent's files.
+
+    Args:
+        id_or_path: a folder, `zoo/<id>` or `<id>` (local zoo, then the index), or a Hub repo id `<org>/<name>`.
+        revision, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`; a revision or a forced
+            download asks for the Hub even where there is such a folder or the local zoo has the agent.
+
+    Raises:
+        ConfigError: a revision of a folder whose name is no repo's. UnknownNameError: found nowhere. HubError: not on
+            the Hub, or it could not be fetched whole. CheckpointError: a link leads out of it.
+    """
+    name = str(id_or_path)
+    path = Path(os.path.expanduser(name))  # noqa: PTH111  Path's own raises where there is no such user
+    remote = revision is not None or force_download
+    if name and path.is_dir() and not (remote and is_repo_id(name)):
+        if remote:
+            raise ConfigError(f"{name} is a folder, which has no revisions and no downloads; those are of a Hub repo.")
+        return check_links(path)
+    plain = name.removeprefix("zoo/")
+    if "/" not in plain and _NAME.match(plain):
+        staged = staged_agents()
+        if plain in staged and not remote:
+            return check_links(staged[plain])
+        location = hub_location(plain)
+        if location is None:
+            from agentzoo.registry import recipe_table
+
+            known = sorted({*staged, *recipe_table()})
+            named = os.environ.get(ZOO_VARIABLE)
+            nowhere = f"${ZOO_VARIABLE}, which is {f'{named}, no folder' if named else 'not set'}"
+            looked = ", ".join(map(str, _local_zoos())) or nowhere
+            absent = (
+                f" It has a recipe, but its weights are neither in {looked} nor on the Hub as far as the index knows: "
+                f"`agentzoo train {plain}` makes them; a Hub repo is named as OWNER/NAME."
+            )
+            if plain in staged:
+                absent = (
+                    f" One is staged at {staged[plain]}, but a revision or a forced download is of a Hub repo, and the "
+                    "index knows none for it: name OWNER/NAME."
+                )
+            hint = absent if plain in known else did_you_mean(plain, known)
+            raise UnknownNameError(f"no agent {name!r}.{hint} See `agentzoo list`.")
+        repo_id, revision = location.repo_id, revision or location.revision
+    elif is_repo_id(name):
+        repo_id = name
+    else:
+        raise UnknownNameError(f"{name!r} is neither a folder nor an agent id like 'zoo/dt-hopper-medium'.")
+    try:
+        folder = fetch(
+            repo_id,
+            FILES,
+            revision=revision,
+            token=token,
+            cache_dir=cache_dir,
+            local_files_only=local_files_only,
+            force_download=force_download,
+        )
+    except HubError as error:
+        here = (
+            "a revision or forced download is of a Hub repo" if path.is_dir() else f"there is no folder {name!r} here"
+        )
+        raise HubError(f"{here}, and as a Hub repo: {error}") from error
+    return check_links(folder)
+
+
+@contextmanager
+def written_whole(target: Path) -> Iterator[Path]:
+    """A new folder to write in, called as `target`, whose place it takes when nothing went wrong.
+
+    Raises:
+        StorageError: `target` is there and no agent's or backbone's folder, or holds more, or nothing can be written
+            beside it: before anything is written. Or what was written could not take its place.
+    """
+    target = target.resolve()
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        require_replaceable(target)
+    with staging(target.parent, ".staging-") as place:
+        folder = place / target.name
+        folder.mkdir()
+        yield folder
+        try:
+            swap_in(folder, target)
+        except OSError as error:
+            raise StorageError(f"{target} was not written: {error}. What was there before is unchanged.") from error
+
+
+def require_replaceable(target: Path) -> None:
+    """Only the folder of an agent or backbone is replaced, and only where nothing else would be deleted with it.
+
+    Raises:
+        StorageError: `target` is something else, or holds more; names it.
+    """
+    if not (target / CONFIG).is_file():
+        raise StorageError(f"{target} is not replaced: it is no agent's folder. Name another one.")
+    known = BACKBONE_FILES if is_backbone(target) else PUBLISHED
+    others = sorted(path.name for path in target.iterdir() if path.name not in known)
+    if others:
+        raise StorageError(f"{target} is not replaced: it also holds {', '.join(others[:5])}. Name another folder.")
+
+
+def check_links(folder: Path) -> Path:
+    """`folder`, if what it holds is what it seems: regular files, and no link that leads out of it.
+
+    The Hub's cache links into its own blobs, which is allowed.
+
+    Raises:
+        CheckpointError: names the file.
+    """
+    root = folder.resolve()
+    homes = [root]
+    if root.parent.name == "snapshots" and root.parent.parent.name.startswith("models--"):
+        repo = root.parent.parent
+        homes += [repo / "blobs", repo.parent / "blobs"]
+    try:
+        paths = list(folder.iterdir())
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be read: {error}") from error
+    for path in paths:
+        end = Path(os.path.realpath(path))  # unlike `resolve`, it takes links that go round in circles
+        if path.is_symlink() and not any(end.is_relative_to(home) for home in homes):
+            raise CheckpointError(f"{path} is a link that leads out of the agent's folder; put the file itself there.")
+        if not path.is_file() and not path.is_dir():
+            raise CheckpointError(f"{path} is no regular file.")
+    return folder

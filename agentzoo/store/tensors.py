@@ -1,0 +1,158 @@
+"""Tensors in files: they load strictly or not at all. safetensors only, no pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from agentzoo.errors import CheckpointError
+from agentzoo.store.files import write_atomic
+
+MAX_HEADER = 10 * 1024 * 1024  # bytes; safetensors itself allows 100 MB
+MAX_NAME, MAX_DIMENSIONS = 200, 8  # of one tensor
+DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL")
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """`tensors` as one safetensors file, atomically. Same tensors, same bytes."""
+    plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
+    write_atomic(path, to_bytes(plain, metadata=dict(metadata) if metadata else None))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Every tensor of a safetensors file, and its metadata.
+
+    Raises:
+        CheckpointError: missing, truncated, or a header that does not describe the file.
+    """
+    check_header(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
+        raise CheckpointError(f"{path} is broken: {error}. Fetch or train it again.") from error
+
+
+def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Name -> (dtype, shape) of every tensor, read without allocating any.
+
+    Raises:
+        CheckpointError: as `read_tensors`.
+    """
+    try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise CheckpointError(f"{path} is no regular file.")
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(8)
+            length = int.from_bytes(head, "little")
+            if len(head) < 8 or not 2 <= length <= min(MAX_HEADER, size - 8):
+                raise CheckpointError(f"{path} is no safetensors file, or truncated: {size} bytes, header of {length}.")
+            header = json.loads(file.read(length).decode())  # bytes would be read as UTF-16 where they look like it
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing.") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} has no readable header: {error}.") from None
+    if 2 * size > memory():  # what is read, and what it is read into
+        raise CheckpointError(
+            f"{path} holds {size:,} bytes, and reading it takes twice as many: this machine has {memory():,} of memory."
+        )
+    if not isinstance(header, dict):
+        raise CheckpointError(f"{path} has a header that is no object.")
+    found: dict[str, tuple[str, tuple[int, ...]]] = {}
+    spans: list[tuple[int, int]] = []
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        try:
+            shape = tuple(entry["shape"])
+            begin, end = entry["data_offsets"]
+            plain = len(shape) <= MAX_DIMENSIONS and len(name) <= MAX_NAME and name.isprintable()
+            whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
+            if not plain or not whole or not begin <= end <= size - 8 - length:
+                raise ValueError(f"shape {shape}, bytes {begin!r} to {end!r} of {size - 8 - length}")
+            if entry["dtype"] not in DTYPES:
+                raise ValueError(f"dtype {entry['dtype']!r}")
+            found[name] = (entry["dtype"], shape)
+            spans.append((begin, end))
+        except (KeyError, TypeError, ValueError) as error:
+            said = str(error)[:200]
+            raise CheckpointError(f"{path}: entry {name[:80]!r} of the header cannot be used: {said}.") from None
+    spans.sort()
+    for (_, before), (after, _) in itertools.pairwise(spans):
+        if after < before:
+            raise CheckpointError(f"{path}: two tensors of the header overlap at byte {after}.")
+    return found
+
+
+def fingerprint(module: torch.nn.Module) -> str:
+    """Hex digest of all that would be saved of a network, in the precision it has."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def memory() -> float:
+    """Bytes of this machine's memory; infinite where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+
+
+def check_fits(module: torch.nn.Module, path: Path) -> None:
+    """Compare the header at `path` with `module`, which may be on "meta": no tensor is read.
+
+    Raises:
+        CheckpointError: names the tensors that are missing, unknown, or of another shape or type.
+    """
+    header = check_header(path)
+    expected = module.state_dict()
+    both = sorted(set(expected) & set(header))
+    problems = {
+        "missing": sorted(set(expected) - set(header)),
+        "not expected": sorted(set(header) - set(expected)),
+        "of another shape": [
+            f"{name} {header[name][1]} instead of {tuple(expected[name].shape)}"
+            for name in both
+            if header[name][1] != tuple(expected[name].shape)
+        ],
+    }
+    said = "; ".join(f"{what} {some(names)}" for what, names in problems.items() if names)
+    if said:
+        raise CheckpointError(f"{path} does not fit its config: {said}.")
+    kinds = sorted({header[n][0] for n in expected} - {"F32", "F16", "BF16"})
+    if kinds:
+        raise CheckpointError(f"{path} holds tensors of type {', '.join(kinds)}; weights are F32, F16 or BF16.")
+
+
+def load_strict(module: torch.nn.Module, path: Path) -> None:
+    """Fill `module` from `path`: every name and shape must match. float16 tensors are widened.
+
+    Raises:
+        CheckpointError: names the tensors that do not fit (see `check_fits`) or are not finite.
+    """
+    check_fits(module, path)
+    expected = module.state_dict()
+    tensors, _ = read_tensors(path)
+    broken = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
+    if broken:
+        raise CheckpointError(f"{path} holds non-finite numbers in {some(broken)}.")
+    module.load_state_dict({name: tensor.to(expected[name].dtype) for name, tensor in tensors.items()})
+
+
+def some(names: list[str], most: int = 5, between: str = ", ") -> str:
+    """The first of them, and how many more there are."""
+    return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,1 +1,0 @@
-"""Plain text for language models: files, tokens, chunks."""

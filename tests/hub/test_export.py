@@ -1,0 +1,138 @@
+"""ONNX files answer in onnxruntime what the agent answers here, history and all, or are not written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import SMALL, make_agent
+from typer.testing import CliRunner
+
+from agentzoo.agent import Agent
+from agentzoo.cli import app
+from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.hub.export import export_onnx
+from agentzoo.models.clip_dt import CLIPDTConfig
+from agentzoo.models.decision_mamba import DMConfig
+from agentzoo.models.gpt2_dt import GPT2DTConfig
+from agentzoo.models.gpt2_dtma import GPT2DTMAConfig
+from agentzoo.models.unimask import UniMaskConfig
+from agentzoo.store.locate import staged_agents
+from agentzoo.types import ObservationSpec
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.slow
+
+SIZES: Any = {"embed_dim": 16, "n_layers": 2, "n_heads": 2}
+MODELS = {
+    "dt": SMALL["dt"],
+    "dm": DMConfig(embed_dim=16, n_layers=2, state_size=4),
+    "gpt2-dt": GPT2DTConfig(**SIZES),
+    "clip-dt": CLIPDTConfig(**SIZES),
+    "gpt2-dtma": GPT2DTMAConfig(**SIZES),
+}
+STAGED = sorted({name.split("-")[0]: name for name in staged_agents() if name.split("-")[0] in ("dt", "dm")}.values())
+
+
+def as_the_environment_says_it(flat: np.ndarray[Any, Any], spec: ObservationSpec) -> Any:
+    """The flat numbers that the file reads, in parts by key where the agent reads a Dict."""
+    if spec.keys is None:
+        return flat
+    ends = np.cumsum([int(np.prod(shape)) for shape in spec.shapes])[:-1]
+    parts = zip(spec.keys, np.split(flat, ends), spec.shapes, strict=True)
+    return {key: part.reshape(shape) for key, part, shape in parts}
+
+
+def act_along(agent: Agent, path: Path, steps: int) -> tuple[list[Any], list[Any]]:
+    """Actions of the agent over an episode, and of the file when it is fed that history as its docstring says."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = {entry.name for entry in session.get_inputs()}
+    k, size = agent.config.io.context, agent.config.io.observation.size
+    rng = np.random.default_rng(0)
+    agent.acting = "window"
+    state, reward, rtg = None, 0.0, agent.target_return
+    observations, actions, returns, ours, theirs = [], [], [], [], []
+    for step in range(steps):
+        observation = rng.normal(size=size).astype(np.float32)
+        seen = as_the_environment_says_it(observation, agent.config.io.observation)
+        action, state = agent.predict(seen, state, deterministic=True, reward=reward)
+        observations.append(observation)
+        returns.append(rtg / agent.config.rtg_scale)
+        first = max(0, step + 1 - k)
+        length = step + 1 - first
+        fed = {
+            "observations": np.zeros((1, k, size), np.float32),
+            "actions": np.zeros((1, k, len(action)), np.float32),
+            "returns_to_go": np.zeros((1, k), np.float32),
+            "timesteps": np.zeros((1, k), np.int64),
+            "valid": np.arange(k)[None] < length,
+        }
+        fed["observations"][0, :length] = observations[first:]
+        fed["actions"][0, : length - 1] = np.reshape(actions[first:], (-1, len(action)))
+        fed["returns_to_go"][0, :length] = returns[first:]
+        fed["timesteps"][0, :length] = np.arange(first, step + 1)
+        theirs.append(session.run(None, {name: value for name, value in fed.items() if name in names})[0][0])
+        ours.append(action)
+        actions.append(action)
+        reward = float(rng.normal())
+        rtg -= reward
+    return ours, theirs
+
+
+@pytest.mark.parametrize("family", MODELS)
+def test_the_file_acts_as_the_agent_does_over_an_episode(family: str, tmp_path: Path) -> None:
+    agent = make_agent(model=MODELS[family])
+    report = export_onnx(agent, tmp_path / "x.onnx")
+    assert report.bytes == (tmp_path / "x.onnx").stat().st_size
+    ours, theirs = act_along(agent, tmp_path / "x.onnx", steps=3 * agent.config.io.context)
+    assert np.ptp(np.array(ours), axis=0).min() > 1e-3  # not the same action all along
+    np.testing.assert_allclose(theirs, ours, atol=1e-4)
+
+
+@pytest.mark.parametrize("agent_id", STAGED)
+def test_staged_agents_export_by_command(agent_id: str, tmp_path: Path) -> None:
+    path = tmp_path / "agent.onnx"
+    result = CliRunner().invoke(app, ["export", agent_id, str(path)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    agent = Agent.from_pretrained(agent_id)
+    ours, theirs = act_along(agent, path, steps=agent.config.io.context + 3)
+    np.testing.assert_allclose(theirs, ours, atol=1e-3)
+    metadata = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    assert metadata["agent_id"] == agent_id
+    assert metadata["context"] == str(agent.config.io.context)
+
+
+def test_what_changed_since_loading_is_in_the_file(tmp_path: Path) -> None:
+    agent = Agent.from_pretrained(make_agent().save_pretrained(tmp_path / "agent"))
+    with torch.no_grad():
+        next(agent.model.parameters()).add_(1.0)
+    agent.target_return = 7.0
+    export_onnx(agent, tmp_path / "x.onnx")
+    metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "x.onnx").metadata_props}
+    assert (metadata["target_return"], metadata["weights_sha256"]) == ("7.0", "")
+
+
+def test_discrete_agents_give_logits(tmp_path: Path) -> None:
+    agent = make_agent("tests/CountingDiscrete-v0")
+    export_onnx(agent, tmp_path / "x.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "x.onnx"))
+    assert session.get_outputs()[0].shape[1] == 4
+
+
+def test_a_network_that_is_asked_has_no_single_pass(tmp_path: Path) -> None:
+    agent = make_agent(model=UniMaskConfig(embed_dim=16, ffn_dim=16))
+    with pytest.raises(ConfigError, match="'unimask' network has no single forward pass that ONNX could hold"):
+        export_onnx(agent, tmp_path / "x.onnx")
+
+
+def test_a_file_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make_agent()
+    act = type(agent.model).act
+    monkeypatch.setattr(type(agent.model), "act", lambda self, batch: act(self, batch) + 0.01)
+    with pytest.raises(CheckpointError, match="differs from PyTorch's by"):
+        export_onnx(agent, tmp_path / "x.onnx")
+    assert list(tmp_path.iterdir()) == []

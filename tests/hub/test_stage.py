@@ -1,0 +1,357 @@
+"""Staging what is measured: nothing is lost to a picture, and a kept measurement counts only if it is the same one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from conftest import SMALL, make_agent
+from typer.testing import CliRunner
+
+from agentzoo.agent import Agent
+from agentzoo.cli import app
+from agentzoo.config import AgentConfig
+from agentzoo.data.minari import load_episodes
+from agentzoo.errors import CheckpointError, ConfigError, SpaceError, StorageError, UnknownNameError
+from agentzoo.evaluation.results import Result, Results, evaluate
+from agentzoo.evaluation.study import Study, write_study
+from agentzoo.hub.card import card_text, write_card
+from agentzoo.hub.measured import RESULT, headline, measured
+from agentzoo.hub.records import read_records
+from agentzoo.hub.stage import _best, _other_ways, _require_no_better, _video, show_studies, stage
+from agentzoo.hub.verify import check_files
+from agentzoo.models.decision_mamba import DMConfig
+from agentzoo.recipe import Recipe
+from agentzoo.store.files import swap_in
+from agentzoo.store.locate import written_whole
+from agentzoo.store.tensors import load_strict, read_tensors, save_tensors
+from agentzoo.training import log
+from hub.conftest import make_folder
+
+
+def finished(folder: Path, dataset: str, env: str = "Hopper-v5", family: str = "bc") -> Path:
+    """A run of an untrained network on the shipped Hopper episodes."""
+    made = make_agent("Hopper-v5", SMALL[family])
+    recipe = made.recipe
+    assert recipe is not None
+    evaluation = recipe.eval.model_copy(update={"env": env, "target_return": 100.0, "episodes": 2})
+    recipe = recipe.replace(data=recipe.data.model_copy(update={"dataset": dataset}), eval=evaluation)
+    agent = Agent(made.model, AgentConfig.of(recipe, made.config.io), recipe)
+    agent.save_pretrained(folder)
+    columns = [*log.COLUMNS, "eval_return", "eval_score", "action_mse"]
+    log.start_log(folder, columns, 0)
+    log.append_row(folder, columns, {"step": 10, "loss": 0.1, "action_mse": 0.1, "seconds": 1.0})
+    return folder
+
+
+class Blind(gym.Wrapper[Any, Any, Any, Any]):
+    """A Hopper that renders nothing."""
+
+    def render(self) -> Any:
+        return None
+
+
+def blind_hopper(render_mode: str | None = None) -> gym.Env[Any, Any]:
+    return Blind(gym.make("Hopper-v5", max_episode_steps=20, render_mode=render_mode))
+
+
+@pytest.mark.slow
+def test_an_agent_that_heeds_no_target_in_an_environment_without_pictures_is_staged(
+    tiny_hopper: str, tmp_path: Path
+) -> None:
+    gym.register("tests/Blind-v0", entry_point=blind_hopper)
+    try:
+        run = finished(tmp_path / "run", tiny_hopper, "tests/Blind-v0")
+        heard: list[str] = []
+        folder = stage(run, tmp_path / "zoo", "a test machine", sweep_episodes=1, note=heard.append)
+    finally:
+        del gym.registry["tests/Blind-v0"]
+    assert any("renders nothing" in what for what in heard)
+    results = Results.from_json((folder / "results.json").read_text(), "results.json")
+    assert results.spearman is None
+    for one in (results.headline, *results.targets):  # measured before anything lies there
+        assert str(one.command).startswith(f"agentzoo evaluate dt-test -n {one.episodes} --seed 0 --target ")
+    assert (results.plotted, results.filmed) == (True, False)
+    assert "replay.mp4" not in card_text(folder)
+    assert all(check.holds is not False for check in check_files(folder)[2])
+    for name in ("targets.png", "training_log.csv"):  # what a Hub's cache and the wheel leave out
+        (folder / name).unlink()
+    assert all(check.holds is not False for check in check_files(folder)[2])
+
+
+def quickly(run: Path, zoo: Path, **options: Any) -> Path:
+    return stage(run, zoo, "a test machine", sweep_episodes=0, **options)
+
+
+def rewritten(run: Path, **settings: Any) -> Path:
+    """The run with another recipe: `--set` by field, dots as `__`."""
+    path = run / "train_config.json"
+    changes = [f"{name.replace('__', '.')}={value}" for name, value in settings.items()]
+    path.write_text(Recipe.from_json(path.read_text(), "recipe").override(changes).to_json())
+    return run
+
+
+def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str, tmp_path: Path) -> None:
+    run, zoo = finished(tmp_path / "run", tiny_hopper), tmp_path / "zoo"
+    write_study(Study(title="no picture here", picture="gone.png"), tmp_path / "study")
+    write_study(Study(title="words"), tmp_path / "words")
+    other = rewritten(finished(tmp_path / "other", tiny_hopper), train__lr=0.5, train__seed=1)
+    again = finished(tmp_path / "again", tiny_hopper)
+    twins = [rewritten(finished(tmp_path / name, tiny_hopper), train__seed=1) for name in ("twin", "second")]
+    elsewhere = rewritten(finished(tmp_path / "elsewhere", tiny_hopper), data__dataset="zoo/hopper/medium-v0")
+    heard: list[str] = []
+    wrong: tuple[tuple[dict[str, Any], type[Exception], str], ...] = (
+        ({"studies": [tmp_path / "study"]}, CheckpointError, "gone.png, which is not beside it"),
+        ({"studies": [tmp_path / "nothing"]}, CheckpointError, "no study at"),
+        ({"studies": [tmp_path / "words"] * 5}, ConfigError, "at most 4 studies, got 5"),
+        ({"seeds": [other]}, ConfigError, r"other cannot stand beside dt-test: train.lr is 0.5 instead of 0.0001"),
+        ({"seeds": [again]}, ConfigError, r"again has training seed 0 again; a --seed-run has its own"),
+        ({"seeds": twins}, ConfigError, r"second has training seed 1 again"),
+        (
+            {"baselines": [elsewhere]},
+            ConfigError,
+            r"data.dataset is 'zoo/hopper/medium-v0' instead of 'zoo/hopper/tiny",
+        ),
+    )
+    for options, error, said in wrong:
+        with pytest.raises(error, match=said):
+            stage(run, zoo, "a test machine", note=heard.append, **options)
+    assert heard == []
+    assert not list(zoo.iterdir())
+    notes = finished(tmp_path / "dt-test", tiny_hopper) / "notes.txt"
+    notes.write_text("mine")
+    for start, said in ((notes.parent, "is the run itself"), (run, r"also holds notes\.txt")):
+        for force in (False, True):
+            with pytest.raises(StorageError, match=said):
+                stage(start, tmp_path, "a test machine", force=force, note=heard.append)
+    assert heard == []
+    assert notes.read_text() == "mine"
+
+
+def test_the_facts_on_a_card_are_of_what_it_learned_from(tiny_hopper: str, tmp_path: Path) -> None:
+    run = rewritten(finished(tmp_path / "run", tiny_hopper), data__best_fraction=0.5)
+    folder = quickly(run, tmp_path / "zoo")
+    episodes = load_episodes(tiny_hopper)
+    order = sorted(zip(episodes.returns, episodes.lengths, strict=True), reverse=True)
+    best = [one for i, one in enumerate(order) if sum(length for _, length in order[: i + 1]) <= len(episodes) / 2]
+    assert 0 < len(best) < len(order)
+    facts = read_records(folder)[2].dataset
+    assert (facts.episodes, facts.steps) == (len(best), sum(length for _, length in best))
+    assert facts.mean_return == pytest.approx(np.mean([value for value, _ in best]))
+    assert "The data, the best episodes up to 50 % of its steps: " in card_text(folder)
+
+
+def test_final_weights_that_did_best_have_no_second_row(tiny_hopper: str, tmp_path: Path) -> None:
+    run = finished(tmp_path / "run", tiny_hopper)
+    assert _best(run, 1, False, lambda _: None) is None  # nothing was kept
+    shutil.copyfile(run / "model.safetensors", run / "best.safetensors")
+    assert _best(run, 1, False, lambda _: None) is None
+    tensors, _ = read_tensors(run / "best.safetensors")
+    next(iter(tensors.values())).add_(1.0)
+    save_tensors(run / "best.safetensors", tensors)
+    found = _best(run, 1, False, lambda _: None)
+    assert found is not None
+    assert (found.checkpoint, found.weights_sha256) == ("best", None)  # no weights that are staged
+    agent = Agent.from_pretrained(run)
+    last = evaluate(agent, episodes=1)
+    load_strict(agent.model, run / "best.safetensors")
+    assert found.returns == evaluate(agent, episodes=1).returns != last.returns
+
+
+@pytest.mark.slow
+def test_without_matplotlib_an_agent_is_staged_without_its_plot(
+    tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, module, None)
+    heard: list[str] = []
+    run = finished(tmp_path / "run", tiny_hopper)
+    folder = stage(run, tmp_path / "zoo", "a test machine", sweep_episodes=1, note=heard.append)
+    assert any("agentzoo[plots]" in what for what in heard)
+    results = Results.from_json((folder / "results.json").read_text(), "results.json")
+    assert (len(results.targets), results.plotted) == (8, False)
+    assert not (folder / "targets.png").exists()
+    assert "targets.png" not in (folder / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_only_a_better_agent_replaces_one_unless_it_is_forced(tiny_hopper: str, tmp_path: Path) -> None:
+    run, zoo = finished(tmp_path / "run", tiny_hopper), tmp_path / "zoo"
+    baseline = rewritten(finished(tmp_path / "baseline", tiny_hopper), train__lr=0.5)
+    folder = quickly(run, zoo, baselines=[baseline])
+    path = folder / "results.json"
+    first = Results.from_json(path.read_text(), "results.json")
+    assert len(first.baselines) == 1
+    assert first.baselines[0].updates == Recipe.from_json((run / "train_config.json").read_text(), "r").train.steps
+    write_card(folder, "apache-2.0")
+    heard: list[str] = []
+    quickly(run, zoo, note=heard.append)  # the same weights again
+    assert "under the license of the agent it replaces, apache-2.0" in heard
+    assert "\nlicense: apache-2.0\n" in (folder / "README.md").read_text()
+    raised = first.headline.model_copy(update={"weights_sha256": "0" * 64, "mean_return": 1e6})
+    path.write_text(first.model_copy(update={"headline": raised}).to_json())
+    with pytest.raises(
+        CheckpointError, match=rf"return is 1000000.0 \(score.*this one's {first.headline.mean_return:.1f}"
+    ):
+        quickly(run, zoo)
+    assert Results.from_json(path.read_text(), "results.json").headline.mean_return == 1e6
+    assert os.listdir(zoo) == ["dt-test"]  # noqa: PTH208
+    quickly(run, zoo, force=True)
+    assert Results.from_json(path.read_text(), "results.json").headline.mean_return == first.headline.mean_return
+
+
+def test_returns_of_another_environment_are_no_better_agent_s(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test")
+    worse = read_records(folder)[2].headline.model_copy(update={"mean_return": -1.0, "weights_sha256": "0" * 64})
+    with pytest.raises(CheckpointError, match="holds a better agent"):
+        _require_no_better(worse, folder)
+    _require_no_better(worse.model_copy(update={"env": "tests/Other-v0"}), folder)
+
+
+def test_the_video_of_a_short_episode_shows_every_step(tmp_path: Path) -> None:
+    agent = make_agent()
+    (length,) = evaluate(agent, episodes=1).lengths
+    assert _video(agent, tmp_path / "replay.mp4", length, False, lambda _: None)
+    import imageio.v2 as imageio
+
+    with imageio.get_reader(tmp_path / "replay.mp4") as reader:
+        assert reader.count_frames() >= length
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("weights_sha256", "0" * 64),
+        ("weights_sha256", None),
+        ("env", "Walker2d-v5"),
+        ("target_return", 5.0),
+        ("acting", "recurrent"),
+        ("deterministic", False),
+        ("seed", 1),
+    ],
+)
+def test_a_kept_measurement_counts_only_if_it_asked_the_same(
+    field: str, value: Any, tiny_hopper: str, tmp_path: Path
+) -> None:
+    run = finished(tmp_path / "run", tiny_hopper)
+    heard: list[str] = []
+    first = measured(run, 1, heard.append)
+    assert measured(run, 1, heard.append) == first
+    assert len(heard) == 1
+    (run / RESULT).write_text(first.model_copy(update={field: value}).to_json())
+    assert getattr(measured(run, 1, heard.append), field) == getattr(first, field)
+    assert len(heard) == 2
+    assert getattr(Result.from_json((run / RESULT).read_text(), "kept"), field) == getattr(first, field)
+
+
+def test_no_command_repeats_what_was_measured_of_a_run(
+    tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its id may lead to these weights today and to others that are staged tomorrow."""
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path))
+    run = finished(tmp_path / "dt-test", tiny_hopper)
+    assert evaluate(Agent.from_pretrained(run), episodes=1).command is not None
+    assert measured(run, 1).command is None
+
+
+def test_a_headline_is_of_the_weights_beside_it(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test")
+    assert headline(folder, 1).episodes == 3
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(weights)
+    with pytest.raises(CheckpointError, match=r"no sound record: sha256 .* is not what"):
+        headline(folder, 1)
+
+
+def test_pictures_of_one_name_stay_apart(tmp_path: Path) -> None:
+    agent, studies = make_folder(tmp_path / "dt-test"), [tmp_path / "a", tmp_path / "b"]
+    for path in studies:
+        write_study(Study(title=f"study {path.name}", picture="plot.png"), path)
+        (path / "plot.png").write_text(path.name)
+    show_studies(agent, studies)
+    shown = {one.title: (agent / str(one.picture)).read_text() for one in read_records(agent)[2].studies}
+    assert shown == {"study a": "a", "study b": "b"}
+
+
+def test_after_the_other_ways_an_agent_acts_in_its_own() -> None:
+    agent = make_agent(model=DMConfig(embed_dim=16, n_layers=1, state_size=4))
+    own = agent.acting
+    (found,) = _other_ways(agent, 1, False, lambda _: None)
+    assert {found.acting, own} == {"window", "recurrent"}
+    assert agent.acting == own
+
+
+def test_time_and_updates_on_a_card_are_of_the_last_rows(
+    tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agentzoo.hub.stage._video", lambda *_: False)
+    run, baseline = (finished(tmp_path / name, tiny_hopper) for name in ("run", "baseline"))
+    for folder, step in ((run, 20), (baseline, 30)):
+        columns = [*log.COLUMNS, "eval_return", "eval_score", "action_mse"]
+        log.append_row(folder, columns, {"step": step, "loss": 0.1, "action_mse": 0.1, "seconds": step / 10})
+    results = read_records(quickly(run, tmp_path / "zoo", baselines=[baseline]))[2]
+    assert (results.training.seconds, results.training.updates, results.baselines[0].updates) == (2.0, 20, 30)
+
+
+def test_a_larger_measurement_serves_comparisons_and_is_never_lost(tiny_hopper: str, tmp_path: Path) -> None:
+    run = finished(tmp_path / "run", tiny_hopper)
+    heard: list[str] = []
+    larger = measured(run, 3, heard.append)
+    assert headline(run, 2, heard.append) == larger
+    assert len(heard) == 1
+    assert measured(run, 2, heard.append).episodes == 2  # rows of one card are of as many episodes
+    assert Result.from_json((run / RESULT).read_text(), "kept") == larger
+    assert headline(run, 4, heard.append).episodes == 4
+    assert Result.from_json((run / RESULT).read_text(), "kept").episodes == 4
+
+
+def test_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(StorageError, match=r"nothing can be written in .*file"), written_whole(tmp_path / "file" / "a"):
+        pass
+    with pytest.raises(StorageError, match="file is not replaced: it is no agent's"), written_whole(tmp_path / "file"):
+        pass
+    assert (tmp_path / "file").read_text() == "mine"
+    assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208
+
+
+def test_a_folder_is_replaced_and_comes_back_if_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new, target = tmp_path / "new", tmp_path / "target"
+    for folder, text in ((new, "new"), (target, "old")):
+        folder.mkdir()
+        (folder / "file").write_text(text)
+    with pytest.raises(OSError, match="nothing"):
+        swap_in(tmp_path / "nothing", target)
+    assert (target / "file").read_text() == "old"
+    swap_in(new, target)
+    assert (target / "file").read_text() == "new"
+    assert os.listdir(tmp_path) == ["target"]  # noqa: PTH208
+
+
+def test_a_recipe_file_trains_what_it_says_and_a_wrong_environment_is_found_at_once(
+    tiny_hopper: str, tmp_path: Path
+) -> None:
+    run = finished(tmp_path / "run", tiny_hopper, family="dt")
+    recipe = Recipe.from_json((run / "train_config.json").read_text(), "recipe")
+    settings = ["--set", "train.steps=2", "--set", "eval.every=0", "--device", "cpu", "--out", str(tmp_path / "again")]
+    done = CliRunner().invoke(app, ["train", str(run / "train_config.json"), *settings])
+    assert done.exit_code == 0, done.output
+    trained = Agent.from_pretrained(tmp_path / "again")
+    assert trained.recipe is not None
+    assert trained.recipe.model == recipe.model
+    assert np.isfinite(trained.predict(np.zeros(11, np.float32))[0]).all()
+    done = CliRunner().invoke(app, ["train", str(tmp_path / "nofile.json")])
+    assert isinstance(done.exception, ConfigError)
+    assert "no recipe file" in str(done.exception)
+    for env, error in (("Hoper-v5", UnknownNameError), ("Walker2d-v5", SpaceError)):
+        wrong = ["--set", "eval.every=1", "--set", f"eval.env={env}", "--out", str(tmp_path / "wrong")]
+        done = CliRunner().invoke(app, ["train", str(run / "train_config.json"), *wrong])
+        assert isinstance(done.exception, error), done.output
+        assert not (tmp_path / "wrong").exists()

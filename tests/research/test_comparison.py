@@ -1,0 +1,178 @@
+"""Trainings side by side: real evaluations of small agents, and the staged agents' own records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import SMALL, make_agent
+from PIL import Image
+from rich.table import Table
+from typer.testing import CliRunner
+
+from agentzoo.agent import Agent
+from agentzoo.cli import app
+from agentzoo.cli.console import console, fits
+from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.evaluation.results import evaluate
+from agentzoo.evaluation.study import read_study
+from agentzoo.hub.published import elsewhere
+from agentzoo.models.gpt2_dt import GPT2DTConfig
+from agentzoo.recipe import load_recipe
+from agentzoo.research.studies.comparison import as_study, compare, differences, draw_comparison
+
+CARDS = Path(__file__).resolve().parents[2] / "hub_cards"
+
+
+def a_run(folder: Path, agent_id: str, seed: int = 0, family: str = "dt", **changes: float) -> Path:
+    made = make_agent(model=SMALL[family])
+    assert made.recipe is not None
+    train = made.recipe.train.model_copy(update={"seed": seed, **changes})
+    recipe = made.recipe.replace(agent_id=agent_id, train=train)
+    config = made.config.model_copy(update={"agent_id": agent_id})
+    with_name = Agent(made.model, config, recipe)
+    with_name.save_pretrained(folder)
+    return folder
+
+
+def test_runs_are_measured_once_and_seeds_go_together(tmp_path: Path) -> None:
+    runs = [
+        a_run(tmp_path / "a", "dt-test"),
+        a_run(tmp_path / "b", "dt-test", 1),
+        a_run(tmp_path / "c", "bc-test", 0, "bc"),
+    ]
+    heard: list[str] = []
+    whole, cloned = compare(runs, 3, heard.append)
+    assert len(heard) == 3
+    assert [result.training_seed for result in whole.results] == [0, 1]
+    assert cloned.results[0].returns == evaluate(Agent.from_pretrained(runs[2]), episodes=3).returns
+    assert compare(runs, 3, heard.append)[0] == whole
+    assert len(heard) == 3
+    study = as_study([whole, cloned], "x")
+    assert study.columns == ("agent", "differs in", "return", "length")
+    assert [row[1] for row in study.rows] == ["—", "behaviour cloning, model.n_layers=3"]
+    low, high = whole.results[0].return_interval
+    first = f"{whole.results[0].mean_return:.1f} [{low:.1f}, {high:.1f}]"
+    assert study.rows[0][2] == f"{first}; {first}"  # both seeds have the same weights here
+
+
+def test_runs_of_one_name_that_differ_in_more_than_the_seed_get_rows_of_their_own(tmp_path: Path) -> None:
+    runs = [
+        a_run(tmp_path / "a", "dt-test"),
+        a_run(tmp_path / "b", "dt-test", 1),
+        a_run(tmp_path / "c", "dt-test", lr=0.5),
+    ]
+    both, faster = compared = compare(runs, 2)
+    assert [len(both.results), len(faster.results)] == [2, 1]
+    assert [row[:2] for row in as_study(compared, "x").rows] == [("dt-test", "—"), ("dt-test", "train.lr=0.5")]
+    draw_comparison(compared, tmp_path / "x.svg")
+    assert "<!-- train.lr=0.5 -->" in (tmp_path / "x.svg").read_text()
+
+
+def test_many_seeds_and_a_long_title_fit_the_record() -> None:
+    (staged,) = compare([CARDS / "dt-hopper-medium"], 100)
+    for count, cell in ((12, "; ".join(["84.6"] * 12)), (70, ("84.6; " * 40)[:189] + "…")):
+        study = as_study([staged._replace(results=staged.results[:1] * count)], "long " * 50)
+        assert study.rows[0][2] == cell
+        assert len(study.title) == 190
+
+
+def test_staged_agents_bring_their_headline() -> None:
+    (staged,) = compare([CARDS / "dt-hopper-medium"], 100)
+    (row,) = as_study([staged], "x").rows
+    assert row[0] == "dt-hopper-medium"
+    assert row[2] == "84.6 [81.1, 87.9]"
+    assert row[-1] == "67.6 ± 1"
+
+
+def test_a_finding_stands_before_what_the_columns_mean() -> None:
+    compared = compare([CARDS / "dt-hopper-medium"], 100)
+    plain = as_study(compared, "x").note
+    assert as_study(compared, "x", finding="No difference.").note == f"No difference. {plain}"
+    room = 1_000 - 1 - len(plain)
+    assert len(as_study(compared, "x", finding="a" * room).note) == 1_000
+    with pytest.raises(ConfigError, match=f"takes {room + 1} characters; the note has room for {room}"):
+        as_study(compared, "x", finding="a" * (room + 1))
+
+
+def test_differences_are_what_one_would_set() -> None:
+    whole, cut = load_recipe("dm-hopper-medium-replay-ablation"), load_recipe("dm-hopper-medium-replay-no-pser")
+    assert differences(whole, cut) == "model.beta_final=0, model.beta_min=0"
+    assert differences(whole, whole.override(["train.seed=3", "train.lr=0.01"])) == "train.lr=0.01"
+    other = differences(load_recipe("dt-pointmaze-medium"), load_recipe("dtma-pointmaze-medium"))
+    assert other == "Decision Transformer with mixed attention"
+    sized = load_recipe("dt-pointmaze-medium").override(["model.embed_dim=64"])
+    assert differences(load_recipe("dtma-pointmaze-medium"), sized) == "Decision Transformer, model.embed_dim=64"
+    noted = load_recipe("gpt2-dtma-pointmaze-medium")
+    noted = noted.replace(model=noted.model.model_copy(update={"markov_at_start": ((0.5, 1.0),) * 4}))
+    assert differences(load_recipe("dtma-pointmaze-medium"), noted).endswith(", model.backbone=lm-mini")
+    mine, yours = (whole.replace(model=GPT2DTConfig(backbone="lm-x", backbone_sha256=c * 64)) for c in "ab")
+    assert differences(mine, yours.override(["train.seed=1"])) == f"model.backbone_sha256={'b' * 64}"
+    assert differences(mine, yours.override(["model.backbone=lm-y"])) == "model.backbone=lm-y"
+    long = whole.override([f"data.dataset=zoo/{'x' * 180}-v0"])
+    assert len(differences(whole, long)) == 190
+
+
+def test_environments_share_a_table_and_have_panels_of_their_own(tmp_path: Path) -> None:
+    """The first of each is what the others there are compared with."""
+    slow, fast = a_run(tmp_path / "a", "dt-test"), a_run(tmp_path / "b", "dt-test", lr=0.5)
+    staged, cloned = CARDS / "dt-hopper-medium", CARDS / "chibit-hopper-medium"
+    compared = compare([slow, staged, fast, cloned], 3)
+    counting = "tests/Counting-v0"
+    assert [each.env for each in compared] == [counting, counting, "Hopper-v5", "Hopper-v5"]
+    study = as_study(compared, "x")
+    assert study.columns == (
+        *("agent", "environment", "differs in", "normalized score", "return", "length", "published"),
+    )
+    changes = [row[2] for row in study.rows]
+    assert changes[:3] == ["—", "train.lr=0.5", "—"]
+    assert changes[3].startswith("GPT-2 Decision Transformer, ")
+    assert [bool(row[3]) for row in study.rows] == [False, False, True, True]
+    assert [bool(row[4]) for row in study.rows] == [True, True, False, False]
+    draw_comparison(compared, tmp_path / "x.svg")
+    drawn = (tmp_path / "x.svg").read_text()
+    for words in (counting, "Hopper-v5", "return, 95 % interval", "normalized score, 95 % interval"):
+        assert f"<!-- {words}" in drawn
+
+
+def test_methods_that_are_not_here_are_named_where_the_table_is_of_their_paper() -> None:
+    whole, other = compare([CARDS / "gpt2-dt-hopper-medium", CARDS / "dt-hopper-medium"], 100)
+    said = "Also there, for hopper-medium: CQL 57.7 ± 1.6 and DC 79.7 ± 1.1."
+    assert as_study([whole, other], "x").note.endswith(said)
+    assert "CQL" not in as_study([other], "x").note  # of the paper that has no DC
+    assert elsewhere(["dt-pointmaze-medium", "x-hopper-medium-frozen"], "nobody") == {}
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no finished run"):
+        compare([tmp_path], 1)
+
+
+def test_a_narrow_terminal_gets_blocks_instead_of_broken_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [str(CARDS / name) for name in ("dt-hopper-medium", "unimask-pointmaze-medium")]
+    shown = {}
+    for width in (80, 200):
+        monkeypatch.setattr(console, "width", width)
+        shown[width] = CliRunner().invoke(app, ["compare", *runs, "--out", str(tmp_path / "out")]).output
+        for words in ("normalized score", "84.6 [81.1, 87.9]", "unimask-pointmaze-medium", "0.48 [0.38, 0.58]"):
+            assert words in shown[width]
+    narrow = Table("a very long name of a column", "b")
+    narrow.columns[0].no_wrap = True
+    narrow.add_row("x", "y")
+    for width, enough in ((28, False), (60, True)):
+        monkeypatch.setattr(console, "width", width)
+        assert fits(narrow) is enough
+    assert shown[80].count("environment") == 2
+    assert shown[200].count("environment") == 1
+
+
+def test_the_command_draws_a_study_for_a_card(tmp_path: Path) -> None:
+    runs = [str(CARDS / name) for name in ("dt-hopper-medium", "dt-hopper-medium-replay")]
+    done = CliRunner().invoke(app, ["compare", *runs, "--out", str(tmp_path / "out"), "--title", "A [b]title[/b]"])
+    assert done.exit_code == 0, done.output
+    assert "A [b]title[/b]" in done.output
+    study = read_study(tmp_path / "out")
+    assert study.picture is not None
+    assert "Chen et al. 2021" in study.note
+    with Image.open(tmp_path / "out" / study.picture) as picture:
+        assert len(picture.convert("RGB").getcolors(1 << 24)) > 10  # type: ignore[arg-type]

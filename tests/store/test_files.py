@@ -1,0 +1,432 @@
+"""Agents' files: whole or not at all, and every kind of broken, hostile or absurd one refused with a typed error."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+import stat
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import make_agent
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentzoo.agent import Agent
+from agentzoo.config import AgentConfig
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError, UnknownNameError
+from agentzoo.store import files
+from agentzoo.store.files import HOST, sha256, staging, swap_in, write_atomic
+from agentzoo.store.locate import find_agent, hub_location, staged_agents
+from agentzoo.store.tensors import check_header, fingerprint, load_strict, read_tensors, save_tensors
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_agent().save_pretrained(tmp_path / "agent")
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+def test_tensors_come_back_as_they_were(tmp_path: Path) -> None:
+    tensors = {"a": torch.randn(3, 4), "b": torch.arange(5), "c": torch.zeros(())}
+    save_tensors(tmp_path / "x.safetensors", tensors, {"k": "v"})
+    found, metadata = read_tensors(tmp_path / "x.safetensors")
+    assert metadata == {"k": "v"}
+    assert all(torch.equal(found[name], value) for name, value in tensors.items())
+    assert check_header(tmp_path / "x.safetensors")["a"] == ("F32", (3, 4))
+
+
+def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_atomic(path, "old")
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(StorageError, match=r"was not written: .*No space left.*unchanged"):
+        write_atomic(path, "new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208
+
+
+def test_a_folder_that_cannot_be_flushed_is_no_failure_once_the_file_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = os.fsync
+
+    def files_only(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        flush(handle)
+
+    monkeypatch.setattr(files.os, "fsync", files_only)
+    write_atomic(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def dead_process() -> int:
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+def test_what_killed_processes_left_is_tidied_up_and_an_agent_gets_its_name_back(tmp_path: Path) -> None:
+    dead = dead_process()
+    left = {
+        f".staging-{HOST}-{dead}-abc": None,
+        f".staging-{HOST}-{os.getppid()}-abc": "staging of a process that runs",
+        f".staging-another-{dead}-abc": "of another machine, where this id may run",
+        f".replaced-dt-a-{HOST}-{dead}": "the only copy of dt-a",
+        f".replaced-dt-b-{HOST}-{dead}": None,
+        f".replaced-dt-c-{HOST}-{os.getppid()}": "about to be replaced",
+        f".replaced-dt-d-another-{dead}": "about to be replaced elsewhere",
+        "dt-b": "the new dt-b",
+    }
+    for name in left:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "says").write_text(str(left[name]))
+    with staging(tmp_path, ".staging-") as folder:
+        assert folder.name.startswith(f".staging-{HOST}-{os.getpid()}-")
+    found = {path.name: (path / "says").read_text() for path in tmp_path.iterdir()}
+    kept = {name: said for name, said in left.items() if said is not None}
+    kept["dt-a"] = kept.pop(f".replaced-dt-a-{HOST}-{dead}")
+    assert found == kept
+
+
+def test_a_folder_lost_in_a_killed_replacement_is_replaced_all_the_same(tmp_path: Path) -> None:
+    lost, new = tmp_path / f".replaced-dt-a-{HOST}-{dead_process()}", tmp_path / "new"
+    for folder in (lost, new):
+        folder.mkdir()
+        (folder / folder.name).touch()
+    swap_in(new, tmp_path / "dt-a")
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["dt-a", "dt-a/new"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_a_really_full_device_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/dev/full")
+    with pytest.raises(StorageError):
+        write_atomic(tmp_path / "link" / "file", "x")
+
+
+def test_the_config_names_the_weights(folder: Path) -> None:
+    config = AgentConfig.from_json((folder / "config.json").read_text(), "test")
+    assert config.weights_sha256 == sha256(folder / "model.safetensors")
+    assert sorted(path.name for path in folder.iterdir()) == ["config.json", "model.safetensors", "train_config.json"]
+
+
+def test_missing_files(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"model.safetensors is missing"):
+        Agent.from_pretrained(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"holds a training that has not come to its end; `agentzoo train"):
+        Agent.from_pretrained(folder)
+    (folder / "train_config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"config.json is missing: an agent's folder holds"):
+        Agent.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("keep", [0, 7, 100, -1])
+def test_truncated_weights(folder: Path, keep: int) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    edit(folder, weights_sha256=None)
+    with pytest.raises(CheckpointError, match=r"model.safetensors"):
+        Agent.from_pretrained(folder)
+
+
+def test_tampered_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match="sha256 differs"):
+        Agent.from_pretrained(folder)
+
+
+def rewrite(folder: Path, change: Any) -> None:
+    tensors, _ = read_tensors(folder / "model.safetensors")
+    change(tensors)
+    save_tensors(folder / "model.safetensors", tensors)
+    edit(folder, weights_sha256=None)
+
+
+def test_missing_extra_and_misshapen_tensors_are_named(folder: Path) -> None:
+    rewrite(folder, lambda t: t.pop("embed_obs.bias"))
+    with pytest.raises(CheckpointError, match=r"config: missing embed_obs.bias\."):
+        Agent.from_pretrained(folder)
+    rewrite(folder, lambda t: t.update({"embed_obs.bias": torch.zeros(16), "surprise": torch.zeros(1)}))
+    with pytest.raises(CheckpointError, match=r"config: not expected surprise\."):
+        Agent.from_pretrained(folder)
+    rewrite(folder, lambda t: (t.pop("surprise"), t.update({"embed_obs.bias": torch.zeros(17)})))
+    with pytest.raises(CheckpointError, match=r"of another shape embed_obs.bias \(17,\) instead of \(16,\)"):
+        Agent.from_pretrained(folder)
+
+
+def test_weights_that_are_no_numbers_are_refused(folder: Path) -> None:
+    rewrite(folder, lambda t: t.update({"embed_obs.bias": torch.full((16,), float("nan"))}))
+    with pytest.raises(CheckpointError, match=r"non-finite numbers in embed_obs.bias"):
+        Agent.from_pretrained(folder)
+    rewrite(folder, lambda t: t.update({"embed_obs.bias": torch.zeros(16, dtype=torch.int32)}))
+    with pytest.raises(CheckpointError, match="type I32"):
+        Agent.from_pretrained(folder)
+
+
+def test_float16_weights_are_widened(folder: Path) -> None:
+    rewrite(folder, lambda t: t.update({name: value.half() for name, value in t.items()}))
+    agent = Agent.from_pretrained(folder)
+    assert {p.dtype for p in agent.model.parameters()} == {torch.float32}
+
+
+def test_float64_weights_are_refused(folder: Path) -> None:
+    rewrite(folder, lambda t: t.update({name: value.double() for name, value in t.items()}))
+    with pytest.raises(CheckpointError, match="type F64; weights are F32, F16 or BF16"):
+        Agent.from_pretrained(folder)
+
+
+def test_fingerprints_tell_names_types_and_shapes_apart() -> None:
+    values = torch.arange(8, dtype=torch.float32)
+    found = set()
+    for name, buffer in (("a", values), ("b", values), ("a", values.view(2, 4)), ("a", values.view(torch.int32))):
+        network = torch.nn.Module()
+        network.register_buffer(name, buffer)
+        found.add(fingerprint(network))
+    assert len(found) == 4
+
+
+def header(entries: dict[str, Any], data: bytes = b"") -> bytes:
+    text = json.dumps(entries).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+@pytest.mark.parametrize(
+    ("entries", "words"),
+    [
+        ({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 400]}}, "header cannot be used"),
+        ({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, "header cannot be used"),
+        ({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]}}, "header cannot be used"),
+        ({"a": {"dtype": "F32", "shape": [1.5], "data_offsets": [0, 4]}}, "header cannot be used"),
+        ({"a": {"dtype": "F32", "shape": [10**18], "data_offsets": [0, 8]}}, None),
+        ({"a": {"dtype": "F99", "shape": [2], "data_offsets": [0, 8]}}, None),
+        ({"a": [1]}, "header cannot be used"),
+        ({"a" * 201: {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, "header cannot be used"),
+        ({"a\x1b[2J": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, "header cannot be used"),
+        ({"a": {"dtype": "F32", "shape": [2] + [1] * 8, "data_offsets": [0, 8]}}, "header cannot be used"),
+        (
+            {
+                "a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+                "b": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]},
+            },
+            "overlap",
+        ),
+    ],
+)
+def test_hostile_headers(tmp_path: Path, entries: dict[str, Any], words: str | None) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(header(entries, b"\0" * 8))
+    with pytest.raises(CheckpointError, match=words):
+        read_tensors(path)
+
+
+def test_what_does_not_fit_into_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.safetensors"
+    save_tensors(path, {"a": torch.zeros(100)})
+    size = path.stat().st_size
+    monkeypatch.setattr("agentzoo.store.tensors.memory", lambda: 2 * size)
+    read_tensors(path)
+    monkeypatch.setattr("agentzoo.store.tensors.memory", lambda: 2 * size - 1)
+    with pytest.raises(CheckpointError, match=f"holds {size} bytes, .* this machine has {2 * size - 1} of memory"):
+        read_tensors(path)
+
+
+def test_a_header_longer_than_the_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(struct.pack("<Q", 2**62) + b"{}")
+    with pytest.raises(CheckpointError, match="truncated"):
+        check_header(path)
+
+
+def test_a_header_has_a_largest_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "x.safetensors"
+    save_tensors(path, {"a": torch.zeros(1)})
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    monkeypatch.setattr("agentzoo.store.tensors.MAX_HEADER", length)
+    assert check_header(path)
+    monkeypatch.setattr("agentzoo.store.tensors.MAX_HEADER", length - 1)
+    with pytest.raises(CheckpointError, match=f"header of {length}"):
+        check_header(path)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=120), st.integers(0, 200), st.integers(0, 255))
+def test_any_bytes_are_weights_or_a_typed_error(tmp_path: Path, junk: bytes, at: int, byte: int) -> None:
+    good = header({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}, b"\0" * 8)
+    damaged = bytearray(good)
+    damaged[at % len(good)] = byte
+    for content in (junk, bytes(damaged), good[:at]):
+        (tmp_path / "x.safetensors").write_bytes(content)
+        try:
+            load_strict(torch.nn.Linear(2, 1, bias=False), tmp_path / "x.safetensors")
+        except CheckpointError:
+            continue
+
+
+CONFIG = json.loads(AgentConfig.of(make_agent().recipe, make_agent().config.io).to_json())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("rtg_scale", 0.0, "rtg_scale: Input should be greater than 0"),
+        ("rtg_scale", "10", "rtg_scale"),
+        ("target_return", 1e300, "target_return"),
+        ("agent_id", "../../etc", "agent_id"),
+        ("surprise", 1, "surprise: Extra inputs"),
+        ("format", 2, "format"),
+        ("model.embed_dim", 10**12, "embed_dim"),
+        ("model.embed_dim", -1, "embed_dim"),
+        ("model.n_heads", 3, "n_heads 3 must divide embed_dim 16"),
+        ("model.n_layers", 10**6, "n_layers"),
+        ("model.max_ep_len", 10**9, "max_ep_len"),
+        ("model.family", "nope", "no family 'nope'"),
+        ("model.family", 7, "names its `family`"),
+        ("io.context", 10**9, "context"),
+        ("io.action.size", 10**9, "size"),
+        ("io.action.start", 10**30, "start"),
+        ("io.action.low", [0.0], "low and high need 2 numbers each"),
+        ("io.action.low", [5.0, 5.0], "each low must be below its high"),
+        ("io.observation.shapes", [[10**9]], "out of range"),
+        ("io.observation.size", 4, "shapes hold 3 numbers, size says 4"),
+        ("weights_sha256", "zz", "weights_sha256"),
+    ],
+)
+def test_absurd_configs_are_refused_with_the_field(path: str, value: Any, words: str) -> None:
+    tree = json.loads(json.dumps(CONFIG))
+    *parents, name = path.split(".")
+    node = tree
+    for parent in parents:
+        node = node[parent]
+    node[name] = value
+    with pytest.raises(AgentzooError, match=words):
+        AgentConfig.from_json(json.dumps(tree), "config.json")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"a": NaN}', "\x00", "[" * 100_000])
+def test_text_that_is_no_config(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"config.json cannot be used"):
+        AgentConfig.from_json(text, "config.json")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_config_is_a_config_or_a_typed_error(data: st.DataObject) -> None:
+    tree = json.loads(json.dumps(CONFIG))
+    node: Any = tree
+    while True:
+        key = data.draw(st.sampled_from(sorted(node)))
+        if isinstance(node[key], dict) and node[key] and data.draw(st.booleans()):
+            node = node[key]
+            continue
+        break
+    value = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+    node[key] = data.draw(st.recursive(value, lambda inner: st.lists(inner, max_size=3), max_leaves=4))
+    with contextlib.suppress(ConfigError, UnknownNameError):
+        AgentConfig.from_json(json.dumps(tree), "config.json")
+
+
+def test_a_wide_config_over_small_weights_takes_no_memory(folder: Path) -> None:
+    """The largest network a config may ask for would be terabytes; the file says no before any is taken."""
+    config = json.loads((folder / "config.json").read_text())
+    config["model"] |= {"embed_dim": 8192, "n_layers": 128, "n_heads": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="does not fit its config"):
+        Agent.from_pretrained(folder)
+
+
+def test_an_env_id_that_names_a_module_is_refused_unless_trusted(folder: Path) -> None:
+    edit(folder, env="os:Evil-v0")
+    with pytest.raises(ConfigError, match="runs its code"):
+        Agent.from_pretrained(folder)
+    assert Agent.from_pretrained(folder, trust_env_module=True).config.env == "os:Evil-v0"
+
+
+def test_local_zoo_by_id(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zoo = folder.parent
+    folder.rename(zoo / "dt-mine")
+    monkeypatch.setenv("AGENTZOO_ZOO", str(zoo))
+    assert list(staged_agents()) == ["dt-mine"]
+    for name in ("zoo/dt-mine", "dt-mine", str(zoo / "dt-mine")):
+        assert find_agent(name) == zoo / "dt-mine"
+    with pytest.raises(UnknownNameError, match=r"no agent 'zoo/dt-mime'. Did you mean 'dt-mine'"):
+        find_agent("zoo/dt-mime")
+    with pytest.raises(UnknownNameError, match=r"neither in .* `agentzoo train bc-walker2d-medium` makes"):
+        find_agent("bc-walker2d-medium")
+    with pytest.raises(UnknownNameError, match=r"One is staged at .*dt-mine, but a revision .* name OWNER/NAME"):
+        find_agent("zoo/dt-mine", revision="v1")
+    shutil.copytree(zoo / "dt-mine", zoo / ".replaced-dt-mine-here-1")  # of a process that was killed
+    assert list(staged_agents()) == ["dt-mine"]
+
+
+@pytest.mark.parametrize("name", ["../secret", "zoo/../../etc", "a/b/c", "/nowhere/at/all", "", "a\nb", "zoo/.."])
+def test_names_that_are_paths_are_refused(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownNameError):
+        find_agent(name)
+
+
+def test_the_index_maps_ids_to_a_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = tmp_path / "index.json"
+    index.write_text(
+        json.dumps({"agents": {"x": {"repo_id": "org/x", "revision": "abc"}}, "default": "mirror/az-{agent_id}"})
+    )
+    monkeypatch.setenv("AGENTZOO_INDEX", str(index))
+    assert hub_location("x") == ("org/x", "abc")
+    assert hub_location("y") == ("mirror/az-y", None)
+    for bad in ("[]", "{", '{"agents": {"x": {"repo_id": "../x"}}}', '{"agents": {"x": {"repo_id": 3}}}'):
+        index.write_text(bad)
+        with pytest.raises(ConfigError, match="agent index"):
+            hub_location("x")
+
+
+def test_an_agent_that_cannot_be_fetched_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"agent someone/nothing could not be fetched from the Hub"):
+        Agent.from_pretrained("someone/nothing", local_files_only=True, cache_dir=tmp_path)
+
+
+def test_loading_leaves_the_random_state_alone(folder: Path) -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    Agent.from_pretrained(folder)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_family_that_cannot_exist_does_not_import_anything() -> None:
+    tree = json.loads(json.dumps(CONFIG))
+    tree["model"] = {"family": "os.path"}
+    with pytest.raises(UnknownNameError, match=r"no family 'os.path'"):
+        AgentConfig.from_json(json.dumps(tree), "config.json")
+
+
+def test_a_folder_behind_a_link_is_replaced_where_it_is(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "which").write_text(name)
+    (tmp_path / "link").symlink_to(tmp_path / "old", target_is_directory=True)
+    swap_in(tmp_path / "new", tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "old" / "which").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "old"]
