@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import make_agent
-from test_gpt2_dt import lm
+from models.test_gpt2_dt import lm
 
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.publish import push

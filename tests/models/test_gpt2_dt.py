@@ -18,7 +18,6 @@ import torch
 from conftest import make_agent, random_batch
 from pydantic import ValidationError
 from safetensors.torch import save_file
-from test_learning import coin_episodes
 from torch.nn.functional import cross_entropy
 
 from agentzoo.agent import Agent
@@ -42,6 +41,7 @@ from agentzoo.training.log import read_log
 from agentzoo.training.loop import Hooks, build_model, train
 from agentzoo.training.optim import make_optimizer
 from agentzoo.types import ActionSpec, IOSpec, ObservationSpec
+from models.test_learning import coin_episodes
 
 WIDTH = {"embed_dim": 16, "n_layers": 2, "n_heads": 2}
 

@@ -12,7 +12,6 @@ import pytest
 import torch
 from conftest import make_agent, random_batch
 from pydantic import ValidationError
-from test_learning import coin_episodes
 from torch import nn
 
 from agentzoo.agent import Agent
@@ -39,6 +38,7 @@ from agentzoo.research.bench import dtma as benchmark
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import train
 from agentzoo.training.optim import make_optimizer
+from models.test_learning import coin_episodes
 
 SMALL: dict[str, Any] = {"embed_dim": 16, "n_layers": 3, "n_heads": 4}
 PAIRS = [(GPT2DTConfig, GPT2DTMAConfig), (CLIPDTConfig, CLIPDTMAConfig), (GPT2DTConfig, DTMAConfig)]

@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_comparison import a_run as a_finished_run
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
@@ -20,6 +19,7 @@ from agentzoo.recipe import load_recipe
 from agentzoo.research.studies.comparison import compare
 from agentzoo.research.studies.pairs import as_study, pairs_of, read_curves
 from agentzoo.training import log
+from research.test_comparison import a_run as a_finished_run
 
 CARDS = Path(__file__).resolve().parents[2] / "hub_cards"
 COLUMNS = [*log.COLUMNS, "eval_return", "eval_score", "action_mse"]

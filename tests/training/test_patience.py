@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_training import recipe, run
 
 from agentzoo.errors import ConfigError
 from agentzoo.recipe import Recipe
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import Evaluation, Hooks
+from training.test_training import recipe, run
 
 
 def patient(patience: int, every: int = 5) -> Recipe:

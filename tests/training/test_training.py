@@ -20,8 +20,8 @@ import torch
 from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker
 from conftest import CountingEnv, make_agent
-from test_data import episodes_of
-from test_learning import coin_episodes
+from data.test_data import episodes_of
+from models.test_learning import coin_episodes
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
@@ -318,8 +318,8 @@ from agentzoo.models import gpt2_dt
 from agentzoo.store.tensors import save_tensors
 from agentzoo.nn.language.cotraining import Language
 from agentzoo.training.loop import Hooks, train
-from test_learning import coin_episodes
-from test_training import recipe
+from models.test_learning import coin_episodes
+from training.test_training import recipe
 
 torch.set_num_threads(1)
 
