@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from agentzoo.registry import provide
+
 if TYPE_CHECKING:
     from agentzoo.agent import Agent
     from agentzoo.evaluation.results import evaluate
@@ -22,6 +24,8 @@ _WHERE = {
     "list_agents": "agentzoo.hub.zoo",
     "load_recipe": "agentzoo.recipe",
 }
+
+provide("push_agent", "agentzoo.hub.publish")  # for `Agent.push_to_hub`; hub is a later layer than agent
 
 
 def __getattr__(name: str) -> Any:

@@ -3,60 +3,41 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agentzoo.acting.conditions import Conditions, checked_steps, checked_targets
-from agentzoo.acting.history import AgentState, retargeted
+from agentzoo.acting.conditions import Conditions, checked_targets
+from agentzoo.acting.environments import EnvironmentMethods
+from agentzoo.acting.history import AgentState, read_starts, retargeted
 from agentzoo.acting.loading import load_network, pick_device
 from agentzoo.acting.modes import Acting, MemoryState, make_acting
-from agentzoo.acting.observing import Observed, read_observation, reward_beside
+from agentzoo.acting.observing import reward_beside
+from agentzoo.acting.output import Actions, require_finite
 from agentzoo.acting.rewards import Rewards
 from agentzoo.config import AgentConfig, read_record
-from agentzoo.data.spaces import GOAL_KEY, REWARD_KEY, action_space, describe_misfit, observation_space, without_goal
-from agentzoo.envs.making import check_env_id, make_configured
-from agentzoo.envs.wrapping import observation_normalizer
-from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError
+from agentzoo.data.spaces import action_space, observation_space
+from agentzoo.envs.making import check_env_id
+from agentzoo.errors import ConfigError, Elsewhere, ShapeError
+from agentzoo.masked.methods import MaskedMethods
 from agentzoo.nn.base import ActingMode, SequenceModel
-from agentzoo.nn.masked import MaskedModel
 from agentzoo.recipe import Recipe
+from agentzoo.registry import service
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, sha256, write_atomic
 from agentzoo.store.locate import find_agent
 from agentzoo.store.tensors import fingerprint, save_tensors
 
-if TYPE_CHECKING:
-    from agentzoo.masked.answer import Answer
 
-
-OBSERVATION_KEY = "observation"
-PLAIN_KEYS = {OBSERVATION_KEY, REWARD_KEY}  # of a Dict that an agent of plain observations takes
-
-
-class _Elsewhere:
-    """A name that other libraries have and `Agent` has not: no attribute, but an error that says what there is."""
-
-    def __init__(self, instead: str) -> None:
-        self.instead = instead
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, instance: Any, owner: type) -> NoReturn:
-        raise AttributeError(f"an Agent has no {self.name!r}; {self.instead}")
-
-
-class Agent:
+class Agent(EnvironmentMethods, MaskedMethods):
     """A network, its config and the return it is asked for.
 
     All history lives in the `state` that `predict` returns, so one agent serves any number of environments. A copy or
-    a pickle of it is bound to none.
+    a pickle has no bound environment.
     """
 
     def __init__(self, model: SequenceModel, config: AgentConfig, recipe: Recipe | None = None) -> None:
@@ -65,12 +46,9 @@ class Agent:
         self.target_return = config.target_return
         self.model = model
         self._hashed = None if config.weights_sha256 is None else fingerprint(model)
-        bounds = (config.io.action.low, config.io.action.high)
-        # (2, A) in the space's own precision: 0.1 as float32 lies outside a float64 Box that ends at 0.1
-        self._bounds = None if None in bounds else np.array(bounds, dtype=config.io.action.dtype)
-        self._rng = np.random.default_rng()
+        self._actions = Actions(config.io.action)
         self._conditions = Conditions()
-        self._targets: NDArray[np.float64] | None = None  # one for each environment, in place of `target_return`
+        self._targets = None
         self._env: Any = None
         self._warned: set[str] = set()
         self._rewards = self._unbound()
@@ -80,7 +58,7 @@ class Agent:
         return Rewards(partial(self._warn_once, depth=5))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the bound environment, which may hold processes and windows."""
+        """Everything except the bound environment, which may hold processes and windows."""
         return {**vars(self), "_env": None, "_rewards": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -140,10 +118,10 @@ class Agent:
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write `config.json`, `model.safetensors` and the recipe; the config, which names the weights' hash, last.
 
-        The target return of now becomes the agent's own. `acting` is not kept: the family's own way is loaded.
+        The current target return is stored as the agent's own. `acting` is not stored: a loaded agent has its family's.
 
         Raises:
-            StorageError: no space or permission; every file is the old one or the new one, whole.
+            StorageError: no space or permission; each file is then either the old one or the new one.
         """
         folder = Path(folder)
         save_tensors(folder / WEIGHTS, self.model.state_dict())
@@ -156,11 +134,11 @@ class Agent:
         write_atomic(folder / CONFIG, self.config.to_json())
         return folder
 
-    load = _Elsewhere("use Agent.from_pretrained(id_or_path).")
-    save = _Elsewhere("use agent.save_pretrained(folder).")
-    learn = _Elsewhere("agents learn from data: `agentzoo train` and `agentzoo finetune`.")
-    reset = _Elsewhere("it keeps no history: pass state=None to predict, or episode_start=True, to begin afresh.")
-    select_action = _Elsewhere("use action, state = agent.predict(obs, state).")
+    load = Elsewhere("use Agent.from_pretrained(id_or_path).")
+    save = Elsewhere("use agent.save_pretrained(folder).")
+    learn = Elsewhere("agents learn from data: `agentzoo train` and `agentzoo finetune`.")
+    reset = Elsewhere("it keeps no history: pass state=None to predict, or episode_start=True, to start a new episode.")
+    select_action = Elsewhere("use action, state = agent.predict(obs, state).")
 
     def push_to_hub(
         self,
@@ -173,35 +151,27 @@ class Agent:
         message: str | None = None,
         replace_measured: bool = False,
     ) -> str:
-        """Upload the agent with a card made from its config and recipe, in one commit; the commit's URL.
+        """Upload the agent in one commit, with a card made from its config and recipe. Returns the commit's URL.
 
-        A folder that also holds measurements (`agentzoo stage`) goes up with `agentzoo push` instead.
+        `agentzoo push` uploads a folder that also holds measurements (`agentzoo stage`).
 
         Args:
-            replace_measured: also where the repo has measurements, plots and a video, which this deletes.
+            replace_measured: push even if the repo holds measurements, plots and a video; they are then deleted.
 
         Raises:
-            ConfigError: no recipe, a bad repo id, or a repo with measurements. HubError: says what to do; the remote's
-                files are unchanged.
+            ConfigError: no recipe, a bad repo id, or a repo with measurements. HubError: the upload failed; the
+                remote's files are unchanged.
         """
-        from agentzoo.hub.publish import push_agent  # upwards, so only here
-
-        return push_agent(
-            self,
-            repo_id,
-            token=token,
-            private=private,
-            branch=branch,
-            tag=tag,
-            message=message,
-            replace_measured=replace_measured,
-        ).url
+        options = {"private": private, "branch": branch, "tag": tag, "message": message}
+        push = service("push_agent")
+        url: str = push(self, repo_id, token=token, replace_measured=replace_measured, **options).url
+        return url
 
     # -- what stable-baselines3 code looks at --------------------------------------------------------------------------
 
     @property
     def observation_space(self) -> gym.Space[Any]:
-        """The space the agent reads; bounds are not stored, so they are infinite."""
+        """The space the agent reads. Its bounds are infinite, since a config does not store them."""
         return observation_space(self.config.io.observation)
 
     @property
@@ -211,7 +181,7 @@ class Agent:
 
     @property
     def model(self) -> SequenceModel:
-        """The network. Another one may be put in its place; states of before are not for it."""
+        """The network. Assigning a new one invalidates existing states."""
         return self._model
 
     @model.setter
@@ -226,9 +196,10 @@ class Agent:
 
     @property
     def target_return(self) -> float:
-        """What it is asked for, in the environment's reward. May be set; `condition` asks each environment for its own.
+        """The return the agent is asked for, in units of the environment's reward.
 
-        Setting it raises ShapeError for anything but one number, ConfigError for NaN, infinity or one beyond 1e9.
+        May be set; `condition` sets one for each environment. Setting it raises ShapeError for anything but one number,
+        and ConfigError for NaN, infinity or a number beyond 1e9.
         """
         return self._target_return
 
@@ -237,24 +208,24 @@ class Agent:
         target = checked_targets(value)
         if target.ndim:
             raise ShapeError(
-                f"target_return is one number, got {target.size}; agent.condition(target_return=[...]) asks each "
-                "environment for its own."
+                f"target_return is one number, got {target.size}; agent.condition(target_return=[...]) sets one for "
+                "each environment."
             )
         self._target_return = float(target)
 
     @property
     def weights_sha256(self) -> str | None:
-        """The hash of the file that holds these weights; None where there is none, or they were changed since."""
+        """The hash of the file that holds these weights; None if there is no file or the weights have changed since."""
         known = self._hashed is not None and self._hashed == fingerprint(self.model)
         return self.config.weights_sha256 if known else None
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
+        """The device of the network."""
         return self.model.obs_mean.device
 
     def to(self, device: str | torch.device) -> Agent:
-        """Move the network, as torch does; a recurrent agent's states stay where they were, so start afresh.
+        """Move the network, as torch does. A recurrent agent's states do not move: start new ones.
 
         Raises:
             ConfigError: no such device.
@@ -264,8 +235,10 @@ class Agent:
 
     @property
     def acting(self) -> ActingMode:
-        """ "window": the last K steps run again at every step. "recurrent": a memory of constant size, where the family
-        has one. May be set; a state of one way does not fit the other.
+        """How the agent uses its network: "window" or "recurrent".
+
+        "window" runs the last K steps at every step. "recurrent" carries a memory of constant size, if the family has
+        one. May be set; a state of one does not fit the other.
         """
         return self._acting_mode
 
@@ -274,145 +247,14 @@ class Agent:
         self._acting: Acting = make_acting(mode, self.model, self.config.rtg_scale)
         self._acting_mode = mode
 
-    def get_env(self) -> Any:
-        """The bound environment, or None."""
-        return self._env
-
-    def set_env(self, env: Any, *, trust_env_module: bool = False) -> None:
-        """Bind a gymnasium.Env, an SB3 VecEnv or a gymnasium VectorEnv, so that rewards can be read from it.
-
-        Args:
-            env: an id is made as SB3 does, one environment in a Monitor and a DummyVecEnv; `get_env` returns it. None
-                binds nothing any more.
-            trust_env_module: import the module an id names.
-
-        Raises:
-            SpaceError: its spaces are not those the agent was made for, or it normalizes observations, as the network
-                does itself. As `make_env` for an id.
-        """
-        if isinstance(env, str):
-            env = self._made(env, trust_env_module)
-        if env is not None:
-            self.check_env(env)
-        self._env = env
-        self._rewards.bind(env)
-        self._warned -= {"rewards", "bound"}  # another environment, other troubles
-
-    def _made(self, env_id: str, trust_env_module: bool) -> Any:
-        from stable_baselines3.common.monitor import Monitor
-        from stable_baselines3.common.vec_env import DummyVecEnv
-
-        options = self.config.env_options if env_id == self.config.env else {}
-        made = Monitor(make_configured(env_id, options, trust_env_module))
-        return DummyVecEnv([lambda: made])
-
-    def check_env(self, env: Any, *, scaled: bool = False) -> None:
-        """Raise SpaceError unless the agent can act in this gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv.
-
-        Args:
-            scaled: SB3's VecNormalize may normalize observations: the caller reads those it was given.
-        """
-        normalizer = observation_normalizer(env.unwrapped if scaled and hasattr(env, "env_is_wrapped") else env)
-        if normalizer is not None:
-            raise SpaceError(
-                f"{normalizer.name} normalizes observations, which {self.config.agent_id} does itself; "
-                f"{normalizer.instead}."
-            )
-        observation = getattr(env, "single_observation_space", env.observation_space)
-        action = getattr(env, "single_action_space", env.action_space)
-        self.check_spaces(observation, action)
-
-    def check_spaces(self, observation: gym.Space[Any], action: gym.Space[Any]) -> None:
-        """Raise SpaceError, naming both sides, unless these are the agent's spaces.
-
-        As `predict` does, an agent of plain observations takes a Dict of its "observation" and a "reward", and a masked
-        one a Dict of its "observation" and a "goal".
-        """
-        io = self.config.io
-        if io.observation.keys is None and isinstance(observation, gym.spaces.Dict) and set(observation) == PLAIN_KEYS:
-            observation = observation[OBSERVATION_KEY]
-        if isinstance(self.model, MaskedModel):
-            observation = without_goal(observation, io.observation.keys)
-        misfit = describe_misfit(io.observation, io.action, observation, action)
-        if misfit:
-            raise SpaceError(f"{self.config.agent_id} does not fit: {misfit}.")
-
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the sampling of Discrete actions (`deterministic=False`)."""
-        self._rng = np.random.default_rng(seed)
+        self._actions.seed(seed)
 
     @property
     def rtg_source(self) -> str | None:
-        """Where the last `predict` had its rewards from: "reward", "observation", "env", or "constant" for nowhere."""
+        """The source of the last rewards of `predict`: "reward", "observation" or "env"; "constant" without any."""
         return self._rewards.source
-
-    # -- asking a masked network (families of `nn.masked.MaskedModel`, Uni[MASK]) -------------------------------------
-
-    def condition(
-        self, *, goal: Any = None, waypoints: Mapping[int, Any] | None = None, target_return: Any = None
-    ) -> Agent:
-        """From now on act towards these; what is left out is forgotten, but for the agent's own target return.
-
-        A `"goal"` key of a Dict observation says the same for one call of `predict`.
-
-        Args:
-            goal: one observation, or one for each environment (N, ...): to be reached at the end of the window, that
-                is, K-1 steps after the first step the agent remembers. From step K-2 of an episode on that is the next
-                step: a goal that lies further away should then be one on the way there.
-            waypoints: environment step -> observation, or one for each environment.
-            target_return: one number, which becomes the attribute, or one for each environment (N,). In the middle of
-                an episode, what is still to come is this less the episode's rewards so far, and the steps remembered
-                are read as if it had been asked for all along. A recurrent memory keeps what it has read of them.
-
-        Returns:
-            The agent itself.
-
-        Raises:
-            ConfigError: the network cannot be told of steps to come, or a target is NaN or infinite. ShapeError: no
-                observation of this agent, or no target or targets.
-        """
-        if goal is not None or waypoints:
-            self.require_masked("conditioned on goals or waypoints")
-        targets = None if target_return is None else checked_targets(target_return)
-        rows = {
-            step: self._read(value).flat
-            for step, value in zip(checked_steps(waypoints or {}), (waypoints or {}).values(), strict=True)
-        }
-        self._conditions = Conditions(None if goal is None else self._read(goal).flat, rows)
-        self._targets = targets if targets is not None and targets.ndim else None
-        if targets is not None and not targets.ndim:
-            self.target_return = float(targets)
-        return self
-
-    @property
-    def is_conditioned_each(self) -> bool:
-        """Whether `condition` gave each environment of a batch something of its own, so that none may leave it."""
-        told = (self._conditions.goal, *self._conditions.waypoints.values())
-        return self._targets is not None or any(rows is not None and len(rows) > 1 for rows in told)
-
-    @property
-    def is_conditioned(self) -> bool:
-        """Whether `condition` told it of a goal, waypoints, or targets for each environment."""
-        return bool(self._conditions) or self._targets is not None
-
-    def infer(self, **question: Any) -> Answer:
-        """What a masked network says of what a window hides; see `agentzoo.masked.answer.infer` for the arguments.
-
-        Raises:
-            ConfigError: the network is no masked one. ShapeError: arrays of other shapes.
-        """
-        from agentzoo.masked.answer import infer  # it needs this module
-
-        return infer(self, **question)
-
-    def require_masked(self, what: str) -> MaskedModel:
-        """The network, if it can be shown and asked any part of a window; ConfigError saying `what` it cannot."""
-        if isinstance(self.model, MaskedModel):
-            return self.model
-        raise ConfigError(f"a {self.model.config.family!r} network cannot be {what}; a unimask agent can.")
-
-    def _read(self, observation: Any) -> Observed:
-        return read_observation(observation, self.config.io.observation, self.config.agent_id)
 
     # -- acting ------------------------------------------------------------------------------------------------------
 
@@ -429,11 +271,11 @@ class Agent:
 
         Args:
             observation: one observation of the environment or a batch of N; a dict of arrays for a Dict space. An agent
-                of plain observations takes them as {"observation": ..., "reward": ...}, too.
-            state: what the last call returned; None starts all rows afresh.
+                of plain observations also accepts {"observation": ..., "reward": ...}.
+            state: what the last call returned; None starts a new episode in every row.
             episode_start: (N,), True where the observation is the first of an episode.
             deterministic: a Discrete agent takes its most likely action instead of sampling. A Box agent predicts
-                one action and answers the same either way.
+                one action, with or without it.
             reward: (N,) or a number: the raw reward that came with `observation`. Without it the reward is taken
                 from a `"reward"` key of the observation, else from the bound environment; else the target return
                 stays constant and a warning says so once.
@@ -444,99 +286,44 @@ class Agent:
 
         Raises:
             ShapeError: observation, state, reward or episode_start of another shape. ObservationError: NaN or
-                infinity, in what came or in what the network makes of it.
+                infinity, in the input or in the output of the network.
         """
         if self.model.training:
             self.model.eval()  # as SB3 does
         own, conditions = self._split_goal(observation)
         observations, single = self._read(own)
         n = len(observations)
-        starts = self._starts(state, episode_start, n)
+        starts = read_starts(episode_start, n)
+        self._check_history(state, starts)
+        starts |= state is None
         previous = self._acting.empty(n) if state is None else self._acting.check(state, n)
         seen = reward_beside(observation, self.config.io.observation)
         targets = self._targets_of(n)
         previous = retargeted(previous, targets)
-        rtg = self._returns_to_go(previous, starts, reward, seen)
+        delayed = self.config.rewards == "delayed"
+        rtg = np.asarray(previous.targets) if delayed else self._rewards.returns_to_go(previous, starts, reward, seen)
         with torch.inference_mode():
             output, current = self._acting.act(previous, observations, rtg, starts, conditions)
-        actions = self._to_actions(self._finite(output.float().cpu().numpy(), rtg), deterministic)
+        values = output.float().cpu().numpy()
+        require_finite(values, rtg, self.config, self.target_return)
+        actions = self._actions.decode(values, deterministic)
         current = self._acting.remember(current, actions, targets)
-        actions = self._to_space(actions)
+        actions = self._actions.to_space(actions)
         return (actions[0, ...] if single else actions), current  # `...` keeps a single choice an array, 0-d
 
-    def _split_goal(self, observation: Any) -> tuple[Any, Conditions]:
-        """The observation without its goal, and what is known of steps to come."""
-        keys = self.config.io.observation.keys
-        if keys is None and isinstance(observation, Mapping) and set(observation) == PLAIN_KEYS:
-            return observation[OBSERVATION_KEY], self._conditions
-        if not isinstance(observation, Mapping) or GOAL_KEY not in observation or GOAL_KEY in (keys or ()):
-            return observation, self._conditions
-        if keys is not None and not isinstance(self.model, MaskedModel):
-            return observation, self._conditions  # one more key that it does not read
-        self.require_masked("given a goal")
-        rest = {key: value for key, value in observation.items() if key != GOAL_KEY}
-        own = rest if keys is not None else rest.get("observation", rest)
-        return own, self._conditions.with_goal(self._read(observation[GOAL_KEY]).flat)
-
-    def _starts(self, state: Any, episode_start: Any, n: int) -> NDArray[np.bool_]:
-        if episode_start is None:
-            episode_start = np.full(n, False)
-        given = np.array(episode_start, dtype=bool).reshape(-1)  # a copy: SB3 changes the array after the call
-        if len(given) != n:
-            raise ShapeError(f"episode_start has {len(given)} entries, the observation {n} rows.")
-        self._bare_calls = self._bare_calls + 1 if state is None and not given.all() else 0
+    def _check_history(self, state: Any, starts: NDArray[np.bool_]) -> None:
+        """Warn if the caller drops the state of an unfinished episode."""
+        self._bare_calls = self._bare_calls + 1 if state is None and not starts.all() else 0
         if self._bare_calls == 2:
             self._warn_once(
                 "history",
-                "predict was called twice in a row without the state of an episode under way: the agent sees every "
-                "step as the first of an episode. Pass on the state it returns: action, state = agent.predict(obs, "
+                "predict was called twice in a row without the state of an unfinished episode, so it takes every "
+                "step for the first of an episode. Pass on the state it returns: action, state = agent.predict(obs, "
                 "state).",
             )
-        return given | (state is None)
-
-    def _targets_of(self, n: int) -> NDArray[np.float64]:
-        """(N,) what each environment is asked for."""
-        targets = np.asarray(self.target_return if self._targets is None else self._targets, dtype=np.float64)
-        if targets.shape not in ((), (n,)):
-            raise ShapeError(f"{targets.size} target returns were given, the observation has {n} rows.")
-        return np.full(n, targets)
-
-    def _returns_to_go(self, previous: Any, starts: NDArray[np.bool_], passed: Any, seen: Any) -> NDArray[np.float64]:
-        """(N,) of this step: target minus all rewards before it; `previous` is the state of the step before."""
-        if self.config.rewards == "delayed":
-            return np.asarray(previous.targets)
-        remembered = previous.newest_return_to_go()
-        counted = np.where(starts, 0.0, previous.targets - remembered)
-        newest = np.where(starts, previous.targets, remembered)
-        return np.asarray(newest - self._rewards.pick(passed, seen, counted, previous.timesteps + 1, starts))
-
-    def _finite(self, output: NDArray[Any], rtg: NDArray[np.float64]) -> NDArray[Any]:
-        if np.isfinite(output).all():
-            return output
-        row, _ = np.argwhere(~np.isfinite(output))[0]
-        raise ObservationError(
-            f"{self.config.agent_id} answers {output[row]} to environment {row}, asked for a return of {rtg[row]:g} "
-            f"in units of {self.config.rtg_scale:g} (target_return is {self.target_return:g}): a network cannot read "
-            "that, or an observation is too large."
-        )
-
-    def _to_actions(self, output: NDArray[Any], deterministic: bool) -> NDArray[Any]:
-        """Network output (N, A) -> clipped Box actions, or choices (N,) counted from 0."""
-        spec = self.config.io.action
-        if spec.kind == "discrete":
-            scores = output if deterministic else output + self._rng.gumbel(size=output.shape)  # sampling by Gumbel-max
-            return np.asarray(scores.argmax(axis=1), dtype=np.int64)
-        if self._bounds is None:
-            return output
-        low, high = self._bounds
-        return output.astype(spec.dtype, copy=False).clip(low, high)
-
-    def _to_space(self, actions: NDArray[Any]) -> NDArray[Any]:
-        spec = self.config.io.action
-        return actions + spec.start if spec.kind == "discrete" else actions.astype(spec.dtype)
 
     def _warn_once(self, kind: str, message: str, depth: int = 4) -> None:
-        """`depth`: of the caller's line, this function being 1."""
+        """Warn unless this `kind` was warned of before. `depth`: frames up to the caller's line; this function is 1."""
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(message, UserWarning, stacklevel=depth)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any, NoReturn
 
 
 class AgentzooError(Exception):
@@ -57,3 +58,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`" Did you mean 'x'?"` for the nearest of `known`, or an empty string when nothing is near."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+class Elsewhere:
+    """A method that other libraries have and this class lacks: AttributeError, whose message names the one to use."""
+
+    def __init__(self, instead: str) -> None:
+        self.instead = instead
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, instance: Any, owner: type) -> NoReturn:
+        raise AttributeError(f"an {owner.__name__} has no {self.name!r}; {self.instead}")

@@ -90,3 +90,26 @@ def recipe_table() -> dict[str, Any]:
             )
         table.update(module.RECIPES)
     return dict(sorted(table.items()))
+
+
+_services: dict[str, str] = {}  # function -> its module
+
+
+def provide(name: str, module: str) -> None:
+    """`service(name)` is from now on the function of this name in `module`."""
+    _services[name] = module
+
+
+def service(name: str) -> Callable[..., Any]:
+    """A function of a later layer that an earlier one offers to users, as `Agent.push_to_hub` offers `push_agent`.
+
+    `agentzoo/__init__.py` says which there are; their modules are imported on first use.
+
+    Raises:
+        UnknownNameError: nobody provides it.
+    """
+    if name not in _services:
+        raise UnknownNameError(f"no service {name!r}.{did_you_mean(name, _services)} Known: {', '.join(_services)}.")
+    module = _services[name]
+    found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return found

@@ -173,3 +173,15 @@ def to_batch(state: AgentState, rtg_scale: float, device: torch.device) -> Batch
         valid=torch.from_numpy(valid),
     )
     return batch if device.type == "cpu" else batch.to(device)
+
+
+def read_starts(episode_start: Any, n: int) -> NDArray[np.bool_]:
+    """(N,) whether each row begins an episode, as a copy, since SB3 changes its array after the call. None: no row.
+
+    Raises:
+        ShapeError: another number of entries.
+    """
+    given = np.array(np.full(n, False) if episode_start is None else episode_start, dtype=bool).reshape(-1)
+    if len(given) != n:
+        raise ShapeError(f"episode_start has {len(given)} entries, the observation {n} rows.")
+    return given

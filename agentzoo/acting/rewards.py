@@ -12,7 +12,7 @@ lie around each environment of a DummyVecEnv or SyncVectorEnv, or around the who
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -38,6 +38,21 @@ class Kept(NamedTuple):
 Reader = Callable[[], Kept]
 
 
+class Remembered(Protocol):
+    """What a state of N environments says of their newest step: targets (N,) raw units, timesteps (N,)."""
+
+    @property
+    def targets(self) -> NDArray[np.float64]:
+        """(N,) what was asked for."""
+
+    @property
+    def timesteps(self) -> NDArray[np.int64]:
+        """(N,) 0-based environment step."""
+
+    def newest_return_to_go(self) -> NDArray[np.float64]:
+        """(N,) raw units."""
+
+
 class Rewards:
     """The reward of the newest step, from wherever it can be had."""
 
@@ -51,6 +66,20 @@ class Rewards:
         """Read them from this environment from now on, if it keeps any; None: from none."""
         self._read = reader_of(env)
         self._changer = reward_changer(env) if self._read is None else None
+
+    def returns_to_go(
+        self, previous: Remembered, starts: NDArray[np.bool_], passed: Any, seen: Any
+    ) -> NDArray[np.float64]:
+        """(N,) of this step: target minus all rewards before it.
+
+        Args:
+            previous: the state of the step before.
+            starts, passed, seen: as in `pick`, which says what is raised.
+        """
+        remembered = previous.newest_return_to_go()
+        counted = np.where(starts, 0.0, previous.targets - remembered)
+        newest = np.where(starts, previous.targets, remembered)
+        return np.asarray(newest - self.pick(passed, seen, counted, previous.timesteps + 1, starts))
 
     def pick(
         self,

@@ -7,18 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from agentzoo.acting.observing import is_count
-from agentzoo.agent import Agent
+from agentzoo.config import AgentConfig
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.masked.question import Mask, Window, read_window
+from agentzoo.nn.base import SequenceModel
+from agentzoo.nn.masked import require_masked
 from agentzoo.nn.masking import Masking, StepTask, masking_at
 from agentzoo.types import Batch
+
+
+class HasNetwork(Protocol):
+    """What a question needs of an `Agent`."""
+
+    config: AgentConfig
+
+    @property
+    def model(self) -> SequenceModel:
+        """The network."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +45,7 @@ class Answer:
     observations: Any
     actions: NDArray[Any]
     window: Window
-    agent: Agent
+    agent: HasNetwork
 
     def most_likely(self) -> Window:
         """The windows with everything hidden filled in: the likeliest choice, or the predicted number."""
@@ -45,7 +57,7 @@ class Answer:
 
 
 def infer(
-    agent: Agent,
+    agent: HasNetwork,
     *,
     observations: Any = None,
     actions: Any = None,
@@ -76,7 +88,7 @@ def infer(
             already. ShapeError: other shapes, or nothing given that says how many steps there are. UnknownNameError: no
             such task.
     """
-    agent.require_masked("asked about a window")
+    require_masked(agent.model, "asked about a window")
     single = False
     if window is None:
         window, single = read_window(agent.config, observations, actions, returns, 0 if timestep is None else timestep)
@@ -96,14 +108,14 @@ def infer(
     return ask(agent, window, single)
 
 
-def ask(agent: Agent, window: Window, single: bool = False) -> Answer:
+def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:
     """`infer` for windows that are read already."""
-    model = agent.require_masked("asked about a window")
+    model = require_masked(agent.model, "asked about a window")
     shown = [torch.from_numpy(values) for values in (window.mask.observations, window.mask.actions)]
     returns = torch.zeros_like(shown[0])
     returns[:, 0] = torch.from_numpy(window.mask.returns)
     nothing = torch.zeros_like(shown[0])
-    device = agent.device
+    device = model.obs_mean.device
     with torch.inference_mode():
         masking = Masking(*(m.to(device) for m in (*shown, returns, nothing, nothing)))
         actions, parts = model.answer(_batch(agent, window), masking)
@@ -144,7 +156,7 @@ def _both(a: Mask, b: Mask) -> Mask:
     return Mask(*(x & y for x, y in zip(a, b, strict=True)))
 
 
-def _batch(agent: Agent, window: Window) -> Batch:
+def _batch(agent: HasNetwork, window: Window) -> Batch:
     count, steps = window.mask.actions.shape
     rtg = np.zeros((count, steps), dtype=np.float32)
     rtg[:, 0] = window.returns / agent.config.rtg_scale
@@ -155,7 +167,7 @@ def _batch(agent: Agent, window: Window) -> Batch:
         returns_to_go=torch.from_numpy(rtg),
         timesteps=torch.from_numpy(timesteps),
         valid=torch.ones(count, steps, dtype=torch.bool),
-    ).to(agent.device)
+    ).to(agent.model.obs_mean.device)
 
 
 def _filled(answer: Answer, rng: np.random.Generator | None) -> Window:

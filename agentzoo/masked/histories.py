@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
-from agentzoo.masked.answer import ask
+from agentzoo.masked.answer import HasNetwork, ask
 from agentzoo.masked.question import Bools, Floats, Window
 
 TRIES = 100  # redraws of one step of a history before it is given up
@@ -29,7 +28,7 @@ class Histories(NamedTuple):
 
 
 def histories(
-    agent: Agent, window: Window, possible: Possible, seed: int | np.random.Generator = 0, tries: int = TRIES
+    agent: HasNetwork, window: Window, possible: Possible, seed: int | np.random.Generator = 0, tries: int = TRIES
 ) -> Histories:
     """Sample what is hidden, from the last step backwards.
 
@@ -79,7 +78,7 @@ def histories(
     return Histories(window, consistent)
 
 
-def futures(agent: Agent, window: Window, transition: Transition, seed: int | np.random.Generator = 0) -> Window:
+def futures(agent: HasNetwork, window: Window, transition: Transition, seed: int | np.random.Generator = 0) -> Window:
     """Sample hidden actions forwards; each next observation that is hidden comes from the environment itself.
 
     Args:

@@ -77,6 +77,7 @@ class SequenceModel(nn.Module, ABC):
     `obs_mean` and `obs_std` (S,) are buffers, so normalization is saved inside `model.safetensors`.
     """
 
+    takes_goals: ClassVar[bool] = False  # whether goals, waypoints and questions fit it, as in `nn.masked.MaskedModel`
     obs_mean: Tensor
     obs_std: Tensor
     action_center: Tensor

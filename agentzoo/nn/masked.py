@@ -1,4 +1,4 @@
-"""What a network is that can be shown any part of a window and asked for any other."""
+"""Masked networks: any part of a window may be shown, any other part predicted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pydantic import AfterValidator
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from agentzoo.errors import ConfigError
 from agentzoo.nn.base import SequenceModel, mean_over_valid
 from agentzoo.nn.masking import Masking
 from agentzoo.types import Batch, Losses
@@ -63,7 +64,9 @@ class Known(NamedTuple):
 
 
 class MaskedModel(SequenceModel):
-    """A sequence model that fills in what a `Masking` asks for; agents of one can be conditioned and asked."""
+    """A sequence model that fills in what a `Masking` asks for; its agents take goals, waypoints and questions."""
+
+    takes_goals = True
 
     @abstractmethod
     def act_knowing(self, batch: Batch, known: Known) -> Tensor:
@@ -76,3 +79,14 @@ class MaskedModel(SequenceModel):
     @abstractmethod
     def factor_losses(self, batch: Batch, masking: Masking) -> Losses:
         """The unweighted error of each factor over what `masking` asks for; "action" is the first."""
+
+
+def require_masked(model: SequenceModel, what: str) -> MaskedModel:
+    """The network, if it is masked.
+
+    Raises:
+        ConfigError: it is not; the message says that it cannot be `what`.
+    """
+    if isinstance(model, MaskedModel):
+        return model
+    raise ConfigError(f"a {model.config.family!r} network cannot be {what}; a unimask agent can.")

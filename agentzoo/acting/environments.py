@@ -1,0 +1,91 @@
+"""The methods of `Agent` that concern environments: which one is bound, and whether the agent can act in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+
+from agentzoo.acting.rewards import Rewards
+from agentzoo.config import AgentConfig
+from agentzoo.data.spaces import REWARD_KEY, describe_misfit, without_goal
+from agentzoo.envs.making import make_configured
+from agentzoo.envs.wrapping import observation_normalizer
+from agentzoo.errors import SpaceError
+from agentzoo.nn.base import SequenceModel
+
+OBSERVATION_KEY = "observation"
+PLAIN_KEYS = {OBSERVATION_KEY, REWARD_KEY}  # of a Dict that an agent of plain observations accepts
+
+
+class EnvironmentMethods:
+    """What `Agent` inherits."""
+
+    config: AgentConfig
+    model: SequenceModel
+    _env: Any
+    _rewards: Rewards
+    _warned: set[str]
+
+    def get_env(self) -> Any:
+        """The bound environment, or None."""
+        return self._env
+
+    def set_env(self, env: Any, *, trust_env_module: bool = False) -> None:
+        """Bind a gymnasium.Env, an SB3 VecEnv or a gymnasium VectorEnv, so that rewards can be read from it.
+
+        Args:
+            env: an id is made as SB3 does, one environment in a Monitor and a DummyVecEnv; `get_env` returns it. None
+                unbinds.
+            trust_env_module: import the module an id names.
+
+        Raises:
+            SpaceError: its spaces are not those the agent was made for, or it normalizes observations, as the network
+                does itself. As `make_env` for an id.
+        """
+        if isinstance(env, str):
+            env = self._made(env, trust_env_module)
+        if env is not None:
+            self.check_env(env)
+        self._env = env
+        self._rewards.bind(env)
+        self._warned -= {"rewards", "bound"}  # the new environment gets its own warnings
+
+    def _made(self, env_id: str, trust_env_module: bool) -> Any:
+        from stable_baselines3.common.monitor import Monitor
+        from stable_baselines3.common.vec_env import DummyVecEnv
+
+        options = self.config.env_options if env_id == self.config.env else {}
+        made = Monitor(make_configured(env_id, options, trust_env_module))
+        return DummyVecEnv([lambda: made])
+
+    def check_env(self, env: Any, *, scaled: bool = False) -> None:
+        """Raise SpaceError unless the agent can act in this gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv.
+
+        Args:
+            scaled: SB3's VecNormalize may normalize observations; the caller then reads the raw ones.
+        """
+        normalizer = observation_normalizer(env.unwrapped if scaled and hasattr(env, "env_is_wrapped") else env)
+        if normalizer is not None:
+            raise SpaceError(
+                f"{normalizer.name} normalizes observations, which {self.config.agent_id} does itself; "
+                f"{normalizer.instead}."
+            )
+        observation = getattr(env, "single_observation_space", env.observation_space)
+        action = getattr(env, "single_action_space", env.action_space)
+        self.check_spaces(observation, action)
+
+    def check_spaces(self, observation: gym.Space[Any], action: gym.Space[Any]) -> None:
+        """Raise SpaceError, naming both sides, unless these are the agent's spaces.
+
+        As in `predict`, an agent of plain observations accepts a Dict of its "observation" and a "reward", and a masked
+        one a Dict of its "observation" and a "goal".
+        """
+        io = self.config.io
+        if io.observation.keys is None and isinstance(observation, gym.spaces.Dict) and set(observation) == PLAIN_KEYS:
+            observation = observation[OBSERVATION_KEY]
+        if self.model.takes_goals:
+            observation = without_goal(observation, io.observation.keys)
+        misfit = describe_misfit(io.observation, io.action, observation, action)
+        if misfit:
+            raise SpaceError(f"{self.config.agent_id} does not fit: {misfit}.")

@@ -1,0 +1,53 @@
+"""From the network's output to the actions that `predict` returns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.config import AgentConfig
+from agentzoo.errors import ObservationError
+from agentzoo.types import ActionSpec
+
+
+class Actions:
+    """Turns network output into actions of one action space. Only choices are random."""
+
+    def __init__(self, spec: ActionSpec) -> None:
+        self._spec = spec
+        bounds = (spec.low, spec.high)
+        # (2, A) in the space's own precision: 0.1 as float32 lies outside a float64 Box that ends at 0.1
+        self._bounds = None if None in bounds else np.array(bounds, dtype=spec.dtype)
+        self._rng = np.random.default_rng()
+
+    def seed(self, seed: int | None) -> None:
+        """Seed the sampling of choices."""
+        self._rng = np.random.default_rng(seed)
+
+    def decode(self, output: NDArray[Any], deterministic: bool) -> NDArray[Any]:
+        """(N, A) network output -> (N, A) actions within the Box, or (N,) choices counted from 0."""
+        if self._spec.kind == "discrete":
+            scores = output if deterministic else output + self._rng.gumbel(size=output.shape)  # sampling by Gumbel-max
+            return np.asarray(scores.argmax(axis=1), dtype=np.int64)
+        if self._bounds is None:
+            return output
+        low, high = self._bounds
+        return output.astype(self._spec.dtype, copy=False).clip(low, high)
+
+    def to_space(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """What `decode` returned, counted from the space's first choice or in the Box's dtype."""
+        return actions + self._spec.start if self._spec.kind == "discrete" else actions.astype(self._spec.dtype)
+
+
+def require_finite(output: NDArray[Any], rtg: NDArray[np.float64], config: AgentConfig, target_return: float) -> None:
+    """Raise ObservationError where the network output (N, A) holds NaN or infinity; it names the return-to-go (N,)."""
+    if np.isfinite(output).all():
+        return
+    row, _ = np.argwhere(~np.isfinite(output))[0]
+    raise ObservationError(
+        f"{config.agent_id} outputs {output[row]} for environment {row}, whose return-to-go is {rtg[row]:g} in units "
+        f"of {config.rtg_scale:g} (target_return is {target_return:g}). Either number is too large for the network, or "
+        "an observation is."
+    )

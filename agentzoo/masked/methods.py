@@ -1,0 +1,117 @@
+"""The methods of `Agent` that need a masked network: questions about a window, goals and waypoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Self
+
+from agentzoo.acting.conditions import Conditions, checked_steps, checked_targets
+from agentzoo.acting.environments import OBSERVATION_KEY, PLAIN_KEYS
+from agentzoo.acting.observing import Observed, read_observation
+from agentzoo.config import AgentConfig
+from agentzoo.data.spaces import GOAL_KEY
+from agentzoo.errors import ShapeError
+from agentzoo.masked.answer import Answer, infer
+from agentzoo.nn.base import SequenceModel
+from agentzoo.nn.masked import MaskedModel, require_masked
+
+
+class MaskedMethods:
+    """What `Agent` inherits. With a network that is not masked, these methods raise ConfigError.
+
+    `condition(target_return=...)` works for every family.
+    """
+
+    config: AgentConfig
+    model: SequenceModel
+    target_return: float
+    _conditions: Conditions
+    _targets: NDArray[np.float64] | None  # (N,) one for each environment, in place of `target_return`
+
+    def condition(
+        self, *, goal: Any = None, waypoints: Mapping[int, Any] | None = None, target_return: Any = None
+    ) -> Self:
+        """Act towards these from now on. What is left out is cleared, except the agent's own target return.
+
+        A `"goal"` key of a Dict observation sets the goal for one call of `predict`.
+
+        Args:
+            goal: one observation, or one for each environment (N, ...): to be reached at the end of the window, that
+                is, K-1 steps after the first step the agent remembers. From step K-2 of an episode on that is the next
+                step, so for a goal further away pass a point on the way there.
+            waypoints: environment step -> observation, or one for each environment.
+            target_return: one number, which becomes the attribute, or one for each environment (N,). In the middle of
+                an episode the return-to-go is this number minus the episode's rewards so far, and the remembered steps
+                are read as if it had been the target from the start. A recurrent memory keeps the steps as it read
+                them.
+
+        Returns:
+            The agent itself.
+
+        Raises:
+            ConfigError: the network takes no goals or waypoints, or a target is NaN or infinite. ShapeError: no
+                observation of this agent, or no target or targets.
+        """
+        if goal is not None or waypoints:
+            self.require_masked("conditioned on goals or waypoints")
+        targets = None if target_return is None else checked_targets(target_return)
+        rows = {
+            step: self._read(value).flat
+            for step, value in zip(checked_steps(waypoints or {}), (waypoints or {}).values(), strict=True)
+        }
+        self._conditions = Conditions(None if goal is None else self._read(goal).flat, rows)
+        self._targets = targets if targets is not None and targets.ndim else None
+        if targets is not None and not targets.ndim:
+            self.target_return = float(targets)
+        return self
+
+    @property
+    def is_conditioned_each(self) -> bool:
+        """Whether `condition` set one goal, waypoint or target for each environment, so that their number is fixed."""
+        rows = (self._conditions.goal, *self._conditions.waypoints.values())
+        return self._targets is not None or any(one is not None and len(one) > 1 for one in rows)
+
+    @property
+    def is_conditioned(self) -> bool:
+        """Whether `condition` set a goal, waypoints, or targets for each environment."""
+        return bool(self._conditions) or self._targets is not None
+
+    def infer(self, **question: Any) -> Answer:
+        """Predict what a window hides; `agentzoo.masked.answer.infer` lists the arguments.
+
+        Raises:
+            ConfigError: the network is not masked. ShapeError: arrays of other shapes.
+        """
+        return infer(self, **question)
+
+    def require_masked(self, what: str) -> MaskedModel:
+        """The network, if it is masked; else ConfigError, which says that it cannot be `what`."""
+        return require_masked(self.model, what)
+
+    def _read(self, observation: Any) -> Observed:
+        return read_observation(observation, self.config.io.observation, self.config.agent_id)
+
+    def _split_goal(self, observation: Any) -> tuple[Any, Conditions]:
+        """The observation without its goal, and the conditions with it."""
+        keys = self.config.io.observation.keys
+        if keys is None and isinstance(observation, Mapping) and set(observation) == PLAIN_KEYS:
+            return observation[OBSERVATION_KEY], self._conditions
+        if not isinstance(observation, Mapping) or GOAL_KEY not in observation or GOAL_KEY in (keys or ()):
+            return observation, self._conditions
+        if keys is not None and not self.model.takes_goals:
+            return observation, self._conditions  # an additional key, which the agent ignores
+        self.require_masked("given a goal")
+        rest = {key: value for key, value in observation.items() if key != GOAL_KEY}
+        own = rest if keys is not None else rest.get(OBSERVATION_KEY, rest)
+        return own, self._conditions.with_goal(self._read(observation[GOAL_KEY]).flat)
+
+    def _targets_of(self, n: int) -> NDArray[np.float64]:
+        """(N,) the target return of each environment."""
+        targets = np.asarray(self.target_return if self._targets is None else self._targets, dtype=np.float64)
+        if targets.shape not in ((), (n,)):
+            raise ShapeError(f"{targets.size} target returns were given, the observation has {n} rows.")
+        return np.full(n, targets)
