@@ -528,7 +528,7 @@ def test_what_a_network_cannot_work_out_is_no_action() -> None:
     agent = make_agent()
     with torch.no_grad():
         agent.model.predict_action.bias.fill_(np.nan)  # type: ignore[union-attr, operator]
-    words = r"dt-test answers \[nan nan\].*asked for a return of 50 in units of 10"
+    words = r"dt-test outputs \[nan nan\].*return-to-go is 50 in units of 10"
     with pytest.raises(ObservationError, match=words):
         agent.predict(OBS)
 
