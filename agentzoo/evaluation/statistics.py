@@ -1,0 +1,154 @@
+"""Statistics over training seeds and tasks: interquartile mean, performance profile, probability of improvement.
+
+A run is one training seed, a task is one dataset; every function reads one number per run and task, usually the mean
+score over an evaluation's episodes. Intervals are over runs. They answer another question than intervals over the
+episodes of one run (`scores.mean_interval`): would a new training do as well?
+
+Source: Agarwal et al. 2021, arXiv:2108.13264 (rliable), and for `convergence` arXiv:2201.12122, section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.errors import DataError
+from agentzoo.types import FloatArray
+
+Scores = Mapping[str, Sequence[float]]  # task -> the score of each run; tasks may have different numbers of runs
+RESAMPLES = 2_000
+
+
+class Estimate(NamedTuple):
+    """A figure with its 95 % interval over runs."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Profile(NamedTuple):
+    """Share of runs and tasks above each threshold; all arrays are (T,)."""
+
+    thresholds: FloatArray
+    share: FloatArray
+    low: FloatArray
+    high: FloatArray
+
+
+def interquartile_mean(values: FloatArray) -> float:
+    """Mean of what is left of (n,) values without the floor(n / 4) lowest and as many of the highest.
+
+    Raises:
+        DataError: there are no values, or one is not finite.
+    """
+    ordered = np.sort(_checked(values))
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean())
+
+
+def aggregate(
+    scores: Scores, statistic: Callable[[FloatArray], float] = interquartile_mean, resamples: int = RESAMPLES
+) -> Estimate:
+    """A statistic over all runs of all tasks, with a stratified percentile bootstrap.
+
+    Each resample draws the runs of every task separately, with replacement, so that no task gains weight. With one run
+    a task there is nothing to draw from: the interval has zero width and says nothing.
+
+    Args:
+        scores: at least one run for each task.
+        statistic: from (n,) values to a number.
+        resamples: how often the runs are drawn. Draws are seeded: the same scores give the same interval.
+
+    Raises:
+        DataError: no task, a task without runs, or a number that is not finite.
+    """
+    tasks = _tasks(scores)
+    drawn = [statistic(np.concatenate(each)) for each in _resampled(tasks, resamples)]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return Estimate(statistic(np.concatenate(tasks)), float(low), float(high))
+
+
+def performance_profile(scores: Scores, thresholds: FloatArray, resamples: int = RESAMPLES) -> Profile:
+    """Share of all runs of all tasks whose score exceeds each of (T,) thresholds, with pointwise 95 % bands.
+
+    The share of runs within a task is averaged over tasks, which is the same where tasks have equally many runs.
+
+    Raises:
+        DataError: as `aggregate`.
+    """
+    tasks = _tasks(scores)
+    levels = _checked(thresholds)
+
+    def shares(runs: Sequence[FloatArray]) -> FloatArray:
+        above = np.stack([(each[:, None] > levels).mean(axis=0) for each in runs])
+        return np.asarray(above.mean(axis=0))
+
+    drawn = np.stack([shares(each) for each in _resampled(tasks, resamples)])
+    low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
+    return Profile(levels, shares(tasks), low, high)
+
+
+def probability_of_improvement(ours: Scores, theirs: Scores, resamples: int = RESAMPLES) -> Estimate:
+    """How likely a run of ours beats a run of theirs on the same task, averaged over the tasks both have.
+
+    A tie counts one half, so two equal methods have 0.5.
+
+    Raises:
+        DataError: they share no task. Otherwise as `aggregate`.
+    """
+    shared = sorted(ours.keys() & theirs.keys())
+    if not shared:
+        raise DataError(f"no task in common: {', '.join(sorted(ours))} against {', '.join(sorted(theirs))}.")
+    first, second = _tasks({task: ours[task] for task in shared}), _tasks({task: theirs[task] for task in shared})
+
+    def won(one: Sequence[FloatArray], other: Sequence[FloatArray]) -> float:
+        differences = [np.sign(x[:, None] - y[None, :]) for x, y in zip(one, other, strict=True)]
+        return float(np.mean([(0.5 + 0.5 * each).mean() for each in differences]))
+
+    drawn = [
+        won(each, opposite)
+        for each, opposite in zip(_resampled(first, resamples), _resampled(second, resamples, seed=1), strict=True)
+    ]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return Estimate(won(first, second), float(low), float(high))
+
+
+def convergence(updates: Sequence[int], scores: Sequence[float], margin: float = 2.0) -> int:
+    """The first of the evaluated `updates` whose score is within `margin` points of the last one, or above it.
+
+    Args:
+        updates: numbers of updates, ascending.
+        scores: the score at each, in normalized points.
+        margin: how close counts as there.
+
+    Raises:
+        DataError: no evaluation, numbers of different length, or one that is not finite.
+    """
+    reached = _checked(scores)
+    if len(updates) != len(reached):
+        raise DataError(f"{len(updates)} updates and {len(reached)} scores; each evaluation has one of both.")
+    return int(updates[int(np.argmax(reached >= reached[-1] - margin))])
+
+
+def _checked(values: Sequence[float] | FloatArray) -> FloatArray:
+    found: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
+    if found.ndim != 1 or not len(found):
+        raise DataError(f"expected a list of numbers, got shape {found.shape}.")
+    if not np.isfinite(found).all():
+        raise DataError(f"expected finite numbers, got {found[~np.isfinite(found)][0]}.")
+    return found
+
+
+def _tasks(scores: Scores) -> list[FloatArray]:
+    if not scores:
+        raise DataError("there are no scores; name at least one task with a run.")
+    return [_checked(runs) for runs in scores.values()]
+
+
+def _resampled(tasks: Sequence[FloatArray], resamples: int, seed: int = 0) -> list[list[FloatArray]]:
+    rng = np.random.default_rng(seed)
+    return [[each[rng.integers(len(each), size=len(each))] for each in tasks] for _ in range(resamples)]

@@ -1,0 +1,113 @@
+"""Statistics over runs and tasks: by hand, as properties, and against rliable itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rliable import library, metrics
+
+from agentzoo.errors import DataError
+from agentzoo.evaluation.statistics import (
+    aggregate,
+    convergence,
+    interquartile_mean,
+    performance_profile,
+    probability_of_improvement,
+)
+
+finite = st.floats(-200.0, 200.0)
+runs = st.lists(finite, min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2, 3, 4, 5, 6, 7, 8], 4.5),  # without 1, 2, 7 and 8
+        ([0, 0, 0, 100], 0.0),
+        ([7.0], 7.0),
+        ([1, 2, 9], 4.0),  # three values: none is cut
+    ],
+)
+def test_interquartile_mean_by_hand(values: list[float], expected: float) -> None:
+    assert interquartile_mean(np.array(values, dtype=float)) == expected
+
+
+def test_figures_are_rliables() -> None:
+    """Three runs on four tasks, as rliable reads them: (runs, tasks)."""
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(60, 20, (3, 4)), rng.normal(50, 20, (3, 4))
+    ours, theirs = ({f"task {i}": z[:, i].tolist() for i in range(4)} for z in (x, y))
+    assert aggregate(ours).value == pytest.approx(metrics.aggregate_iqm(x), abs=1e-12)
+    levels = np.linspace(0, 100, 21)
+    expected = [library.run_score_deviation(x, level) for level in levels]
+    assert performance_profile(ours, levels).share == pytest.approx(expected, abs=1e-12)
+    won = probability_of_improvement(ours, theirs)
+    assert won.value == pytest.approx(metrics.probability_of_improvement(x, y), abs=1e-12)
+
+
+def test_intervals_are_rliables_up_to_the_draw() -> None:
+    """Both draw runs within tasks; thousands of draws leave a difference of about a fiftieth of the spread."""
+    x = np.random.default_rng(4).normal(60, 20, (5, 3))
+    ours = aggregate({f"task {i}": x[:, i].tolist() for i in range(3)}, resamples=10_000)
+    _, intervals = library.get_interval_estimates(
+        {"x": x}, lambda z: np.array([metrics.aggregate_iqm(z)]), reps=2_000, random_state=np.random.RandomState(0)
+    )
+    assert np.array([ours.low, ours.high]) == pytest.approx(intervals["x"][:, 0], abs=0.8)
+
+
+def test_a_profile_by_hand() -> None:
+    """Task a: 10 and 30, task b: 20. Above 15: half of a and all of b, (1/2 + 1) / 2."""
+    found = performance_profile({"a": [10.0, 30.0], "b": [20.0]}, np.array([5.0, 15.0, 25.0, 30.0]))
+    assert found.share.tolist() == [1.0, 0.75, 0.25, 0.0]
+    assert found.low.tolist() == [1.0, 0.5, 0.0, 0.0]  # both drawn runs of a are 10
+    assert found.high.tolist() == [1.0, 1.0, 0.5, 0.0]
+
+
+def test_probability_of_improvement_by_hand() -> None:
+    """a: 2 > 1, 2 = 2: 3/4. b: 0 < 5: 0. Their mean is 3/8; a task of one side alone does not count."""
+    found = probability_of_improvement({"a": [2.0], "b": [0.0], "c": [9.0]}, {"a": [1.0, 2.0], "b": [5.0]})
+    assert found.value == pytest.approx(3 / 8)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), runs, min_size=1))
+@settings(max_examples=30, deadline=None)
+def test_properties(scores: dict[str, list[float]]) -> None:
+    found = aggregate(scores, resamples=15)
+    values = [value for each in scores.values() for value in each]
+    slack = 1e-9
+    assert min(values) - slack <= found.low <= found.high <= max(values) + slack
+    assert found == aggregate(scores, resamples=15)
+    profile = performance_profile(scores, np.linspace(-201, 201, 9), resamples=5)
+    assert (np.diff(profile.share) <= 0).all()
+    assert (profile.share[0], profile.share[-1]) == (1.0, 0.0)
+    won = probability_of_improvement(scores, scores, resamples=5)
+    assert won.value == pytest.approx(0.5)
+
+
+def test_constant_scores_have_an_interval_of_zero_width() -> None:
+    assert aggregate({"a": [5.0, 5.0], "b": [5.0]}, resamples=20) == (5.0, 5.0, 5.0)
+
+
+def test_convergence_is_the_first_update_within_two_points_of_the_final_score() -> None:
+    updates = [2_500, 5_000, 7_500, 10_000, 12_500]
+    assert convergence(updates, [10, 50, 79, 81, 80]) == 7_500
+    assert convergence(updates, [10, 90, 50, 60, 60]) == 5_000  # above counts
+    assert convergence(updates, [10, 20, 30, 40, 50]) == 12_500
+
+
+@pytest.mark.parametrize("scores", [{}, {"a": []}, {"a": [float("nan")]}])
+def test_scores_that_are_none_are_refused(scores: dict[str, list[float]]) -> None:
+    with pytest.raises(DataError):
+        aggregate(scores)
+
+
+def test_methods_without_a_common_task_are_refused() -> None:
+    with pytest.raises(DataError, match="no task in common: a against b"):
+        probability_of_improvement({"a": [1.0]}, {"b": [1.0]})
+
+
+def test_as_many_updates_as_scores() -> None:
+    with pytest.raises(DataError, match="2 updates and 1 scores"):
+        convergence([1, 2], [1.0])
