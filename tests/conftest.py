@@ -121,16 +121,10 @@ def agent_of() -> Callable[..., Agent]:
 
 
 def change_in_place(model: torch.nn.Module) -> None:
-    """What was made of the weights before is stale from here on."""
+    """Other weights in the same memory."""
     with torch.no_grad():
         for p in model.parameters():
             p.mul_(1.1)
-
-
-def move(model: torch.nn.Module) -> None:
-    """A float64 network to float32 and back, its weights changed between."""
-    change_in_place(model.float())
-    model.double()
 
 
 def random_batch(io: IOSpec, lengths: list[int], seed: int = 0) -> Batch:

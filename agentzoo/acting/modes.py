@@ -106,7 +106,9 @@ class _WindowActing:
         if conditions:
             assert isinstance(self._model, MaskedModel)  # Agent.condition sees to it
             return self._model.act_knowing(*conditions.place(current, self._scale, device)), current
-        return self._model.act(history.to_batch(current, self._scale, device)), current
+        batch = history.to_batch(current, self._scale, device)
+        longest = int(current.length.max())  # steps that are padding in every window are left out
+        return self._model.act(batch.map(lambda part: part[:, :longest])), current
 
     def remember(self, state: AgentState, actions: NDArray[Any], targets: NDArray[np.float64]) -> AgentState:
         return history.with_actions(state, actions)._replace(targets=targets)

@@ -19,7 +19,7 @@ from agentzoo.nn.base import ModelConfig, SequenceModel
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.masked import ReturnClasses, encode_returns, factor_error, return_size
 from agentzoo.nn.masking import Masking
-from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, last_valid
+from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, Read, interleave, newest_state_token
 from agentzoo.papers import CARROLL, Citation
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability, SizeInt
@@ -70,15 +70,19 @@ class DecisionGPT(SequenceModel):
         self.backbone = Backbone(dim, config.n_layers, config.n_heads, config.dropout)
         self.predict_action = nn.Linear(dim, io.action.size)
 
-    def forward(self, batch: Batch, returns: Tensor) -> Tensor:
-        """Every action, (B, K, A): encoded, or logits. `returns` (B, K) bool: where a return-to-go is shown."""
+    def forward(self, batch: Batch, returns: Tensor, read: Read = STATE_TOKENS) -> Tensor:
+        """The actions at the tokens `read`, by default all, (B, K, A): encoded, or logits.
+
+        Args:
+            returns: (B, K) bool, where a return-to-go is shown.
+        """
         rtg = encode_returns(batch, self.config.return_classes, self.config.max_ep_len)
         rtg = self.embed_return(torch.where(returns.unsqueeze(-1), rtg, 0.0))
         obs = self.embed_obs(self.normalize_obs(batch.observations, batch.valid))
         actions = self.embed_action(self.encode_actions(batch.actions))
         tokens = self.embed_ln(interleave(rtg, obs, actions))
         tokens = self.embed_dropout(tokens + self.places[: tokens.shape[1]])
-        out: Tensor = self.predict_action(self.backbone(tokens, read=STATE_TOKENS))
+        out: Tensor = self.predict_action(self.backbone(tokens, read))
         return out
 
     def factor_losses(self, batch: Batch, masking: Masking) -> Losses:
@@ -100,8 +104,8 @@ class DecisionGPT(SequenceModel):
 
     def act(self, batch: Batch) -> Tensor:
         """(B, A) for the newest valid step, in env units, or logits."""
-        encoded = last_valid(self(batch, self._shown(batch)), batch.valid)
-        return self.decode_actions(encoded)
+        encoded = self(batch, self._shown(batch), newest_state_token(batch.valid))
+        return self.decode_actions(encoded.squeeze(1))
 
     def decays(self, name: str) -> bool:
         """Every parameter, as the reference does."""

@@ -14,22 +14,17 @@ give, W_P the projection after the residual, β the weight of the past policy. L
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import conv1d, linear, pad, smooth_l1_loss
+from torch.nn.functional import linear, pad, smooth_l1_loss
 
 from agentzoo.nn.attention import LayerCount
 from agentzoo.nn.base import ActingMode, ModelConfig, SequenceModel, action_loss, mean_over_valid
 from agentzoo.nn.mamba import Mamba, RMSNorm, StateCount
-from agentzoo.nn.mamba_step import StepWeights
-from agentzoo.nn.native.compiled import compiles
-from agentzoo.nn.native.scan import is_exporting
-from agentzoo.nn.prepared import Prepared, forget_prepared
-from agentzoo.nn.step_compiled import CompiledStep
+from agentzoo.nn.plain import is_plain
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid
 from agentzoo.papers import LV, Citation
 from agentzoo.registry import register
@@ -82,7 +77,10 @@ class Memory(NamedTuple):
 
 
 class Gather(nn.Module):
-    """The convolution in front of the fine branch: three tokens wide, all channels mixed."""
+    """The convolution in front of the fine branch: three tokens wide, all channels mixed.
+
+    `step` sees the tokens of its own step so far, `causal3` the last three tokens, `summary` whole steps.
+    """
 
     def __init__(self, dim: int, kind: str) -> None:
         super().__init__()
@@ -91,43 +89,38 @@ class Gather(nn.Module):
 
     def forward(self, u: Tensor) -> Tensor:
         """(B, L, D) -> (B, L, D), or one summary a step (B, K, D)."""
-        if self.kind == "causal3":
-            padded = pad(u.transpose(1, 2), (TOKENS_PER_STEP - 1, 0))
-            return conv1d(padded, self.conv.weight, self.conv.bias).transpose(1, 2)
-        batch, length, dim = u.shape
-        steps = u.reshape(-1, TOKENS_PER_STEP * dim)  # (B·K, 3D)
+        if self.kind != "step":
+            before = 0 if self.kind == "summary" else TOKENS_PER_STEP - 1
+            return self._convolve(pad(u, (0, 0, before, 0)))
+        steps = u.reshape(-1, TOKENS_PER_STEP, u.shape[2])  # (B·K, 3, D)
+        if is_plain(self.conv):
+            return self._convolve_steps(steps.flatten(1)).view(u.shape)
+        return self._convolve(pad(steps, (0, 0, TOKENS_PER_STEP - 1, 0))).reshape(u.shape)
+
+    def advance(self, before: Tensor, u: Tensor) -> Tensor:
+        """`forward` for the tokens (a, R, s), u (N, 3, D), after (R, s), `before` (N, 2, D).
+
+        Returns:
+            (N, 3, D), or the summary of the step that ends with the action, (N, 1, D).
+        """
         if self.kind == "summary":
-            return self._newest(steps, 3).view(batch, -1, dim)
-        # One product with a block-triangular matrix: a third of it is zeros, but no token is copied or added up again.
-        blocks = [pad(self.kernel(n), (0, (TOKENS_PER_STEP - n) * dim)) for n in (1, 2, 3)]
-        bias = torch.cat([self.conv.bias] * TOKENS_PER_STEP)  # type: ignore[list-item]
-        return linear(steps, torch.cat(blocks), bias).view(batch, length, dim)
+            return self._convolve(torch.cat((before, u[:, :1]), dim=1))
+        if self.kind == "causal3":
+            return self._convolve(torch.cat((before, u), dim=1))
+        action = self._convolve(torch.cat((before, u[:, :1]), dim=1))
+        return torch.cat((action, self._convolve(pad(u[:, 1:], (0, 0, TOKENS_PER_STEP - 1, 0)))), dim=1)
 
-    def _newest(self, tokens: Tensor, count: int) -> Tensor:
-        """(X, count·D) -> (X, D) for the last of `count` tokens; what lies before them is zero."""
-        return linear(tokens, self.kernel(count), self.conv.bias)
+    def _convolve(self, x: Tensor) -> Tensor:
+        """(B, L, D) -> (B, L - 2, D), or (B, L / 3, D) for summaries."""
+        out: Tensor = self.conv(x.transpose(1, 2)).transpose(1, 2)
+        return out
 
-    def kernel(self, count: int) -> Tensor:
-        """(D, count·D): the newest `count` taps, oldest first."""
-        return self.conv.weight[:, :, TOKENS_PER_STEP - count :].transpose(1, 2).flatten(1)
-
-
-# What the gather reads for the tokens (a, R, s), as positions in (R, s of the step before, a, R, s, a zero).
-GATHERED = {
-    "step": (0, 1, 2, 5, 5, 3, 5, 3, 4),
-    "causal3": (0, 1, 2, 1, 2, 3, 2, 3, 4),
-    "summary": (0, 1, 2),
-}
-
-
-class LayerStep(NamedTuple):
-    """A layer's weights as `advance` uses them; X = 2I, or 3I when both branches take a step together."""
-
-    of_tokens: Tensor  # (X, D)
-    branches: tuple[StepWeights, ...]
-    of_gathered: Tensor = torch.empty(0)  # (I, D), or (2I, D) when the gate is read from the summary as well
-    gather: Tensor = torch.empty(0)  # (D, 3D)
-    gathered: Tensor = torch.empty(0)  # positions, see GATHERED
+    def _convolve_steps(self, steps: Tensor) -> Tensor:
+        """(B·K, 3D) -> (B·K, 3D) by one product with a block-triangular matrix: twice as fast as three taps."""
+        dim = self.conv.in_channels
+        taps = self.conv.weight.permute(0, 2, 1)  # (D, 3, D), oldest token first
+        rows = [pad(taps[:, -n:].flatten(1), (0, (TOKENS_PER_STEP - n) * dim)) for n in (1, 2, 3)]
+        return linear(steps, torch.cat(rows), self.conv.bias.repeat(TOKENS_PER_STEP))  # type: ignore[union-attr]
 
 
 class Layer(nn.Module):
@@ -149,68 +142,30 @@ class Layer(nn.Module):
             nn.init.zeros_(self.project.bias)
         if config.fusion == "paper" or config.use_fine:
             self.fusion_norm = nn.LayerNorm(dim)
-        self._step = Prepared(self.prepare_step)
 
     def forward(self, h: Tensor) -> Tensor:
         """(B, L, D) -> (B, L, D)."""
-        if torch.is_grad_enabled():
-            self._step.drop()
         u = self.norm(h)
         return self._fuse(h, self.coarse(u), self._fine(u) if self.config.use_fine else None)
 
     def advance(
-        self, h: Tensor, mask: Tensor | None, conv: Tensor, ssm: Tensor, tokens: Tensor
+        self, h: Tensor, mask: Tensor, conv: Tensor, ssm: Tensor, tokens: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The tokens (a, R, s) from the last action on, given this layer's part of `Memory`.
 
         Args:
-            h: (N, 3, D). mask: (N, 3, 1), 0 at the action of envs that have seen nothing; None when all have.
+            h: (N, 3, D). mask: (N, 3, 1), 0 at the action of envs that have seen nothing.
             conv: (N, G, W-1, I). ssm: (N, G, states, I). tokens: (N, 2, D).
         """
-        u = self.norm(h) if mask is None else self.norm(h) * mask
-        step, coarse = self._step.get(self), self.coarse
-        conv, ssm = conv.transpose(0, 1), ssm.transpose(0, 1)
-        n, inner = len(h), coarse.inner
-        projected = linear(u, step.of_tokens)  # (N, 3, X): x and z of the coarse branch, then z of the fine one
-        x, z = projected[..., :inner].unsqueeze(0), projected[..., inner:]
+        u = self.norm(h) * mask
+        coarse, conv_after, ssm_after = self.coarse.advance(u, None, mask, conv[:, 0], ssm[:, 0])
         if not self.config.use_fine:
-            out, conv, ssm = step.branches[0].advance(x, z.unsqueeze(0), mask, conv, ssm)
-            return self._fuse(h, out[0], None), conv.transpose(0, 1), ssm.transpose(0, 1), tokens
-        tape = torch.cat((tokens, u, torch.zeros_like(u[:, :1])), dim=1)  # (N, 6, D): R, s of before, a, R, s, nothing
-        seen = tape.index_select(1, step.gathered).view(n, -1, TOKENS_PER_STEP * u.shape[-1])
-        gathered = linear(seen, step.gather, self.gather.conv.bias)  # (N, 3, D), or (N, 1, D) for a summary
-        if len(step.branches) == 1:
-            fine = linear(gathered if mask is None else gathered * mask, step.of_gathered)
-            x = torch.stack((x[0], fine))
-            z = z.unflatten(2, (2, inner)).permute(2, 0, 1, 3)  # type: ignore[no-untyped-call]
-            out, conv, ssm = step.branches[0].advance(x, z, mask, conv, ssm)
-            return self._fuse(h, out[0], out[1]), conv.transpose(0, 1), ssm.transpose(0, 1), tape[:, 3:5]
-        mask_fine = None if mask is None else mask[:, :1]
-        both = linear(gathered if mask_fine is None else gathered * mask_fine, step.of_gathered).unsqueeze(0)
-        x_fine, z_fine = both.chunk(2, dim=-1)
-        out, conv_c, ssm_c = step.branches[0].advance(x, z.unsqueeze(0), mask, conv[:1], ssm[:1])
-        own, conv_f, ssm_f = step.branches[1].advance(x_fine, z_fine, mask_fine, conv[1:], ssm[1:])
-        conv, ssm = torch.cat((conv_c, conv_f)), torch.cat((ssm_c, ssm_f))
-        return self._fuse(h, out[0], own[0]), conv.transpose(0, 1), ssm.transpose(0, 1), tape[:, 3:5]
-
-    def prepare_step(self) -> LayerStep:
-        """Weights for `advance`. Fine and coarse branch take a step together unless the fine one sees other tokens."""
-        with torch.no_grad():
-            inner, fine = self.coarse.inner, self.config.use_fine
-            of_tokens, branches = self.coarse.in_proj.weight, [self.coarse]
-            if not fine:
-                return LayerStep(of_tokens, (StepWeights.of(branches),))
-            summary = self.config.gather == "summary"
-            if not summary:
-                of_tokens = torch.cat((of_tokens, self.fine.in_proj.weight[inner:]))
-            sets = [[self.coarse], [self.fine]] if summary else [[self.coarse, self.fine]]
-            return LayerStep(
-                of_tokens=of_tokens,
-                branches=tuple(StepWeights.of(blocks) for blocks in sets),
-                of_gathered=self.fine.in_proj.weight if summary else self.fine.in_proj.weight[:inner],
-                gather=self.gather.kernel(TOKENS_PER_STEP),
-                gathered=torch.tensor(GATHERED[self.config.gather], device=of_tokens.device),
-            )
+            return self._fuse(h, coarse, None), conv_after.unsqueeze(1), ssm_after.unsqueeze(1), tokens
+        summary = self.config.gather == "summary"
+        gate, shown = (None, mask[:, :1]) if summary else (u, mask)
+        fine, *after = self.fine.advance(self.gather.advance(tokens, u) * shown, gate, shown, conv[:, 1], ssm[:, 1])
+        conv_after, ssm_after = torch.stack((conv_after, after[0]), 1), torch.stack((ssm_after, after[1]), 1)
+        return self._fuse(h, coarse, fine), conv_after, ssm_after, u[:, 1:]
 
     def _fine(self, u: Tensor) -> Tensor:
         gathered = self.gather(u)
@@ -252,10 +207,6 @@ class DecisionMamba(SequenceModel):
             self.predict_next_obs = nn.Linear(dim, obs)
         self.beta = 0.0  # of the current update; set by begin_step
         self._teacher: dict[str, Tensor] = {}
-        usual = (config.fusion, config.input_map, config.action_head) == ("paper", "residual_mlp", "mlp")
-        self._c_knows = usual and not (config.use_fine and config.gather == "summary")
-        self._compiled = Prepared(partial(CompiledStep, self))
-        self.register_load_state_dict_post_hook(forget_prepared)  # type: ignore[no-untyped-call]
 
     def forward(self, batch: Batch) -> Tensor:
         """Predicted action of every step, (B, K, A): encoded for a Box, logits if discrete."""
@@ -263,8 +214,6 @@ class DecisionMamba(SequenceModel):
 
     def act(self, batch: Batch) -> Tensor:
         """(B, A) for the newest valid step, in env units, or logits; reads the last K steps."""
-        newest = int(batch.valid.sum(dim=1).max())
-        batch = batch.map(lambda part: part[:, :newest])
         return self.decode_actions(self._head(last_valid(self._hidden(batch)[:, STATE_TOKENS], batch.valid)))
 
     def loss(self, batch: Batch) -> Losses:
@@ -337,41 +286,23 @@ class DecisionMamba(SequenceModel):
         self, state: Memory, rtg: Tensor, obs: Tensor, previous_action: Tensor, timestep: Tensor
     ) -> tuple[Tensor, Memory]:
         """`nn.recurrent.RecurrentModel.step`: equal to `act` on a window that holds the whole episode."""
-        if self._steps_in_c(state):
-            actions = self.encode_actions(previous_action) if self.io.action.kind == "discrete" else previous_action
-            action, memory = self._compiled.get(self).act((actions, rtg, obs, timestep), state)
-            return action, Memory(*memory)
-        mask = None
-        if bool((state.seen == 0).any()):  # there, the action token must leave no trace
-            mask = torch.ones(len(obs), TOKENS_PER_STEP, 1, dtype=obs.dtype, device=obs.device)
-            mask[:, 0, 0] = state.seen > 0
-        before = self.encode_actions(previous_action).masked_fill((state.seen == 0).unsqueeze(-1), 0.0)
+        seen = (state.seen > 0).view(-1, 1, 1)  # of the others the action token must leave no trace
+        mask = torch.cat((seen, torch.ones_like(seen), torch.ones_like(seen)), dim=1).to(obs.dtype)
         tokens = torch.stack(
             (
-                self.embed_action(before),
+                self.embed_action(self.encode_actions(previous_action).masked_fill(~seen[:, 0], 0.0)),
                 self.embed_return(rtg.unsqueeze(-1)),
                 self.embed_obs((obs - self.obs_mean) / self.obs_std),
             ),
             dim=1,
         )
         h = self.embed_ln(tokens) + self._time(torch.stack((timestep - 1, timestep, timestep), dim=1))
-        convs, ssms, newest = [], [], []
+        after: list[tuple[Tensor, ...]] = []
         for i, layer in enumerate(self.layers):
-            h, conv, ssm, tape = layer.advance(h, mask, state.conv[:, i], state.ssm[:, i], state.tokens[:, i])  # type: ignore[operator]
-            convs.append(conv)
-            ssms.append(ssm)
-            newest.append(tape)
-        action = self.decode_actions(self._head(self.norm_f(h[:, -1])))
-        return action, Memory(
-            conv=torch.stack(convs, dim=1),
-            ssm=torch.stack(ssms, dim=1),
-            tokens=torch.stack(newest, dim=1),
-            seen=state.seen + 1,
-        )
-
-    def _steps_in_c(self, state: Memory) -> bool:
-        """For float32 on a CPU, unless a graph is wanted or the config is one that `CompiledStep` does not know."""
-        return self._c_knows and not self.training and compiles(self.obs_mean, state.ssm) and not is_exporting()
+            h, *own = layer.advance(h, mask, state.conv[:, i], state.ssm[:, i], state.tokens[:, i])  # type: ignore[operator]
+            after.append(tuple(own))
+        conv, ssm, newest = (torch.stack(parts, dim=1) for parts in zip(*after, strict=True))
+        return self.decode_actions(self._head(self.norm_f(h[:, -1]))), Memory(conv, ssm, newest, state.seen + 1)
 
     def _blended_target(self, batch: Batch, predicted: Tensor) -> Tensor:
         """(1 - β) a + β â_old, without gradient."""
@@ -389,8 +320,6 @@ class DecisionMamba(SequenceModel):
 
     def _hidden(self, batch: Batch) -> Tensor:
         """(B, 3K, D) after the last norm."""
-        if torch.is_grad_enabled():
-            self._compiled.drop()
         hole = ~batch.valid.unsqueeze(-1)  # whatever padding holds, even NaN, is zero from here on
         rtg = batch.returns_to_go.unsqueeze(-1).masked_fill(hole, 0.0)
         obs = self.normalize_obs(batch.observations.masked_fill(hole, 0.0), batch.valid)

@@ -38,7 +38,15 @@ from agentzoo.nn.language.gpt2 import (
 )
 from agentzoo.nn.language.kmeans import decay
 from agentzoo.nn.language.lora import load_lora_state, lora_state
-from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid, timestep_table
+from agentzoo.nn.tokens import (
+    STATE_TOKENS,
+    TOKENS_PER_STEP,
+    Read,
+    ResidualMLP,
+    interleave,
+    newest_state_token,
+    timestep_table,
+)
 from agentzoo.papers import REID, Citation
 from agentzoo.registry import register
 from agentzoo.types import Batch, Digest, IOSpec, Losses, Probability
@@ -283,16 +291,8 @@ class LanguageDT(SequenceModel):
 
     def act(self, batch: Batch) -> Tensor:
         """(B, A) for the newest valid step, in env units, or logits."""
-        lengths = batch.valid.sum(dim=1)
-        newest = int(lengths.max())
-        batch = batch.map(lambda part: part[:, :newest])
-        inputs = self._inputs(batch)
-        if bool((lengths == newest).all()):  # histories all as long: only one token has to be read
-            token = TOKENS_PER_STEP * newest - 2
-            encoded = self._read(inputs, batch, slice(token, token + 1))[:, 0]
-        else:
-            encoded = last_valid(self._read(inputs, batch, STATE_TOKENS), batch.valid)
-        return self.decode_actions(encoded)
+        encoded = self._read(self._inputs(batch), batch, newest_state_token(batch.valid))
+        return self.decode_actions(encoded.squeeze(1))
 
     # -- training ----------------------------------------------------------------------------------------------------
 
@@ -388,7 +388,7 @@ class LanguageDT(SequenceModel):
         tokens: Tensor = self.embed_ln(interleave(rtg, obs, self.embed_action(self.encode_actions(batch.actions))))
         return tokens
 
-    def _read(self, inputs: Tensor, batch: Batch, read: slice) -> Tensor:
+    def _read(self, inputs: Tensor, batch: Batch, read: Read) -> Tensor:
         """(B, Lq, A): what the head makes of the tokens at `read`."""
         time = self.embed_timestep(batch.timesteps.clamp(max=self.config.max_ep_len - 1))  # (B, K, D)
         hidden = self.backbone(self.embed_dropout(inputs + time.repeat_interleave(TOKENS_PER_STEP, dim=1)), read)

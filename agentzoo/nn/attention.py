@@ -3,9 +3,8 @@
 Source: arXiv:2106.01345, appendix A; GPT-2's block as in kzl/decision-transformer@e2d82e6. No position table here:
 order comes from the timestep embedding and the causal mask.
 
-`read` asks a block only for some of its output tokens. Keys and values still come from all tokens, so the numbers
-are the same; a last block that is read at one token in three costs less than half. `nn.newest` has the last token alone
-for less still.
+`read` asks a block for some of its output tokens. Keys and values still come from all tokens, so the numbers are the
+same. In training the last block gives one token in three, in acting one token a window: that saves most of its work.
 """
 
 from __future__ import annotations
@@ -17,23 +16,32 @@ from typing import Annotated
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import linear, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.native.fused import causal_weights
+from agentzoo.nn.tokens import Read, read_tokens
 
 HeadCount = Annotated[int, Field(ge=1, le=256)]
 LayerCount = Annotated[int, Field(ge=1, le=128)]
 
 
 @lru_cache(maxsize=64)
-@torch.inference_mode(False)  # it is kept, so it must not belong to the inference of whoever asked first
+@torch.inference_mode(False)  # a cached inference tensor could not be used in training
 def causal_bias(length: int, read: tuple[int, int, int] | None, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(Lq, L) additive mask: 0 where the query at `read` (start, stop, step) may look, -inf at later tokens."""
     positions = torch.arange(length, device=device)
     queries = positions if read is None else positions[slice(*read)]
     bias = torch.zeros(len(queries), length, dtype=dtype, device=device)
     return bias.masked_fill_(positions[None, :] > queries[:, None], -math.inf)
+
+
+def attention_bias(length: int, read: Read, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """`causal_bias` for the tokens at `read`: (Lq, L) for a slice, (B, 1, 1, L) for one token a window."""
+    if isinstance(read, slice):
+        return causal_bias(length, read.indices(length), dtype, device)
+    later = torch.arange(length, device=device) > read.unsqueeze(1)
+    return torch.zeros(later.shape, dtype=dtype, device=device).masked_fill(later, -math.inf)[:, None, None]
 
 
 class CausalAttention(nn.Module):
@@ -46,37 +54,32 @@ class CausalAttention(nn.Module):
         self.proj = nn.Linear(dim, dim)
         self.attn_dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, read: slice | None = None) -> Tensor:
+    def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D), the tokens at `read` (all by default)."""
-        batch, length, dim = x.shape
-        if read is None or type(self.qkv) is not nn.Linear:  # what somebody put around or in place of it is run whole
-            q, k, v = self.qkv(x).chunk(3, dim=-1)
-            q = q if read is None else q[:, read]
-        else:
-            weight, bias = self.qkv.weight, self.qkv.bias
-            q = linear(x[:, read], weight[:dim], bias[:dim])
-            k, v = linear(x, weight[dim:], bias[dim:]).chunk(2, dim=-1)
-        q, k, v = (self._split(part) for part in (q, k, v))  # (B, H, L, D/H)
-        out: Tensor = self.proj(self._mix(q, k, v, length, read).transpose(1, 2).reshape(batch, -1, dim))
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        q, k, v = (self._split(part) for part in (read_tokens(q, read), k, v))  # (B, H, L, D/H)
+        out: Tensor = self.proj(self._mix(q, k, v, read).transpose(1, 2).flatten(2))
         return out
 
     def _split(self, x: Tensor) -> Tensor:
         return x.view(x.shape[0], x.shape[1], self.n_heads, -1).transpose(1, 2)
 
-    def _mix(self, q: Tensor, k: Tensor, v: Tensor, length: int, read: slice | None) -> Tensor:
-        chosen = None if read is None else read.indices(length)
-        dropout = self.attn_dropout.p if self.training else 0.0
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, read: Read | None) -> Tensor:
+        """(B, H, Lq, D/H): values, weighted by the softmax of what queries and keys have in common."""
+        length, dropout = k.shape[2], self.attn_dropout.p if self.training else 0.0
         if dropout > 0.0 and q.device.type == "cpu":
             # torch's CPU kernel leaves its fused path as soon as there is dropout, and then draws slowly
             scores, factor = q @ k.transpose(-1, -2), q.shape[-1] ** -0.5
-            if self.attn_dropout.fuses(scores):
-                return causal_weights(scores, factor, dropout, chosen) @ v
-            scores = scores * factor + causal_bias(length, chosen, scores.dtype, q.device)
+            if self.attn_dropout.fuses(scores) and not isinstance(read, Tensor):
+                return causal_weights(scores, factor, dropout, None if read is None else read.indices(length)) @ v
+            scores = scores * factor + attention_bias(
+                length, slice(None) if read is None else read, scores.dtype, q.device
+            )
             weights: Tensor = self.attn_dropout(scores.softmax(dim=-1))
             return weights @ v
-        if chosen is None:
+        if read is None:
             return scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
-        bias = causal_bias(length, chosen, q.dtype, q.device)
+        bias = attention_bias(length, read, q.dtype, q.device)
         return scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
 
 
@@ -92,10 +95,10 @@ class Block(nn.Module):
         self.down = nn.Linear(4 * dim, dim)
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, read: slice | None = None) -> Tensor:
+    def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D)."""
         mixed = self.attn(self.ln_1(x), read)
-        x = self.dropout.add(x if read is None else x[:, read], mixed)
+        x = self.dropout.add(read_tokens(x, read), mixed)
         return self.dropout.add(x, self.down(self.up(self.ln_2(x)).relu_()))
 
 
@@ -112,7 +115,7 @@ class Backbone(nn.Module):
                 nn.init.normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
 
-    def forward(self, x: Tensor, read: slice | None = None) -> Tensor:
+    def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D): the final hidden tokens at `read` (all by default)."""
         last = len(self.blocks) - 1
         for i, block in enumerate(self.blocks):

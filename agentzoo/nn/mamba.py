@@ -15,10 +15,16 @@ from typing import Annotated, Any
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import linear, silu
+from torch.nn.functional import silu
 
-from agentzoo.nn.mamba_step import StepWeights
-from agentzoo.nn.native.scan import ScanInputs, differentiable_backward, is_exporting, selective_scan
+from agentzoo.nn.native.scan import (
+    ScanInputs,
+    continue_scan,
+    differentiable_backward,
+    is_exporting,
+    selective_scan,
+)
+from agentzoo.nn.plain import is_plain, linear_rows
 
 StateCount = Annotated[int, Field(ge=1, le=1024)]
 _ROWS = 16  # windows at a time, so that what is computed from them is still in the cache for the next operation
@@ -53,13 +59,9 @@ class Mamba(nn.Module):
             mask: (B, L, 1), 0 where a token must leave no trace; the caller has already zeroed `x` there. Tokens
                 after the last one that is read need no mask: nothing flows backwards.
         """
-        gated = x if gate is None else gate
-        # two products even from one tensor: splitting one result would copy it together again in the backward pass
-        inputs, z = linear(x, self.in_proj.weight[: self.inner]), linear(gated, self.in_proj.weight[self.inner :])
-        convolved = causal_conv_silu(inputs, self.conv1d.weight.squeeze(1), self._conv_bias)
-        if mask is not None:
-            convolved = convolved * mask
-        y = selective_scan(self._scan_inputs(convolved, z, -torch.exp(self.A_log)))
+        inputs, z = self._project(x, gate)
+        convolved = self._convolve(inputs)
+        y = selective_scan(self._scan_inputs(convolved if mask is None else convolved * mask, z))
         out: Tensor = self.out_proj(y)
         return out
 
@@ -75,22 +77,34 @@ class Mamba(nn.Module):
         Returns:
             (B, L, D), and both states after these tokens.
         """
-        weight, gated = self.in_proj.weight, x if gate is None else gate
-        inputs, z = linear(x, weight[: self.inner]).unsqueeze(0), linear(gated, weight[self.inner :]).unsqueeze(0)
-        y, conv, ssm = StepWeights.of([self]).advance(inputs, z, mask, conv_state.unsqueeze(0), ssm_state.unsqueeze(0))
-        return y[0], conv[0], ssm[0]
+        inputs, z = self._project(x, gate)
+        taped = torch.cat((conv_state, inputs), dim=1)  # (B, W-1+L, I)
+        convolved = self._run_conv(taped)[:, self.conv_width - 1 :]
+        inputs_after = self._scan_inputs(convolved if mask is None else convolved * mask, z)
+        y, ssm_state = continue_scan(ssm_state, inputs_after)
+        out: Tensor = self.out_proj(y)
+        return out, taped[:, x.shape[1] :], ssm_state
 
-    @property
-    def _conv_bias(self) -> Tensor:
-        bias: Tensor | None = self.conv1d.bias
-        assert bias is not None  # built so in __init__
-        return bias
+    def _project(self, x: Tensor, gate: Tensor | None) -> tuple[Tensor, Tensor]:
+        """What is convolved and scanned, and what the gate is made of, (B, L, I) each."""
+        # Two products even from one tensor: splitting one result would copy both parts in the backward pass.
+        inputs = linear_rows(self.in_proj, x, slice(0, self.inner))
+        return inputs, linear_rows(self.in_proj, x if gate is None else gate, slice(self.inner, None))
 
-    def _scan_inputs(self, convolved: Tensor, z: Tensor, A: Tensor) -> ScanInputs:
+    def _convolve(self, x: Tensor) -> Tensor:
+        if not is_plain(self.conv1d) or self.conv1d.bias is None:
+            return self._run_conv(x)
+        return causal_conv_silu(x, self.conv1d.weight.squeeze(1), self.conv1d.bias)
+
+    def _run_conv(self, x: Tensor) -> Tensor:
+        """(B, L, I) -> (B, L, I) by calling the module, which pads W-1 zeros on both sides."""
+        return silu(self.conv1d(x.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2))
+
+    def _scan_inputs(self, convolved: Tensor, z: Tensor) -> ScanInputs:
         selected = self.x_proj(convolved)  # (B, L, R + 2N)
         low_rank, B, C = selected.split((self.rank, self.states, self.states), dim=-1)
-        delta = linear(low_rank, self.dt_proj.weight)
-        return ScanInputs(convolved, delta, A, B, C, self.D, z, self.dt_proj.bias)
+        delta = self.dt_proj(low_rank)  # with its bias, so the scan adds none
+        return ScanInputs(convolved, delta, -torch.exp(self.A_log), B, C, self.D, z, torch.zeros_like(self.D))
 
 
 def causal_conv_silu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -7,12 +7,27 @@ from torch import Tensor, nn
 
 TOKENS_PER_STEP = 3
 STATE_TOKENS = slice(1, None, TOKENS_PER_STEP)  # the observation's token of every step
+Read = slice | Tensor  # tokens of all windows by a slice, or one token of each window by its index, (B,) int64
 
 
 def interleave(rtg: Tensor, obs: Tensor, actions: Tensor) -> Tensor:
     """Three (B, K, D) -> (B, 3K, D) in the order R_0, s_0, a_0, R_1, ...; token of (t, kind) is 3t + kind."""
     batch, steps, dim = obs.shape
     return torch.stack((rtg, obs, actions), dim=2).view(batch, TOKENS_PER_STEP * steps, dim)
+
+
+def newest_state_token(valid: Tensor) -> Tensor:
+    """(B,) the index of the newest observation's token in each right-padded window; `valid` is (B, K)."""
+    return TOKENS_PER_STEP * valid.sum(dim=1) - 2
+
+
+def read_tokens(tokens: Tensor, read: Read | None) -> Tensor:
+    """(B, L, D) -> (B, Lq, D): the tokens at `read`, all by default."""
+    if read is None:
+        return tokens
+    if isinstance(read, slice):
+        return tokens[:, read]
+    return tokens.gather(1, read.view(-1, 1, 1).expand(-1, 1, tokens.shape[2]))
 
 
 def last_valid(values: Tensor, valid: Tensor) -> Tensor:

@@ -27,8 +27,9 @@ from torch.nn.functional import gelu, relu
 from agentzoo.nn.attention import CausalAttention, HeadCount, LayerCount
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.gate import Gate
-from agentzoo.nn.language.lora import FusedLinear, LoRALinear
+from agentzoo.nn.language.lora import LoRALinear
 from agentzoo.nn.native.fused import fuses, gelu_tanh
+from agentzoo.nn.tokens import Read, read_tokens
 
 Architecture = Literal["gpt2", "imagegpt", "gptj", "clip"]
 Activation = Literal["relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "quick_gelu"]
@@ -84,34 +85,30 @@ def make_norm(sizes: Sizes) -> nn.Module:
 class LanguageAttention(CausalAttention):
     """Causal self-attention with a projection that may have low-rank updates, and GPT-J's rotation."""
 
-    qkv: FusedLinear
     gate: Gate | None  # of a Mixture of Attention, set by its families
 
     def __init__(self, sizes: Sizes, dropout: float, lora: LoRASizes | None) -> None:
         super().__init__(sizes.embed_dim, sizes.n_heads, dropout)
         bias = sizes.architecture != "gptj"
-        self.qkv = FusedLinear(sizes.embed_dim, bias) if lora is None else LoRALinear(sizes.embed_dim, *lora, bias)
-        self.proj = nn.Linear(sizes.embed_dim, sizes.embed_dim, bias)
+        dim = sizes.embed_dim
+        self.qkv = nn.Linear(dim, 3 * dim, bias) if lora is None else LoRALinear(dim, *lora, bias)
+        self.proj = nn.Linear(dim, dim, bias)
         self.rotary_dim = sizes.rotary_dim if sizes.architecture == "gptj" else 0
         self.gate = None
 
-    def forward(self, x: Tensor, read: slice | None = None) -> Tensor:
+    def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D), the tokens at `read` (all by default)."""
-        batch, length, dim = x.shape
-        if read is None:
-            q, k, v = self.qkv(x).chunk(3, dim=-1)
-        else:
-            q = self.qkv.thirds(x[:, read], 0, 1)
-            k, v = self.qkv.thirds(x, 1, 3).chunk(2, dim=-1)
-        q, k, v = (self._split(part) for part in (q, k, v))  # (B, H, L, D/H)
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        q, k, v = (self._split(part) for part in (read_tokens(q, read), k, v))  # (B, H, L, D/H)
         if self.rotary_dim:
-            turned = rotation(length, self.rotary_dim, x.device)
-            q = rotate(q, turned if read is None else turned[:, read], self.rotary_dim)
+            turned = rotation(x.shape[1], self.rotary_dim, x.device)
+            asking = turned if read is None else turned[:, read]
+            q = rotate(q, asking[:, :, None, None] if isinstance(read, Tensor) else asking, self.rotary_dim)
             k = rotate(k, turned, self.rotary_dim)
-        heads = self._mix(q, k, v, length, read)
+        heads = self._mix(q, k, v, read)
         if self.gate is not None:
-            heads = self.gate(heads, x if read is None else x[:, read])
-        out: Tensor = self.proj(heads.transpose(1, 2).reshape(batch, -1, dim))
+            heads = self.gate(heads, read_tokens(x, read))
+        out: Tensor = self.proj(heads.transpose(1, 2).flatten(2))
         return out
 
 
@@ -148,14 +145,13 @@ class LanguageBlock(nn.Module):
         self.activation = ACTIVATIONS[sizes.activation]
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, read: slice | None = None) -> Tensor:
+    def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D)."""
         known = self.ln_1(x)
         mixed = self.attn(known, read)
-        kept = x if read is None else x[:, read]
+        kept = read_tokens(x, read)
         if self.parallel:
-            seen = known if read is None else known[:, read]
-            return self.dropout.add(self.dropout.add(kept, mixed), self._mlp(seen))
+            return self.dropout.add(self.dropout.add(kept, mixed), self._mlp(read_tokens(known, read)))
         kept = self.dropout.add(kept, mixed)
         return self.dropout.add(kept, self._mlp(self.ln_2(kept)))
 
@@ -182,7 +178,7 @@ class LanguageBackbone(nn.Module):
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
 
-    def forward(self, x: Tensor, read: slice | None = None) -> Tensor:
+    def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D): the final hidden tokens at `read` (all by default)."""
         last = len(self.blocks) - 1
         for i, block in enumerate(self.blocks):

@@ -18,23 +18,11 @@ from torch.nn.functional import linear
 from agentzoo.nn.dropout import Dropout
 
 
-class FusedLinear(nn.Linear):
-    """D -> 3D, of which any neighbouring thirds can be had alone."""
-
-    def __init__(self, dim: int, bias: bool = True) -> None:
-        super().__init__(dim, 3 * dim, bias)
-
-    def thirds(self, x: Tensor, first: int, last: int) -> Tensor:
-        """(..., D) -> (..., (last - first) D): q, k, v are the thirds 0, 1, 2."""
-        rows = slice(first * self.in_features, last * self.in_features)
-        return linear(x, self.weight[rows], None if self.bias is None else self.bias[rows])
-
-
-class LoRALinear(FusedLinear):
+class LoRALinear(nn.Linear):
     """`W x + b + (alpha / r) B A dropout(x)` with W fixed; A starts Kaiming-uniform, B at zero. b is trained."""
 
     def __init__(self, dim: int, rank: int, alpha: float, dropout: float, bias: bool = True) -> None:
-        super().__init__(dim, bias)
+        super().__init__(dim, 3 * dim, bias)
         self.scale = alpha / rank
         self.lora_a = nn.Parameter(torch.empty(3, rank, dim))
         self.lora_b = nn.Parameter(torch.zeros(3, dim, rank))
@@ -45,13 +33,9 @@ class LoRALinear(FusedLinear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., 3D)."""
-        return self.thirds(x, 0, 3)
-
-    def thirds(self, x: Tensor, first: int, last: int) -> Tensor:
-        """As `FusedLinear.thirds`, with the updates."""
         dropped = self.lora_dropout(x)
-        updates = [linear(linear(dropped, self.lora_a[i]), self.lora_b[i]) for i in range(first, last)]
-        return super().thirds(x, first, last) + self.scale * torch.cat(updates, dim=-1)
+        updates = [linear(linear(dropped, a), b) for a, b in zip(self.lora_a, self.lora_b, strict=True)]
+        return super().forward(x) + self.scale * torch.cat(updates, dim=-1)
 
     def merged(self) -> Tensor:
         """(3D, D): the weight of the plain layer that computes the same."""

@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 SWITCH = "AGENTZOO_COMPILE"
 FOLDER = Path(__file__).parent
-SOURCES = ("fused.c", "newest.c", "scan.c", "step.c")
-HEADERS = ("products.h", "vectors.h")
+SOURCES = ("fused.c", "scan.c")
+HEADERS = ("vectors.h",)
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-w")
 _SECONDS = 600  # of a compiler that is starved; it usually takes three
 _TUNINGS = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler takes

@@ -88,26 +88,22 @@ def decay_base(A: Tensor) -> Tensor:
     return (A.transpose(0, 1) * math.log2(math.e)).contiguous()
 
 
-def continue_scan(state: Tensor, inputs: ScanInputs, base: Tensor) -> tuple[Tensor, Tensor]:
-    """The scan from `state` (B, N, I) instead of zero, without gradients: y (B, L, I) and the state after token L-1.
+def continue_scan(state: Tensor, inputs: ScanInputs) -> tuple[Tensor, Tensor]:
+    """The scan from `state` (B, N, I) instead of zero: y (B, L, I) and the state after token L-1.
 
-    This is the recurrence of acting: constant work and memory a token, as few operator calls as possible, and L of
-    a few tokens. Where x is 0 for a row whose state is 0, the state stays 0: such a row skips the token.
-
-    Args:
-        base: `decay_base` of A, which does not change while acting. `inputs.A` is not read.
-
-    There may be more axes before these, (G, B, ...); then the weights are shaped to broadcast over B and L.
+    This is the recurrence of acting, for L of a few tokens: constant work and memory a token. Where x is 0 for a row
+    whose state is 0, the state stays 0: such a row skips the token.
     """
-    x, delta, _, B, C, D, z, delta_bias = inputs
-    with torch.no_grad():
-        step = softplus(delta + delta_bias)
-        decay = torch.exp2(step.unsqueeze(-2) * base)  # (..., L, N, I)
-        states = B.unsqueeze(-1) * (step * x).unsqueeze(-2)
-        for decay_t, state_t in zip(torch.unbind(decay, -3), torch.unbind(states, -3), strict=True):
-            state = state_t.addcmul_(decay_t, state)
-        read = torch.matmul(C.unsqueeze(-2), states).squeeze(-2)
-        return read.addcmul_(x, D).mul_(silu(z)), state
+    x, delta, A, B, C, D, z, delta_bias = inputs
+    step = softplus(delta + delta_bias)
+    decay = torch.exp(step.unsqueeze(2) * A.transpose(0, 1))  # (B, L, N, I)
+    added = B.unsqueeze(3) * (step * x).unsqueeze(2)
+    states = []
+    for token in range(x.shape[1]):
+        state = torch.addcmul(added[:, token], decay[:, token], state)
+        states.append(state)
+    read = (C.unsqueeze(2) @ torch.stack(states, dim=1)).squeeze(2)  # (B, L, I)
+    return (read + D * x) * silu(z), state
 
 
 def loop_scan(

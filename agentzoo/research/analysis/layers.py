@@ -69,7 +69,7 @@ def attention_layers(network: nn.Module) -> list[AttentionLayer]:
         if isinstance(block, EncoderLayer):
             attn = block.self_attn
             parts = (attn.in_proj_weight, attn.in_proj_bias, attn.out_proj.weight)
-            found.append(AttentionLayer(len(found), block, *parts, block.n_heads, causal=False))
+            found.append(AttentionLayer(len(found), block, *parts, attn.num_heads, causal=False))
         attention = getattr(block, "attn", None)
         if isinstance(attention, CausalAttention):
             found.append(_causal_layer(len(found), block, attention))
@@ -77,7 +77,7 @@ def attention_layers(network: nn.Module) -> list[AttentionLayer]:
 
 
 def _causal_layer(index: int, block: nn.Module, attention: CausalAttention) -> AttentionLayer:
-    qkv: nn.Linear = attention.qkv
+    qkv = attention.qkv
     weight = qkv.merged() if isinstance(qkv, LoRALinear) else qkv.weight
     gain = block.get_submodule("ln_1").get_parameter("weight")
     found = AttentionLayer(
@@ -115,8 +115,6 @@ def layer_inputs(model: SequenceModel, batch: Batch, layers: list[AttentionLayer
     try:
         with torch.no_grad():
             model.act(batch)
-            if len(found) < len(layers):  # acting took a path of its own, past the modules
-                model(batch)
     finally:
         for handle in handles:
             handle.remove()  # type: ignore[attr-defined]

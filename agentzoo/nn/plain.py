@@ -1,0 +1,25 @@
+"""Linear layers and convolutions whose weights may be used without calling them."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def is_plain(layer: nn.Module) -> bool:
+    """Whether `layer` is PyTorch's own, so that its weight and bias say all it does.
+
+    A wrapped, pruned, parametrized or hooked layer is not plain: it must be called as it is.
+    """
+    own = type(layer) in (nn.Linear, nn.Conv1d) and "forward" not in vars(layer)
+    return own and not any(getattr(layer, hooks) for hooks in HOOKS)
+
+
+def linear_rows(layer: nn.Module, x: Tensor, rows: slice) -> Tensor:
+    """(..., X) -> (..., R): the outputs `rows` of a linear layer. One that is not plain computes all of them."""
+    if not isinstance(layer, nn.Linear) or not is_plain(layer):
+        out: Tensor = layer(x)[..., rows]
+        return out
+    return linear(x, layer.weight[rows], None if layer.bias is None else layer.bias[rows])
