@@ -115,6 +115,15 @@ def test_a_reset_row_starts_anew_and_the_others_go_on(variant: dict[str, Any]) -
     assert all(torch.equal(a, b) for a, b in zip(kept, state, strict=True))  # a step leaves its input as it was
 
 
+def test_the_action_before_the_first_step_is_not_read() -> None:
+    model = make_model().eval()
+    rtg, obs, action, time = torch.rand(2), torch.randn(2, 3), torch.rand(2, 2), torch.zeros(2, dtype=torch.int64)
+    now = [value.double() if value.is_floating_point() else value for value in (rtg, obs, action, time)]
+    wanted = model.step(model.initial_state(2), *now)[0]
+    now[2] = torch.full_like(now[2], torch.nan)
+    assert torch.equal(model.step(model.initial_state(2), *now)[0], wanted)
+
+
 def test_memory_does_not_grow() -> None:
     model = make_model()
     shapes = [tensor.shape for tensor in model.initial_state(3)]
