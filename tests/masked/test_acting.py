@@ -43,7 +43,8 @@ def spy(agent: Agent) -> list[tuple[Any, Masking]]:
 
 
 def row(mask: torch.Tensor) -> str:
-    return "".join(".x"[int(on)] for on in mask[0])
+    """The four steps of the first window; those it leaves out are hidden."""
+    return "".join(".x"[int(on)] for on in mask[0]).ljust(4, ".")
 
 
 def run(agent: Agent, steps: int, **predict: Any) -> None:

@@ -206,7 +206,8 @@ def test_an_encoder_layer_is_pytorchs(dropout: float) -> None:
     x = torch.randn(5, 7, 24, requires_grad=True)
     torch.testing.assert_close(ours.eval()(x), theirs.eval()(x), atol=1e-6, rtol=0)
     # in training: the same function once no number is dropped
-    ours.cheap_dropout.p, theirs_p0 = 1e-9, nn.TransformerEncoderLayer(24, 3, 40, 0.0, batch_first=True)
+    ours.dropout.p = ours.self_attn.cheap_dropout.p = 1e-9
+    theirs_p0 = nn.TransformerEncoderLayer(24, 3, 40, 0.0, batch_first=True)
     theirs_p0.load_state_dict(theirs.state_dict())
     mine, other = ours.train()(x), theirs_p0.train()(x)
     torch.testing.assert_close(mine, other, atol=1e-5, rtol=0)
@@ -240,7 +241,7 @@ class Recording(Dropout):
 
 def test_an_encoder_layer_drops_in_the_four_places_where_pytorchs_does() -> None:
     layer = EncoderLayer(24, 3, 40, 0.1).train()
-    layer.cheap_dropout = drop = Recording(0.1)
+    layer.dropout = layer.self_attn.cheap_dropout = drop = Recording(0.1)
     layer(torch.randn(5, 7, 24))
     # weights of attention, its output, inside the MLP, its output
     assert drop.shapes == [(5, 3, 7, 7), (5, 7, 24), (5, 7, 40), (5, 7, 24)]
