@@ -75,6 +75,7 @@ class Agent(EnvironmentMethods, MaskedMethods):
         *,
         env: Any = None,
         revision: str | None = None,
+        subfolder: str = "",
         token: str | bool | None = None,
         cache_dir: str | Path | None = None,
         local_files_only: bool = False,
@@ -87,7 +88,7 @@ class Agent(EnvironmentMethods, MaskedMethods):
         Args:
             id_or_path: looked up as a folder, in the local zoo, then on the Hub (cache first).
             env: bound as by `set_env`, so that rewards need not be passed to `predict`; an id is made as SB3 does.
-            revision, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`.
+            revision, subfolder, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`.
             device: "auto" is CUDA where there is one.
             trust_env_module: accept a config whose environment id names a module to import.
 
@@ -98,6 +99,7 @@ class Agent(EnvironmentMethods, MaskedMethods):
         folder = find_agent(
             id_or_path,
             revision=revision,
+            subfolder=subfolder,
             token=token,
             cache_dir=cache_dir,
             local_files_only=local_files_only,
@@ -115,14 +117,23 @@ class Agent(EnvironmentMethods, MaskedMethods):
             agent.set_env(env, trust_env_module=trust_env_module)
         return agent
 
-    def save_pretrained(self, folder: str | Path) -> Path:
+    def save_pretrained(
+        self, folder: str | Path, *, push_to_hub: bool = False, repo_id: str | None = None, **push_options: Any
+    ) -> Path:
         """Write `config.json`, `model.safetensors` and the recipe; the config, which names the weights' hash, last.
 
         The current target return is stored as the agent's own. `acting` is not stored: a loaded agent has its family's.
 
+        Args:
+            folder: is made where it is missing.
+            push_to_hub: also upload the agent to `repo_id`, with the options of `Agent.push_to_hub`.
+
         Raises:
-            StorageError: no space or permission; each file is then either the old one or the new one.
+            StorageError: no space or permission; each file is then either the old one or the new one. ConfigError:
+                `push_to_hub` without a `repo_id`, or the other way round. As `push_to_hub` when it is asked for.
         """
+        if push_to_hub != (repo_id is not None) or (push_options and not push_to_hub):
+            raise ConfigError("to upload what is saved, pass push_to_hub=True and repo_id='your-name/agent' together.")
         folder = Path(folder)
         save_tensors(folder / WEIGHTS, self.model.state_dict())
         target = {"target_return": self.target_return}
@@ -132,6 +143,8 @@ class Agent(EnvironmentMethods, MaskedMethods):
         self.config = self.config.model_copy(update={**target, "weights_sha256": sha256(folder / WEIGHTS)})
         self._hashed = fingerprint(self.model)
         write_atomic(folder / CONFIG, self.config.to_json())
+        if repo_id is not None:
+            self.push_to_hub(repo_id, **push_options)
         return folder
 
     load = Elsewhere("use Agent.from_pretrained(id_or_path).")
@@ -144,25 +157,41 @@ class Agent(EnvironmentMethods, MaskedMethods):
         self,
         repo_id: str,
         *,
-        token: str | bool | None = None,
+        commit_message: str | None = None,
+        create_pr: bool = False,
         private: bool | None = None,
+        token: str | bool | None = None,
         branch: str | None = None,
         tag: str | None = None,
-        message: str | None = None,
+        allow_patterns: str | list[str] | None = None,
+        ignore_patterns: str | list[str] | None = None,
         replace_measured: bool = False,
     ) -> str:
-        """Upload the agent in one commit, with a card made from its config and recipe. Returns the commit's URL.
+        """Upload the agent in one commit, with a card made from its config and recipe.
 
         `agentzoo push` uploads a folder that also holds measurements (`agentzoo stage`).
 
         Args:
+            commit_message, create_pr, private, token, branch, allow_patterns, ignore_patterns: as in `huggingface_hub`.
+            tag: name to give the commit.
             replace_measured: push even if the repo holds measurements, plots and a video; they are then deleted.
+
+        Returns:
+            The URL of the commit, or of the pull request.
 
         Raises:
             ConfigError: no recipe, a bad repo id, or a repo with measurements. HubError: the upload failed; the
                 remote's files are unchanged.
         """
-        options = {"private": private, "branch": branch, "tag": tag, "message": message}
+        options = {
+            "commit_message": commit_message,
+            "create_pr": create_pr,
+            "private": private,
+            "branch": branch,
+            "tag": tag,
+            "allow_patterns": allow_patterns,
+            "ignore_patterns": ignore_patterns,
+        }
         push = service("push_agent")
         url: str = push(self, repo_id, token=token, replace_measured=replace_measured, **options).url
         return url

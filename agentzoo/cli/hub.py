@@ -72,7 +72,7 @@ def push(
             private=private or None,
             branch=branch,
             tag=tag,
-            message=message,
+            commit_message=message,
             note=lambda what: status.update(plain(what)),
         )
     if as_json:
@@ -121,7 +121,7 @@ def card(
 
 def list_remote(author: str | None, token: str | None, as_json: bool) -> None:
     """Print the agents a Hub has, for `agentzoo list --remote`."""
-    from agentzoo.hub.publish import remote_agents
+    from agentzoo.hub.listing import remote_agents
 
     with console.status("asking the Hub"):
         found = remote_agents(author, token)

@@ -1,12 +1,11 @@
-"""Putting an agent's folder, or a backbone's, on a Hub in one commit; listing agents, and bringing one back."""
+"""Putting an agent's folder, or a backbone's, on a Hub in one commit, and bringing one back."""
 
 from __future__ import annotations
 
-import contextlib
-import math
 import shutil
 import tempfile
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from agentzoo.agent import Agent
 from agentzoo.config import read_text
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
 from agentzoo.hub.card import check_card, write_card
+from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.metadata import check_metadata
 from agentzoo.hub.records import read_records, require_promised
 from agentzoo.nn.language.pretrained import load_backbone
@@ -29,10 +29,8 @@ from agentzoo.store.locate import (
     written_whole,
 )
 from agentzoo.store.remote import Where, check_revision, explain, fetch, is_repo_id, patiently
-from agentzoo.types import Config
 
-LIBRARY = "agentzoo"  # the Hub's library tag
-UNREADABLE = (TypeError, ValueError, AttributeError, KeyError, OverflowError)  # what a card of a stranger may raise
+Patterns = str | list[str] | None  # like "*.json"
 
 
 class Pushed(NamedTuple):
@@ -40,19 +38,9 @@ class Pushed(NamedTuple):
 
     repo_id: str
     commit: str
-    url: str
+    url: str  # of the commit, or of the pull request
     files: tuple[str, ...]
     left_out: tuple[str, ...]  # in the folder, but no part of an agent
-
-
-class RemoteAgent(Config):
-    """One line of `agentzoo list --remote`: what a repo says of itself, unverified."""
-
-    repo_id: str
-    commit: str | None
-    score: float | None
-    metric: str | None
-    downloads: int | None
 
 
 def push(
@@ -63,7 +51,10 @@ def push(
     private: bool | None = None,
     branch: str | None = None,
     tag: str | None = None,
-    message: str | None = None,
+    commit_message: str | None = None,
+    create_pr: bool = False,
+    allow_patterns: Patterns = None,
+    ignore_patterns: Patterns = None,
     replace_measured: bool = True,
     note: Callable[[str], None] = lambda _: None,
 ) -> Pushed:
@@ -77,19 +68,27 @@ def push(
         private: of a repo that is created; None leaves it to the account's default.
         branch: "main" by default; must exist.
         tag: name to give the commit.
+        create_pr: propose the commit as a pull request, which its owner merges; nothing changes on the branch.
+        allow_patterns, ignore_patterns: as in `huggingface_hub`, which of the agent's files are uploaded or deleted;
+            the whole folder is checked all the same.
         replace_measured: also where the repo has measurements and the folder has none.
 
     Raises:
         CheckpointError, ConfigError: the folder does not load or its card is not what its records give; or measurements
-            would be deleted.
+            would be deleted; or no file is left by the patterns, or a pull request was to be tagged.
         HubError: says what to do.
     """
     if not is_repo_id(repo_id):
         raise ConfigError(f"{repo_id!r} is no repo id like 'your-name/dt-hopper-medium'.")
     check_revision(branch)
     check_revision(tag)
+    if create_pr and tag is not None:
+        raise ConfigError("a pull request has no tag; tag its commit once it is merged.")
     files, left_out = check_folder(folder)
-    known = BACKBONE_FILES if is_backbone(folder) else PUBLISHED
+    known = _chosen(BACKBONE_FILES if is_backbone(folder) else PUBLISHED, allow_patterns, ignore_patterns)
+    files = [name for name in files if name in known]
+    if not files:
+        raise ConfigError(f"no file of {folder} is left by {allow_patterns=} and {ignore_patterns=}; nothing to push.")
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     api = HfApi(token=token, library_name=LIBRARY)
@@ -100,7 +99,7 @@ def push(
         patiently(lambda: api.create_repo(repo_id, private=private, exist_ok=True))
         head = patiently(lambda: api.model_info(repo_id, revision=branch)).sha
         there = {entry.path for entry in patiently(lambda: list(api.list_repo_tree(repo_id, revision=head)))}
-        if RESULTS in there and RESULTS not in files and not replace_measured:
+        if RESULTS in there and RESULTS in known and RESULTS not in files and not replace_measured:
             raise ConfigError(
                 f"{where} holds measurements ({RESULTS}), which this agent comes without: they would be deleted. "
                 "Measure it and push the folder (`agentzoo stage`, `agentzoo push`), or pass replace_measured=True."
@@ -111,8 +110,9 @@ def push(
         info = api.create_commit(
             repo_id,
             operations,
-            commit_message=message or f"{folder.resolve().name}: upload with agentzoo",
+            commit_message=commit_message or f"{folder.resolve().name}: upload with agentzoo",
             revision=branch,
+            create_pr=create_pr or None,
             parent_commit=head,
         )
     except ConfigError:
@@ -130,7 +130,17 @@ def push(
                 raise HubError(
                     f"{folder} was pushed to {where} as {info.oid}, but not tagged {tag!r}: {why}"
                 ) from error
-    return Pushed(repo_id, info.oid, info.commit_url, tuple(files), tuple(left_out))
+    return Pushed(repo_id, info.oid, info.pr_url or info.commit_url, tuple(files), tuple(left_out))
+
+
+def _chosen(names: tuple[str, ...], allow: Patterns, ignore: Patterns) -> list[str]:
+    """The names that the patterns leave, as `huggingface_hub` reads them."""
+
+    def matches(name: str, patterns: Patterns) -> bool:
+        listed = [patterns] if isinstance(patterns, str) else patterns or []
+        return any(fnmatch(name, pattern) for pattern in listed)
+
+    return [name for name in names if (allow is None or matches(name, allow)) and not matches(name, ignore)]
 
 
 def push_agent(agent: Agent, repo_id: str, **options: Any) -> Pushed:
@@ -262,50 +272,3 @@ def pull(
     except OSError as error:
         raise StorageError(f"{target} was not written: {error}.") from error
     return target
-
-
-def remote_agents(
-    author: str | None = None, token: str | bool | None = None, limit: int | None = None
-) -> list[RemoteAgent]:
-    """Repos of the Hub that say they are for this library, with the score on their card.
-
-    Raises:
-        HubError: says what to do.
-    """
-    from huggingface_hub import HfApi
-
-    api = HfApi(token=token, library_name=LIBRARY)
-
-    def listed(cards: bool) -> list[Any]:
-        return list(api.list_models(filter=LIBRARY, author=author, cardData=cards, full=True, limit=limit))
-
-    try:
-        try:
-            found = patiently(lambda: listed(True))
-        except UNREADABLE:  # one card that the client cannot read takes all others with it
-            found = [_with_card(api, info) for info in patiently(lambda: listed(False))]
-        return sorted((_summary(info) for info in found), key=lambda one: one.repo_id)
-    except Exception as error:
-        raise HubError(f"agents of the Hub could not be listed: {explain(error, Where(author or 'any'))}") from error
-
-
-def _with_card(api: Any, info: Any) -> Any:
-    """What the Hub says of one repo, with its card if that can be read."""
-    try:
-        return patiently(lambda: api.model_info(info.id))
-    except UNREADABLE:
-        return info
-
-
-def _summary(info: Any) -> RemoteAgent:
-    """Anybody can write a card of this library: what is no list of numbers is no score."""
-    score = metric = None
-    results = getattr(info.card_data, "eval_results", None)
-    first: Any = results[0] if isinstance(results, list) and results else None
-    value = getattr(first, "metric_value", None)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        with contextlib.suppress(OverflowError):  # of an integer with hundreds of digits
-            score = float(value) if math.isfinite(value) else None
-        metric = None if score is None else str(first.metric_name or first.metric_type)[:200]
-    downloads = info.downloads if isinstance(info.downloads, int) else None
-    return RemoteAgent(repo_id=str(info.id), commit=info.sha, score=score, metric=metric, downloads=downloads)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from agentzoo.config import read_text
@@ -121,6 +121,7 @@ def find_agent(
     id_or_path: str | Path,
     *,
     revision: str | None = None,
+    subfolder: str = "",
     token: str | bool | None = None,
     cache_dir: str | Path | None = None,
     local_files_only: bool = False,
@@ -132,23 +133,26 @@ def find_agent(
         id_or_path: a folder, `zoo/<id>` or `<id>` (local zoo, then the index), or a Hub repo id `<org>/<name>`.
         revision, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`; a revision or a forced
             download asks for the Hub even where there is such a folder or the local zoo has the agent.
+        subfolder: of the folder or repo, where the agent's files are, as in `huggingface_hub`.
 
     Raises:
-        ConfigError: a revision of a folder whose name is no repo's. UnknownNameError: found nowhere. HubError: not on
-            the Hub, or it could not be fetched whole. CheckpointError: a link leads out of it.
+        ConfigError: `subfolder` leads elsewhere, or a revision of a folder whose name is no repo's. UnknownNameError:
+            found nowhere. HubError: not on the Hub, or it could not be fetched whole. CheckpointError: no such
+            subfolder, or a link leads out of it.
     """
+    _check_subfolder(subfolder)
     name = str(id_or_path)
     path = Path(os.path.expanduser(name))  # noqa: PTH111  Path's own raises where there is no such user
     remote = revision is not None or force_download
     if name and path.is_dir() and not (remote and is_repo_id(name)):
         if remote:
             raise ConfigError(f"{name} is a folder, which has no revisions and no downloads; those are of a Hub repo.")
-        return check_links(path)
+        return check_links(_inside(path, subfolder))
     plain = name.removeprefix("zoo/")
     if "/" not in plain and _NAME.match(plain):
         staged = staged_agents()
         if plain in staged and not remote:
-            return check_links(staged[plain])
+            return check_links(_inside(staged[plain], subfolder))
         location = hub_location(plain)
         if location is None:
             from agentzoo.registry import recipe_table
@@ -176,7 +180,7 @@ def find_agent(
     try:
         folder = fetch(
             repo_id,
-            FILES,
+            tuple(str(PurePosixPath(subfolder) / file) for file in FILES),
             revision=revision,
             token=token,
             cache_dir=cache_dir,
@@ -188,7 +192,21 @@ def find_agent(
             "a revision or forced download is of a Hub repo" if path.is_dir() else f"there is no folder {name!r} here"
         )
         raise HubError(f"{here}, and as a Hub repo: {error}") from error
-    return check_links(folder)
+    return check_links(_inside(folder, subfolder))
+
+
+def _inside(folder: Path, subfolder: str) -> Path:
+    """The folder below `folder` that was named, if it is there."""
+    if subfolder and not (folder / subfolder).is_dir():
+        raise CheckpointError(f"{folder} has no subfolder {subfolder!r}.")
+    return folder / subfolder
+
+
+def _check_subfolder(subfolder: str) -> None:
+    """Raise ConfigError unless it is a plain relative path, which stays inside."""
+    parts = subfolder.split("/") if subfolder else []
+    if any(not _NAME.match(part) or ".." in part for part in parts):
+        raise ConfigError(f"subfolder is a path inside the repo, like 'agents/dt', got {subfolder[:80]!r}.")
 
 
 @contextmanager
@@ -236,9 +254,11 @@ def check_links(folder: Path) -> Path:
     """
     root = folder.resolve()
     homes = [root]
-    if root.parent.name == "snapshots" and root.parent.parent.name.startswith("models--"):
-        repo = root.parent.parent
-        homes += [repo / "blobs", repo.parent / "blobs"]
+    for snapshot in (root, *root.parents):
+        repo = snapshot.parent.parent
+        if snapshot.parent.name == "snapshots" and repo.name.startswith("models--"):
+            homes += [repo / "blobs", repo.parent / "blobs"]
+            break
     try:
         paths = list(folder.iterdir())
     except OSError as error:

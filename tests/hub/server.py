@@ -37,18 +37,22 @@ class Repo:
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
+    pulls: dict[str, str] = field(default_factory=dict)  # open pull requests: refs/pr/1, ...
     private: bool = False
     gated: bool = False
 
-    def commit(self, tree: dict[str, bytes], branch: str = "main") -> str:
+    def commit(self, tree: dict[str, bytes], branch: str | None = "main") -> str:
         listing = "".join(f"{name} {git_sha(data)}\n" for name, data in sorted(tree.items()))
         oid = hashlib.sha1(f"{len(self.commits)} {listing}".encode()).hexdigest()
         self.commits[oid] = dict(tree)
-        self.branches[branch] = oid
+        if branch is None:
+            self.pulls[f"refs/pr/{len(self.pulls) + 1}"] = oid
+        else:
+            self.branches[branch] = oid
         return oid
 
     def resolve(self, revision: str) -> str | None:
-        found = self.branches.get(revision) or self.tags.get(revision)
+        found = self.branches.get(revision) or self.tags.get(revision) or self.pulls.get(revision)
         return found or (revision if revision in self.commits else None)
 
     @property
@@ -297,8 +301,12 @@ class Handler(BaseHTTPRequestHandler):
                 tree[value["path"]] = self.server.storage[value["oid"]]
             elif entry["key"] == "deletedFile":
                 del tree[value["path"]]
-        oid = repo.commit(tree, revision)
-        self.reply(200, {"success": True, "commitOid": oid, "commitUrl": f"{self.server.url}/{repo_id}/commit/{oid}"})
+        proposed = self.query.get("create_pr") == ["1"]
+        oid = repo.commit(tree, None if proposed else revision)
+        answer = {"success": True, "commitOid": oid, "commitUrl": f"{self.server.url}/{repo_id}/commit/{oid}"}
+        if proposed:
+            answer["pullRequestUrl"] = f"{self.server.url}/{repo_id}/discussions/{len(repo.pulls)}"
+        self.reply(200, answer)
 
     def info(self, repo_id: str, revision: str = "main") -> None:
         repo = self.repo(repo_id)

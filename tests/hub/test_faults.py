@@ -12,7 +12,8 @@ from huggingface_hub import constants
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, HubError
-from agentzoo.hub.publish import push, remote_agents
+from agentzoo.hub.listing import remote_agents
+from agentzoo.hub.publish import push
 from agentzoo.store.files import sha256
 from agentzoo.store.remote import LONGEST_WAIT, Where, explain, patiently
 from hub.conftest import REPO, cached_files

@@ -18,7 +18,8 @@ from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubError, StorageError
 from agentzoo.evaluation.results import Results
 from agentzoo.hub.card import card_text, write_card
-from agentzoo.hub.publish import pull, push, remote_agents
+from agentzoo.hub.listing import remote_agents
+from agentzoo.hub.publish import pull, push
 from agentzoo.hub.verify import check_files
 from agentzoo.store.locate import find_agent
 from hub.conftest import REPO, cached_files, edit
@@ -75,7 +76,7 @@ def test_a_revision_that_is_asked_for_comes_before_the_indexs(
         seen.update(options, repo_id=repo_id)
         raise Asked
 
-    for module in ("locate", "hub.publish"):
+    for module in ("store.locate", "hub.publish"):
         monkeypatch.setattr(f"agentzoo.{module}.fetch", fetch)
     index = tmp_path / "index.json"
     index.write_text(json.dumps({"agents": {"x": {"repo_id": "org/x", "revision": "abc"}}}))
@@ -113,7 +114,7 @@ def test_what_is_asked_of_a_push_and_a_list_reaches_the_hub(
 
     for name in ("create_commit", "create_tag", "list_models"):
         watch(name)
-    done = push(folder, REPO, message="why", branch="main", tag="v1")
+    done = push(folder, REPO, commit_message="why", branch="main", tag="v1")
     remote_agents(limit=3)
     commit, tag = seen["create_commit"], seen["create_tag"]
     assert (commit["commit_message"], commit["revision"]) == ("why", "main")
