@@ -20,6 +20,7 @@ from agentzoo.acting.modes import Acting, MemoryState, make_acting
 from agentzoo.acting.observing import reward_beside
 from agentzoo.acting.output import Actions, require_finite
 from agentzoo.acting.rewards import Rewards
+from agentzoo.acting.threads import few_threads
 from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.spaces import action_space, observation_space
 from agentzoo.envs.making import check_env_id
@@ -331,7 +332,7 @@ class Agent(EnvironmentMethods, MaskedMethods):
         previous = retargeted(previous, targets)
         delayed = self.config.rewards == "delayed"
         rtg = np.asarray(previous.targets) if delayed else self._rewards.returns_to_go(previous, starts, reward, seen)
-        with torch.inference_mode():
+        with torch.inference_mode(), few_threads(n):
             output, current = self._acting.act(previous, observations, rtg, starts, conditions)
         values = output.float().cpu().numpy()
         require_finite(values, rtg, self.config, self.target_return)

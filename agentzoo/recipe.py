@@ -58,7 +58,7 @@ class TrainConfig(Config):
     seed: Count = 0
     checkpoint_every: Annotated[int, Field(ge=1)] = 500
     log_every: Annotated[int, Field(ge=1)] = 50
-    precision: Literal["auto", "fp32", "bf16"] = "fp32"  # auto: bf16 where the processor computes it natively
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 where the processor computes it natively
     patience: Count = 0  # updates without a better evaluation after which training stops; 0: it never does
 
 
@@ -117,6 +117,13 @@ class Recipe(Config):
     def unpinned(self) -> Recipe:
         """As a package has it."""
         return self.replace(model=self.model.unpinned())
+
+    def unsettled(self, packaged: Recipe) -> Recipe:
+        """A run's recipe without what the run settled by itself, where `packaged` leaves that to the run."""
+        settled = self.unpinned()
+        if packaged.train.precision == "auto":
+            settled = settled.replace(train=settled.train.model_copy(update={"precision": "auto"}))
+        return settled
 
     def replace(self, **fields: Any) -> Recipe:
         """A copy with some of the fields of the recipe itself changed."""

@@ -15,7 +15,7 @@ from agentzoo.hub.card import card_text
 from agentzoo.hub.records import read_records
 from agentzoo.hub.verify import check_files
 from agentzoo.hub.zoo import with_table
-from agentzoo.recipe import load_recipe
+from agentzoo.recipe import differences, load_recipe
 from agentzoo.store.files import CARD
 from agentzoo.store.locate import hub_location, staged_agents, staged_backbones
 
@@ -77,7 +77,9 @@ def test_a_staged_card_is_what_its_records_give(agent_id: str, folder: Path) -> 
 def test_staged_recipes_are_the_packaged_ones(agent_id: str, folder: Path) -> None:
     config, recipe, results = read_records(folder)
     assert config.agent_id == recipe.agent_id == results.headline.agent_id == agent_id
-    assert recipe == load_recipe(agent_id).pinned()  # with the hash of the backbone that is staged beside it
+    packaged = load_recipe(agent_id).pinned()  # with the hash of the backbone that is staged beside it
+    assert differences(packaged, recipe) == {}
+    assert recipe.unsettled(packaged) == packaged.unpinned()
     assert results.headline.weights_sha256 == config.weights_sha256
     assert results.headline.episodes >= 100
 

@@ -117,10 +117,7 @@ def _recipe(folder: Path, config: AgentConfig) -> list[Check]:
     packaged = recipe_table().get(config.agent_id)
     if packaged is None:
         return [*checks, Check(name="package", holds=None, said="this package has no recipe of that id")]
-    settled = recipe.unpinned().unseeded()
-    if packaged.train.precision == "auto":  # a run stores what it chose
-        settled = settled.override(["train.precision=auto"])
-    differs = _differences(packaged.unseeded(), settled)
+    differs = _differences(packaged.unseeded(), recipe.unsettled(packaged).unseeded())
     if differs:  # another version of the package, or a recipe of one's own: the card says what it is and claims no more
         return [*checks, Check(name="package", holds=None, said=f"not the package's recipe of that id: {differs}")]
     seed = "" if recipe.train.seed == packaged.train.seed else f", with training seed {recipe.train.seed}"

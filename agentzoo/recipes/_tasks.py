@@ -40,7 +40,7 @@ def pointmaze(maze: str) -> tuple[DataConfig, EvalConfig]:
 
 
 MAZE_CONTEXT = 5
-MAZE_BUDGET = TrainConfig(steps=11_000, batch_size=256, lr=1e-3, warmup_steps=500, schedule="cosine", precision="auto")
+MAZE_BUDGET = TrainConfig(steps=11_000, batch_size=256, lr=1e-3, warmup_steps=500, schedule="cosine")
 
 
 def maze_recipe(name: str, maze: str, model: ModelConfig) -> Recipe:

@@ -12,9 +12,7 @@ from agentzoo.models.bc import BCConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.recipes._tasks import LOCOMOTION, MAZES, locomotion, pointmaze
 
-BUDGET = TrainConfig(
-    steps=12_000, batch_size=1_024, lr=1e-3, warmup_steps=500, schedule="cosine", clip=None, precision="auto"
-)
+BUDGET = TrainConfig(steps=12_000, batch_size=1_024, lr=1e-3, warmup_steps=500, schedule="cosine", clip=None)
 
 
 def _recipe(task: str, data: DataConfig, evaluation: EvalConfig) -> Recipe:

@@ -3,8 +3,7 @@
 The network is the small preset, the optimizer the published one. Training is sized for a CPU: 8,000 updates instead of
 100,000, so the learning rate is three times as high and falls to zero along a cosine. The past policy of PSER is
 renewed 40 times in a run, as published: with other `train.steps` set `model.teacher_period` to a 40th of them. The four
-runs of the ablation share a smaller budget. Products of matrices in the maze and in the ablation are in bfloat16, which
-the two hopper agents, trained on a CPU without it, do not use.
+runs of the ablation share a smaller budget.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ PERIODS = 40
 CPU_BUDGET = TrainConfig(
     steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", weight_decay=1e-5, eps=1e-6, clip=0.25
 )
-BF16_BUDGET = CPU_BUDGET.model_copy(update={"precision": "bf16"})
-ABLATION_BUDGET = BF16_BUDGET.model_copy(update={"steps": 5_000, "warmup_steps": 250})
+ABLATION_BUDGET = CPU_BUDGET.model_copy(update={"steps": 5_000, "warmup_steps": 250})
 ABLATIONS: dict[str, dict[str, Any]] = {
     "ablation": {},  # the whole network on the budget of the others
     "no-mg": {"use_fine": False},
@@ -38,7 +36,7 @@ def _all() -> list[Recipe]:
     staged = {f"hopper-{kind}": locomotion("hopper", kind) for kind in ("medium", "medium-replay")}
     found = [_recipe(f"dm-{name}", *task, CPU_BUDGET, DMConfig()) for name, task in staged.items()]
     maze = DMConfig(beta_final=0.95)  # as AntMaze
-    found.append(_recipe("dm-pointmaze-medium", *pointmaze("medium"), BF16_BUDGET, maze))
+    found.append(_recipe("dm-pointmaze-medium", *pointmaze("medium"), CPU_BUDGET, maze))
     for name, changes in ABLATIONS.items():
         model = DMConfig().model_copy(update=changes)
         task = staged["hopper-medium-replay"]

@@ -6,7 +6,7 @@ full table: as float16 an agent then has 4.9 MB, of which 4.7 are blocks. A twin
 training, random blocks and nothing of language. ChibiT has language in its loss as well, so `*-no-language`, which has
 it in the weights alone, shows what those are worth. All have 8,000 updates, sized for a CPU, instead of 100,000, so the
 learning rate is three times as high and falls to zero along a cosine, and the language losses of ChibiT fade within
-2,000 updates instead of 5,000. Products of matrices are in bfloat16; weights and losses stay float32.
+2,000 updates instead of 5,000.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentzoo.models.gpt2_dt import PRESETS, GPT2DTConfig
 from agentzoo.recipe import Recipe, TrainConfig
 from agentzoo.recipes._tasks import MAZES, locomotion, maze_recipe
 
-CPU_BUDGET = TrainConfig(steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", eps=1e-6, precision="bf16")
+CPU_BUDGET = TrainConfig(steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", eps=1e-6)
 CURVE_EVERY = 800  # ten points of a learning curve
 NO_LANGUAGE: dict[str, Any] = {"cosine_weight": 0.0, "lm_weight": 0.0}
 NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "embed_dropout": 0.0}

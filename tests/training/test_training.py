@@ -50,6 +50,7 @@ from agentzoo.types import Batch, Losses
 
 def recipe(steps: int = 30, **fields: object) -> Recipe:
     settings = {"batch_size": 8, "warmup_steps": 5, "checkpoint_every": 10, "log_every": 5, "steps": steps, **fields}
+    settings.setdefault("precision", "fp32")
     return Recipe(
         agent_id="dt-test",
         model=DTConfig(embed_dim=8, n_layers=1),

@@ -16,7 +16,7 @@ from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.registry import get_family
 from agentzoo.research.bench import Figure, compare
-from agentzoo.training.machine import cpu_capabilities, has_bfloat16
+from agentzoo.training.machine import pick_precision
 from agentzoo.training.optim import make_optimizer
 from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
 
@@ -64,7 +64,7 @@ def _random_batch(io: IOSpec, windows: int) -> Batch:
 
 def _step(model: SequenceModel, recipe: Recipe, batch: Batch) -> Callable[[], None]:
     optimizer = make_optimizer(model, recipe.train)
-    half = recipe.train.precision == "bf16" and has_bfloat16(cpu_capabilities())
+    half = pick_precision(recipe.train.precision, "cpu") == "bf16"
 
     def step() -> None:
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
