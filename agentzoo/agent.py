@@ -30,7 +30,7 @@ from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.registry import service
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, sha256, write_atomic
-from agentzoo.store.locate import find_agent
+from agentzoo.store.locate import find_agent, require_own
 from agentzoo.store.tensors import fingerprint, save_tensors
 
 
@@ -130,12 +130,14 @@ class Agent(EnvironmentMethods, MaskedMethods):
             push_to_hub: also upload the agent to `repo_id`, with the options of `Agent.push_to_hub`.
 
         Raises:
-            StorageError: no space or permission; each file is then either the old one or the new one. ConfigError:
-                `push_to_hub` without a `repo_id`, or the other way round. As `push_to_hub` when it is asked for.
+            StorageError: the folder holds another agent or a backbone, whose card and results would stay; or no space
+                or permission. Each file is then either the old one or the new one. ConfigError: `push_to_hub` without a
+                `repo_id`, or the other way round. As `push_to_hub` when it is asked for.
         """
         if push_to_hub != (repo_id is not None) or (push_options and not push_to_hub):
             raise ConfigError("to upload what is saved, pass push_to_hub=True and repo_id='your-name/agent' together.")
         folder = Path(folder)
+        require_own(folder, self.config.agent_id)
         save_tensors(folder / WEIGHTS, self.model.state_dict())
         target = {"target_return": self.target_return}
         if self.recipe is not None:

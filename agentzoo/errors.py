@@ -54,6 +54,20 @@ class UnknownNameError(AgentzooError, KeyError):
         return str(self.args[0]) if self.args else ""
 
 
+MOST_SHOWN = 200  # characters of one name or value
+
+
+def shown(text: object, most: int = MOST_SHOWN) -> str:
+    """Text of a file or server as it may be printed: on one line, cut at `most` characters, and harmless.
+
+    What is not printable (terminal codes, line breaks, characters that turn the direction of text) is written as
+    Python writes it: `\\x1b`, `\\n`, `\\u202e`. Applying it twice changes nothing more.
+    """
+    start = str(text)[: most + 1]
+    plain = start if start.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in start)
+    return plain if len(plain) <= most else plain[: most - 3] + "..."
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`" Did you mean 'x'?"` for the nearest of `known`, or an empty string when nothing is near."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)

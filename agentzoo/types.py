@@ -24,6 +24,7 @@ Losses = dict[str, Tensor]
 
 MAX_SIZE = 65_536  # of any one dimension a config may ask for: refuses absurd values before anything is built
 SizeInt = Annotated[int, Field(ge=1, le=MAX_SIZE)]
+MAX_WINDOW = 16_777_216  # numbers that one environment's window of observations holds: 64 MB
 MOST_ASKED = 1e9  # of a target return, either way
 TargetReturn = Annotated[float, Field(ge=-MOST_ASKED, le=MOST_ASKED)]  # raw env units
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -122,6 +123,16 @@ class IOSpec(Config):
     observation: ObservationSpec
     action: ActionSpec
     context: Annotated[int, Field(ge=1, le=8192)]  # K, env steps
+
+    @model_validator(mode="after")
+    def _window_fits_memory(self) -> IOSpec:
+        numbers = self.context * (self.observation.size + (self.action.size if self.action.kind == "box" else 1))
+        if numbers > MAX_WINDOW:
+            raise ValueError(
+                f"a window of {self.context} steps holds {numbers:,} numbers for each environment, at most "
+                f"{MAX_WINDOW:,} are allowed: lower the context"
+            )
+        return self
 
 
 @dataclass(frozen=True)

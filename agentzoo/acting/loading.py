@@ -8,11 +8,10 @@ from pathlib import Path
 import torch
 
 from agentzoo.config import AgentConfig
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.errors import ConfigError
 from agentzoo.nn.base import SequenceModel
 from agentzoo.registry import get_family
-from agentzoo.store.files import CONFIG, sha256
-from agentzoo.store.tensors import check_fits, check_header, load_strict
+from agentzoo.store.tensors import check_fits, load_strict
 
 
 def build_network(config: AgentConfig) -> SequenceModel:
@@ -24,16 +23,15 @@ def build_network(config: AgentConfig) -> SequenceModel:
 def load_network(config: AgentConfig, path: Path) -> SequenceModel:
     """The network of this config with the weights at `path`; sizes are checked before any memory is taken.
 
+    The weights are read once, and the hash is of the bytes that are loaded.
+
     Raises:
         CheckpointError: the file is broken, is not the one the config names, or does not fit it.
     """
-    check_header(path)
-    if config.weights_sha256 is not None and sha256(path) != config.weights_sha256:
-        raise CheckpointError(f"{path} is not the file {CONFIG} was written with (its sha256 differs). Fetch it again.")
     with torch.device("meta"):
         check_fits(build_network(config), path)
     model = build_network(config)
-    load_strict(model, path)
+    load_strict(model, path, config.weights_sha256)
     return model
 
 

@@ -114,7 +114,7 @@ def build(
     workers: Annotated[int, typer.Option("--workers", min=1, help="processes; the data does not depend on it")] = 1,
     trust_policies: Annotated[
         bool,
-        typer.Option("--trust-policies", help="fetch policies that --sources lacks from the Hub; they run their code"),
+        typer.Option("--trust-policies", help="load policies of --sources or the Hub, which run the code they hold"),
     ] = False,
     overwrite: OverwriteOption = False,
 ) -> None:

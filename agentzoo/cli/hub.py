@@ -22,7 +22,9 @@ def stage(
     baselines: Annotated[list[Path] | None, typer.Option("--baseline", help="a run to show beside it")] = None,
     sweep_episodes: Annotated[int, typer.Option(min=0, help="for each of eight targets; 0: no sweep")] = 20,
     studies: Annotated[list[Path] | None, typer.Option("--study", help="a study.json to show on the card")] = None,
-    force: Annotated[bool, typer.Option("--force", help="replace an agent that measured better")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="replace an agent of another environment, dataset or family")
+    ] = False,
     max_mb: Annotated[float, typer.Option("--max-mb", min=0.1, help="of the weights; more are stored as float16")] = 5,
     trust_env_module: TrustOption = False,
 ) -> None:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from agentzoo.errors import DataError
 from agentzoo.types import ActionSpec, FloatArray, IntArray, ObservationSpec
 
+ROUNDING = 1e-5  # of a bound: so far outside an action may lie
+
 
 def returns_to_go(rewards: FloatArray) -> NDArray[np.float64]:
     """Reward still to come at each step of one episode, undiscounted, own step included.
@@ -32,6 +34,11 @@ def returns_to_go(rewards: FloatArray) -> NDArray[np.float64]:
     if not np.isfinite(rewards).all():
         raise DataError(f"rewards hold a non-finite value at step {int(np.argmin(np.isfinite(rewards)))}.")
     return np.ascontiguousarray(np.cumsum(rewards[::-1])[::-1], dtype=np.float64)
+
+
+def slack(bound: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """How far beyond `bound` of its space an action may lie by rounding."""
+    return np.asarray(ROUNDING * np.maximum(1.0, np.abs(bound.astype(np.float64))))
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,20 @@ class Episodes:
             if not np.isfinite(values).all():
                 bad = int(np.argmin(np.isfinite(values.reshape(steps, -1)).all(axis=1)))
                 raise DataError(f"dataset {self.dataset!r}: {name} is not finite at step {bad}.")
+        self._require_actions_in_bounds()
+
+    def _require_actions_in_bounds(self) -> None:
+        if self.action.low is not None and self.action.high is not None:
+            low, high = (np.asarray(bound, dtype=np.float64) for bound in (self.action.low, self.action.high))
+            taken = self.actions.astype(np.float64)
+            fits = ((taken >= low - slack(low)) & (taken <= high + slack(high))).all(axis=1)
+            if not fits.all():
+                bad = int(np.argmin(fits))
+                raise DataError(
+                    f"dataset {self.dataset!r}: action {self.actions[bad]} at step {bad} lies outside its space, from "
+                    f"{low} to {high}. Write the dataset again with the actions the environment was given, or with the "
+                    "space they lie in."
+                )
         if self.action.kind == "discrete":
             taken = self.actions.astype(np.int64, copy=False)
             fits = (taken >= 0) & (taken < self.action.size)

@@ -38,7 +38,7 @@ from agentzoo.store.files import (
     swap_in,
     write_atomic,
 )
-from agentzoo.store.locate import STUDY_PICTURES, check_links, require_replaceable, written_whole
+from agentzoo.store.locate import STUDY_PICTURES, check_links, is_backbone, require_replaceable, written_whole
 from agentzoo.store.tensors import load_strict, read_tensors, save_tensors
 from agentzoo.training import log
 from agentzoo.training.finetune import NORMALIZATION
@@ -75,13 +75,13 @@ def stage(
         sweep_episodes: episodes for each of eight target returns; 0 leaves the sweep out.
         studies: records of experiments to show on the card, with their pictures beside them.
         trust_env_module: import the module an environment id names.
-        force: replace an agent that measured better.
+        force: replace an agent of another environment, dataset or family.
         max_bytes: of the weights; more are stored as float16, and refused if that is more still.
         note: hears what is being done.
 
     Raises:
-        CheckpointError: the run is not finished, its weights are too large, a study is not there, or the agent that is
-            there measured better.
+        CheckpointError: the run is not finished, its weights are too large, a study is not there, or the agent in the
+            new folder's place has another environment, dataset or family.
         ConfigError: a run to show beside it is of something else, or there are too many studies. StorageError: the new
             folder's place is taken by something that is no staged agent; `force` does not help.
     """
@@ -95,6 +95,8 @@ def stage(
     final = zoo / recipe.agent_id
     if final.exists():
         _require_apart(final, (run, *seeds, *baselines))
+        if not force:
+            _require_same_task(recipe, final)
     with written_whole(final) as folder:
         shown = _take_studies(studies, folder)
         facts = _dataset(recipe.data)
@@ -109,8 +111,6 @@ def stage(
         note(f"{recipe.eval.episodes} episodes of {recipe.agent_id}")
         episodes, trust = recipe.eval.episodes, trust_env_module
         head = evaluate(staged, episodes=episodes, trust_env_module=trust)
-        if not force:
-            _require_no_better(head, final)
         acting = tuple(_other_ways(staged, episodes, trust, note))
         others = [measured(path, episodes, note, trust) for path in seeds]
         compared = [measured(path, episodes, note, trust).model_copy(update=_updates(path)) for path in baselines]
@@ -191,21 +191,30 @@ def _keep_license(old: Path, new: Path, note: Callable[[str], None]) -> None:
         write_atomic(new / CONFIG, config.model_copy(update={"license": before.license}).to_json())
 
 
-def _require_no_better(head: Result, final: Path) -> None:
-    """Raise CheckpointError if other weights are staged at `final` that scored more in the same environment."""
-    if not (final / RESULTS).is_file():
-        return
-    old = read_record(Results, final / RESULTS).headline
-    if old.weights_sha256 == head.weights_sha256 or old.env != head.env or old.mean_return <= head.mean_return:
-        return
-    raise CheckpointError(
-        f"{final} holds a better agent: its mean return is {_scored(old)}, this one's {_scored(head)}. "
-        "Replace it all the same with --force (force=True), or stage into another folder."
-    )
-
-
-def _scored(result: Result) -> str:
-    return f"{result.mean_return:.1f}" + ("" if result.score is None else f" (score {result.score:.1f})")
+def _require_same_task(recipe: Recipe, final: Path) -> None:
+    """Raise CheckpointError unless the agent staged at `final` has the environment, dataset and family of `recipe`."""
+    if is_backbone(final):
+        raise CheckpointError(f"{final} holds a backbone, which agents start from. Stage into another --zoo.")
+    config = read_record(AgentConfig, final / CONFIG)
+    there = {
+        "model.family": config.model.family,
+        "eval.env": config.env,
+        "eval.env_options": config.env_options,
+    }
+    if (final / RECIPE).is_file():
+        there["data.dataset"] = read_record(Recipe, final / RECIPE).data.dataset
+    new = {
+        "model.family": recipe.model.family,
+        "eval.env": recipe.eval.env,
+        "eval.env_options": recipe.eval.env_options,
+        "data.dataset": recipe.data.dataset,
+    }
+    other = [f"{name} is {value!r} there, {new[name]!r} here" for name, value in there.items() if value != new[name]]
+    if other:
+        raise CheckpointError(
+            f"{final} holds another agent, {config.agent_id}: {'; '.join(other)}. Replace it with --force "
+            "(force=True), or stage into another --zoo."
+        )
 
 
 def _can_plot(note: Callable[[str], None]) -> bool:

@@ -20,6 +20,7 @@ from agentzoo.errors import (
     StorageError,
     UnknownNameError,
     did_you_mean,
+    shown,
 )
 from agentzoo.store.files import CARD, CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, WEIGHTS, staging, swap_in
 from agentzoo.store.remote import check_revision, fetch, is_repo_id
@@ -98,7 +99,9 @@ def hub_location(agent_id: str) -> HubLocation | None:
     """
     path = os.environ.get(INDEX_VARIABLE) or str(resources.files("agentzoo") / "hub_index.json")
     try:
-        index = json.loads(Path(path).read_text(encoding="utf-8"))
+        if not Path(path).is_file():  # a device or pipe is read without end
+            raise ValueError("it is no regular file" if Path(path).exists() else "there is no such file")
+        index = json.loads(read_text(Path(path)))
         if not {"agents", "default"} & index.keys():
             raise ValueError("it has neither agents nor a default")
         entry = index.get("agents", {}).get(agent_id)
@@ -113,7 +116,7 @@ def hub_location(agent_id: str) -> HubLocation | None:
             raise ValueError(f"{str(revision)[:80]!r} is no revision")
         check_revision(revision)
         return HubLocation(repo_id, revision)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (*(CheckpointError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),) as error:
         raise ConfigError(f"the agent index {path} cannot be used: {error}") from error
 
 
@@ -228,6 +231,27 @@ def written_whole(target: Path) -> Iterator[Path]:
             swap_in(folder, target)
         except OSError as error:
             raise StorageError(f"{target} was not written: {error}. What was there before is unchanged.") from error
+
+
+def require_own(folder: Path, agent_id: str) -> None:
+    """Refuse to write the agent `agent_id` into the folder of another agent, whose card and results would stay there.
+
+    Raises:
+        StorageError: names what is there.
+    """
+    if is_backbone(folder):
+        raise StorageError(f"{folder} holds a backbone, which agents start from. Save {agent_id} in another folder.")
+    try:
+        tree = json.loads(read_text(folder / CONFIG))
+    except (AgentzooError, ValueError, RecursionError):
+        return  # nothing that loads
+    other = tree.get("agent_id") if isinstance(tree, dict) else None
+    if other is not None and other != agent_id:
+        beside = [name for name in PUBLISHED if name not in (CONFIG, WEIGHTS, RECIPE) and (folder / name).exists()]
+        kept = f", with {', '.join(beside)}" if beside else ""
+        raise StorageError(
+            f"{folder} holds another agent, {shown(other)}{kept}. Save {agent_id} elsewhere, or delete this folder."
+        )
 
 
 def require_replaceable(target: Path) -> None:

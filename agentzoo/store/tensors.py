@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
+from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from agentzoo.errors import CheckpointError
-from agentzoo.store.files import write_atomic
+from agentzoo.store.files import CONFIG, write_atomic
 
 MAX_HEADER = 10 * 1024 * 1024  # bytes; safetensors itself allows 100 MB
 MAX_NAME, MAX_DIMENSIONS = 200, 8  # of one tensor
@@ -29,18 +30,30 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
     write_atomic(path, to_bytes(plain, metadata=dict(metadata) if metadata else None))
 
 
-def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Every tensor of a safetensors file, and its metadata.
+def read_tensors(path: Path, sha256: str | None = None) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Every tensor of a safetensors file, and its metadata. The file is read once.
+
+    Args:
+        path: the file.
+        sha256: the hex digest that its content must have.
 
     Raises:
-        CheckpointError: missing, truncated, or a header that does not describe the file.
+        CheckpointError: missing, truncated, of another hash, or a header that does not describe the file.
     """
     check_header(path)
     try:
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+        content = path.read_bytes()
+        if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+            raise CheckpointError(f"{path} is not the file {CONFIG} names (its sha256 differs). Fetch it again.")
+        return from_bytes(content), _metadata(content)
     except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
         raise CheckpointError(f"{path} is broken: {error}. Fetch or train it again.") from error
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """The `__metadata__` of a safetensors file whose header was read without complaint."""
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")].decode())
+    return dict(header.get("__metadata__") or {})
 
 
 def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -92,6 +105,9 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     for (_, before), (after, _) in itertools.pairwise(spans):
         if after < before:
             raise CheckpointError(f"{path}: two tensors of the header overlap at byte {after}.")
+    used = 8 + length + (spans[-1][1] if spans else 0)
+    if used != size:
+        raise CheckpointError(f"{path} holds {size:,} bytes, its header describes {used:,}.")
     return found
 
 
@@ -138,15 +154,24 @@ def check_fits(module: torch.nn.Module, path: Path) -> None:
         raise CheckpointError(f"{path} holds tensors of type {', '.join(kinds)}; weights are F32, F16 or BF16.")
 
 
-def load_strict(module: torch.nn.Module, path: Path) -> None:
+def load_strict(module: torch.nn.Module, path: Path, sha256: str | None = None) -> None:
     """Fill `module` from `path`: every name and shape must match. float16 tensors are widened.
 
+    Args:
+        module: the network.
+        path: the file.
+        sha256: the hex digest that the file's content must have.
+
     Raises:
-        CheckpointError: names the tensors that do not fit (see `check_fits`) or are not finite.
+        CheckpointError: names the tensors that do not fit (see `check_fits`) or are not finite, or the hash differs.
     """
     check_fits(module, path)
     expected = module.state_dict()
-    tensors, _ = read_tensors(path)
+    tensors, _ = read_tensors(path, sha256)
+    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != {
+        name: tuple(tensor.shape) for name, tensor in expected.items()
+    }:
+        raise CheckpointError(f"{path} changed while it was read. Load it again.")
     broken = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
     if broken:
         raise CheckpointError(f"{path} holds non-finite numbers in {some(broken)}.")

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from agentzoo.data.making.collect import BLOCK
+from agentzoo.data.making.policies import PolicyFile
 from agentzoo.data.making.runners import PolicyRunner
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
@@ -28,7 +29,7 @@ def main() -> None:
     assert reference is not None
     write_dataset(
         "zoo/hopper/tiny-v0",
-        PolicyRunner("Hopper-v5", str(policy), options=options)(0, 0, BLOCK)[:EPISODES],
+        PolicyRunner("Hopper-v5", PolicyFile(str(policy)), options=options)(0, 0, BLOCK)[:EPISODES],
         overwrite=True,
         env=make_env("Hopper-v5", **dict(options)),
         algorithm_name="SAC",

@@ -21,7 +21,7 @@ from stable_baselines3 import SAC
 from agentzoo.data.making.build import build, replay_ends
 from agentzoo.data.making.catalogue import DATASETS, BuildOptions
 from agentzoo.data.making.collect import BLOCK, Rollout, collect, only_last
-from agentzoo.data.making.policies import load_policy
+from agentzoo.data.making.policies import PolicyFile, load_policy
 from agentzoo.data.making.runners import PolicyRunner
 from agentzoo.data.minari import dataset_metadata, load_episodes, read_built, write_dataset
 from agentzoo.envs import make_env
@@ -47,7 +47,7 @@ def test_bytes_depend_on_the_seed_and_not_on_the_number_of_workers(
     digests = []
     for i, (workers, seed) in enumerate(((1, 0), (2, 0), (1, 1))):
         monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / str(i)))
-        build("hopper/medium", BuildOptions(sources, steps=2_000, seed=seed, workers=workers))
+        build("hopper/medium", BuildOptions(sources, trust_policies=True, steps=2_000, seed=seed, workers=workers))
         digests.append(digest(tmp_path / str(i), HOPPER))
     assert digests[0] == digests[1]
     assert digests[0] != digests[2]
@@ -55,7 +55,7 @@ def test_bytes_depend_on_the_seed_and_not_on_the_number_of_workers(
 
 def test_a_dataset_is_the_first_whole_episodes_that_reach_the_steps(root: Path, sources: Path) -> None:
     heard: list[int] = []
-    build("hopper/medium", BuildOptions(sources, steps=300, on_steps=heard.append))
+    build("hopper/medium", BuildOptions(sources, trust_policies=True, steps=300, on_steps=heard.append))
     dataset = minari.load_dataset(HOPPER)
     assert dataset.total_steps == sum(heard) >= 300 > sum(heard[:-1])
     assert dataset.total_episodes == len(heard)
@@ -79,7 +79,7 @@ def test_first_and_last_transitions_replay_from_the_recorded_seed(name: str, roo
         rollouts = collect(recipe_runner(recipe.env_id), 400, 0, 1)
         write_dataset(recipe.dataset_id, rollouts, env=make_env(recipe.env_id))
     else:
-        build(name, BuildOptions(sources, steps=None if recipe.steps is None else 200))
+        build(name, BuildOptions(sources, trust_policies=True, steps=None if recipe.steps is None else 200))
     dataset = minari.load_dataset(recipe.dataset_id)
     env = dataset.recover_environment()
     for index in (0, dataset.total_episodes - 1):
@@ -112,7 +112,7 @@ def assert_same(obs: Any, recorded: Any, step: int) -> None:
 
 
 def test_a_fallen_hopper_is_terminated_and_one_at_the_limit_truncated(sources: Path) -> None:
-    policy = str(sources / "sac-hopper-medium.zip")
+    policy = PolicyFile(str(sources / "sac-hopper-medium.zip"))
     fallen = PolicyRunner("Hopper-v5", policy)(0, 0, 4)
     assert all(one.terminations[-1] and not one.truncations[-1] and len(one) < 1000 for one in fallen)
     # an environment that never calls a hopper unhealthy runs to its limit
@@ -124,7 +124,7 @@ def test_a_fallen_hopper_is_terminated_and_one_at_the_limit_truncated(sources: P
 
 
 def test_a_block_s_episodes_do_not_depend_on_its_neighbours(sources: Path) -> None:
-    runner = PolicyRunner("Hopper-v5", str(sources / "sac-hopper-medium.zip"))
+    runner = PolicyRunner("Hopper-v5", PolicyFile(str(sources / "sac-hopper-medium.zip")))
     first, second = runner(3, 0, 2), runner(3, BLOCK, 2)
     again = runner(3, BLOCK, 2)
     assert [one.seed for one in second] == [3 * 1_000_003 + BLOCK, 3 * 1_000_003 + BLOCK + 1]
@@ -139,8 +139,8 @@ def test_each_episode_of_a_block_has_noise_of_its_own_and_actions_fill_the_envir
     """Pendulum's torque is within +-2; what the actions say of the noise is a standard normal."""
     path, env = tmp_path / "sac-pendulum.zip", gym.make("Pendulum-v1")
     SAC("MlpPolicy", env, buffer_size=10, seed=0, policy_kwargs={"net_arch": [16]}).save(path)
-    policy, draws = load_policy(path, env), []
-    for one in PolicyRunner("Pendulum-v1", str(path))(0, 0, 2):
+    policy, draws = load_policy(PolicyFile(str(path)), env), []
+    for one in PolicyRunner("Pendulum-v1", PolicyFile(str(path)))(0, 0, 2):
         mean, std = policy.distribution(one.observations[:-1])
         draws.append((np.arctanh(one.actions / 2.0) - mean) / std)
     assert not np.allclose(*draws, atol=0.1)
@@ -153,7 +153,8 @@ from pathlib import Path
 from agentzoo.store.files import sha256
 from agentzoo.data.making.build import build
 from agentzoo.data.making.catalogue import BuildOptions
-build("hopper/medium", BuildOptions(Path(sys.argv[1]), steps=1500, on_steps=lambda n: print(n, flush=True)))
+options = BuildOptions(Path(sys.argv[1]), steps=1500, trust_policies=True, on_steps=lambda n: print(n, flush=True))
+build("hopper/medium", options)
 """
 
 
@@ -172,11 +173,11 @@ def test_a_killed_build_leaves_nothing_and_the_next_one_starts_cleanly(root: Pat
         assert not (root / HOPPER).exists()
         assert minari.list_local_datasets() == {}
         assert list(root.glob(".building-*")) != []
-    build("hopper/medium", BuildOptions(sources, steps=1500))
+    build("hopper/medium", BuildOptions(sources, trust_policies=True, steps=1500))
     assert list(root.glob(".building-*")) == []
     assert minari.load_dataset(HOPPER).total_steps >= 1500
     alone = digest(root, HOPPER)
-    build("hopper/medium", BuildOptions(sources, steps=1500), overwrite=True)
+    build("hopper/medium", BuildOptions(sources, trust_policies=True, steps=1500), overwrite=True)
     assert digest(root, HOPPER) == alone
 
 
@@ -252,19 +253,23 @@ def test_no_episode_is_no_dataset(root: Path) -> None:
 
 def test_medium_expert_is_both_sets_whether_or_not_they_are_built(root: Path, sources: Path) -> None:
     mixed = "zoo/hopper/medium-expert-v0"
-    build("hopper/medium-expert", BuildOptions(sources, steps=100))
+    build("hopper/medium-expert", BuildOptions(sources, trust_policies=True, steps=100))
     made = digest(root, mixed)
-    build("hopper/medium", BuildOptions(sources, steps=100))
-    build("hopper/medium-expert", BuildOptions(sources, steps=100), overwrite=True)
+    build("hopper/medium", BuildOptions(sources, trust_policies=True, steps=100))
+    build("hopper/medium-expert", BuildOptions(sources, trust_policies=True, steps=100), overwrite=True)
     assert digest(root, mixed) == made
     medium, both = minari.load_dataset(HOPPER), minari.load_dataset(mixed)
     assert both.total_steps >= medium.total_steps + 100
     for index in range(medium.total_episodes):
         np.testing.assert_array_equal(both[index].actions, medium[index].actions)
-    build("hopper/expert", BuildOptions(sources, steps=100))
+    build("hopper/expert", BuildOptions(sources, trust_policies=True, steps=100))
     heard: list[int] = []
     # both are there, so that no policy is needed any more
-    build("hopper/medium-expert", BuildOptions(root, steps=100, on_steps=heard.append), overwrite=True)
+    build(
+        "hopper/medium-expert",
+        BuildOptions(root, steps=100, on_steps=heard.append),
+        overwrite=True,
+    )
     assert digest(root, mixed) == made
     assert sum(heard) == both.total_steps
     assert read_built(HOPPER, 0, 100) is not None
@@ -277,9 +282,9 @@ def test_a_dataset_names_the_files_it_was_made_of(root: Path, sources: Path) -> 
         return list(dataset_metadata(dataset_id)["source_sha256"])
 
     lines = [f"{sha256(sources / name)}  {name}" for name in ("sac-hopper-medium.zip", "tqc-hopper-expert.zip")]
-    build("hopper/medium", BuildOptions(sources, steps=100))
+    build("hopper/medium", BuildOptions(sources, trust_policies=True, steps=100))
     assert made_of(HOPPER) == lines[:1]
-    build("hopper/medium-expert", BuildOptions(sources, steps=100))  # one half built, one not
+    build("hopper/medium-expert", BuildOptions(sources, trust_policies=True, steps=100))  # one half built, one not
     assert made_of("zoo/hopper/medium-expert-v0") == sorted(lines)
     build("doorkey/train-50", BuildOptions())
     assert "source_sha256" not in dataset_metadata("zoo/doorkey/train-50-v0")
@@ -287,10 +292,41 @@ def test_a_dataset_names_the_files_it_was_made_of(root: Path, sources: Path) -> 
 
 def test_a_policy_that_is_nowhere_is_said_to_be(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(UnknownNameError, match=r"--trust-policies fetches sb3/tqc-Hopper-v3 .* runs whatever code"):
+    with pytest.raises(UnknownNameError, match=r"--trust-policies fetches sb3/tqc-Hopper-v3 .* runs the code it"):
         build("hopper/expert", BuildOptions(tmp_path))
     with pytest.raises(DataError, match="policy 'sb3/tqc-Hopper-v3' could not be fetched"):
         build("hopper/expert", BuildOptions(tmp_path, trust_policies=True))
+
+
+class Payload:
+    """Unpickled, it makes a folder."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_a_policy_in_a_folder_of_sources_runs_no_code_unless_it_is_trusted(root: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    model = SAC("MlpPolicy", gym.make("Hopper-v5"), buffer_size=10, policy_kwargs={"net_arch": [16]})
+    model.tensorboard_log = Payload(mark)
+    model.save(tmp_path / "sac-hopper-medium")
+    with pytest.raises(ConfigError, match=r"sac-hopper-medium.zip is a policy .* unpickles.*--trust-policies"):
+        build("hopper/medium", BuildOptions(tmp_path, steps=10))
+    assert not mark.exists()
+    build("hopper/medium", BuildOptions(tmp_path, steps=10, trust_policies=True))
+    assert mark.exists()  # so the refusal above is about something
+
+
+def test_a_policy_that_changes_after_its_hash_was_recorded_is_not_loaded(sources: Path, tmp_path: Path) -> None:
+    path = tmp_path / "sac-hopper-medium.zip"
+    path.write_bytes((sources / path.name).read_bytes())
+    file = BuildOptions(tmp_path, trust_policies=True).policy(path.name)
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(DataError, match="changed after its hash was recorded"):
+        load_policy(file, gym.make("Hopper-v5"))
 
 
 def test_options_that_make_no_sense_are_refused(root: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 
 from agentzoo.data.making.collect import BlockRunner, Rollout, collect
-from agentzoo.data.making.policies import resolve_policy
+from agentzoo.data.making.policies import PolicyFile, resolve_policy
 from agentzoo.envs import DOORKEY, DOORKEY_STEPS, MAZE2D_DENSE, MAZE2D_STEPS
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.store.files import sha256
@@ -23,8 +23,8 @@ from agentzoo.store.files import sha256
 SOURCES_VARIABLE = "AGENTZOO_SOURCES"
 SOURCES_KEY = "source_sha256"  # of a dataset's metadata: lines as sha256sum writes them
 DEFAULT_STEPS = 500_000
-OWN = "--sources DIR"  # policies and buffers that nobody distributes
-OTHERS = "--trust-policies"  # experts on the Hub
+OWN = "--sources DIR"  # a folder of policies and replay buffers, which nobody distributes
+OTHERS = "--trust-policies"  # a policy is in SB3's format, which runs code when it is loaded
 POINTMAZE_KEYS = ("observation", "desired_goal")  # 4 + 2 numbers; `achieved_goal` repeats the position
 EPISODIC = (("continuing_task", False),)  # PointMaze ends at the goal instead of drawing a new one
 
@@ -33,11 +33,11 @@ EnvOptions = tuple[tuple[str, bool], ...]
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What a build may be told: where policies and buffers lie, how many steps, which seed, how many processes.
+    """Where policies and buffers lie, how many steps, which seed, how many processes.
 
-    `on_steps` hears the steps of each episode as it is written, `on_source` the name and sha256 of each file it is made
-    of, before the first of them. `trust_policies`: a policy that is not in `sources` may come from the Hub; loading it
-    runs whatever code it holds.
+    trust_policies: load policies in SB3's format, from `sources` or the Hub; loading one runs the code it holds.
+    on_steps: called with the steps of each episode as it is written. on_source: called with the name and sha256 of each
+    file the data is made of, before the first episode.
     """
 
     sources: Path | None = None
@@ -48,28 +48,55 @@ class BuildOptions:
     on_steps: Callable[[int], None] = lambda _: None
     on_source: Callable[[str, str], None] = lambda *_: None
 
-    def source(self, name: str, hub: str | None = None) -> Path:
-        """A file of the sources folder, or else the policy in the Hub repo `hub`.
+    def buffer(self, name: str) -> Path:
+        """A replay buffer in the sources folder: arrays, nothing that runs.
 
         Raises:
-            UnknownNameError: no folder was given or the file is not in it, and no policy may come from the Hub.
-            DataError: the Hub did not give it.
+            UnknownNameError: no folder was given, or the file is not in it.
         """
-        found = self._find(name, hub)
+        found = self._in_sources(name)
+        if found is None:
+            raise UnknownNameError(f"{self._needed(name)} `agentzoo data behaviour` makes such files.")
         self.on_source(name, sha256(found))
         return found
 
-    def _find(self, name: str, hub: str | None) -> Path:
-        folder = self.sources or (Path(os.environ[SOURCES_VARIABLE]) if os.environ.get(SOURCES_VARIABLE) else None)
-        if folder is not None and (folder / name).is_file():
-            return folder / name
-        if hub is not None and self.trust_policies:
-            return resolve_policy(hub)
+    def policy(self, name: str, hub: str | None = None) -> PolicyFile:
+        """A policy of the sources folder, or else the one in the Hub repo `hub`.
+
+        Raises:
+            UnknownNameError: it is in neither. ConfigError: it is in SB3's format, which unpickles, and policies are
+                not trusted. DataError: the Hub did not give it.
+        """
+        found = self._in_sources(name)
+        if found is None and hub is None:
+            raise UnknownNameError(f"{self._needed(name)} `agentzoo data behaviour` makes such files.")
+        if not self.trust_policies:
+            if found is None:
+                raise UnknownNameError(
+                    f"{self._needed(name)} {OTHERS} fetches {hub} from the Hub instead; loading it runs the code it "
+                    "holds."
+                )
+            raise ConfigError(
+                f"{found} is a policy in stable-baselines3's format: loading it unpickles, which runs the code it "
+                f"holds. If you trust the file, pass trust_policies=True ({OTHERS})."
+            )
+        path = found if found is not None else resolve_policy(str(hub))
+        digest = sha256(path)
+        self.on_source(name, digest)
+        return PolicyFile(str(path), digest)
+
+    def _folder(self) -> Path | None:
+        named = os.environ.get(SOURCES_VARIABLE)
+        return self.sources or (Path(named) if named else None)
+
+    def _in_sources(self, name: str) -> Path | None:
+        folder = self._folder()
+        return folder / name if folder is not None and (folder / name).is_file() else None
+
+    def _needed(self, name: str) -> str:
+        folder = self._folder()
         where = f"it is not in {folder}" if folder else f"give its folder with --sources or ${SOURCES_VARIABLE}"
-        other = "`agentzoo data behaviour` makes such files."
-        if hub is not None:
-            other = f"--trust-policies fetches {hub} from the Hub instead; loading it runs whatever code it holds."
-        raise UnknownNameError(f"building this needs {name!r}: {where}. {other}")
+        return f"building this needs {name!r}: {where}."
 
 
 @dataclass(frozen=True)
@@ -125,7 +152,7 @@ def _policy(env_id: str, file: str, hub: str | None = None) -> Callable[[BuildOp
     def make(options: BuildOptions) -> BlockRunner:
         from agentzoo.data.making.runners import PolicyRunner
 
-        return PolicyRunner(env_id, str(options.source(file, hub)))
+        return PolicyRunner(env_id, options.policy(file, hub))
 
     return make
 
@@ -151,7 +178,7 @@ def _replay(buffer: str) -> Callable[[BuildOptions], Iterator[Rollout]]:
     def episodes(options: BuildOptions) -> Iterator[Rollout]:
         from agentzoo.data.making.importing import read_npz
 
-        return _heard(read_npz(options.source(buffer)), options)
+        return _heard(read_npz(options.buffer(buffer)), options)
 
     return episodes
 

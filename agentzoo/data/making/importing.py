@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.data.episodes import slack
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
@@ -21,7 +22,6 @@ from agentzoo.envs import make_env
 from agentzoo.envs.making import explained, requirements_of
 from agentzoo.errors import ConfigError, DataError, SpaceError
 
-ROUNDING = 1e-5  # of a bound: so far outside an action may lie
 NPZ_ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations", "final_observations")
 D4RL_ARRAYS = ("observations", "actions", "rewards", "terminals")
 
@@ -268,7 +268,7 @@ def _checked(
                 raise DataError(f"{path.name}: {name} hold {values[bad]} at step {step + bad}, which is not finite.")
         if isinstance(choices, gym.spaces.Box):
             values = one.actions.reshape(len(one), *choices.shape).astype(np.float64)
-            low, high = (bound - sign * _slack(bound) for bound, sign in ((choices.low, 1), (choices.high, -1)))
+            low, high = (bound - sign * slack(bound) for bound, sign in ((choices.low, 1), (choices.high, -1)))
             fits = ((values >= low) & (values <= high)).reshape(len(one), -1).all(axis=1)
             if not fits.all():
                 bad = int(np.argmin(fits))
@@ -287,11 +287,6 @@ def _checked(
                 )
         yield _cast(one, spaces)
         step += len(one)
-
-
-def _slack(bound: NDArray[Any]) -> NDArray[np.float64]:
-    """What rounding may add to an action at this bound of its space."""
-    return np.asarray(ROUNDING * np.maximum(1.0, np.abs(bound.astype(np.float64))))
 
 
 def _cast(one: Rollout, spaces: tuple[gym.Space[Any], gym.Space[Any]]) -> Rollout:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +16,13 @@ from agentzoo.errors import DataError, UnknownNameError
 from agentzoo.types import FloatArray
 
 ALGORITHMS = {"sac": "stable_baselines3:SAC", "tqc": "sb3_contrib:TQC"}
+
+
+class PolicyFile(NamedTuple):
+    """A policy archive that the user trusts, and the sha256 of the content that was looked at; None: of any."""
+
+    path: str
+    sha256: str | None = None
 
 
 class SquashedGaussianPolicy:
@@ -60,13 +69,16 @@ def resolve_policy(source: str | Path) -> Path:
     )
 
 
-def load_policy(source: str | Path, env: gym.Env[Any, Any]) -> SquashedGaussianPolicy:
+def load_policy(source: PolicyFile, env: gym.Env[Any, Any]) -> SquashedGaussianPolicy:
     """Load the actor; the algorithm is the first word of the file's name (`sac-...`, `tqc-...`).
 
-    The archives are SB3's own format, which unpickles: only ever load policies you trust. Agents of this zoo never
-    pass here.
+    The archives are in SB3's format, which unpickles: load only policies you trust. Agents of this zoo are never
+    loaded here.
+
+    Raises:
+        DataError: another algorithm, a missing package, or a content of another hash.
     """
-    path = resolve_policy(source)
+    path = resolve_policy(source.path)
     algorithm = ALGORITHMS.get(path.stem.split("-")[0].lower())
     if algorithm is None:
         raise DataError(f"policy file {path.name!r} must start with one of {', '.join(ALGORITHMS)} and a dash.")
@@ -78,8 +90,11 @@ def load_policy(source: str | Path, env: gym.Env[Any, Any]) -> SquashedGaussianP
     except ImportError as error:
         package = module.replace("_", "-")
         raise DataError(f"{path.name} needs {package}: pip install {package}") from error
+    content = path.read_bytes()
+    if source.sha256 is not None and hashlib.sha256(content).hexdigest() != source.sha256:
+        raise DataError(f"{path} changed after its hash was recorded. Build again.")
     model = cls.load(
-        path,
+        io.BytesIO(content),
         device="cpu",
         custom_objects={
             "lr_schedule": lambda _: 0.0,

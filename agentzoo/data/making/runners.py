@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.data.making.collect import Rollout, episode_seed, only_last
+from agentzoo.data.making.policies import PolicyFile
 from agentzoo.envs import make_env
 
 EnvOptions = tuple[tuple[str, Any], ...]  # keyword arguments of `gymnasium.make`, as pairs so that they can be hashed
@@ -25,7 +26,7 @@ class PolicyRunner:
     """
 
     env_id: str
-    policy: str
+    policy: PolicyFile
     options: EnvOptions = ()
 
     def __call__(self, seed: int, first: int, count: int) -> list[Rollout]:
@@ -114,7 +115,7 @@ _policies: dict[Any, tuple[list[Any], Any]] = {}
 _environments: dict[Any, gym.Env[Any, Any]] = {}
 
 
-def _policy_envs(env_id: str, policy: str, options: EnvOptions, count: int) -> tuple[list[Any], Any]:
+def _policy_envs(env_id: str, policy: PolicyFile, options: EnvOptions, count: int) -> tuple[list[Any], Any]:
     """The environments and the policy of this process, made once."""
     from agentzoo.data.making.policies import load_policy
 
