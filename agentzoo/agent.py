@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from agentzoo.acting.threads import few_threads
 from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.spaces import action_space, observation_space
 from agentzoo.envs.making import check_env_id
-from agentzoo.errors import ConfigError, Elsewhere, ShapeError
+from agentzoo.errors import ConfigError, Elsewhere, ShapeError, warn
 from agentzoo.masked.methods import MaskedMethods
 from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.recipe import Recipe
@@ -358,7 +357,7 @@ class Agent(EnvironmentMethods, MaskedMethods):
         """Warn unless this `kind` was warned of before. `depth`: frames up to the caller's line; this function is 1."""
         if kind not in self._warned:
             self._warned.add(kind)
-            warnings.warn(message, UserWarning, stacklevel=depth)
+            warn(message, depth)
 
     def __repr__(self) -> str:
         return f"Agent({self.config.agent_id!r}, target_return={self.target_return:g}, device={self.device})"

@@ -1,14 +1,44 @@
-"""Every error agentzoo raises on purpose. Each message says what came, what was expected and what to do."""
+"""Every error agentzoo raises on purpose. Each message says what came, what was expected and what to do.
+
+`shown` is the one function that makes text of a file or server fit to print: errors, warnings, tables, progress bars,
+cards and reports all use it.
+"""
 
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+MOST_SHOWN = 200  # characters of one name or value
+MOST_SAID = 4_000  # characters of a whole message
+
+
+def shown(text: object, most: int = MOST_SHOWN) -> str:
+    """Text of a file or server as it may be printed: on one line, cut at `most` characters, and harmless.
+
+    What is not printable (terminal codes, line breaks, characters that turn the direction of text) is written as
+    Python writes it: `\\x1b`, `\\n`, `\\u202e`. Applying it twice changes nothing more.
+    """
+    start = str(text)[: most + 1]
+    plain = start if start.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in start)
+    return plain if len(plain) <= most else plain[: most - 3] + "..."
+
+
+def warn(message: str, depth: int = 1) -> None:
+    """`warnings.warn` for a message that may quote a file or server; `depth` 1 names the line that calls this."""
+    warnings.warn(shown(message, MOST_SAID), UserWarning, stacklevel=depth + 1)
+
 
 class AgentzooError(Exception):
-    """Base of all errors below, so that one `except` catches what agentzoo found wrong."""
+    """Base of all errors below, so that one `except` catches what agentzoo found wrong.
+
+    Messages quote files and servers, so every one of them is made harmless by `shown`.
+    """
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(shown(one, MOST_SAID) if isinstance(one, str) else one for one in args))
 
 
 class ConfigError(AgentzooError, ValueError):
@@ -52,20 +82,6 @@ class UnknownNameError(AgentzooError, KeyError):
 
     def __str__(self) -> str:  # KeyError would print the repr of the message
         return str(self.args[0]) if self.args else ""
-
-
-MOST_SHOWN = 200  # characters of one name or value
-
-
-def shown(text: object, most: int = MOST_SHOWN) -> str:
-    """Text of a file or server as it may be printed: on one line, cut at `most` characters, and harmless.
-
-    What is not printable (terminal codes, line breaks, characters that turn the direction of text) is written as
-    Python writes it: `\\x1b`, `\\n`, `\\u202e`. Applying it twice changes nothing more.
-    """
-    start = str(text)[: most + 1]
-    plain = start if start.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in start)
-    return plain if len(plain) <= most else plain[: most - 3] + "..."
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from agentzoo.cli import data, hub, inspect, markov, measure, pretrain, train, unimask, use
 from agentzoo.cli.console import errors_console
-from agentzoo.errors import AgentzooError
+from agentzoo.errors import MOST_SAID, AgentzooError, shown
 
 COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     # to use
@@ -93,4 +93,4 @@ def _one_line(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     """A warning without the file and line that made it, of which users know nothing."""
-    return f"warning: {message}\n"
+    return f"warning: {shown(message, MOST_SAID)}\n"

@@ -18,12 +18,14 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     SpinnerColumn,
-    TextColumn,
+    Task,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
 from rich.text import Text
+
+from agentzoo.errors import shown
 
 if TYPE_CHECKING:
     from agentzoo.evaluation.study import Study
@@ -32,9 +34,30 @@ console = Console()
 errors_console = Console(stderr=True)
 
 
+MOST_IN_CELL = 2_000  # characters
+
+
 def plain(text: object) -> str:
-    """Text of others for a rich console: shown as it is, its markup and terminal codes without effect."""
-    return escape("".join(c if c.isprintable() or c in "\n\t" else "?" for c in str(text)))
+    """Text of a file, server or user for a rich console: `shown`, and its markup has no effect."""
+    return escape(shown(text, MOST_IN_CELL))
+
+
+class Words(ProgressColumn):
+    """A column of a progress bar that shows a text of its task; markup and terminal codes have no effect.
+
+    Args:
+        field: of the task; None is its description.
+        before: words in front of the text.
+    """
+
+    def __init__(self, field: str | None = None, before: str = "") -> None:
+        self.field, self.before = field, before
+        super().__init__()
+
+    def render(self, task: Task) -> Text:
+        """The text as it is now."""
+        text = task.description if self.field is None else task.fields[self.field]
+        return Text(self.before + shown(text))
 
 
 def listing(*columns: str) -> Table:
@@ -112,12 +135,12 @@ def _blocks(study: Study, title: str) -> Table:
 def bar_columns() -> tuple[ProgressColumn, ...]:
     """What a bar says: its name, how far it is, the time spent and left, and the task's `note`."""
     return (
-        TextColumn("{task.description}"),
+        Words(),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        Words("note"),
     )
 
 

@@ -97,7 +97,7 @@ def show(
     for line in summaries.text_histogram(summary.returns):
         console.print(line, highlight=False)
     if plot is not None:
-        console.print(f"picture: {plot}")
+        console.print(f"picture: {plain(plot)}")
 
 
 @app.command()
@@ -154,7 +154,7 @@ def build(
                     raise
                 left_out.append(f"{recipe.dataset_id}: {error}")
                 continue
-        console.print(f"{made}: {total:,} steps in {time.monotonic() - began:.0f} s")
+        console.print(f"{plain(made)}: {total:,} steps in {time.monotonic() - began:.0f} s")
     if left_out:
         errors_console.print(f"left out {len(left_out)} of {len(recipes)}:", style="red")
         for line in left_out:
@@ -199,10 +199,11 @@ def behaviour(
     console.print(
         f"threshold {threshold:g} {verdict}: return {last.mean:.1f} ± {last.std:.1f} after {last.steps:,} steps"
     )
-    console.print(f"policy: {folder / str(record.policy)}")
-    console.print(f"replay: {folder / str(record.replay)}, {record.replay_episodes:,} episodes")
+    console.print(f"policy: {plain(folder / str(record.policy))}")
+    console.print(f"replay: {plain(folder / str(record.replay))}, {record.replay_episodes:,} episodes")
     console.print(
-        f"as a dataset: agentzoo data import {folder / str(record.replay)} --env {env} --id NAMESPACE/NAME-v0"
+        f"as a dataset: agentzoo data import {plain(folder / str(record.replay))} --env {plain(env)} "
+        "--id NAMESPACE/NAME-v0"
     )
 
 
@@ -222,8 +223,8 @@ def import_command(
 
     found: Any = import_file(file, dataset_id, env_id=env, max_episode_steps=limit, overwrite=overwrite)
     dataset = open_dataset(dataset_id, download=False)
-    console.print(f"{dataset_id}: {dataset.total_episodes:,} episodes, {dataset.total_steps:,} steps")
+    console.print(f"{plain(dataset_id)}: {dataset.total_episodes:,} episodes, {dataset.total_steps:,} steps")
     if found.dropped_steps:
         console.print(f"left out the last {found.dropped_steps:,} steps: the file ends in the middle of their episode")
     for note in found.notes:
-        console.print(note)
+        console.print(plain(note))

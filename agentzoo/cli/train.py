@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
-from agentzoo.cli.console import console, errors_console, plain
+from agentzoo.cli.console import Words, console, errors_console, plain
 from agentzoo.cli.options import RevisionOption, TrustOption
 
 OutOption = Annotated[Path | None, typer.Option("--out", help="folder of the run; default runs/<agent>-s<seed>")]
@@ -155,16 +155,18 @@ def _run(
     folder = out or Path("runs") / f"{recipe.agent_id}-s{recipe.train.seed}"
     recipe = with_precision(recipe, folder, device)
     columns = (
-        TextColumn("{task.description}"),
+        Words(),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
+        Words("rate"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("loss {task.fields[loss]}  {task.fields[reached]}"),
+        Words("loss", before="loss "),
+        Words("reached"),
     )
     console.print(
-        f"{recipe.agent_id}: {len(episodes):,} steps of {recipe.data.dataset} -> {plain(folder)}", highlight=False
+        f"{recipe.agent_id}: {len(episodes):,} steps of {plain(recipe.data.dataset)} -> {plain(folder)}",
+        highlight=False,
     )
     with Progress(*columns, console=errors_console) as progress:
         task = progress.add_task(recipe.agent_id, total=recipe.train.steps, rate="", loss="-", reached="")

@@ -20,6 +20,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from agentzoo.errors import warn
+
 DOORKEY = "agentzoo/DoorKey-4x4-v0"
 MAZE2D_DENSE = "agentzoo/Maze2DDense-Medium-v0"
 DOORKEY_STEPS, MAZE2D_STEPS = 10, 200  # of an episode; the registrations truncate there
@@ -72,9 +74,7 @@ def quiet_compiler() -> Iterator[None]:
 
     def pass_on(message: str) -> None:
         if "is deprecated" not in message:
-            import warnings
-
-            warnings.warn(f"MuJoCo: {message}", stacklevel=2)
+            warn(f"MuJoCo: {message}", depth=2)
 
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(pass_on)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 
 import gymnasium as gym
@@ -13,7 +12,7 @@ from agentzoo.config import AgentConfig
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import describe_misfit
 from agentzoo.envs.making import make_configured
-from agentzoo.errors import ConfigError, SpaceError
+from agentzoo.errors import ConfigError, SpaceError, warn
 from agentzoo.evaluation.rollout import rollout
 from agentzoo.evaluation.scores import normalized_score, reference_of
 from agentzoo.nn.base import SequenceModel
@@ -36,7 +35,7 @@ def check_environment(recipe: Recipe, episodes: Episodes, trust_env_module: bool
     except ConfigError as error:
         if recipe.eval.every or not isinstance(error.__cause__, ImportError | gym.error.DependencyNotInstalled):
             raise
-        warnings.warn(f"{error} Training goes on without it; the agent can only be measured elsewhere.", stacklevel=2)
+        warn(f"{error} Training goes on without it; the agent can only be measured elsewhere.", depth=2)
         return
     try:
         misfit = describe_misfit(episodes.observation, episodes.action, env.observation_space, env.action_space)

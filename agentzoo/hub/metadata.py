@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from agentzoo.config import AgentConfig
-from agentzoo.errors import CheckpointError
+from agentzoo.errors import CheckpointError, shown
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.recipe import Recipe
 
@@ -15,15 +15,20 @@ HUB_NAME = re.compile(r"(?:[\w-]+/)?[\w\-.]+")  # what the Hub accepts as a data
 
 
 def inline(text: str) -> str:
-    """Somebody's words as one line of plain text: no markup, link, table cell or HTML comes through."""
-    flat = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    flat = flat if len(flat) <= LONGEST else flat[: LONGEST - 3] + "..."
-    return re.sub(r"([\\`*\[\]<>|~&]|(?<!\w)_|_(?!\w))", r"\\\1", flat)
+    """Text of a record as one line of Markdown: `shown`, and no markup, link, table cell, heading, list or HTML."""
+    flat = shown(" ".join(text.split()), LONGEST)
+    escaped = re.sub(r"([\\`*\[\]<>|~&]|(?<!\w)_|_(?!\w))", r"\\\1", flat)
+    return re.sub(r"^(?:([#+=-])|(\d{1,9})([.)])(?=\s|$))", _begins_no_block, escaped)
+
+
+def _begins_no_block(found: re.Match[str]) -> str:
+    """A heading, rule or list needs its sign at the start of a line: written after a backslash it is text."""
+    return f"\\{found[1]}" if found[1] else f"{found[2]}\\{found[3]}"
 
 
 def code(text: str) -> str:
     """A name or command between backticks, or inside a code block: one line, no backtick of its own."""
-    return " ".join("".join(c if c.isprintable() and c != "`" else " " for c in text).split())[:LONGEST]
+    return shown(" ".join(text.replace("`", " ").split()), LONGEST)
 
 
 def hub_name(dataset: str) -> str:

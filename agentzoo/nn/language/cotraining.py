@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding, linear
 
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.errors import CheckpointError, ConfigError, warn
 from agentzoo.nn.language import corpus
 from agentzoo.nn.language.gpt2 import LanguageBackbone
 from agentzoo.nn.language.kmeans import cosine_loss, spherical_kmeans
@@ -146,16 +145,16 @@ def read_token_chunks(found: Pretrained, chunk: int) -> Tensor:
         absent = [one.name for one in record.training if one.sha256 not in there]
         documents = [corpus.read_document(file, record.held_out) for file in known] or documents
         if not known:
-            warnings.warn(
+            warn(
                 f"none of the {len(files)} files of {where} is one that backbone {found.name!r} was trained on: all "
                 "are read, also what it may have been validated on.",
-                stacklevel=2,
+                depth=2,
             )
         elif absent:
-            warnings.warn(
+            warn(
                 f"backbone {found.name!r} was trained on {len(record.training)} files, of which {where} has "
                 f"{len(known)}: {', '.join(absent)} will not be read.",
-                stacklevel=2,
+                depth=2,
             )
     texts = [one.text for one in documents]
     try:

@@ -6,6 +6,7 @@ import base64
 from html import escape
 from pathlib import Path
 
+from agentzoo.errors import MOST_SAID, shown
 from agentzoo.research.analysis.inspection import Inspection
 from agentzoo.research.analysis.pictures import parts_of, picture_of
 from agentzoo.store.files import write_atomic
@@ -118,8 +119,8 @@ def _memory_words(found: Inspection) -> str:
 
 def page_of(found: Inspection) -> str:
     """The whole page."""
-    title = escape(f"{found.title} inspected")
-    first, second = (escape(words) for words in explanation(found))
+    title = escape(shown(f"{found.title} inspected"))
+    first, second = (escape(shown(words, MOST_SAID)) for words in explanation(found))
     parts = []
     for name in parts_of(found):
         data = base64.b64encode(picture_of(name, found)).decode()
