@@ -72,3 +72,42 @@ def test_a_service_is_found_by_its_name() -> None:
     assert service("push_agent") is push_agent
     with pytest.raises(UnknownNameError, match="Did you mean 'push_agent'"):
         service("push_agnet")
+
+
+def test_no_module_needs_one_operating_system() -> None:
+    """Windows has none of these modules; locks are filelock's and processes psutil's, which run everywhere."""
+    absent = {
+        "fcntl",
+        "grp",
+        "posix",
+        "pty",
+        "pwd",
+        "resource",
+        "syslog",
+        "termios",
+        "tty",
+        "curses",
+        "msvcrt",
+        "winreg",
+    }
+    for path in module_names().values():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert not names & absent, path
+        calls = {
+            f"{node.value.id}.{node.attr}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        }
+        unix = {
+            "os.kill",
+            "os.fork",
+            "os.getuid",
+            "os.geteuid",
+            "os.setsid",
+            "os.mkfifo",
+            "signal.SIGKILL",
+            "signal.SIGALRM",
+        }
+        assert not calls & unix, path

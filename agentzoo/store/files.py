@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
+
 from agentzoo.errors import StorageError
 
 # What an agent's folder holds.
@@ -106,12 +108,9 @@ def _alive(process: str) -> bool:
     if not process.isdecimal():
         return True
     try:
-        os.kill(int(process), 0)
-    except (ProcessLookupError, OverflowError):
+        return bool(psutil.pid_exists(int(process)))
+    except OverflowError:  # no process has so large an id
         return False
-    except PermissionError:
-        return True
-    return True
 
 
 def swap_in(new: Path, target: Path) -> None:

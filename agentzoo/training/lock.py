@@ -7,64 +7,68 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+
+from filelock import FileLock, Timeout
 
 from agentzoo.errors import StorageError, TrainingError
+from agentzoo.store.files import write_atomic
 
-try:
-    import fcntl
-except ImportError:  # Windows, where nothing is locked
-    fcntl = None  # type: ignore[assignment]
-
-LOCK = "training.lock"
+LOCK = "training.lock"  # stays, empty, when it is released: deleting a lock's file would let two processes in
+PATIENCE = 0.3  # seconds; `holder` takes a free lock for a moment
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def held(folder: Path, name: str = LOCK) -> Iterator[None]:
     """No other process writes a run in `folder` meanwhile. The lock dies with its process, however that ends.
+
+    Args:
+        folder: is made where it is missing.
+        name: of the lock's file; a file beside it, with the suffix `.pid`, names the process that holds it.
 
     Raises:
         TrainingError: another process holds it; names that. StorageError: the folder cannot be written to.
     """
-    if fcntl is None:
-        yield
-        return
-    file = _lock(folder)
-    try:
-        yield
-    finally:
-        (folder / LOCK).unlink(missing_ok=True)  # while it is held: `_lock` sees that the file it opened is gone
-        file.close()
-
-
-def _lock(folder: Path) -> TextIO:
-    path = folder / LOCK
+    path = folder / name
+    lock = FileLock(path)
+    owner = path.with_suffix(".pid")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        while True:
-            file = path.open("a+")
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                    break
-            except BlockingIOError:
-                file.seek(0)
-                who = file.read().strip()
-                file.close()
-                raise TrainingError(
-                    f"{folder} is being trained by process {who or 'of another user'}. Wait for it, stop it, or choose "
-                    "another --out."
-                ) from None
-            except FileNotFoundError:
-                pass
-            except OSError as error:
-                if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
-                    raise
-                break  # a network drive without locks
-            file.close()  # its owner deleted it between our two calls
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        lock.acquire(timeout=PATIENCE, poll_interval=0.05)
+    except Timeout:
+        raise TrainingError(
+            f"{folder} is being trained by process {_named(owner)}. Wait for it, stop it, or choose another --out."
+        ) from None
+    except NotImplementedError:
+        pass  # a network drive without locks
     except OSError as error:
-        raise StorageError(f"{path} was not written: {error}.") from error
-    return file
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
+            raise StorageError(f"{path} was not written: {error}.") from error
+    try:
+        write_atomic(owner, f"{os.getpid()}\n")
+        yield
+    finally:
+        owner.unlink(missing_ok=True)
+        lock.release()
+
+
+def holder(folder: Path, name: str = LOCK) -> str | None:
+    """The id of the process that holds the lock, as text; None where none does, or none can be seen from here."""
+    path = folder / name
+    if not path.exists():
+        return None
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return _named(path.with_suffix(".pid"))
+    except (OSError, NotImplementedError):
+        return None
+    lock.release()
+    return None
+
+
+def _named(owner: Path) -> str:
+    try:
+        return owner.read_text(encoding="utf-8").strip() or "?"
+    except OSError:
+        return "?"  # it has just begun or ended, or belongs to another user

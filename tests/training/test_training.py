@@ -40,7 +40,7 @@ from agentzoo.registry import get_family
 from agentzoo.store.files import LOG, sha256
 from agentzoo.store.tensors import read_tensors
 from agentzoo.training.finetune import finetune_recipe, start_from
-from agentzoo.training.lock import LOCK, held
+from agentzoo.training.lock import held, holder
 from agentzoo.training.log import append_row, read_log, start_log
 from agentzoo.training.loop import Evaluation, Hooks, build_model, train
 from agentzoo.training.machine import check_machine, tracking, warn_of_slow_precision
@@ -445,7 +445,8 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
             unfinished.unlink()
 
     run(tmp_path, recipe(), Hooks(on_step=again))
-    assert not (tmp_path / LOCK).exists()
+    assert holder(tmp_path) is None
+    assert not (tmp_path / "training.pid").exists()
     run(tmp_path, recipe())
 
 
@@ -457,14 +458,15 @@ def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
+    assert holder(tmp_path) == str(process.pid)
     with pytest.raises(TrainingError, match=f"by process {process.pid}"), held(tmp_path):
         pass
     process.kill()
     process.wait()
     process.stdout.close()
-    assert (tmp_path / LOCK).exists()
+    assert holder(tmp_path) is None
     with held(tmp_path):
-        assert (tmp_path / LOCK).read_text() == f"{os.getpid()}\n"
+        assert holder(tmp_path) == str(os.getpid())
 
 
 def test_a_device_or_tracker_that_is_not_here_is_said_before_anything_is_loaded(tmp_path: Path) -> None:
