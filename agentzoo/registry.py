@@ -1,7 +1,7 @@
 """Names to code: a family name finds its network class, an agent id its recipe.
 
-Both are found by looking into the package folders `models/` and `recipes/` and imported on first use, so a new
-family is two new files and no edit here.
+A family lives in `models/<name with _ for ->.py` and its agents in a file of `recipes/`. Both are found by being there
+and imported on first use, so a new family is two new files and no edit here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ C = TypeVar("C", bound=type)
 
 
 class Family(NamedTuple):
-    """What `@register` was told: the name in agent ids, the network class and the class of its config."""
+    """A name in agent ids, the network class and the class of its config, as given to `@register`."""
 
     name: str
     model: type[SequenceModel]
@@ -44,37 +44,44 @@ def register(name: str, config: type[ModelConfig]) -> Callable[[C], C]:
             model.__module__,
             model.__qualname__,
         ):
-            raise ConfigError(
-                f"{model.__module__} registers a family {name!r}, which {known.model.__module__} has; name it anew."
-            )
+            raise ConfigError(f"{model.__module__} registers a family {name!r}, which {known.model.__module__} has.")
         _families[name] = Family(name, model, config)
         return model
 
     return decorate
 
 
-def _import_all(package: str) -> list[Any]:
+def _module_names(package: str) -> list[str]:
+    """Files of `agentzoo/<package>/`, without those that several share (a leading underscore)."""
     folder = importlib.import_module(f"agentzoo.{package}")
-    names = sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.name.startswith("_"))
-    return [importlib.import_module(f"agentzoo.{package}.{name}") for name in names]
+    return sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.name.startswith("_"))
 
 
-@cache
+def family_names() -> list[str]:
+    """The names of all families, without importing one."""
+    return sorted({*_families, *(module.replace("_", "-") for module in _module_names("models"))})
+
+
 def families() -> dict[str, Family]:
-    """Every family of the package, by name."""
-    _import_all("models")
-    return dict(sorted(_families.items()))
+    """Every family, by name; imports all of them."""
+    return {name: get_family(name) for name in family_names()}
 
 
 def get_family(name: str) -> Family:
-    """The family called `name`.
+    """The family called `name`; imports its file alone.
 
     Raises:
-        UnknownNameError: no file of `agentzoo/models/` registers it.
+        UnknownNameError: no file of `agentzoo/models/` is called so. ConfigError: the file registers another name.
     """
-    if name not in _families and name not in families():
-        near = did_you_mean(name[:80], families())
-        raise UnknownNameError(f"no family {name[:80]!r}.{near} Known: {', '.join(families())}.")
+    if name not in _families:
+        known = family_names()
+        if name not in known:
+            near = did_you_mean(name[:80], known)
+            raise UnknownNameError(f"no family {name[:80]!r}.{near} Known: {', '.join(known)}.")
+        module = f"agentzoo.models.{name.replace('-', '_')}"
+        importlib.import_module(module)
+        if name not in _families:
+            raise ConfigError(f"{module} registers no family {name!r}; a file and its family have one name.")
     return _families[name]
 
 
@@ -82,12 +89,10 @@ def get_family(name: str) -> Family:
 def recipe_table() -> dict[str, Any]:
     """Agent id -> `Recipe`, gathered from the `RECIPES` of every file of `agentzoo/recipes/`."""
     table: dict[str, Any] = {}
-    for module in _import_all("recipes"):
+    for module in (importlib.import_module(f"agentzoo.recipes.{name}") for name in _module_names("recipes")):
         twice = sorted(table.keys() & module.RECIPES.keys())
         if twice:
-            raise ConfigError(
-                f"{module.__name__} has a recipe {twice[0]!r}, which another file has; name it otherwise."
-            )
+            raise ConfigError(f"{module.__name__} has a recipe {twice[0]!r}, which another file has.")
         table.update(module.RECIPES)
     return dict(sorted(table.items()))
 

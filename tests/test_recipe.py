@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import agentzoo.models
 from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.models.dt import DecisionTransformer, DTConfig
 from agentzoo.recipe import Recipe, differences, load_recipe
-from agentzoo.registry import families, get_family, recipe_table, register
+from agentzoo.registry import families, family_names, get_family, recipe_table, register
 
 
 @pytest.mark.parametrize("agent_id", sorted(recipe_table()))
@@ -68,12 +72,34 @@ def test_bad_settings_are_explained(setting: str, words: str) -> None:
 def test_unknown_names_get_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"no recipe 'dt-hoper-medium'. Did you mean 'dt-hopper-medium'"):
         load_recipe("dt-hoper-medium")
-    with pytest.raises(ConfigError, match=r"registers a family 'dt', which agentzoo.models.dt has; name it anew"):
+    with pytest.raises(ConfigError, match=r"registers a family 'dt', which agentzoo.models.dt has"):
         register("dt", DTConfig)(type("Copied", (DecisionTransformer,), {}))
     assert get_family("dt").model is DecisionTransformer
     with pytest.raises(UnknownNameError, match=r"no family 'dtt'. Did you mean 'dt'"):
         get_family("dtt")
     assert {"dt", "bc"} <= set(families())
+
+
+def test_a_family_is_the_one_file_of_its_name() -> None:
+    """In a new process, where no test has imported others."""
+    code = (
+        "import sys; from agentzoo.registry import family_names, get_family; names = family_names(); "
+        "get_family('gpt2-p'); found = [n for n in sys.modules if n.startswith('agentzoo.models.')]; print(*found)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    shared = {"agentzoo.models._gated_dt", "agentzoo.models._language_config", "agentzoo.models._language_dt"}
+    assert set(found) == {"agentzoo.models.gpt2_p", *shared}
+    for name, family in families().items():
+        if family.model.__module__.startswith("agentzoo."):
+            assert family.model.__module__ == f"agentzoo.models.{name.replace('-', '_')}"
+    assert {recipe.model.family for recipe in recipe_table().values()} <= set(family_names())
+
+
+def test_a_file_that_registers_another_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "misnamed.py").write_text("")
+    monkeypatch.setattr(agentzoo.models, "__path__", [*agentzoo.models.__path__, str(tmp_path)])
+    with pytest.raises(ConfigError, match="registers no family 'misnamed'"):
+        get_family("misnamed")
 
 
 def test_a_recipe_of_an_unknown_family_is_refused() -> None:

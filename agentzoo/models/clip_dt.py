@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from agentzoo.models.gpt2_dt import LanguageDT, LanguageDTConfig
+from agentzoo.models._language_config import LanguageDTConfig
+from agentzoo.models._language_dt import LanguageDT
 from agentzoo.nn.language.gpt2 import Activation
 from agentzoo.registry import register
 
@@ -19,14 +20,14 @@ class CLIPDTConfig(LanguageDTConfig):
     """Sizes of the text tower."""
 
     title: ClassVar[str] = "CLIP Decision Transformer"
-    counterpart: ClassVar[str | None] = "gpt2_dt"
+    counterpart: ClassVar[str | None] = "gpt2-dt"
 
-    family: Literal["clip_dt"] = "clip_dt"
+    family: Literal["clip-dt"] = "clip-dt"
     architecture: Literal["clip"] = "clip"
     activation: Activation = "quick_gelu"
 
 
-@register("clip_dt", CLIPDTConfig)
+@register("clip-dt", CLIPDTConfig)
 class CLIPDT(LanguageDT):
     """The blocks of a CLIP text tower."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from agentzoo.models.gpt2_dtma import GatedConfig, GatedDT
+from agentzoo.models._gated_dt import GatedConfig, GatedDT
 from agentzoo.nn.language.gpt2 import Activation
 from agentzoo.registry import register
 
@@ -13,14 +13,14 @@ class CLIPDTMAConfig(GatedConfig):
     """CLIP-DT's, with gates."""
 
     title: ClassVar[str] = "CLIP Decision Transformer with mixed attention"
-    counterpart: ClassVar[str | None] = "gpt2_dtma"
+    counterpart: ClassVar[str | None] = "gpt2-dtma"
 
-    family: Literal["clip_dtma"] = "clip_dtma"
+    family: Literal["clip-dtma"] = "clip-dtma"
     architecture: Literal["clip"] = "clip"
     activation: Activation = "quick_gelu"
 
 
-@register("clip_dtma", CLIPDTMAConfig)
+@register("clip-dtma", CLIPDTMAConfig)
 class CLIPDTMA(GatedDT):
     """From the text tower of a CLIP."""
 

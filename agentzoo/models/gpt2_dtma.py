@@ -1,241 +1,28 @@
-"""GPT2-DTMA, DTMA and GPT2-P: GPT2-DT whose attention heads are weighed by a gate, token by token.
+"""GPT2-DTMA: GPT2-DT with a gate on every attention head, started from a language model.
 
-Source: Zhao et al., ICML 2025, "Markov heads" (first version: arXiv:2409.06985); the gate is `nn/gate.py`. `gpt2_dtma`
-starts from a language model, `dtma` from random weights, `gpt2_p` adds to the loss what the gates give to the Markov
-heads of the first layer. Every layer has its own gate; gates are trained whatever `adaptation` says, at the rate of the
-agent's own layers and without weight decay.
-
-With fresh gates and the default scale the network is GPT2-DT to the last bits
-(tests/models/test_gpt2_dtma.py::test_fresh_gates_change_nothing).
+Source: Zhao et al., ICML 2025, "Markov heads" (first version: arXiv:2409.06985). The network is `_gated_dt.py`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import torch
-from pydantic import Field, NonNegativeFloat, model_validator
-from torch import Tensor
-
-from agentzoo.errors import ConfigError
-from agentzoo.models.gpt2_dt import LanguageDT, LanguageDTConfig
-from agentzoo.nn.attention import HeadCount
-from agentzoo.nn.gate import Gate
-from agentzoo.nn.language.gpt2 import LanguageAttention
-from agentzoo.nn.language.lora import LoRALinear
-from agentzoo.nn.markov import THRESHOLD, layer_statistics
-from agentzoo.nn.tokens import TOKENS_PER_STEP
-from agentzoo.papers import ZHAO, Citation
+from agentzoo.models._gated_dt import Causal, GatedConfig, GatedDT
 from agentzoo.registry import register
-from agentzoo.types import Batch, IOSpec, Losses
-
-if TYPE_CHECKING:
-    from agentzoo.nn.language.pretrained import Pretrained
-
-LayerIndex = Annotated[int, Field(ge=0, lt=128)]
-HeadIndex = Annotated[int, Field(ge=0, lt=256)]
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Causal = Literal["gpt2", "imagegpt", "gptj"]
-GPT2_SMALL: dict[str, Any] = {
-    "embed_dim": 768,
-    "n_layers": 12,
-    "n_heads": 12,
-    "activation": "gelu_new",
-}  # the published shape; the defaults are sized for a CPU
-
-
-class GatedConfig(LanguageDTConfig):
-    """What every gated family adds."""
-
-    paper: ClassVar[Citation | None] = ZHAO
-    noted: ClassVar[dict[str, str]] = {**LanguageDTConfig.noted, "markov_at_start": "backbone"}
-
-    n_heads: HeadCount = 4
-    gate_scale: Literal["heads", "paper"] = "heads"  # s: as many as there are heads, or 1
-    # (positive share of the diagonal, ratio) of each head of the backbone's first layer, see nn/markov.py: training may
-    # move them, and which heads are looked at must not depend on how it went. A training fills it in
-    markov_at_start: Annotated[tuple[tuple[Share, NonNegativeFloat], ...], Field(max_length=256)] | None = None
-
-    @model_validator(mode="after")
-    def _has_heads_to_weigh(self) -> GatedConfig:
-        if self.n_heads < 2:
-            raise ValueError("n_heads must be at least 2: the gate of a single head is always 1")
-        if self.markov_at_start is not None and len(self.markov_at_start) != self.n_heads:
-            raise ValueError(f"markov_at_start has {len(self.markov_at_start)} entries for {self.n_heads} heads")
-        return self
-
-    def notes_of(self, found: Pretrained) -> dict[str, Any]:
-        """Also what its heads are."""
-        heads = layer_statistics(found.blocks["blocks.0.attn.qkv.weight"], self.n_heads)
-        # three decimals, so that another machine notes the same; a share of 1 is exact: every entry is positive
-        shares = [1.0 if one.positive_share == 1.0 else min(round(one.positive_share, 3), 0.999) for one in heads]
-        start = tuple((share, round(min(one.ratio, 1e6), 3)) for share, one in zip(shares, heads, strict=True))
-        return {**super().notes_of(found), "markov_at_start": start}
-
-    def origin(self) -> str:
-        """What the gates start from, too."""
-        scale = "the number of heads" if self.gate_scale == "heads" else "1, as printed in the paper"
-        return f"{super().origin()} Its attention heads are weighed by gates, times {scale}."
 
 
 class GPT2DTMAConfig(GatedConfig):
     """GPT2-DT's, with gates."""
 
     title: ClassVar[str] = "GPT-2 Decision Transformer with mixed attention"
-    counterpart: ClassVar[str | None] = "clip_dtma"
+    counterpart: ClassVar[str | None] = "clip-dtma"
 
-    family: Literal["gpt2_dtma"] = "gpt2_dtma"
+    family: Literal["gpt2-dtma"] = "gpt2-dtma"
     architecture: Causal = "gpt2"
 
 
-class DTMAConfig(GatedConfig):
-    """The same network, never pretrained."""
-
-    title: ClassVar[str] = "Decision Transformer with mixed attention"
-
-    family: Literal["dtma"] = "dtma"
-    architecture: Causal = "gpt2"
-    backbone: None = None
-
-
-class GPT2PConfig(GatedConfig):
-    """GPT2-DTMA's, and how the gates of Markov heads are held down."""
-
-    title: ClassVar[str] = "GPT-2 Decision Transformer with a Markov-head penalty"
-
-    family: Literal["gpt2_p"] = "gpt2_p"
-    architecture: Causal = "gpt2"
-    penalty_weight: Annotated[float, Field(gt=0.0, le=1000.0)] = 0.1
-    penalty_layers: Annotated[tuple[LayerIndex, ...], Field(min_length=1, max_length=128)] = (0,)
-    # of each of these layers; None: those that are Markov when training begins ({1, 5, 10} of GPT-2's first layer)
-    markov_heads: Annotated[tuple[HeadIndex, ...], Field(min_length=1, max_length=256)] | None = None
-
-    @model_validator(mode="after")
-    def _penalty_is_about_its_own_heads(self) -> GPT2PConfig:
-        if max(self.penalty_layers) >= self.n_layers:
-            raise ValueError(f"penalty_layers count from 0 and must be below n_layers {self.n_layers}")
-        if self.markov_heads is not None and max(self.markov_heads) >= self.n_heads:
-            raise ValueError(f"markov_heads count from 0 and must be below n_heads {self.n_heads}")
-        return self
-
-
-class GatedDT(LanguageDT):
-    """A language Decision Transformer with a gate in every layer."""
-
-    config: GatedConfig
-
-    def __init__(self, config: GatedConfig, io: IOSpec) -> None:
-        super().__init__(config, io)
-        scale = float(config.n_heads) if config.gate_scale == "heads" else 1.0
-        for attention in self.attentions:
-            attention.gate = Gate(config.embed_dim, config.n_heads, scale)
-        self._gate_means: Tensor | None = None
-
-    @property
-    def attentions(self) -> list[LanguageAttention]:
-        """Of every layer."""
-        return [block.get_submodule("attn") for block in self.backbone.blocks]  # type: ignore[misc]
-
-    def loss(self, batch: Batch) -> Losses:
-        """GPT2-DT's; the gates of the first layer are noted on the way."""
-        terms, means = self._watched_loss(batch, (0,))
-        self._gate_means = means[0].detach()
-        return terms
-
-    def figures(self) -> Losses:
-        """Mean gate of each head of the first layer over the real tokens of the last batch."""
-        means = self._gate_means
-        return {} if means is None else {f"gate_{head}": mean for head, mean in enumerate(means)}
-
-    def begin_training(self, fresh: bool) -> None:
-        """As GPT2-DT. A backbone has no gates, so they are put aside while it is loaded."""
-        gates = [attention.gate for attention in self.attentions]
-        for attention in self.attentions:
-            attention.gate = None
-        try:
-            super().begin_training(fresh)
-        finally:
-            for attention, gate in zip(self.attentions, gates, strict=True):
-                attention.gate = gate
-
-    def decays(self, name: str) -> bool:
-        """As GPT2-DT, but gates never."""
-        return ".gate." not in name and super().decays(name)
-
-    def lr_scale(self, name: str) -> float:
-        """Gates are the agent's own, though they sit in the blocks."""
-        return 1.0 if ".gate." in name else super().lr_scale(name)
-
-    def _watched_loss(self, batch: Batch, layers: tuple[int, ...]) -> tuple[Losses, dict[int, Tensor]]:
-        """The loss, and the mean gate (N,) of each of these layers over the real tokens it weighed."""
-        found = {layer: self.attentions[layer].gate for layer in layers}
-        gates = {layer: gate for layer, gate in found.items() if gate is not None}
-        for gate in gates.values():
-            gate.keeps, gate.kept = True, []
-        try:
-            terms = super().loss(batch)
-            # text of a co-training passes the gates after the windows
-            return terms, {layer: _mean_over_tokens(gate.kept[0], batch.valid) for layer, gate in gates.items()}
-        finally:
-            for gate in gates.values():
-                gate.keeps, gate.kept = False, []
-
-
-def _mean_over_tokens(weights: Tensor, valid: Tensor) -> Tensor:
-    """(B, L, N) -> (N,), where L is three tokens a step, or one in a last layer read at the observations only."""
-    real = valid.repeat_interleave(TOKENS_PER_STEP, dim=1) if weights.shape[1] != valid.shape[1] else valid
-    share = real.to(weights.dtype).unsqueeze(-1)
-    return (weights * share).sum((0, 1)) / share.sum().clamp(min=1.0)
-
-
-@register("gpt2_dtma", GPT2DTMAConfig)
+@register("gpt2-dtma", GPT2DTMAConfig)
 class GPT2DTMA(GatedDT):
     """From a GPT-2, ImageGPT or GPT-J."""
 
     config: GPT2DTMAConfig
-
-
-@register("dtma", DTMAConfig)
-class DTMA(GatedDT):
-    """From random weights."""
-
-    config: DTMAConfig
-
-
-@register("gpt2_p", GPT2PConfig)
-class GPT2P(GatedDT):
-    """GPT2-DTMA that is made to do with little of its Markov heads."""
-
-    config: GPT2PConfig
-
-    def __init__(self, config: GPT2PConfig, io: IOSpec) -> None:
-        super().__init__(config, io)
-        named = config.markov_heads
-        self.penalized = {} if named is None else dict.fromkeys(config.penalty_layers, named)  # layer -> heads
-
-    def begin_training(self, fresh: bool) -> None:
-        """Also find the Markov heads, where they are not named: in the weights that training starts from."""
-        super().begin_training(fresh)
-        if self.config.markov_heads is None:
-            self.penalized = {layer: self._markov_heads(layer) for layer in self.config.penalty_layers}
-
-    def loss(self, batch: Batch) -> Losses:
-        """With `penalty_weight` times the mean gates of the Markov heads, summed."""
-        terms, means = self._watched_loss(batch, tuple({0, *self.penalized}))
-        self._gate_means = means[0].detach()
-        sums = [means[layer][list(heads)].sum() for layer, heads in self.penalized.items()]
-        nothing = means[0].new_zeros(())
-        return {**terms, "penalty": self.config.penalty_weight * (torch.stack(sums).sum() if sums else nothing)}
-
-    def _markov_heads(self, layer: int) -> tuple[int, ...]:
-        qkv = self.attentions[layer].qkv
-        weight = qkv.merged() if isinstance(qkv, LoRALinear) else qkv.weight
-        found = layer_statistics(weight, self.config.n_heads)
-        heads = tuple(head for head, one in enumerate(found) if one.is_markov())
-        if not heads:
-            ratios = ", ".join(f"{one.ratio:.2f}{'' if one.positive else ' (i fails)'}" for one in found)
-            raise ConfigError(
-                f"layer {layer} has no Markov head to penalize: ratios {ratios}, threshold {THRESHOLD:g}. Name the "
-                'heads to hold down: --set "model.markov_heads=[0]".'
-            )
-        return heads

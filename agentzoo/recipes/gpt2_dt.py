@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentzoo.models.gpt2_dt import PRESETS, GPT2DTConfig
-from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import MAZES, locomotion, maze_recipe
+from agentzoo.models._language_config import PRESETS
+from agentzoo.models.gpt2_dt import GPT2DTConfig
+from agentzoo.recipe import Recipe
+from agentzoo.recipes._language import MINI, NO_DROPOUT, hopper_recipe
+from agentzoo.recipes._tasks import MAZES, maze_recipe
 
-CPU_BUDGET = TrainConfig(steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", eps=1e-6)
-CURVE_EVERY = 800  # ten points of a learning curve
 NO_LANGUAGE: dict[str, Any] = {"cosine_weight": 0.0, "lm_weight": 0.0}
-NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "embed_dropout": 0.0}
 SCRATCH: dict[str, Any] = {"backbone": None, **NO_LANGUAGE}
 ABLATIONS: dict[str, dict[str, Any]] = {
     "no-cosine": {"cosine_weight": 0.0},
@@ -38,25 +37,11 @@ CHIBIT: dict[str, Any] = {
     "cosine_decay_steps": 2_000,
     "lm_decay_steps": 2_000,
 }
-MINI: dict[str, Any] = {
-    **PRESETS["markov"],
-    "input_maps": "linear",
-    "head": "linear",
-    "timestep_rank": 64,
-    "backbone": "lm-mini",
-    "embed_dim": 256,
-    "n_layers": 3,
-    "n_heads": 4,
-    "activation": "gelu_pytorch_tanh",
-}
 
 
 def _recipe(name: str, kind: str, fields: dict[str, Any], change: str = "", **changes: Any) -> Recipe:
-    data, evaluation = locomotion("hopper", kind)
-    evaluation = evaluation.model_copy(update={"every": CURVE_EVERY})
-    agent_id = f"{name}-hopper-{kind}" + (f"-{change}" if change else "")
-    model = GPT2DTConfig(**{**fields, **changes})
-    return Recipe(agent_id=agent_id, model=model, data=data, train=CPU_BUDGET, eval=evaluation)
+    recipe = hopper_recipe(name, kind, GPT2DTConfig(**{**fields, **changes}))
+    return recipe.replace(agent_id=f"{recipe.agent_id}-{change}") if change else recipe
 
 
 def _all() -> list[Recipe]:

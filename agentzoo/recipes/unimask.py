@@ -1,24 +1,18 @@
 """Uni[MASK] agents, and every network of the paper's DoorKey heat-map with its published size.
 
-DoorKey networks train for 2,000 epochs, a fifth of what the published code gives the random masks and about what it
-gives the others; an epoch is as many updates as the data fills batches. The continuous agents get a CPU's budget.
+The budget of the DoorKey networks is in `_doorkey.py`. The continuous agents get a CPU's budget.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from agentzoo.envs import DOORKEY, DOORKEY_STEPS, MAZE2D_DENSE
-from agentzoo.models.decision_gpt import DecisionGPTConfig
+from agentzoo.envs import MAZE2D_DENSE
 from agentzoo.models.unimask import UniMaskConfig
-from agentzoo.nn.base import ModelConfig
 from agentzoo.nn.masking import STEP_TASKS
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
+from agentzoo.recipes._doorkey import RETURN_CLASSES, doorkey_recipe
 from agentzoo.recipes._tasks import locomotion, pointmaze
-
-EPOCHS = 2_000
-RETURN_CLASSES = (-6, 10)
-DOORKEY_EVAL = EvalConfig(env=DOORKEY, target_return=5.0, every=0)  # 5: how far the nearest start is from the goal
 
 # task: (batch, embed_dim, ffn_dim, n_layers, n_heads, state_weight), paper, table 2
 PUBLISHED: dict[str, tuple[int, int, int, int, int, float]] = {
@@ -37,30 +31,6 @@ PUBLISHED: dict[str, tuple[int, int, int, int, int, float]] = {
 }
 
 
-def doorkey_budget(batch: int, episodes: int = 500, epochs: int = EPOCHS, lr: float = 1e-4) -> TrainConfig:
-    """The published optimizer for `epochs` passes over `episodes` trajectories."""
-    updates = max(1, episodes // batch)
-    return TrainConfig(
-        steps=epochs * updates, batch_size=batch, lr=lr, warmup_steps=0, weight_decay=1e-4, clip=0.5, log_every=100
-    )
-
-
-def doorkey_data(episodes: int = 500) -> DataConfig:
-    """The first `episodes` trajectories; a window is a whole one."""
-    return DataConfig(
-        dataset=f"zoo/doorkey/train-{episodes}-v0",
-        context=DOORKEY_STEPS,
-        rtg_scale=1.0,
-        drawn="full",
-        normalization="none",
-    )
-
-
-def _doorkey(name: str, model: ModelConfig, batch: int) -> Recipe:
-    train = doorkey_budget(batch)
-    return Recipe(agent_id=name, model=model, data=doorkey_data(), train=train, eval=DOORKEY_EVAL)
-
-
 def _specialists() -> list[Recipe]:
     found = []
     for name, (batch, dim, ffn, layers, heads, weight) in PUBLISHED.items():
@@ -77,10 +47,7 @@ def _specialists() -> list[Recipe]:
             state_weight=weight,
             acts_on_returns=task in ("rc", "all", "rnd"),  # the others never see one in training
         )
-        found.append(_doorkey("unimask-doorkey" if name == "rnd" else f"unimask-doorkey-{name}", model, batch))
-    for task in ("bc", "rc"):
-        gpt = DecisionGPTConfig(return_classes=RETURN_CLASSES, use_returns=task == "rc")
-        found.append(_doorkey(f"decision-gpt-doorkey-{task}", gpt, 250))
+        found.append(doorkey_recipe("unimask-doorkey" if name == "rnd" else f"unimask-doorkey-{name}", model, batch))
     return found
 
 

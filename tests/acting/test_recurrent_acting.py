@@ -18,7 +18,7 @@ from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.rollout import run_episode, run_seeded
-from agentzoo.models.decision_mamba import DMConfig
+from agentzoo.models.dm import DMConfig
 
 STEPS = 30
 SMALL = DMConfig(embed_dim=16, n_layers=2, state_size=4)

@@ -16,7 +16,7 @@ from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.export import export_onnx
 from agentzoo.models.clip_dt import CLIPDTConfig
-from agentzoo.models.decision_mamba import DMConfig
+from agentzoo.models.dm import DMConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.models.gpt2_dtma import GPT2DTMAConfig
 from agentzoo.models.unimask import UniMaskConfig

@@ -26,7 +26,7 @@ from agentzoo.hub.measured import RESULT, headline, measured
 from agentzoo.hub.records import read_records
 from agentzoo.hub.stage import _best, _other_ways, _video, show_studies, stage
 from agentzoo.hub.verify import check_files
-from agentzoo.models.decision_mamba import DMConfig
+from agentzoo.models.dm import DMConfig
 from agentzoo.recipe import Recipe
 from agentzoo.store.files import swap_in
 from agentzoo.store.locate import written_whole

@@ -14,7 +14,7 @@ from agentzoo.hub.card import card_text, write_card
 from agentzoo.hub.publish import push
 from agentzoo.hub.records import read_records
 from agentzoo.hub.verify import _as_often, check_files, verify
-from agentzoo.models.decision_mamba import DMConfig
+from agentzoo.models.dm import DMConfig
 from hub.conftest import REPO, edit, make_folder
 from hub.server import Hub
 

@@ -18,7 +18,8 @@ from agentzoo.errors import ConfigError, TrainingError
 from agentzoo.models.decision_gpt import DecisionGPT, DecisionGPTConfig
 from agentzoo.nn.masking import STEP_TASKS, draw
 from agentzoo.recipe import load_recipe
-from agentzoo.recipes.unimask import PUBLISHED, doorkey_budget
+from agentzoo.recipes._doorkey import doorkey_budget
+from agentzoo.recipes.unimask import PUBLISHED
 from agentzoo.research.studies import heatmap
 from agentzoo.research.studies.heatmap import (
     COLUMNS,

@@ -199,7 +199,7 @@ DROPS = {
     "dt": DTConfig(embed_dim=16, n_layers=2, n_heads=2),
     "bc": BCConfig(embed_dim=16),
     "decision-gpt": DecisionGPTConfig(embed_dim=16, n_heads=2),
-    "gpt2_dt": GPT2DTConfig(embed_dim=16, n_layers=2, adaptation="lora"),
+    "gpt2-dt": GPT2DTConfig(embed_dim=16, n_layers=2, adaptation="lora"),
     "unimask": UniMaskConfig(embed_dim=16, n_heads=2),
     "unimask-mlp": UniMaskConfig(body="mlp"),
 }
@@ -242,7 +242,7 @@ def test_every_hidden_layer_of_an_mlp_is_followed_by_dropout(config: ModelConfig
     assert kinds[first : first + 10] == ["Linear", *["ReLU", "Dropout", "Linear"] * 3]
 
 
-@pytest.mark.parametrize("config", [DTConfig(max_ep_len=9), GPT2DTConfig(max_ep_len=9)], ids=["dt", "gpt2_dt"])
+@pytest.mark.parametrize("config", [DTConfig(max_ep_len=9), GPT2DTConfig(max_ep_len=9)], ids=["dt", "gpt2-dt"])
 def test_timesteps_beyond_the_table_use_its_last_row(config: ModelConfig) -> None:
     agent = make_agent(model=config)
     batch = random_batch(agent.config.io, [4, 4])

@@ -23,8 +23,10 @@ from torch.nn.functional import cross_entropy
 from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, TrainingError
+from agentzoo.models._language_config import PRESETS
+from agentzoo.models._language_dt import LanguageDT, stretch
 from agentzoo.models.clip_dt import CLIPDTConfig
-from agentzoo.models.gpt2_dt import PRESETS, GPT2DTConfig, LanguageDT, stretch
+from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.nn.base import parameter_count
 from agentzoo.nn.language.cotraining import TEXT_VARIABLE, read_token_chunks
 from agentzoo.nn.language.gpt2 import LanguageBackbone
@@ -249,7 +251,7 @@ def test_low_rank_sizes_are_those_of_lamo() -> None:
     with torch.device("meta"):
         from agentzoo.registry import get_family
 
-        model = get_family("gpt2_dt").model(big, make_agent(model=config()).config.io)
+        model = get_family("gpt2-dt").model(big, make_agent(model=config()).config.io)
     trained = [(n, p.numel()) for n, p in model.named_parameters() if p.requires_grad and n.startswith("backbone.")]
     assert sum(size for name, size in trained if "lora_" in name) == 884_736
     assert sum(size for name, size in trained if "lora_" not in name) == 27_648
@@ -854,7 +856,7 @@ def test_presets_are_set_by_name() -> None:
     wikipedia = made.override(["model.preset=wikipedia"]).model
     assert isinstance(wikipedia, GPT2DTConfig)
     assert (wikipedia.positions, wikipedia.timestep_rank) == ("own", None)
-    with pytest.raises(ConfigError, match=r"family 'gpt2_dt' has no preset 'wiki'; known: markov, lamo, wikipedia"):
+    with pytest.raises(ConfigError, match=r"family 'gpt2-dt' has no preset 'wiki'; known: markov, lamo, wikipedia"):
         made.override(["model.preset=wiki"])
     with pytest.raises(ConfigError, match=r"family 'dt' has no preset 'lamo'; it has none"):
         load_recipe("dt-hopper-medium").override(["model.preset=lamo"])

@@ -16,17 +16,14 @@ from torch import nn
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
+from agentzoo.models._gated_dt import GPT2_SMALL, GatedDT
+from agentzoo.models._language_dt import LanguageDT
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.models.clip_dtma import CLIPDTMAConfig
-from agentzoo.models.gpt2_dt import GPT2DTConfig, LanguageDT
-from agentzoo.models.gpt2_dtma import (
-    GPT2_SMALL,
-    GPT2P,
-    DTMAConfig,
-    GatedDT,
-    GPT2DTMAConfig,
-    GPT2PConfig,
-)
+from agentzoo.models.dtma import DTMAConfig
+from agentzoo.models.gpt2_dt import GPT2DTConfig
+from agentzoo.models.gpt2_dtma import GPT2DTMAConfig
+from agentzoo.models.gpt2_p import GPT2P, GPT2PConfig
 from agentzoo.nn.base import ModelConfig, parameter_count
 from agentzoo.nn.gate import Gate
 from agentzoo.nn.language.cotraining import Language
@@ -143,7 +140,7 @@ def test_a_network_with_one_head_has_nothing_to_weigh() -> None:
     with pytest.raises(ValidationError, match="the gate of a single head is always 1"):
         DTMAConfig(n_heads=1)
     with pytest.raises(ValidationError):
-        DTMAConfig.model_validate({"backbone": "gpt2"})  # that would be gpt2_dtma
+        DTMAConfig.model_validate({"backbone": "gpt2"})  # that would be gpt2-dtma
 
 
 def test_gates_are_computed_in_float32_under_autocast() -> None:

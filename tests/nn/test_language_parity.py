@@ -14,9 +14,12 @@ from conftest import make_agent, random_batch
 from torch import Tensor, nn
 
 from agentzoo.errors import CheckpointError, ConfigError, HubError
+from agentzoo.models._language_config import LanguageDTConfig
+from agentzoo.models._language_dt import LanguageDT
 from agentzoo.models.clip_dt import CLIPDTConfig
-from agentzoo.models.gpt2_dt import GPT2DTConfig, LanguageDT, LanguageDTConfig
-from agentzoo.models.gpt2_dtma import GPT2DTMAConfig, GPT2PConfig
+from agentzoo.models.gpt2_dt import GPT2DTConfig
+from agentzoo.models.gpt2_dtma import GPT2DTMAConfig
+from agentzoo.models.gpt2_p import GPT2PConfig
 from agentzoo.nn.language.gpt2 import LanguageBackbone
 from agentzoo.nn.language.pretrained import load_backbone
 from agentzoo.nn.tokens import STATE_TOKENS, interleave
@@ -181,7 +184,7 @@ def test_whole_checkpoints_load_as_their_towers(tmp_path: Path) -> None:
 def test_an_unknown_architecture_is_said(tmp_path: Path) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     transformers.BertModel(transformers.BertConfig(vocab_size=20, **sizes)).save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match="architecture 'bert'; the families gpt2_dt and clip_dt know gpt2"):
+    with pytest.raises(ConfigError, match="architecture 'bert'; the families gpt2-dt and clip-dt know gpt2"):
         load_backbone(str(tmp_path))
 
 
@@ -230,7 +233,7 @@ def test_code_that_a_checkpoint_brings_is_not_run(model_type: str, tmp_path: Pat
     if model_type == "gpt2":
         load_backbone(str(tmp_path))
     else:
-        with pytest.raises(ConfigError, match="architecture 'evil'; the families gpt2_dt and clip_dt know"):
+        with pytest.raises(ConfigError, match="architecture 'evil'; the families gpt2-dt and clip-dt know"):
             load_backbone(str(tmp_path))
     assert not ran.exists()
 
@@ -289,9 +292,9 @@ def test_a_backbone_of_another_size_is_said(fields: dict[str, Any], says: str, t
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (GPT2DTConfig, "family clip_dt is for it: --set model.family=clip_dt --set model.architecture=clip"),
-        (GPT2DTMAConfig, "family clip_dtma is for it"),
-        (GPT2PConfig, "no family like gpt2_p is for it"),
+        (GPT2DTConfig, "family clip-dt is for it: --set model.family=clip-dt --set model.architecture=clip"),
+        (GPT2DTMAConfig, "family clip-dtma is for it"),
+        (GPT2PConfig, "no family like gpt2-p is for it"),
     ],
 )
 def test_a_text_tower_is_for_another_family(config: type[LanguageDTConfig], says: str, tmp_path: Path) -> None:

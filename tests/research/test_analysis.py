@@ -17,10 +17,10 @@ from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.decision_gpt import DecisionGPTConfig
-from agentzoo.models.decision_mamba import DMConfig
+from agentzoo.models.dm import DMConfig
 from agentzoo.models.dt import DTConfig
+from agentzoo.models.dtma import DTMAConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
-from agentzoo.models.gpt2_dtma import DTMAConfig
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.nn.mamba import Mamba
 from agentzoo.nn.markov import head_matrix, markov_statistics

@@ -24,10 +24,10 @@ from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.errors import ConfigError, StorageError, UnknownNameError
 from agentzoo.models.bc import BCConfig
-from agentzoo.models.decision_mamba import DMConfig
+from agentzoo.models.dm import DMConfig
 from agentzoo.models.dt import DTConfig
+from agentzoo.models.dtma import DTMAConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
-from agentzoo.models.gpt2_dtma import DTMAConfig
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.research.analysis import markov_report
 from agentzoo.research.analysis.inspection import Inspection, Options, inspect, inspect_agent

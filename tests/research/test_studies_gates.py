@@ -15,7 +15,7 @@ from agentzoo.cli import app
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError, DataError
 from agentzoo.evaluation.study import read_study
-from agentzoo.models.gpt2_dtma import DTMAConfig
+from agentzoo.models.dtma import DTMAConfig
 from agentzoo.plots import wrapped
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.research.analysis.layers import attention_layers, layer_inputs

@@ -80,12 +80,12 @@ def test_before_and_after(zoo: Path, tmp_path: Path) -> None:
         "most 0.0 %."
     )
     assert list(changes([judged[1]])) == []
-    same = [judged[0], Judged("x", "gpt2_dt", judged[0].report, "lm-toy")]
+    same = [judged[0], Judged("x", "gpt2-dt", judged[0].report, "lm-toy")]
     assert list(changes(same)) == ["lm-toy → x: all 4 verdicts as before, ratios moved by at most 0.0 %."]
     study = as_study(judged)
     assert study.rows == (
         ("lm-toy", "language model", "4", "2: 0.0, 1.0", "2", "3.00 to 3.00"),
-        ("gpt2-dt-toy", "gpt2_dt from zoo/lm-toy", "4", "2: 0.1, 1.0", "2", "3.00 to 3.00"),
+        ("gpt2-dt-toy", "gpt2-dt from zoo/lm-toy", "4", "2: 0.1, 1.0", "2", "3.00 to 3.00"),
     )
     assert study.note.startswith("4 of the 8 heads that learned are Markov: ")
     assert as_study(judge(["zoo/lm-toy"])).note.startswith("None of the 4 heads that learned is Markov: ")  # r = 8
@@ -138,7 +138,7 @@ def test_the_picture_has_a_panel_for_each_network(zoo: Path, tmp_path: Path) -> 
     drawn = draw_heads(judged, tmp_path / "x.svg").read_text()
     for title in (
         "lm-toy (language model): 2 of 4",
-        "gpt2-dt-toy (gpt2_dt): 2 of 4",
+        "gpt2-dt-toy (gpt2-dt): 2 of 4",
         "random, as lm-toy (random weights)",
     ):
         assert f"<!-- {title}" in drawn
@@ -159,7 +159,7 @@ def test_the_command_prints_and_writes_the_same(zoo: Path, tmp_path: Path) -> No
     done = CliRunner().invoke(app, [*asked, "--out", str(out), "--json"])
     assert done.exit_code == 0, done.output
     tree = json.loads(done.stdout)
-    assert [one["kind"] for one in tree["networks"]] == ["language model", "gpt2_dt", "random weights"]
+    assert [one["kind"] for one in tree["networks"]] == ["language model", "gpt2-dt", "random weights"]
     assert tree["networks"][0]["heads"][0]["ratio"] == pytest.approx(3.0)
     assert tree["networks"][1]["started_from"] == "zoo/lm-toy"
     study = read_study(out)

@@ -315,7 +315,8 @@ os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(pro
                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
 import torch
 from pathlib import Path
-from agentzoo.models import gpt2_dt
+from agentzoo.models._language_dt import LanguageDT
+from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.store.tensors import save_tensors
 from agentzoo.nn.language.cotraining import Language
 from agentzoo.training.loop import Hooks, train
@@ -329,9 +330,9 @@ def speak(self, fresh):
     words, places = (torch.randn(rows, 16, generator=table) for rows in (50, 16))
     self.language = Language(None, words, places, torch.randint(50, (4, 9), generator=table))
 
-gpt2_dt.LanguageDT.begin_training = speak  # as a backbone with places of its own would have it
-model = gpt2_dt.GPT2DTConfig(embed_dim=16, n_layers=1, backbone="x", backbone_sha256="0" * 64, lm_weight=0.2,
-                             lm_decay_steps=3, lm_chunk=9)
+LanguageDT.begin_training = speak  # as a backbone with places of its own would have it
+model = GPT2DTConfig(embed_dim=16, n_layers=1, backbone="x", backbone_sha256="0" * 64, lm_weight=0.2,
+                     lm_decay_steps=3, lm_chunk=9)
 
 def stop(step):
     if step == steps:

@@ -270,7 +270,7 @@ def _kind(name: str, config: Mapping[str, Any]) -> Architecture:
         )
     what = "has a config.json that names no model_type" if model_type is None else f"is of architecture {model_type!r}"
     raise ConfigError(
-        f"backbone {name!r} {what}; the families gpt2_dt and clip_dt know gpt2, imagegpt, gptj and clip (its text "
+        f"backbone {name!r} {what}; the families gpt2-dt and clip-dt know gpt2, imagegpt, gptj and clip (its text "
         "tower)."
     )
 

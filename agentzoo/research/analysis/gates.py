@@ -107,7 +107,7 @@ def require_gates(name: str, layers: Sequence[AttentionLayer], heads: Sequence[i
     """Raise ConfigError unless every layer of the network called `name` has a gate, and the first one these heads."""
     if not layers or any(layer.gate is None for layer in layers):
         raise ConfigError(
-            f"{name} has no gates, so there are no heads to count; families with gates end in 'dtma' or are gpt2_p."
+            f"{name} has no gates, so there are no heads to count; families with gates end in 'dtma' or are gpt2-p."
         )
     if any(not 0 <= head < layers[0].n_heads for head in heads):
         raise ConfigError(f"the first layer has heads 0 to {layers[0].n_heads - 1}, got {sorted(set(heads))}.")
@@ -178,7 +178,7 @@ def gate_curve(folder: Path, heads: Sequence[int]) -> GateCurve:
     count = sum(name.startswith("gate_") for name in rows[0]) if rows else 0
     chosen = sorted(set(heads))
     if not rows:
-        raise ConfigError(f"the log in {folder} has no gates; families with gates end in 'dtma' or are gpt2_p.")
+        raise ConfigError(f"the log in {folder} has no gates; families with gates end in 'dtma' or are gpt2-p.")
     if not 0 < len(chosen) < count or not set(chosen) <= set(range(count)):
         raise ConfigError(
             f"the log in {folder} has gates of {count} heads, 0 to {count - 1}; a curve needs some of them to compare "

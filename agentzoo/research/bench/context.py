@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from agentzoo.models.decision_mamba import DecisionMamba, DMConfig
+from agentzoo.models.dm import DecisionMamba, DMConfig
 from agentzoo.models.dt import DecisionTransformer, DTConfig
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.research.bench import Figure, compare

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from agentzoo.models.decision_mamba import DecisionMamba, DMConfig
+from agentzoo.models.dm import DecisionMamba, DMConfig
 from agentzoo.nn.language.pretrained import mamba_of_sizes
 from agentzoo.research.bench import Figure, compare
 from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec

@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from agentzoo.models.gpt2_dt import LanguageDT
+from agentzoo.models._language_dt import LanguageDT
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.registry import get_family

@@ -24,7 +24,7 @@ from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.masked import Askable
 from agentzoo.nn.masking import StepTask, draw
 from agentzoo.recipe import Recipe, load_recipe
-from agentzoo.recipes.unimask import EPOCHS, doorkey_budget, doorkey_data
+from agentzoo.recipes._doorkey import EPOCHS, doorkey_budget, doorkey_data
 from agentzoo.research.studies.heatmap_published import published_losses
 from agentzoo.store.files import write_atomic
 from agentzoo.store.tensors import load_strict

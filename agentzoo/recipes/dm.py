@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentzoo.models.decision_mamba import DMConfig
+from agentzoo.models.dm import DMConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.recipes._tasks import locomotion, pointmaze
 

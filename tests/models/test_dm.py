@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from decision_mamba_cases import SMALL, K, hide, make_batch, make_io, make_model, play, variants
+from dm_cases import SMALL, K, hide, make_batch, make_io, make_model, play, variants
 
-from agentzoo.models.decision_mamba import PRESETS, DecisionMamba, DMConfig, Layer, Memory
+from agentzoo.models.dm import PRESETS, DecisionMamba, DMConfig, Layer, Memory
 from agentzoo.nn.base import parameter_count
 from agentzoo.nn.recurrent import RecurrentModel, reset_rows
 from agentzoo.recipe import load_recipe

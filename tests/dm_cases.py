@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agentzoo.models.decision_mamba import DecisionMamba, DMConfig, Memory
+from agentzoo.models.dm import DecisionMamba, DMConfig, Memory
 from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
 
 S, A, K = 3, 2, 6

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from decision_mamba_cases import SMALL, A, K, S, hide, make_batch, make_io, make_model
+from dm_cases import SMALL, A, K, S, hide, make_batch, make_io, make_model
 from torch import Tensor
 
-from agentzoo.models.decision_mamba import DecisionMamba, DMConfig, blend_weight
+from agentzoo.models.dm import DecisionMamba, DMConfig, blend_weight
 from agentzoo.recipe import load_recipe
 from agentzoo.types import Batch
 

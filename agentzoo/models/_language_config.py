@@ -1,0 +1,198 @@
+"""What a Decision Transformer on the blocks of a language model is configured by, and the presets of three papers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from agentzoo.nn.base import ModelConfig
+from agentzoo.nn.language.cotraining import TEXT_VARIABLE
+from agentzoo.nn.language.gpt2 import Activation, Architecture, HeadCount, LayerCount, Sizes, Width
+from agentzoo.papers import REID, Citation
+from agentzoo.types import Digest, Probability
+
+if TYPE_CHECKING:
+    from agentzoo.nn.language.pretrained import Pretrained
+
+BackboneName = Annotated[str, Field(min_length=1, max_length=300)]
+Weight = Annotated[float, Field(ge=0.0, le=1000.0)]
+Adaptation = Literal["full", "frozen", "part", "ln_only", "lora"]
+
+
+LEARNED = {
+    "gpt2": "language",
+    "gptj": "language",
+    "imagegpt": "pictures, pixel by pixel",
+    "clip": "which sentences belong to which pictures",
+}
+MAPS = ("input_maps", "head", "tie_action_head", "positions", "timestep_rank", "adaptation")
+LOSSES = ("cosine_weight", "lm_weight")
+
+
+class LanguageDTConfig(ModelConfig):
+    """Sizes of the blocks, which must be the backbone's, and how they are used."""
+
+    paper: ClassVar[Citation | None] = REID
+    counterpart: ClassVar[str | None] = None  # family that takes text towers where this one takes decoders, or reverse
+    noted: ClassVar[dict[str, str]] = {"backbone_sha256": "backbone"}
+
+    architecture: Architecture
+    backbone: BackboneName | None = None  # folder, staged id or Hub id; None: random weights. Read in training only
+    backbone_revision: Annotated[str, Field(min_length=1, max_length=200)] | None = None  # of the Hub
+    backbone_sha256: Digest | None = None  # of it; a training fills it in and goes on with no other
+    embed_dim: Width = 128  # D; n_heads must divide it
+    n_layers: LayerCount = 3
+    n_heads: HeadCount = 1
+    inner_dim: Annotated[int, Field(ge=1, le=32_768)] | None = None  # of the MLPs; None: 4 D
+    activation: Activation = "relu"
+    norm_eps: Annotated[float, Field(gt=0.0, le=0.1)] = 1e-5
+    rotary_dim: Annotated[int, Field(ge=0, le=1024)] = 0  # gptj only
+
+    input_maps: Literal["linear", "mlp"] = "mlp"
+    head: Literal["linear", "mlp"] = "mlp"  # linear ends in tanh where actions are bounded
+    tie_action_head: bool = False  # the head is the action's input map, transposed; both linear
+    positions: Literal["fresh", "own"] = "fresh"  # own: the backbone's position table is the timestep table
+    timestep_rank: Annotated[int, Field(ge=1, le=8192)] | None = None  # r: a fresh table is (max_ep_len, r) · (r, D)
+    adaptation: Adaptation = "full"  # what of the blocks is trained
+    lora_rank: Annotated[int, Field(ge=1, le=1024)] = 16
+    lora_alpha: Annotated[float, Field(gt=0.0, le=1e4)] = 32.0
+    lora_dropout: Probability = 0.1
+    dropout: Probability = 0.1  # of residual branches
+    attention_dropout: Probability = 0.1
+    embed_dropout: Probability = 0.1
+    backbone_lr: Annotated[float, Field(gt=0.0, le=100.0)] = 1.0  # times train.lr
+    backbone_decays: bool = True  # train.weight_decay on the blocks too
+
+    cosine_weight: Weight = 0.0
+    cosine_decay_steps: Annotated[int, Field(ge=1)] | None = 5_000  # None: it stays
+    centroids: Annotated[int, Field(ge=1, le=65_536)] = 1_000
+    lm_weight: Weight = 0.0
+    lm_decay_steps: Annotated[int, Field(ge=1)] | None = 5_000
+    lm_chunk: Annotated[int, Field(ge=2, le=65_536)] = 1024  # tokens
+    lm_chunks: Annotated[int, Field(ge=1, le=1024)] = 2  # an update
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> LanguageDTConfig:
+        if self.embed_dim % self.n_heads:
+            raise ValueError(f"n_heads {self.n_heads} must divide embed_dim {self.embed_dim}")
+        if (self.rotary_dim > 0) != (self.architecture == "gptj"):
+            raise ValueError("rotary_dim is what gptj has and no other architecture")
+        if self.rotary_dim % 2 or self.rotary_dim > self.embed_dim // self.n_heads:
+            raise ValueError(f"rotary_dim must be even and at most a head's size, {self.embed_dim // self.n_heads}")
+        if self.tie_action_head and (self.input_maps, self.head) != ("linear", "linear"):
+            raise ValueError("tie_action_head needs input_maps and head to be linear")
+        if self.backbone is None and (self.cosine_weight or self.lm_weight):
+            raise ValueError("without a backbone there is no language: cosine_weight and lm_weight must be 0")
+        if self.backbone is None and self.backbone_revision is not None:
+            raise ValueError("backbone_revision is of a backbone, and there is none")
+        if self.positions == "own" and self.architecture != "gpt2":
+            raise ValueError("only gpt2 has a position table that is long enough to count timesteps")
+        if self.positions == "own" and self.timestep_rank is not None:
+            raise ValueError("timestep_rank is for fresh positions: the backbone's own table has full rank")
+        if self.lm_weight and self.architecture not in ("gpt2", "gptj"):
+            raise ValueError("co-training needs a language model: gpt2 or gptj")
+        if self.lm_weight and self.positions == "own" and self.lm_chunk - 1 > self.max_ep_len:
+            raise ValueError(
+                f"lm_chunk {self.lm_chunk} is longer than the position table, max_ep_len {self.max_ep_len}"
+            )
+        return self
+
+    @classmethod
+    def presets(cls) -> dict[str, dict[str, Any]]:
+        """Fields as three papers have them."""
+        return PRESETS
+
+    def pinned(self) -> LanguageDTConfig:
+        """With what is noted of the backbone that is there now; what is noted is checked when training begins."""
+        if self.backbone is None or all(getattr(self, name) is not None for name in self.noted):
+            return self
+        from agentzoo.nn.language.pretrained import load_backbone
+
+        found = self.notes_of(load_backbone(self.backbone, self.backbone_revision))
+        return self.model_copy(update={k: v for k, v in found.items() if getattr(self, k) is None})
+
+    def notes_of(self, found: Pretrained) -> dict[str, Any]:
+        """The fields `noted`, of this backbone."""
+        return {"backbone_sha256": found.sha256()}
+
+    def environment(self) -> dict[str, str]:
+        """Co-training reads text."""
+        return {TEXT_VARIABLE: "TEXTS"} if self.lm_weight else {}
+
+    def origin(self) -> str:
+        """What language, or pictures, there is in it, and how it departs from the nearest preset."""
+        if self.backbone is None:
+            started = "Its blocks started from random weights: nothing of language is in it."
+        else:
+            local = Path(self.backbone).is_absolute() or self.backbone.startswith((".", "~"))
+            shown = "".join(c for c in self.backbone if c.isprintable() and c != "`")
+            started = (
+                f"Its blocks started as those of `{Path(shown).name if local else shown}`, which had learned "
+                f"{LEARNED[self.architecture]} ({self.adaptation} adaptation)."
+            )
+        terms = [
+            f"{name} (weight {weight:g}{f', falling to 0 over {over:,} updates' if over else ''})"
+            for name, weight, over in (
+                ("similarity to clusters of its word vectors", self.cosine_weight, self.cosine_decay_steps),
+                ("the next words of text", self.lm_weight, self.lm_decay_steps),
+            )
+            if weight
+        ]
+        told = f" Beside actions it was trained on {' and '.join(terms)}." if terms else ""
+        return f" {started}{told} {self._nearest_preset()}"
+
+    def _nearest_preset(self) -> str:
+        """For a card; what a twin from scratch lacks is no departure."""
+        plain = LanguageDTConfig.model_fields
+        scratch = self.backbone is None
+        departures = {
+            name: [
+                f"{field}={getattr(self, field)}"
+                for field in dict.fromkeys((*preset, *MAPS, *LOSSES))
+                if not (scratch and field in LOSSES) and getattr(self, field) != preset.get(field, plain[field].default)
+            ]
+            for name, preset in PRESETS.items()
+        }
+        nearest = min(departures, key=lambda name: len(departures[name]))
+        but = f" but for {', '.join(departures[nearest])}" if departures[nearest] else ""
+        return f"Inputs{' and head' if scratch else ', head and losses'} are preset `{nearest}`'s{but}."
+
+    def sizes(self) -> Sizes:
+        """What the blocks are built from."""
+        return Sizes(
+            architecture=self.architecture,
+            embed_dim=self.embed_dim,
+            n_layers=self.n_layers,
+            n_heads=self.n_heads,
+            inner_dim=self.inner_dim or 4 * self.embed_dim,
+            activation=self.activation,
+            norm_eps=self.norm_eps,
+            rotary_dim=self.rotary_dim,
+        )
+
+
+# Fields of the model; what a paper trains with besides (rate, warm-up, decay, the text) is the recipe's.
+PRESETS: dict[str, dict[str, Any]] = {
+    "markov": {"input_maps": "mlp", "head": "mlp", "positions": "fresh", "adaptation": "full", "dropout": 0.1},
+    "lamo": {
+        "input_maps": "mlp",
+        "head": "mlp",
+        "positions": "fresh",
+        "adaptation": "lora",
+        "dropout": 0.1,
+        "backbone_lr": 0.1,
+    },
+    "wikipedia": {
+        "input_maps": "linear",
+        "head": "linear",
+        "positions": "own",
+        "timestep_rank": None,
+        "adaptation": "full",
+        "dropout": 0.2,
+        "max_ep_len": 1024,
+        "cosine_weight": 0.1,
+        "lm_weight": 0.2,
+    },
+}

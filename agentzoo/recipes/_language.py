@@ -1,0 +1,33 @@
+"""The budget and sizes that agents on the blocks of `lm-mini` share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentzoo.models._language_config import PRESETS
+from agentzoo.nn.base import ModelConfig
+from agentzoo.recipe import Recipe, TrainConfig
+from agentzoo.recipes._tasks import locomotion
+
+CPU_BUDGET = TrainConfig(steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", eps=1e-6)
+CURVE_EVERY = 800  # ten points of a learning curve
+NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "embed_dropout": 0.0}
+MINI: dict[str, Any] = {
+    **PRESETS["markov"],
+    "input_maps": "linear",
+    "head": "linear",
+    "timestep_rank": 64,
+    "backbone": "lm-mini",
+    "embed_dim": 256,
+    "n_layers": 3,
+    "n_heads": 4,
+    "activation": "gelu_pytorch_tanh",
+}
+SCRATCH: dict[str, Any] = {**MINI, "backbone": None}
+
+
+def hopper_recipe(name: str, kind: str, model: ModelConfig) -> Recipe:
+    """The recipe of `<name>-hopper-<kind>` on the shared budget; kind: medium or medium-replay."""
+    data, evaluation = locomotion("hopper", kind)
+    evaluation = evaluation.model_copy(update={"every": CURVE_EVERY})
+    return Recipe(agent_id=f"{name}-hopper-{kind}", model=model, data=data, train=CPU_BUDGET, eval=evaluation)
