@@ -4,7 +4,7 @@ Source: Lv et al. 2024, arXiv:2406.05427, Algorithm 1; aopolin-lv/DecisionMamba@
 tokens, a fine branch scans features gathered inside each step; targets are blended with a past policy's predictions
 (PSER); the action token also predicts the next observation and return-to-go (ILO).
 Differs: the release shows many training tokens their own label through the fine branch and never switches PSER on.
-Here every gather is causal (tests/models/test_decision_mamba.py::test_nothing_at_or_after_an_action_changes_it).
+Here every gather is causal (tests/models/test_dm.py::test_nothing_at_or_after_an_action_changes_it).
 Windows are padded on the right, so causality alone keeps padding out and no masks are needed.
 
 Symbols: m = 1 on real tokens, u the normalized input of a layer, f the gathered features, o^c and o^f what the branches
