@@ -1,15 +1,20 @@
-"""HDF5 files of strangers: whatever leads to another file, or declares more than the file holds, is refused unread.
+"""Files of strangers: HDF5 is looked at before it is read, and errors of libraries become ours.
 
 HDF5 has three ways to make another file's bytes appear as an array: external links, external storage and virtual
-datasets. With them a dataset can turn any file of this machine into observations.
+datasets. With them a dataset can turn any file of this machine into observations, so a file that uses one is refused,
+as is one that declares more than it holds.
 """
 
 from __future__ import annotations
 
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentzoo.errors import DataError, shown
+from agentzoo.errors import AgentzooError, DataError, shown
 from agentzoo.store.tensors import memory
 
 MOST_OBJECTS = 5_000_000  # groups and arrays; a million episodes hold five each
@@ -17,7 +22,24 @@ DEEPEST = 20  # groups inside groups
 MOST_RATIO = 1_100  # of an array's size and the bytes it is stored in: deflate reaches 1,030
 UNSTORED = 1 << 20  # bytes an array may declare beyond that: small arrays lie in the header
 
+NUMBERS = "biuf"  # kinds of numpy types that data has: bool, integers, floats
+BROKEN = (
+    *(OSError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError, OverflowError),
+    *(AssertionError, MemoryError, SyntaxError, RecursionError, zipfile.BadZipFile, zlib.error),
+)  # what h5py, minari, numpy and zipfile raise for a file that was damaged or made to be
+
 _checked: dict[Path, tuple[int, int, int]] = {}  # file -> what it was when it was found sound
+
+
+@contextmanager
+def readable(path: Path | str, what: str) -> Iterator[None]:
+    """While `path` is read as `what` ("an HDF5 file"): whatever a library says of a broken file is a DataError."""
+    try:
+        yield
+    except AgentzooError:
+        raise
+    except BROKEN as error:
+        raise DataError(f"{path} cannot be read as {what}: {error or type(error).__name__}") from error
 
 
 def check_hdf5(path: Path) -> None:
@@ -29,7 +51,7 @@ def check_hdf5(path: Path) -> None:
     """
     import h5py
 
-    try:
+    with readable(path, "an HDF5 file"):
         if not path.is_file():
             raise DataError(f"{path} is missing or no regular file.")
         status = path.stat()
@@ -38,11 +60,7 @@ def check_hdf5(path: Path) -> None:
             return
         with h5py.File(path, "r") as file:
             _Walk(path, status.st_size).group(file.id, "", 0)
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{path} cannot be read as an HDF5 file: {error}") from error
-    _checked[path.resolve()] = known
+        _checked[path.resolve()] = known
 
 
 class _Walk:
@@ -85,7 +103,7 @@ class _Walk:
 
         how = array.get_create_plist()
         if how.get_external_count() > 0:
-            raise DataError(f"{self.path}: the numbers of {shown(where)} are stored in another file, which is not read.")
+            raise DataError(f"{self.path}: {shown(where)} is stored in another file, which is not read.")
         if how.get_layout() == h5py.h5d.VIRTUAL:
             raise DataError(f"{self.path}: {shown(where)} is a view of other files, which are not read.")
         declared = array.get_type().get_size()

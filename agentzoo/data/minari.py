@@ -16,15 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agentzoo.data.episodes import Episodes
+from agentzoo.data.hdf5 import NUMBERS, check_hdf5, readable
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.spaces import action_spec, flatten_observations, observation_spec
 from agentzoo.envs import quiet_compiler
 from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError, did_you_mean
 from agentzoo.store.files import put_back, staging, swap_in
-from agentzoo.types import FloatArray
+from agentzoo.types import ActionSpec, FloatArray, ObservationSpec
 
+MOST_METADATA = 64 * 1024 * 1024  # bytes; the bounds of pictures' spaces are long lists
 _ID = re.compile(r"(?:[\w-]+/)*[\w-]+-v\d+")
 
 
@@ -52,10 +55,26 @@ def local_datasets() -> dict[str, dict[str, Any]]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        return _metadata_of(path)
+    except DataError:
         return {}
-    return tree if isinstance(tree, dict) else {}
+
+
+def _metadata_of(path: Path) -> dict[str, Any]:
+    """The metadata of a dataset.
+
+    Raises:
+        DataError: no regular file, too large, or no JSON object.
+    """
+    try:
+        if not path.is_file() or path.stat().st_size > MOST_METADATA:
+            raise ValueError("it is missing, no regular file, or too large")
+        tree = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(tree, dict):
+            raise ValueError("it is no JSON object")
+        return tree
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read: {error}. Fetch or build the dataset again.") from error
 
 
 def open_dataset(dataset_id: str, download: bool = True) -> Any:
@@ -76,7 +95,10 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
             except Exception as error:  # the remotes raise whatever their client raises
                 build = f" Minari's remote did not give it either: {type(error).__name__}: {error}"
     if _is_local(dataset_id):
-        check_metadata(datasets_root() / dataset_id / "data" / "metadata.json")
+        folder = datasets_root() / dataset_id / "data"
+        check_metadata(folder / "metadata.json")
+        if (folder / "main_data.hdf5").exists():  # Minari has other formats
+            check_hdf5(folder / "main_data.hdf5")
         try:
             return minari.load_dataset(dataset_id)
         except Exception as error:
@@ -97,11 +119,8 @@ def check_metadata(path: Path) -> None:
     Raises:
         DataError: the file cannot be read, or a space is missing.
     """
-    try:
-        metadata = json.loads(path.read_text(encoding="utf-8"))
-        missing = [name for name in ("observation_space", "action_space") if not isinstance(metadata.get(name), str)]
-    except (OSError, ValueError, AttributeError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read: {error}. Fetch or build the dataset again.") from error
+    metadata = _metadata_of(path)
+    missing = [name for name in ("observation_space", "action_space") if not isinstance(metadata.get(name), str)]
     if missing:
         raise DataError(
             f"{path} does not say its {' and '.join(missing)}. Minari would make the environment it names to find out, "
@@ -125,13 +144,10 @@ def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, down
         length = len(episode.rewards)
         if length == 0:
             continue
-        observations.append(flatten_observations(episode.observations, observation)[:length])
-        taken = np.asarray(episode.actions)
-        if action.kind == "discrete" and taken.size != length:
-            raise DataError(f"dataset {dataset_id!r} has {taken.size} choices in an episode of {length} steps.")
-        # some write choices as (L, 1)
-        actions.append(taken.reshape(length) - action.start if action.kind == "discrete" else taken.reshape(length, -1))
-        rewards.append(np.asarray(episode.rewards, dtype=np.float64))
+        with readable(dataset_id, "an episode of its spaces"):
+            observations.append(_observations_of(episode, observation, length))
+            actions.append(_actions_of(episode, action, length))
+            rewards.append(np.asarray(episode.rewards, dtype=np.float64).reshape(length))
         lengths.append(length)
         terminated.append(bool(episode.terminations[-1]))
     if not lengths:
@@ -150,15 +166,42 @@ def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, down
 
 
 def read_episodes(dataset: Any) -> Iterator[Any]:
-    """The episodes of a `minari.MinariDataset`.
+    """The episodes of a `minari.MinariDataset`, rewards and flags of one length.
 
     Raises:
         DataError: the file is broken.
     """
-    try:
-        yield from dataset.iterate_episodes()
-    except (OSError, KeyError) as error:  # h5py's, of a file that was cut off
-        raise DataError(f"dataset {dataset.id!r} cannot be read: {error}. Fetch or build it again.") from error
+    episodes = iter(dataset.iterate_episodes())
+    while True:
+        with readable(f"dataset {dataset.id!r}", "a Minari dataset; fetch or build it again"):
+            try:
+                episode = next(episodes)
+            except StopIteration:
+                return
+            shapes = {np.shape(part) for part in (episode.rewards, episode.terminations, episode.truncations)}
+            kinds = {np.asarray(part).dtype.kind for part in (episode.rewards, episode.terminations)}
+            if len(shapes) != 1 or len(shapes.pop()) != 1 or not kinds <= set(NUMBERS):
+                raise ValueError(
+                    f"rewards, terminations and truncations of episode {episode.id} are not one number a step"
+                )
+        yield episode
+
+
+def _observations_of(episode: Any, spec: ObservationSpec, length: int) -> FloatArray:
+    """(L, S) float32."""
+    found = flatten_observations(episode.observations, spec)
+    if len(found) < length or found.shape[1] != spec.size:
+        raise DataError(f"episode {episode.id} has observations {found.shape}, expected ({length}, {spec.size}).")
+    return found[:length]
+
+
+def _actions_of(episode: Any, spec: ActionSpec, length: int) -> NDArray[Any]:
+    """(L, A) numbers, or (L,) choices counted from 0, which may be stored as (L, 1)."""
+    taken = np.asarray(episode.actions)
+    size = 1 if spec.kind == "discrete" else spec.size
+    if taken.size != length * size or taken.dtype.kind not in NUMBERS:
+        raise DataError(f"{taken.size} numbers of actions in episode {episode.id}, which has {length} steps of {size}.")
+    return taken.reshape(length) - spec.start if spec.kind == "discrete" else taken.reshape(length, size)
 
 
 def dataset_metadata(dataset_id: str) -> dict[str, Any]:
@@ -275,8 +318,7 @@ def _put(draft: Path, root: Path, dataset_id: str) -> None:
 
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """Silence three hints of Minari that do not apply: we record the command instead of a link to code, no e-mail, and
-    the environment the data comes from is the one to evaluate in."""
+    """Silence three hints of Minari that do not apply: a code link, an e-mail, another environment."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`(code_permalink|author_email|eval_env)` is set to None")
         warnings.filterwarnings("ignore", message="env_spec is None")  # imported files need not name an environment

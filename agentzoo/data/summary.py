@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.data.hdf5 import readable
 from agentzoo.data.making.catalogue import DATASETS
 from agentzoo.data.minari import local_datasets, open_dataset, read_episodes, return_statistics
 from agentzoo.data.references import Reference, normalized_score, reference_of
@@ -130,11 +131,13 @@ def summarise(dataset_id: str) -> Summary:
     Raises:
         UnknownNameError: no such dataset here. DataError: it cannot be read or holds no step.
     """
-    metadata = dict(open_dataset(dataset_id, download=False).storage.metadata)
-    lengths, returns, terminated = _episodes(dataset_id)
-    env_id = _env_id(metadata)
+    with readable(f"dataset {dataset_id!r}", "a Minari dataset"):
+        metadata = dict(open_dataset(dataset_id, download=False).storage.metadata)
+        lengths, returns, terminated = _episodes(dataset_id)
+        env_id = _env_id(metadata)
+        reference = _reference(metadata, env_id)
     plain = {key: value for key, value in metadata.items() if isinstance(value, (str, int, float, list))}
-    return Summary(dataset_id, plain, env_id, lengths, returns, float(terminated.mean()), _reference(metadata, env_id))
+    return Summary(dataset_id, plain, env_id, lengths, returns, float(terminated.mean()), reference)
 
 
 def _episodes(dataset_id: str) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
@@ -146,6 +149,8 @@ def _episodes(dataset_id: str) -> tuple[NDArray[np.int64], NDArray[np.float64], 
             terminated.append(bool(episode.terminations[-1]))
     if not lengths:
         raise DataError(f"dataset {dataset_id!r} holds no episode with a step.")
+    if not np.isfinite(returns).all():
+        raise DataError(f"dataset {dataset_id!r}: an episode's return is not finite.")
     return np.asarray(lengths), np.asarray(returns), np.asarray(terminated)
 
 

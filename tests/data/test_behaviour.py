@@ -13,7 +13,7 @@ import pytest
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 from agentzoo.data.making.behaviour import BehaviourOptions, train_behaviour
-from agentzoo.data.making.importing import read_npz
+from agentzoo.data.making.buffers import read_npz
 from agentzoo.data.making.recorder import Recorder, fill_replay_buffer
 from agentzoo.errors import ConfigError, SpaceError
 

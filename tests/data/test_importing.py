@@ -216,7 +216,7 @@ def broken(kind: str, path: Path) -> Path:
         ("other", ConfigError, "neither"),
         ("negative", DataError, "action -1 at step 1 is none of 0 to 1"),
         ("nan", DataError, "rewards hold nan at step 2, which is not finite"),
-        ("bytes lost", DataError, "cannot be read, steps 0 to 3"),
+        ("bytes lost", DataError, "cannot be read as an HDF5 file, steps 0 to 3"),
         ("one array", DataError, "cannot be read as an npz file"),
         ("final", DataError, r"observations are \(11,\), final observations \(5,\)"),
     ],

@@ -176,7 +176,7 @@ def _walker(options: BuildOptions) -> BlockRunner:
 
 def _replay(buffer: str) -> Callable[[BuildOptions], Iterator[Rollout]]:
     def episodes(options: BuildOptions) -> Iterator[Rollout]:
-        from agentzoo.data.making.importing import read_npz
+        from agentzoo.data.making.buffers import read_npz
 
         return _heard(read_npz(options.buffer(buffer)), options)
 

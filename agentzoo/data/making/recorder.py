@@ -19,7 +19,7 @@ FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 class Recorder(gym.Wrapper[Any, Any, Any, Any]):
     """Keeps up to `capacity` steps of the environment it wraps in arrays of the environment's own dtypes.
 
-    `save` writes whole episodes only, in the layout of `agentzoo.data.making.importing.read_npz`.
+    `save` writes whole episodes only, in the layout of `agentzoo.data.making.buffers.read_npz`.
     """
 
     def __init__(self, env: gym.Env[Any, Any], capacity: int) -> None:

@@ -1,0 +1,231 @@
+"""Episodes in files of other projects: D4RL's HDF5 layout, and a replay buffer as npz. Strangers make such files.
+
+Sizes and types are checked against the file before an array is read, and whatever a library says of a broken file
+becomes a DataError.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.data.hdf5 import MOST_RATIO, NUMBERS, UNSTORED, check_hdf5, readable
+from agentzoo.data.making.collect import Rollout
+from agentzoo.errors import DataError, shown
+from agentzoo.store.tensors import memory
+
+NPZ_ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations", "final_observations")
+D4RL_ARRAYS = ("observations", "actions", "rewards", "terminals")
+FLAT = ("rewards", "terminals", "timeouts", "terminations", "truncations")  # (T,) or (T, 1)
+
+
+@dataclass
+class Imported:
+    """What an import did; filled while the episodes are read."""
+
+    dataset_id: str
+    dropped_steps: int = 0  # of a last episode that the file cuts off
+    notes: list[str] = field(default_factory=list)
+
+
+def read_npz(path: Path) -> Iterator[Rollout]:
+    """Episodes of an npz replay buffer: all steps end to end, cut where `terminations | truncations`.
+
+    Arrays: observations (T, S), actions (T, A), rewards (T,), terminations (T,), truncations (T,) and
+    final_observations (E, S), the observation after each episode's last step.
+
+    Raises:
+        DataError: an array is missing, declares more than the file holds or is not of numbers; or lengths disagree.
+    """
+    arrays = read_npz_arrays(path, NPZ_ARRAYS)
+    final = arrays.pop("final_observations")
+    steps = _one_length(path, {name: values.shape for name, values in arrays.items()})
+    if final.shape[1:] != arrays["observations"].shape[1:]:
+        raise DataError(
+            f"{path.name}: observations are {arrays['observations'].shape[1:]}, final observations {final.shape[1:]}."
+        )
+    terminations, truncations = (arrays[name].reshape(-1).astype(bool) for name in ("terminations", "truncations"))
+    ends = np.flatnonzero(terminations | truncations) + 1
+    if len(ends) != len(final) or len(ends) == 0 or ends[-1] != steps:
+        raise DataError(
+            f"{path.name}: {len(ends)} episode ends, {len(final)} final observations, last end at step "
+            f"{ends[-1] if len(ends) else 0} of {steps}; a buffer must be cut to whole episodes."
+        )
+    for first, end, last in zip([0, *ends[:-1]], ends, final, strict=True):
+        yield _rollout(arrays, slice(int(first), int(end)), last, terminations, truncations)
+
+
+def read_npz_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """These arrays of numbers of an npz file.
+
+    Raises:
+        DataError: one is missing, or declares more than the file holds or this machine's memory; or is no array of
+            numbers.
+    """
+    with readable(path, "an npz file"):
+        _check_npz(path, names)
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in names}
+    for name, values in found.items():
+        _require_numbers(path, name, values)
+    return found
+
+
+def _check_npz(path: Path, names: tuple[str, ...]) -> None:
+    """Compare each array's header with what the archive stores of it."""
+    total = 0
+    with zipfile.ZipFile(path) as archive:
+        members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
+        missing = [name for name in names if name not in members]
+        if missing:
+            held = ", ".join(shown(name, 40) for name in list(members)[:20])
+            raise DataError(f"{path.name} lacks {', '.join(missing)}; it holds {held}.")
+        for name in names:
+            with archive.open(members[name]) as member:
+                version = np.lib.format.read_magic(member)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(member)
+            declared, stored = dtype.itemsize, members[name].compress_size
+            for side in shape:
+                declared *= int(side)
+            total += declared
+            if declared < 0 or declared > MOST_RATIO * stored + UNSTORED or total > memory():
+                raise DataError(f"{path.name}: {name} declares {declared:,} bytes, of which {stored:,} are stored.")
+
+
+def _require_numbers(path: Path, name: str, values: Any) -> None:
+    """Raise DataError unless this is an array of numbers, one row a step."""
+    kind, shape = getattr(getattr(values, "dtype", None), "kind", None), getattr(values, "shape", None)
+    if kind is None or shape is None:
+        raise DataError(f"{path.name}: {name} is no array.")
+    if kind not in NUMBERS or len(shape) < 1 or len(shape) > 8:
+        raise DataError(
+            f"{path.name}: {name} has type {shown(values.dtype, 60)} and shape {shape}; one row of numbers a "
+            "step is expected."
+        )
+
+
+def _one_length(path: Path, shapes: dict[str, tuple[int, ...]]) -> int:
+    """How many steps all these arrays have."""
+    lengths = {name: shape[0] for name, shape in shapes.items()}
+    if len(set(lengths.values())) != 1:
+        raise DataError(f"{path.name}: arrays differ in length: {lengths}.")
+    for name, shape in shapes.items():
+        if name in FLAT and any(side != 1 for side in shape[1:]):
+            raise DataError(f"{path.name}: {name} has shape {shape}, one number a step is expected.")
+    return lengths["rewards"]
+
+
+def read_d4rl(path: Path, max_episode_steps: int | None, result: Imported | None = None) -> Iterator[Rollout]:
+    """Episodes of a D4RL HDF5 file: observations, actions, rewards, terminals, and where they exist timeouts and
+    next_observations; other keys are ignored.
+
+    - An episode ends where a terminal or a timeout is set; both on one step end it once and both flags are kept.
+    - Without timeouts an episode also ends, truncated, after `max_episode_steps`.
+    - Steps after the last end belong to an episode the file cuts off. Its return-to-go is unknown: it is left out.
+    - The observation after an episode's last step is `next_observations` of that step, else that step's own
+      observation once more (no family reads it).
+
+    Raises:
+        DataError: an array is missing, stored in another file or not of numbers, lengths disagree, or there are neither
+            timeouts nor a step limit.
+    """
+    import h5py
+
+    result = result or Imported("")
+    check_hdf5(path)
+    with readable(path, "an HDF5 file"), h5py.File(path, "r") as file:
+        missing = [name for name in D4RL_ARRAYS if name not in file]
+        if missing:
+            held = ", ".join(shown(name, 40) for name in list(file)[:20])
+            raise DataError(f"{path.name} lacks {', '.join(missing)}; it holds {held}.")
+        names = [*D4RL_ARRAYS, *(name for name in ("timeouts", "next_observations") if name in file)]
+        for name in names:
+            _require_numbers(path, name, file[name])
+        _one_length(path, {name: file[name].shape for name in names})
+        if "next_observations" in names and file["next_observations"].shape != file["observations"].shape:
+            raise DataError(f"{path.name}: next_observations have another shape than observations.")
+        terminals, timeouts = _ends(path, file, max_episode_steps, result)
+        ends = np.flatnonzero(terminals | timeouts) + 1
+        result.dropped_steps = len(terminals) - (int(ends[-1]) if len(ends) else 0)
+        first = 0
+        for end in ends.tolist():
+            with readable(path, f"an HDF5 file, steps {first} to {end - 1}"):
+                last = file["next_observations" if "next_observations" in names else "observations"][end - 1]
+                one = _rollout(file, slice(first, end), last, terminals, timeouts)
+            yield one
+            first = end
+
+
+def _ends(
+    path: Path, file: Any, max_episode_steps: int | None, result: Imported
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(T,) terminals and (T,) timeouts of a D4RL file; notes what it lacks."""
+    terminals = np.asarray(file["terminals"]).reshape(-1).astype(bool)
+    if "timeouts" in file:
+        timeouts = np.asarray(file["timeouts"]).reshape(-1).astype(bool)
+    elif max_episode_steps:
+        timeouts = _timeouts(terminals, max_episode_steps)
+        result.notes.append(f"no timeouts in the file: episodes are cut after {max_episode_steps} steps")
+    else:
+        raise DataError(
+            f"{path.name} has no timeouts, so where episodes ran out of time is unknown. Name the environment (--env) "
+            "or its step limit (--max-episode-steps)."
+        )
+    if "next_observations" not in file:
+        result.notes.append("no next_observations in the file: each episode's last observation is repeated")
+    return terminals, timeouts
+
+
+def _timeouts(terminals: NDArray[np.bool_], limit: int) -> NDArray[np.bool_]:
+    """(T,) True on every step that is the `limit`-th of its episode."""
+    found = np.zeros_like(terminals)
+    age = 0
+    for step, terminal in enumerate(terminals.tolist()):
+        age += 1
+        found[step] = age == limit
+        if terminal or age == limit:
+            age = 0
+    return found
+
+
+def _rollout(
+    arrays: Any, steps: slice, final: Any, terminations: NDArray[np.bool_], truncations: NDArray[np.bool_]
+) -> Rollout:
+    return Rollout(
+        seed=None,  # unknown
+        observations=np.concatenate([arrays["observations"][steps], np.asarray(final)[None]]),
+        actions=without_column(np.asarray(arrays["actions"][steps])),
+        rewards=np.asarray(arrays["rewards"][steps], dtype=np.float64).reshape(-1),
+        terminations=terminations[steps],
+        truncations=truncations[steps],
+    )
+
+
+def without_column(actions: NDArray[Any]) -> NDArray[Any]:
+    """Choices (L,), which replay buffers store as (L, 1); other actions as they are."""
+    return actions[:, 0] if np.issubdtype(actions.dtype, np.integer) and actions.shape[1:] == (1,) else actions
+
+
+def read_start(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The first observation (1, ...) and all actions (T, ...) of a file: what its spaces are read off.
+
+    Raises:
+        DataError: they cannot be read.
+    """
+    if path.suffix == ".npz":
+        arrays = read_npz_arrays(path, ("observations", "actions"))
+        observations, actions = arrays["observations"][:1], arrays["actions"]
+    else:
+        import h5py
+
+        check_hdf5(path)
+        with readable(path, "an HDF5 file"), h5py.File(path, "r") as file:
+            observations, actions = file["observations"][:1], file["actions"][:]
+    return observations, without_column(actions)
