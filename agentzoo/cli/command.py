@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from agentzoo.cli import data, hub, inspect, markov, measure, pretrain, train, unimask, use
+from agentzoo.cli import data, hub, importing, inspect, markov, measure, pretrain, train, unimask, use
 from agentzoo.cli.console import errors_console
 from agentzoo.errors import MOST_SAID, AgentzooError, shown
 
@@ -31,6 +31,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "data": data.app,
     "train": train.train,
     "finetune": train.finetune,
+    "import": importing.import_command,
     "pretrain": pretrain.app,
     "stage": hub.stage,
     # to find out

@@ -15,7 +15,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from agentzoo.nn.attention import Backbone, HeadCount, LayerCount
+from agentzoo.nn.attention import Activation, Backbone, HeadCount, LayerCount
 from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, newest_state_token, timestep_table
@@ -35,6 +35,7 @@ class DTConfig(ModelConfig):
     n_layers: LayerCount = 3
     n_heads: HeadCount = 1
     dropout: Probability = 0.1
+    activation: Activation = "relu"  # of the feed-forward layers; CORL's networks have gelu
     use_returns: bool = True  # False: the return-to-go token stays but always holds 0
     timestep_init_std: Annotated[float, Field(gt=0.0, le=10.0)] = 1.0
     timestep_rank: Annotated[int, Field(ge=1, le=8192)] | None = None  # r: the table is (max_ep_len, r) · (r, D)
@@ -65,7 +66,7 @@ class DecisionTransformer(SequenceModel):
         self.embed_timestep = timestep_table(config.max_ep_len, dim, config.timestep_rank, config.timestep_init_std)
         self.embed_ln = nn.LayerNorm(dim)
         self.embed_dropout = Dropout(config.dropout)
-        self.backbone = Backbone(dim, config.n_layers, config.n_heads, config.dropout)
+        self.backbone = Backbone(dim, config.n_layers, config.n_heads, config.dropout, config.activation)
         self.predict_action = nn.Linear(dim, io.action.size)
 
     def forward(self, batch: Batch) -> Tensor:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.native.fused import causal_weights
@@ -24,6 +24,7 @@ from agentzoo.nn.tokens import Read, read_tokens
 
 HeadCount = Annotated[int, Field(ge=1, le=256)]
 LayerCount = Annotated[int, Field(ge=1, le=128)]
+Activation = Literal["relu", "gelu"]
 
 
 @lru_cache(maxsize=64)
@@ -84,9 +85,9 @@ class CausalAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """`x + attn(ln(x))`, then `x + mlp(ln(x))`, ReLU, four times as wide inside."""
+    """`x + attn(ln(x))`, then `x + mlp(ln(x))`, four times as wide inside; GPT-2's own activation is GELU."""
 
-    def __init__(self, dim: int, n_heads: int, dropout: float) -> None:
+    def __init__(self, dim: int, n_heads: int, dropout: float, activation: Activation = "relu") -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(dim)
         self.attn = CausalAttention(dim, n_heads, dropout)
@@ -94,20 +95,21 @@ class Block(nn.Module):
         self.up = nn.Linear(dim, 4 * dim)
         self.down = nn.Linear(4 * dim, dim)
         self.dropout = Dropout(dropout)
+        self.activate = torch.relu_ if activation == "relu" else gelu
 
     def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D)."""
         mixed = self.attn(self.ln_1(x), read)
         x = self.dropout.add(read_tokens(x, read), mixed)
-        return self.dropout.add(x, self.down(self.up(self.ln_2(x)).relu_()))
+        return self.dropout.add(x, self.down(self.activate(self.up(self.ln_2(x)))))
 
 
 class Backbone(nn.Module):
     """`n_layers` blocks and a final LayerNorm, weights N(0, 0.02²), biases 0."""
 
-    def __init__(self, dim: int, n_layers: int, n_heads: int, dropout: float) -> None:
+    def __init__(self, dim: int, n_layers: int, n_heads: int, dropout: float, activation: Activation = "relu") -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(dim, n_heads, dropout) for _ in range(n_layers))
+        self.blocks = nn.ModuleList(Block(dim, n_heads, dropout, activation) for _ in range(n_layers))
         self.ln_f = nn.LayerNorm(dim)
         self.n_heads = n_heads
         for module in self.modules():

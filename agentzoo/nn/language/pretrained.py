@@ -44,7 +44,7 @@ def as_transformers_decision_transformer(model: DecisionTransformer) -> Any:
             n_layer=config.n_layers,
             n_head=config.n_heads,
             n_inner=4 * config.embed_dim,
-            activation_function="relu",
+            activation_function=config.activation,
             resid_pdrop=config.dropout,
             embd_pdrop=config.dropout,
             attn_pdrop=config.dropout,

@@ -1,0 +1,284 @@
+"""Decision Transformers of other libraries, read in our terms.
+
+Read are checkpoints of transformers' `DecisionTransformerModel` and of CORL's `algorithms/offline/dt.py` at 2c308c8.
+The differences are folded into the weights: transformers adds row 0 of a position table to every token, and both read
+actions in the environment's units, where we read [-1, 1].
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agentzoo.config import read_text
+from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.models.dt import DTConfig
+from agentzoo.store.tensors import read_tensors
+
+CONFIG_FILE, SAFE, PICKLED = "config.json", "model.safetensors", "pytorch_model.bin"
+CORL_CONFIG = "config.yaml"  # beside a checkpoint of CORL
+# what transformers can set and our network does not have
+FIXED = {
+    "action_tanh": True,
+    "activation_function": ("relu", "gelu"),
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "layer_norm_epsilon": 1e-5,
+    "add_cross_attention": False,
+}
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """What a checkpoint does not say, or says elsewhere; None: as it says.
+
+    mean, std: (S,) of the observations it was trained on, as its card lists them. target_return: in env units.
+    rtg_scale: what it divides returns by. context: steps it reads. heads, max_action: of a CORL network.
+    """
+
+    target_return: float
+    env: str | None = None
+    mean: Sequence[float] | None = None
+    std: Sequence[float] | None = None
+    rtg_scale: float | None = None
+    context: int | None = None
+    heads: int | None = None
+    max_action: float | None = None
+    agent_id: str | None = None
+    trust_env_module: bool = False
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint in our terms: tensors under our names, actions of `reach` either way."""
+
+    tensors: dict[str, Tensor]
+    model: DTConfig
+    mean: NDArray[np.float32]
+    std: NDArray[np.float32]
+    context: int
+    rtg_scale: float
+    reach: float
+
+
+def _statistics(options: ImportOptions, size: int, mean: Any = None, std: Any = None) -> list[NDArray[np.float32]]:
+    """Mean and std (S,), the caller's or else the checkpoint's own."""
+    found = []
+    for name, given, own in (("mean", options.mean, mean), ("std", options.std, std)):
+        value = own if given is None else given
+        if value is None:
+            raise ConfigError(
+                f"the checkpoint does not hold the {name} of its observations; pass the {size} numbers that its card "
+                f"lists with --{name}."
+            )
+        array = np.asarray(value, dtype=np.float32).reshape(-1)
+        if array.shape != (size,) or not np.isfinite(array).all() or (name == "std" and not (array > 0).all()):
+            rule = "positive " if name == "std" else ""
+            raise ConfigError(f"{name} is {size} finite {rule}numbers, got {array.size}: {str(array)[:80]}.")
+        found.append(array)
+    return found
+
+
+# -- transformers ------------------------------------------------------------------------------------------------------
+
+
+def read_transformers(folder: Path, options: ImportOptions) -> Checkpoint:
+    """A folder with a transformers model; raises as `import_agent`."""
+    try:
+        config = json.loads(read_text(folder / CONFIG_FILE))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{folder / CONFIG_FILE} is no JSON: {error}.") from None
+    if not isinstance(config, dict) or config.get("model_type") != "decision_transformer":
+        raise ConfigError(f"{folder} holds no DecisionTransformerModel of transformers (its model_type is another).")
+    for name, wanted in FIXED.items():
+        value = config.get(name, wanted)
+        if value != wanted and not (isinstance(wanted, tuple) and (value in wanted or value is wanted)):
+            raise ConfigError(f"the checkpoint has {name}={value!r}, which our network has not (only {wanted!r}).")
+    tensors = _read_weights(folder)
+    dim = int(tensors["embed_ln.weight"].shape[0])
+    inner = config.get("n_inner")
+    if inner not in (None, 4 * dim):
+        raise ConfigError(f"the checkpoint has n_inner={inner}; our network has four times hidden_size, {4 * dim}.")
+    layers = int(config.get("n_layer", 3))
+    model = DTConfig(
+        embed_dim=dim,
+        n_layers=layers,
+        n_heads=int(config.get("n_head", 1)),
+        dropout=float(config.get("resid_pdrop", 0.1)),
+        activation=config.get("activation_function", "relu"),
+        max_ep_len=int(tensors["embed_timestep.weight"].shape[0]),
+    )
+    mean, std = _statistics(options, int(tensors["embed_state.weight"].shape[1]))
+    said = config.get("max_length")  # the length of its windows, in checkpoints of 2022
+    known = said if isinstance(said, int) and said > 1 else 20
+    return Checkpoint(
+        tensors=_from_transformers(tensors, layers),
+        model=model,
+        mean=mean,
+        std=std,
+        context=options.context or known,
+        rtg_scale=options.rtg_scale or 1000.0,
+        reach=1.0,
+    )
+
+
+def _read_weights(folder: Path) -> dict[str, Tensor]:
+    """The tensors as float32, from safetensors or else from a pickle that is read as tensors only."""
+    if (folder / SAFE).is_file():
+        found, _ = read_tensors(folder / SAFE)
+    elif (folder / PICKLED).is_file():
+        found = _unpickled(folder / PICKLED)
+    else:
+        raise CheckpointError(f"{folder} holds neither {SAFE} nor {PICKLED}.")
+    tensors = {name: value.float() for name, value in found.items() if isinstance(value, Tensor)}
+    missing = {"embed_ln.weight", "embed_timestep.weight", "embed_state.weight", "encoder.wpe.weight"} - tensors.keys()
+    if missing:
+        raise CheckpointError(f"{folder} lacks {', '.join(sorted(missing))}: it is no whole DecisionTransformerModel.")
+    return tensors
+
+
+def _from_transformers(theirs: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
+    """Their tensors under our names; `Conv1D` keeps the transpose of a linear layer's weight."""
+    names = {
+        "embed_return": "embed_return",
+        "embed_state": "embed_obs",
+        "embed_action": "embed_action",
+        "embed_ln": "embed_ln",
+        "predict_action.0": "predict_action",
+        "encoder.ln_f": "backbone.ln_f",
+    }
+    turned: dict[str, str] = {}
+    for i in range(layers):
+        at, ours = f"encoder.h.{i}", f"backbone.blocks.{i}"
+        names |= {f"{at}.ln_1": f"{ours}.ln_1", f"{at}.ln_2": f"{ours}.ln_2"}
+        turned |= {
+            f"{at}.attn.c_attn": f"{ours}.attn.qkv",
+            f"{at}.attn.c_proj": f"{ours}.attn.proj",
+            f"{at}.mlp.c_fc": f"{ours}.up",
+            f"{at}.mlp.c_proj": f"{ours}.down",
+        }
+    found = _renamed(theirs, {**names, **turned})
+    for ours in turned.values():
+        found[f"{ours}.weight"] = found[f"{ours}.weight"].t().contiguous()
+    found["embed_timestep.weight"] = theirs["embed_timestep.weight"]
+    found["embed_ln.bias"] = found["embed_ln.bias"] + theirs["encoder.wpe.weight"][0]
+    return found
+
+
+def _renamed(theirs: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str, Tensor]:
+    try:
+        return {
+            f"{ours}.{part}": theirs[f"{name}.{part}"] for name, ours in names.items() for part in ("weight", "bias")
+        }
+    except KeyError as error:
+        raise CheckpointError(f"the checkpoint lacks {error.args[0]}.") from None
+
+
+# -- CORL --------------------------------------------------------------------------------------------------------------
+
+
+def read_corl(path: Path, options: ImportOptions) -> Checkpoint:
+    """A `dt_checkpoint.pt`, and the config.yaml beside it; raises as `import_agent`."""
+    checkpoint = _unpickled(path)
+    tensors = checkpoint.get("model_state", checkpoint)
+    if not isinstance(tensors, Mapping) or "blocks.0.causal_mask" not in tensors:
+        raise ConfigError(
+            f"{path} is no Decision Transformer of CORL: it has no model_state with blocks.0.causal_mask."
+        )
+    said = _corl_config(path.parent / CORL_CONFIG)
+    heads = options.heads or said.get("num_heads")
+    if heads is None:
+        raise ConfigError("the file does not say how many heads its attention has; pass --heads (CORL's default is 1).")
+    dim = int(tensors["emb_norm.weight"].shape[0])
+    layers = sum(1 for name in tensors if name.endswith(".causal_mask"))
+    trained = int(tensors["blocks.0.causal_mask"].shape[0]) // 3
+    model = DTConfig(
+        embed_dim=dim,
+        n_layers=layers,
+        n_heads=int(heads),
+        dropout=float(said.get("residual_dropout", 0.1)),
+        activation="gelu",
+        max_ep_len=int(tensors["timestep_emb.weight"].shape[0]),
+    )
+    reach = float(options.max_action or said.get("max_action", 1.0))
+    size = int(tensors["state_emb.weight"].shape[1])
+    mean, std = _statistics(options, size, checkpoint.get("state_mean"), checkpoint.get("state_std"))
+    return Checkpoint(
+        tensors=_from_corl({name: value.float() for name, value in tensors.items()}, layers, reach),
+        model=model,
+        mean=mean,
+        std=std,
+        context=options.context or trained,
+        rtg_scale=options.rtg_scale or 1.0 / float(said.get("reward_scale", 0.001)),
+        reach=reach,
+    )
+
+
+def _corl_config(path: Path) -> dict[str, Any]:
+    """Its training's settings, where it kept them."""
+    if not path.is_file():
+        return {}
+    import yaml  # of huggingface_hub
+
+    try:
+        tree = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise CheckpointError(f"{path} is no YAML: {' '.join(str(error).split())}.") from None
+    return tree if isinstance(tree, dict) else {}
+
+
+def _from_corl(theirs: Mapping[str, Tensor], layers: int, reach: float) -> dict[str, Tensor]:
+    names = {
+        "return_emb": "embed_return",
+        "state_emb": "embed_obs",
+        "action_emb": "embed_action",
+        "emb_norm": "embed_ln",
+        "out_norm": "backbone.ln_f",
+        "action_head.0": "predict_action",
+    }
+    for i in range(layers):
+        at, ours = f"blocks.{i}", f"backbone.blocks.{i}"
+        names |= {
+            f"{at}.norm1": f"{ours}.ln_1",
+            f"{at}.norm2": f"{ours}.ln_2",
+            f"{at}.attention.out_proj": f"{ours}.attn.proj",
+            f"{at}.mlp.0": f"{ours}.up",
+            f"{at}.mlp.2": f"{ours}.down",
+        }
+    found = _renamed(theirs, names)
+    for i in range(layers):
+        for part in ("weight", "bias"):
+            found[f"backbone.blocks.{i}.attn.qkv.{part}"] = theirs[f"blocks.{i}.attention.in_proj_{part}"]
+    found["embed_timestep.weight"] = theirs["timestep_emb.weight"]
+    found["embed_action.weight"] = found["embed_action.weight"] * reach  # it will read actions in [-1, 1]
+    return found
+
+
+def _unpickled(path: Path) -> dict[str, Any]:
+    """A pickle read as tensors, numbers and NumPy arrays only; anything else in it is refused, not run.
+
+    Raises:
+        CheckpointError: missing, broken, or it holds something else.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing.")
+    rebuild = np.array(0.0).__reduce__()[0]
+    allowed: list[Any] = [np.ndarray, np.dtype, *(type(np.dtype(name)) for name in ("float32", "float64"))]
+    allowed += [(rebuild, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")]
+    try:
+        with torch.serialization.safe_globals(allowed):
+            found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever the pickle makes of it
+        said = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{path} is not read: it is broken, or holds more than weights ({said}).") from None
+    if not isinstance(found, Mapping):
+        raise CheckpointError(f"{path} holds a {type(found).__name__}, not a checkpoint.")
+    return dict(found)

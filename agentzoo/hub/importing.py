@@ -1,0 +1,83 @@
+"""Checkpoints of other libraries as agents of ours: same weights, same actions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from agentzoo.acting.loading import build_network
+from agentzoo.agent import Agent
+from agentzoo.config import AgentConfig
+from agentzoo.envs.making import make_configured
+from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.hub.checkpoints import CONFIG_FILE, PICKLED, SAFE, Checkpoint, ImportOptions, read_corl, read_transformers
+from agentzoo.store.remote import fetch, is_repo_id
+from agentzoo.types import ActionSpec, IOSpec, ObservationSpec
+
+
+def import_agent(source: str | Path, options: ImportOptions, *, revision: str | None = None) -> Agent:
+    """The agent that acts as this checkpoint does.
+
+    It has no recipe, for nothing here trained it: it loads, acts and is measured, but is not published or fine-tuned.
+
+    Args:
+        source: a folder or Hub repo of transformers, or a `.pt` file of CORL.
+        revision: of a Hub repo.
+
+    Raises:
+        ConfigError: something is missing that only the caller knows, or the network is of a kind ours is not.
+        CheckpointError: a file is missing or broken. HubError: it could not be fetched. SpaceError: it does not fit
+            `options.env`.
+    """
+    path = Path(source)
+    if path.suffix in (".pt", ".pth"):
+        found = read_corl(path, options)
+    elif path.is_dir() or is_repo_id(str(source)):
+        folder = path
+        if not path.is_dir():
+            folder = fetch(str(source), (CONFIG_FILE, SAFE, PICKLED), revision=revision, what="checkpoint")
+        found = read_transformers(folder, options)
+    else:
+        raise ConfigError(f"{source} is neither a folder, a .pt file nor a Hub repo like OWNER/NAME.")
+    name = options.agent_id or _id_from(path.stem if path.suffix else path.name)
+    return _agent(found, options, name)
+
+
+def _id_from(name: str) -> str:
+    plain = "".join(c if c.isalnum() or c in "_.-" else "-" for c in name.lower()).strip("-_.")
+    return (plain if plain.startswith("dt") else f"dt-{plain}")[:96]
+
+
+def _agent(found: Checkpoint, options: ImportOptions, agent_id: str) -> Agent:
+    size = found.tensors["embed_obs.weight"].shape[1]
+    actions = found.tensors["predict_action.weight"].shape[0]
+    bound = (found.reach,) * actions
+    config = AgentConfig(
+        agent_id=agent_id,
+        model=found.model,
+        io=IOSpec(
+            observation=ObservationSpec(size=size, shapes=((size,),)),
+            action=ActionSpec(kind="box", size=actions, low=tuple(-one for one in bound), high=bound),
+            context=found.context,
+        ),
+        rtg_scale=found.rtg_scale,
+        rewards="dense",
+        env=options.env,
+        target_return=float(options.target_return),
+        license="other",
+    )
+    network = build_network(config)
+    statistics = {"obs_mean": torch.from_numpy(found.mean), "obs_std": torch.from_numpy(found.std)}
+    try:
+        network.load_state_dict({**found.tensors, **statistics}, strict=True)
+    except RuntimeError as error:
+        raise CheckpointError(f"the checkpoint's weights do not fit together: {' '.join(str(error).split())}") from None
+    agent = Agent(network, config)
+    if options.env is not None:
+        env = make_configured(options.env, {}, options.trust_env_module)
+        try:
+            agent.check_spaces(env.observation_space, env.action_space)
+        finally:
+            env.close()
+    return agent
