@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from agentzoo.errors import CheckpointError
+from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.base import ModelConfig
-from agentzoo.recipe import AgentId, EnvId, Option, Positive, Recipe, parse_model_config
+from agentzoo.recipe import AgentId, EnvId, Option, Positive, Recipe, load_recipe, parse_model_config
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS
 from agentzoo.types import Config, Digest, IOSpec, M, TargetReturn
 
@@ -59,6 +59,31 @@ def read_record(kind: type[M], path: Path) -> M:
         CheckpointError: missing, unreadable, not text or absurdly large. ConfigError: its content cannot be used.
     """
     return kind.from_json(read_text(path), str(path))
+
+
+def named_recipe(named: str) -> Recipe:
+    """The packaged recipe of that id, or the one in a `train_config.json` or in the folder of a run or agent.
+
+    Raises:
+        UnknownNameError: no such id, with the nearest one. As `read_recipe` for a file.
+    """
+    if (Path(named) / RECIPE).is_file():
+        return read_recipe(Path(named) / RECIPE)
+    return read_recipe(Path(named)) if named.endswith(".json") else load_recipe(named)
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe in a `train_config.json`.
+
+    Raises:
+        ConfigError: there is no such file, or it holds no recipe.
+    """
+    if not path.exists():
+        raise ConfigError(
+            f"no recipe file {path}. Name the {RECIPE} of an agent's folder or of a run, or an id with a recipe of its "
+            "own, see `agentzoo list --all`."
+        )
+    return read_record(Recipe, path)
 
 
 def read_text(path: Path) -> str:

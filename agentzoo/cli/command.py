@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from agentzoo.cli import data, hub, importing, inspect, markov, measure, pretrain, train, unimask, use
+from agentzoo.cli import data, grid, hub, importing, inspect, markov, measure, pretrain, train, unimask, use
 from agentzoo.cli.console import errors_console
 from agentzoo.errors import MOST_SAID, AgentzooError, shown
 
@@ -32,6 +32,7 @@ COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
     "train": train.train,
     "finetune": train.finetune,
     "import": importing.import_command,
+    "grid": grid.app,
     "pretrain": pretrain.app,
     "stage": hub.stage,
     # to find out

@@ -68,13 +68,13 @@ def listing(*columns: str) -> Table:
     return table
 
 
-def print_listing(table: Table) -> None:
+def print_listing(table: Table, to: Console = console) -> None:
     """A table of `listing`, no cell cut however narrow the terminal or pipe: a cut id or number is another one."""
     if fits(table):
-        console.print(table)
+        to.print(table)
         return
-    wanted = Measurement.get(console, console.options.update(width=100_000), table).maximum
-    Console(file=console.file, width=wanted).print(table)
+    wanted = Measurement.get(to, to.options.update(width=100_000), table).maximum
+    Console(file=to.file, width=wanted).print(table)
 
 
 def fits(table: Table) -> bool:

@@ -35,11 +35,12 @@ def train(
     trust_env_module: TrustOption = False,
 ) -> None:
     """Train an agent from its recipe. A run that was stopped goes on where its last checkpoint is."""
+    from agentzoo.config import named_recipe
     from agentzoo.data.minari import load_episodes
     from agentzoo.training.machine import check_machine
 
     check_machine(device, tracker or ())
-    recipe = _recipe(agent_id).override(_settings(settings, seed)).pinned()
+    recipe = named_recipe(agent_id).override(_settings(settings, seed)).pinned()
     out = out or _unfinished(agent_id)
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     _run(recipe, episodes, out, None, threads, tracker, device, trust_env_module)
@@ -70,6 +71,7 @@ def finetune(
 ) -> None:
     """Train a trained agent further, on other data."""
     from agentzoo.agent import Agent
+    from agentzoo.config import read_recipe
     from agentzoo.data.minari import load_episodes
     from agentzoo.errors import ConfigError
     from agentzoo.training.finetune import finetune_recipe, start_from
@@ -84,23 +86,13 @@ def finetune(
         said = [option for option, value in given.items() if value is not None]
         if said:
             raise ConfigError(f"--recipe has it all; change it with --set instead of {', '.join(said)}.")
-        recipe = _read_recipe(recipe_file)
+        recipe = read_recipe(recipe_file)
     else:
         raise ConfigError("name either the data, with --dataset, or a fine-tune to repeat, with --recipe.")
     recipe = recipe.override(_settings(settings, seed))
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     start = start_from(base, recipe, episodes)
     _run(recipe, episodes, out, start, threads, tracker, device, trust_env_module, base.config.license)
-
-
-def _recipe(named: str) -> Any:
-    """The packaged recipe of that id, or the one in a file or folder."""
-    from agentzoo.recipe import load_recipe
-    from agentzoo.store.files import RECIPE
-
-    if (Path(named) / RECIPE).is_file():
-        return _read_recipe(Path(named) / RECIPE)
-    return _read_recipe(Path(named)) if named.endswith(".json") else load_recipe(named)
 
 
 def _unfinished(named: str) -> Path | None:
@@ -111,20 +103,6 @@ def _unfinished(named: str) -> Path | None:
     folder = Path(named)
     is_run = (folder / CHECKPOINT).is_file() or not (folder / WEIGHTS).exists()
     return folder if (folder / RECIPE).is_file() and is_run else None
-
-
-def _read_recipe(path: Path) -> Any:
-    from agentzoo.config import read_record
-    from agentzoo.errors import ConfigError
-    from agentzoo.recipe import Recipe
-    from agentzoo.store.files import RECIPE
-
-    if not path.exists():
-        raise ConfigError(
-            f"no recipe file {path}. Name the {RECIPE} of an agent's folder or of a run, or an id with a recipe of its "
-            "own, see `agentzoo list --all`."
-        )
-    return read_record(Recipe, path)
 
 
 def _settings(settings: list[str] | None, seed: int | None) -> list[str]:
@@ -144,16 +122,13 @@ def _run(
 ) -> None:
     import torch
 
-    from agentzoo.agent import Agent
-    from agentzoo.config import AgentConfig
-    from agentzoo.evaluation.during import check_environment, short_evaluation
-    from agentzoo.training.loop import Hooks, train, with_precision
+    from agentzoo.evaluation.during import check_environment, train_in
+    from agentzoo.training.loop import Hooks
 
     if threads is not None:
         torch.set_num_threads(threads)
     check_environment(recipe, episodes, trust)
     folder = out or Path("runs") / f"{recipe.agent_id}-s{recipe.train.seed}"
-    recipe = with_precision(recipe, folder, device)
     columns = (
         Words(),
         BarColumn(),
@@ -191,22 +166,25 @@ def _run(
                 if not progress.console.is_terminal:  # a log file gets lines, a terminal the bar
                     errors_console.print(f"step {row['step']}: return {row['eval_return']:.1f}", highlight=False)
 
-        hooks = Hooks(
-            evaluate=short_evaluation(recipe, trust) if recipe.eval.every else None,
-            on_resume=on_resume,
-            on_step=on_step,
-            on_row=on_row,
-        )
+        hooks = Hooks(on_resume=on_resume, on_step=on_step, on_row=on_row)
         try:
-            model = train(recipe, folder, episodes, start=start, hooks=hooks, trackers=trackers, device=device)
+            train_in(
+                folder,
+                recipe,
+                episodes,
+                start=start,
+                hooks=hooks,
+                trackers=trackers or (),
+                device=device,
+                trust_env_module=trust,
+                license_id=license_id,
+            )
         except KeyboardInterrupt:
             kept = done // recipe.train.checkpoint_every * recipe.train.checkpoint_every
             errors_console.print(
                 f"stopped at update {done:,}; the same command goes on from update {kept:,}", highlight=False
             )
             raise
-    config = AgentConfig.of(recipe, model.io).model_copy(update={"license": license_id})
-    Agent(model, config, recipe).save_pretrained(folder)
     console.print(
         f"done: `agentzoo evaluate {plain(folder)}` measures it, `agentzoo record {plain(folder)} demo.mp4` shows it."
     )

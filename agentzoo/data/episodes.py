@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.data.normalize import observation_statistics
 from agentzoo.errors import DataError
 from agentzoo.types import ActionSpec, FloatArray, IntArray, ObservationSpec
 
@@ -106,6 +107,23 @@ class Episodes:
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+    def timesteps(self) -> NDArray[np.int64]:
+        """(T,) 0-based step within the episode."""
+        return np.arange(len(self), dtype=np.int64) - np.repeat(self.starts, self.lengths)
+
+    def steps_left(self) -> NDArray[np.int64]:
+        """(T,) steps from here to the end of the episode, own step included."""
+        return np.repeat(self.lengths, self.lengths).astype(np.int64) - self.timesteps()
+
+    def scaled_returns_to_go(self, scale: float) -> NDArray[np.float32]:
+        """(T,) `returns_to_go` of each episode, divided by `scale`."""
+        found = np.concatenate([returns_to_go(rewards) for rewards in self.split(self.rewards)])
+        return (found / scale).astype(np.float32)
+
+    def statistics(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Mean and std of the observations, each (S,)."""
+        return observation_statistics(self.observations)
 
     def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
         """(T, ...) cut at the episode boundaries."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from agentzoo.data.episodes import Episodes, returns_to_go
+from agentzoo.data.episodes import Episodes
 from agentzoo.types import Batch
 
 
@@ -32,14 +33,15 @@ class WindowSampler:
         if drawn == "full":
             episodes = episodes.at_least(context)
         self.context, self.drawn = context, drawn
-        rtg = np.concatenate([returns_to_go(rewards) for rewards in episodes.split(episodes.rewards)])
-        timesteps = np.concatenate([np.arange(n) for n in episodes.lengths])
-        left = np.repeat(episodes.lengths, episodes.lengths) - timesteps  # steps from here to the end, own included
-        self.observations = torch.from_numpy(np.ascontiguousarray(episodes.observations)).to(device)
-        self.actions = torch.from_numpy(np.ascontiguousarray(episodes.actions)).to(device)
-        self.returns_to_go = torch.from_numpy((rtg / rtg_scale).astype(np.float32)).to(device)
-        self.timesteps = torch.from_numpy(timesteps.astype(np.int64)).to(device)
-        self.left = torch.from_numpy(left.astype(np.int64)).to(device)
+
+        def tensor(values: NDArray[Any]) -> Tensor:  # on the CPU it shares the array's memory
+            return torch.from_numpy(np.ascontiguousarray(values)).to(device)
+
+        self.observations = tensor(episodes.observations)
+        self.actions = tensor(episodes.actions)
+        self.returns_to_go = tensor(episodes.scaled_returns_to_go(rtg_scale))
+        self.timesteps = tensor(episodes.timesteps())
+        self.left = tensor(episodes.steps_left())
         self._offsets = torch.arange(context, device=device)
 
     def __len__(self) -> int:

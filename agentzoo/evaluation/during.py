@@ -1,8 +1,10 @@
-"""The short evaluations of a run in training."""
+"""A whole training run: checks, updates with short evaluations, and an agent in its folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -17,9 +19,42 @@ from agentzoo.evaluation.rollout import rollout
 from agentzoo.evaluation.scores import normalized_score, reference_of
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
-from agentzoo.training.loop import Evaluation
+from agentzoo.training.loop import Evaluation, Hooks, train, with_precision
 
 SEED = 99  # apart from the seeds of final evaluations
+
+
+def train_in(
+    folder: Path,
+    recipe: Recipe,
+    episodes: Episodes,
+    *,
+    start: SequenceModel | None = None,
+    hooks: Hooks | None = None,
+    trackers: Sequence[str] = (),
+    device: str | None = None,
+    trust_env_module: bool = False,
+    license_id: str = "mit",
+) -> Agent:
+    """Train `recipe` in `folder`, or go on there, and leave an agent that can be loaded. Check its environment first.
+
+    Args:
+        folder, recipe, episodes, start, trackers, device: as `training.loop.train`.
+        hooks: progress; the short evaluations are the recipe's.
+        trust_env_module: import the module an environment id names.
+        license_id: of the agent.
+
+    Raises:
+        As `training.loop.train`.
+    """
+    recipe = with_precision(recipe, folder, device)
+    evaluate = short_evaluation(recipe, trust_env_module) if recipe.eval.every else None
+    hooks = replace(hooks or Hooks(), evaluate=evaluate)
+    model = train(recipe, folder, episodes, start=start, hooks=hooks, trackers=list(trackers), device=device)
+    config = AgentConfig.of(recipe, model.io).model_copy(update={"license": license_id})
+    agent = Agent(model, config, recipe)
+    agent.save_pretrained(folder)
+    return agent
 
 
 def check_environment(recipe: Recipe, episodes: Episodes, trust_env_module: bool = False) -> None:

@@ -10,9 +10,7 @@ from agentzoo.config import read_record
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, evaluate
 from agentzoo.hub.verify import check_files
-from agentzoo.store.files import CONFIG, RECIPE, RESULTS, WEIGHTS, write_atomic
-
-RESULT = "result.json"  # an evaluation kept beside a run's weights
+from agentzoo.store.files import CONFIG, RECIPE, RESULT, RESULTS, WEIGHTS, write_atomic
 
 
 def measured(

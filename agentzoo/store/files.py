@@ -21,6 +21,7 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 RECIPE = "train_config.json"
 RESULTS = "results.json"
+RESULT = "result.json"  # an evaluation kept beside a run's weights
 CARD = "README.md"
 LOG = "training_log.csv"
 SWEEP_PLOT = "targets.png"

@@ -18,7 +18,6 @@ import torch
 
 from agentzoo.config import read_record
 from agentzoo.data.episodes import Episodes
-from agentzoo.data.normalize import observation_statistics
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import ConfigError, TrainingError
 from agentzoo.nn.base import SequenceModel
@@ -66,7 +65,7 @@ def build_model(recipe: Recipe, episodes: Episodes) -> SequenceModel:
 
 def set_normalization(model: SequenceModel, episodes: Episodes) -> None:
     """Mean and std of all observations of the data into the network's buffers."""
-    mean, std = observation_statistics(episodes.observations)
+    mean, std = episodes.statistics()
     model.obs_mean.copy_(torch.from_numpy(mean))
     model.obs_std.copy_(torch.from_numpy(std))
 

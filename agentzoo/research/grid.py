@@ -1,0 +1,191 @@
+"""What each run of a grid does, and what a finished grid says: a table, a JSON, a CSV, a picture, staged agents."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from agentzoo.data.mapped import map_dataset
+from agentzoo.errors import AgentzooError, ConfigError
+from agentzoo.evaluation.during import check_environment, train_in
+from agentzoo.evaluation.results import Result
+from agentzoo.evaluation.study import Study, write_study
+from agentzoo.hub.measured import measured
+from agentzoo.hub.stage import stage
+from agentzoo.recipe import Recipe
+from agentzoo.research.studies.comparison import PICTURE, as_study, compare, draw_comparison
+from agentzoo.store.files import RESULT, write_atomic
+from agentzoo.training.grid.plan import Plan, Row
+from agentzoo.training.grid.status import grid_status, is_done
+from agentzoo.training.grid.tasks import Task, last_lines
+from agentzoo.training.loop import Hooks
+
+RESULTS_JSON = "grid-results.json"
+RESULTS_CSV = "grid-results.csv"
+MEASURED = ("mean_return", "return_low", "return_high", "score", "score_low", "score_high", "episodes")
+
+
+def run_task(task: Task, on_step: Callable[[int], None] = lambda _: None) -> None:
+    """Train a run, or go on with it, then measure it; what is finished is left as it is.
+
+    Raises:
+        AgentzooError: as `train_in`, `map_dataset` and `measured`.
+    """
+    torch.set_num_threads(task.threads)
+    recipe = Recipe.from_json(task.recipe, str(task.folder))
+    if not is_done(task.folder):
+        episodes = map_dataset(recipe.data.dataset, recipe.data.obs_keys)
+        check_environment(recipe, episodes, task.trust_env_module)
+        train_in(
+            task.folder,
+            recipe,
+            episodes,
+            hooks=Hooks(on_step=on_step),
+            device=task.device,
+            trust_env_module=task.trust_env_module,
+        )
+        print(f"trained {recipe.train.steps:,} updates", file=sys.stderr)
+    if task.evaluate:
+        found = measured(task.folder, task.evaluate, trust_env_module=task.trust_env_module, or_more=True)
+        print(f"return {found.return_in_words()} over {found.episodes} episodes", file=sys.stderr)
+
+
+def tasks_of(out: Path, plan: Plan, threads: int, device: str | None, trust_env_module: bool = False) -> list[Task]:
+    """What is left of a plan, highest priority first."""
+    return [
+        Task(
+            folder=(out / row.folder).resolve(),
+            recipe=row.recipe.to_json(),
+            threads=threads,
+            device=device,
+            evaluate=plan.evaluate,
+            trust_env_module=trust_env_module,
+        )
+        for row in plan.in_order()
+        if not is_done(out / row.folder, plan.evaluate)
+    ]
+
+
+def map_datasets(plan: Plan, note: Callable[[str], None] = lambda _: None) -> None:
+    """Make the mapped files of all datasets of a plan, so that an unknown one is found before anything starts.
+
+    Raises:
+        UnknownNameError, SpaceError, DataError, StorageError: as `map_dataset`.
+    """
+    for dataset, keys in dict.fromkeys((row.recipe.data.dataset, row.recipe.data.obs_keys) for row in plan.rows):
+        note(f"reading {dataset}")
+        map_dataset(dataset, keys)
+
+
+class Summary(NamedTuple):
+    """What `summarize` found: a row a run, the comparison (None without measured runs), and what it lacks."""
+
+    rows: list[dict[str, Any]]
+    study: Study | None
+    remark: str
+
+
+def summarize(out: Path, plan: Plan, trust_env_module: bool = False) -> Summary:
+    """Write `grid-results.json` and `.csv`, and the comparison of all measured runs (`study.json` and its picture)."""
+    rows = [_row(out, row, plan) for row in plan.rows]
+    write_atomic(out / RESULTS_JSON, json.dumps(rows, indent=2) + "\n")
+    text = io.StringIO()
+    writer = csv.DictWriter(
+        text, [name for name in rows[0] if name != "log"], lineterminator="\n", extrasaction="ignore"
+    )
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomic(out / RESULTS_CSV, text.getvalue())
+    finished = [out / row["folder"] for row in rows if row["state"] == "done"]
+    if not plan.evaluate or not finished:
+        return Summary(rows, None, "no run was measured: --evaluate N does." if finished else "no run is finished.")
+    try:
+        compared = compare(finished, plan.evaluate, trust_env_module=trust_env_module)
+        study = as_study(compared, f"Grid of {len(plan.rows)} runs", None)
+        try:
+            draw_comparison(compared, out / PICTURE)
+            study = study.model_copy(update={"picture": PICTURE})
+            remark = ""
+        except ConfigError as error:  # no matplotlib
+            remark = f"no picture: {error}"
+        write_study(study, out)
+    except AgentzooError as error:
+        return Summary(rows, None, f"no comparison: {error}")
+    return Summary(rows, study, remark)
+
+
+def _row(out: Path, row: Row, plan: Plan) -> dict[str, Any]:
+    (status,) = grid_status(out, Plan(rows=(row,), evaluate=plan.evaluate), running=())
+    found: dict[str, Any] = {
+        "folder": row.folder,
+        "agent_id": status.agent_id,
+        "seed": status.seed,
+        "state": status.state,
+        "updates": status.step,
+        "steps_per_second": status.steps_per_second,
+        "seconds": status.seconds,
+        "loss": status.loss,
+        "short_evaluation": status.score,
+        **dict.fromkeys(MEASURED),
+        "error": status.error,
+        "log": last_lines(out / row.folder) if status.state == "failed" else [],
+    }
+    if status.state == "done" and plan.evaluate:
+        result = Result.from_json((out / row.folder / RESULT).read_text(), RESULT)
+        low, high = result.score_interval or (None, None)
+        figures = (result.mean_return, *result.return_interval, result.score, low, high, result.episodes)
+        found |= dict(zip(MEASURED, figures, strict=True))
+    return found
+
+
+def staging_groups(plan: Plan) -> dict[str, list[Row]]:
+    """Agent id -> its seeds, the first of which is staged.
+
+    Raises:
+        ConfigError: two recipes of the grid have one agent id, so that their folders in the zoo would be the same.
+    """
+    groups: dict[str, list[Row]] = {}
+    for row in plan.rows:
+        group = groups.setdefault(row.recipe.agent_id, [])
+        if group and group[0].recipe.unseeded() != row.recipe.unseeded():
+            raise ConfigError(
+                f"{group[0].folder} and {row.folder} are both {row.recipe.agent_id!r} with different settings; only "
+                "one can be staged. Set agent_id of one, or leave --stage away."
+            )
+        group.append(row)
+    return groups
+
+
+def stage_finished(
+    out: Path, plan: Plan, zoo: Path, trust_env_module: bool = False, note: Callable[[str], None] = lambda _: None
+) -> list[Path]:
+    """Stage each agent of which all seeds are done: the first as the agent, the others as its seeds."""
+    staged = []
+    for agent_id, rows in staging_groups(plan).items():
+        folders = [out / row.folder for row in rows]
+        if all(is_done(folder) for folder in folders):
+            note(f"staging {agent_id}")
+            staged.append(
+                stage(folders[0], zoo, hardware(), seeds=folders[1:], trust_env_module=trust_env_module, note=note)
+            )
+        else:
+            note(f"{agent_id} is not staged: not all of its seeds are done")
+    return staged
+
+
+def hardware() -> str:
+    """This machine's processor, for a card."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    except OSError:
+        names = []
+    return f"a core of {names[0]}" if names else f"a core of a {platform.machine()} machine"

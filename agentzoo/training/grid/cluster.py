@@ -1,0 +1,304 @@
+"""Runs as tasks of Ray: on a cluster, or on a Ray of its own that listens on this machine's loopback alone.
+
+A task that dies with its worker or its node is started again by Ray, where there is room, and goes on from the run's
+checkpoint. Nodes that see the grid's folder work in it; for others it is copied: fetched from the driver's node when a
+task starts, sent back at each checkpoint and at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from agentzoo.errors import ConfigError
+from agentzoo.store.files import CONFIG, WEIGHTS, write_atomic
+from agentzoo.training.grid.local import cores
+from agentzoo.training.grid.tasks import GRID_LOCK, Job, Outcome, Task, fail, work
+from agentzoo.training.lock import held
+from agentzoo.training.state import CHECKPOINT
+
+CONNECT_SECONDS = 4.0
+ANSWER_SECONDS = 14.0  # an address nobody answers is an error within 20 s, starting Python included
+STORE_BYTES = 128 * 1024 * 1024  # of the object store of an embedded Ray: only checkpoints and outcomes pass it
+STOP_SECONDS = 10.0
+_PROBE = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR', log_to_driver=False)"
+
+
+class RayEngine:
+    """Tasks on a Ray cluster, as many as it has room for, nodes that come or go counted."""
+
+    def __init__(
+        self,
+        out: Path,
+        address: str | None = None,
+        jobs: int | None = None,
+        cpus: float = 1,
+        gpus: float = 0.0,
+        sync: bool | None = None,
+        retries: int = 5,
+    ) -> None:
+        """
+        Args:
+            out: the grid's folder.
+            address: of a cluster, `HOST:PORT`, or `auto` for the one that is started on this machine; None starts a
+                Ray of its own, which ends with the engine.
+            jobs: runs side by side, at most.
+            cpus, gpus: what each run needs.
+            sync: copy folders to and from the nodes; None: where a node does not see `out`.
+            retries: how often a run that dies with its worker or node is started again.
+
+        Raises:
+            ConfigError: Ray is not installed, nobody answers at the address, or no node has what one run needs.
+        """
+        self._ray = _import_ray()
+        self.out, self.jobs, self.cpus, self.gpus, self.retries = out.resolve(), jobs, cpus, gpus, retries
+        self._tasks: dict[Any, Task] = {}  # by the reference of its outcome
+        self._keeper: Any = None
+        self._token = self.out / f".grid-{uuid.uuid4().hex}"
+        self._sync = sync
+        self._own = not self._ray.is_initialized()
+        if self._own:
+            self._connect(address)
+        try:
+            self._require_room()
+            self._begin()
+        except BaseException:
+            self._close()
+            raise
+
+    def __enter__(self) -> RayEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for reference in list(self._tasks):
+            self._cancel(reference)
+        self._tasks.clear()
+        self._close()
+
+    def free(self) -> int:
+        """How many tasks can be started now."""
+        most = sum(self._room(node) for node in self._nodes())
+        return min(most, self.jobs or most) - len(self._tasks)
+
+    def running(self) -> list[Path]:
+        """Folders of the tasks that run, or that wait for a node to take them again."""
+        return [task.folder for task in self._tasks.values()]
+
+    def start(self, job: Job, task: Task) -> None:
+        """Hand a task to Ray."""
+        remote = self._ray.remote(_work).options(
+            num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, name=task.folder.name
+        )
+        self._tasks[remote.remote(job, task, self._keeper, str(self._token), self._sync)] = task
+
+    def stop(self, folder: Path) -> None:
+        """End a task before its time; it gets no outcome."""
+        for reference, task in list(self._tasks.items()):
+            if task.folder == folder:
+                self._cancel(reference)
+                del self._tasks[reference]
+
+    def ended(self, seconds: float) -> list[Outcome]:
+        """What ended since the last call; waits at most `seconds` for something to end."""
+        if not self._tasks:
+            return []
+        ready, _ = self._ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
+        if ready:
+            ready, _ = self._ray.wait(list(self._tasks), num_returns=len(self._tasks), timeout=0)
+        return [self._outcome(reference) for reference in ready]
+
+    def _outcome(self, reference: Any) -> Outcome:
+        task = self._tasks.pop(reference)
+        try:
+            found: Outcome = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            said = str(error).strip().splitlines()
+            why = f"Ray gave it up after {self.retries} retries: {type(error).__name__}: {said[0] if said else ''}"
+            return fail(task.folder, why)._replace(state="lost")
+        return found
+
+    def _connect(self, address: str | None) -> None:
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        quiet = {"logging_level": "ERROR", "log_to_driver": False, "include_dashboard": False}
+        if address is not None:
+            require_answer(address)
+            self._ray.init(address=address, **{**quiet, "include_dashboard": None})
+            return
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        here = cores()
+        if self.cpus > here:
+            raise ConfigError(f"a run needs {self.cpus:g} cores (--cpus-per-run), and this machine has {here}.")
+        wanted = self.jobs * self.cpus if self.jobs else here
+        self._ray.init(num_cpus=int(wanted), object_store_memory=STORE_BYTES, _node_ip_address="127.0.0.1", **quiet)
+
+    def _begin(self) -> None:
+        self.out.mkdir(parents=True, exist_ok=True)
+        if self._sync is not True:
+            write_atomic(self._token, "")
+        if self._sync is not False:
+            here = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+                self._ray.get_runtime_context().get_node_id(), soft=False
+            )
+            keeper = self._ray.remote(_Keeper).options(num_cpus=0, scheduling_strategy=here)
+            self._keeper = keeper.remote(str(self.out))
+
+    def _close(self) -> None:
+        self._token.unlink(missing_ok=True)
+        if self._keeper is not None and self._ray.is_initialized():
+            self._ray.kill(self._keeper)
+        self._keeper = None
+        if self._own and self._ray.is_initialized():
+            self._ray.shutdown()
+
+    def _cancel(self, reference: Any) -> None:
+        """Interrupt a task, which then puts away its locks; kill it if it does not listen."""
+        if not self._ray.is_initialized():
+            return
+        for force in (False, True):
+            self._ray.cancel(reference, force=force)
+            ready, _ = self._ray.wait([reference], timeout=STOP_SECONDS)
+            if ready:
+                return
+
+    def _nodes(self) -> Iterable[dict[str, float]]:
+        return [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+
+    def _room(self, resources: dict[str, float]) -> int:
+        room = int(resources.get("CPU", 0.0) / self.cpus + 1e-9)
+        return min(room, int(resources.get("GPU", 0.0) / self.gpus + 1e-9)) if self.gpus else room
+
+    def _require_room(self) -> None:
+        nodes = list(self._nodes())
+        if any(self._room(node) for node in nodes):
+            return
+        have = "; ".join(f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes)
+        raise ConfigError(
+            f"a run needs {self.cpus:g} CPUs and {self.gpus:g} GPUs on one node, and Ray's nodes have "
+            f"{have or 'none'}. Lower --cpus-per-run or --gpus-per-run, or add a node."
+        )
+
+
+def require_answer(address: str) -> None:
+    """Raise ConfigError unless a Ray cluster answers at `HOST:PORT`, or `auto` finds one; takes at most 20 s."""
+    match = re.fullmatch(r"\[?([\w.:-]+?)\]?:(\d{1,5})", address)
+    if address != "auto":
+        if not match:
+            raise ConfigError(f"--address is HOST:PORT of a Ray head, like 10.0.0.1:6379, or auto; got {address!r}.")
+        try:
+            socket.create_connection((match[1], int(match[2])), CONNECT_SECONDS).close()
+        except (OSError, OverflowError, UnicodeError) as error:
+            raise ConfigError(f"nobody answers at {address}: {error}. `ray start --head` starts a cluster.") from None
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE, address], capture_output=True, text=True, timeout=ANSWER_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"no Ray cluster answers at {address} within {ANSWER_SECONDS:.0f} seconds.") from None
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no reason"])[-1]
+        raise ConfigError(f"no Ray cluster answers at {address}: {last[:300]} `ray start --head` starts one.")
+
+
+def _import_ray() -> Any:
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError("a grid on Ray needs it: pip install 'agentzoo[cluster]'. Without --address it needs none.")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+    import ray.util.scheduling_strategies
+
+    return ray
+
+
+def _work(job: Job, task: Task, keeper: Any, token: str, sync: bool | None) -> Outcome:
+    """What a worker of Ray does."""
+    shared = not sync if sync is not None else Path(token).exists()
+    return work(job, task) if shared else _work_on_copy(job, task, keeper)
+
+
+def _work_on_copy(job: Job, task: Task, keeper: Any) -> Outcome:
+    """The run in a folder of this node, sent to the driver's node at each checkpoint and at the end."""
+    import ray
+
+    name = task.folder.name
+    with tempfile.TemporaryDirectory(prefix="agentzoo-grid-") as root:
+        folder = Path(root) / name
+        folder.mkdir()
+        for file, content in ray.get(keeper.fetch.remote(name)).items():
+            (folder / file).write_bytes(content)
+        known = _stamps(folder)
+
+        def send() -> None:
+            nonlocal known
+            now = _stamps(folder)
+            changed = {file: (folder / file).read_bytes() for file in now if now[file] != known.get(file)}
+            gone = [file for file in known if file not in now]
+            if changed or gone:
+                ray.get(keeper.store.remote(name, changed, gone))
+            known = now
+
+        def on_step(_: int) -> None:
+            saved = folder / CHECKPOINT
+            if saved.exists() and _stamp(saved) != known.get(CHECKPOINT):
+                send()
+
+        outcome = work(job, replace(task, folder=folder), on_step)
+        send()
+        ray.get(keeper.release.remote(name))
+    return outcome._replace(folder=task.folder)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
+
+
+def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
+    """Of the files of a run: no locks, none that is being written."""
+    return {
+        path.name: _stamp(path)
+        for path in folder.iterdir()
+        if path.is_file() and not path.name.startswith(".") and path.suffix not in (".lock", ".pid")
+    }
+
+
+# in this order nothing of a run that is being stored looks more finished than it is
+_LAST = (CHECKPOINT, WEIGHTS, CONFIG)
+
+
+class _Keeper:
+    """An actor on the driver's node: reads and writes the grid's folder for nodes that do not see it."""
+
+    def __init__(self, out: str) -> None:
+        self.out = Path(out)
+        self.locks: dict[str, contextlib.ExitStack] = {}
+
+    def fetch(self, name: str) -> dict[str, bytes]:
+        """The files of a run, locked here from now on."""
+        if name not in self.locks:
+            self.locks[name] = contextlib.ExitStack()
+            self.locks[name].enter_context(held(self.out / name, GRID_LOCK))
+        return {file: (self.out / name / file).read_bytes() for file in _stamps(self.out / name)}
+
+    def store(self, name: str, files: dict[str, bytes], gone: list[str]) -> None:
+        """Write what changed, delete what is gone."""
+        for file in sorted(files, key=lambda file: _LAST.index(file) if file in _LAST else -1):
+            write_atomic(self.out / name / file, files[file])
+        for file in gone:
+            (self.out / name / file).unlink(missing_ok=True)
+
+    def release(self, name: str) -> None:
+        """Unlock a run."""
+        stack = self.locks.pop(name, None)
+        if stack is not None:
+            stack.close()

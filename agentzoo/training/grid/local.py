@@ -1,0 +1,200 @@
+"""Runs as processes of this machine, forked from one parent that has imported everything.
+
+The parent (multiprocessing's fork server) imports PyTorch and what the job needs once. A run starts in a moment, and
+shares the parent's memory until it changes it; datasets are mapped files (`data.mapped`), which all runs share.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable
+from multiprocessing import connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from agentzoo.errors import ConfigError
+from agentzoo.training.grid.tasks import Job, Outcome, Task, fail, read_failure, work
+
+GRACE = 10.0  # seconds a stopped run has to put away its lock before it is killed
+STOPPED = 130  # exit code of a run that was stopped
+KILLED = 9  # SIGKILL, which the kernel sends where memory is short
+
+
+class _Running(NamedTuple):
+    process: BaseProcess
+    job: Job
+    task: Task
+    gpu: int | None
+    attempt: int
+
+
+def cores() -> int:
+    """CPU cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class LocalEngine:
+    """At most `jobs` runs side by side, each in a process of its own."""
+
+    def __init__(self, jobs: int, gpus_per_run: float = 0.0, retries: int = 2) -> None:
+        """
+        Args:
+            jobs: runs side by side; fewer where the GPUs have no room for as many.
+            gpus_per_run: share of a GPU; 0 for none.
+            retries: how often a run that is killed from outside is started again.
+
+        Raises:
+            ConfigError: a run needs a GPU and there is none, or more than one.
+        """
+        self._running: dict[Path, _Running] = {}
+        self._room = _gpu_room(gpus_per_run)
+        self.jobs = jobs if self._room is None else min(jobs, sum(self._room))
+        self.retries = retries
+        self._context: Any = None
+
+    def __enter__(self) -> LocalEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._running.values():
+            each.process.terminate()
+        for each in self._running.values():
+            _end(each.process)
+        self._running.clear()
+
+    def free(self) -> int:
+        """How many tasks can be started now."""
+        return self.jobs - len(self._running)
+
+    def running(self) -> list[Path]:
+        """Folders of the tasks that run."""
+        return list(self._running)
+
+    def start(self, job: Job, task: Task) -> None:
+        """Begin a task in a new process."""
+        gpu = None
+        if self._room is not None:
+            gpu = next(i for i, room in enumerate(self._room) if room > 0)
+            self._room[gpu] -= 1
+        self._start(job, task, gpu, 1)
+
+    def stop(self, folder: Path) -> None:
+        """End a task before its time; it gets no outcome."""
+        found = self._running.pop(folder, None)
+        if found is not None:
+            found.process.terminate()
+            _end(found.process)
+            self._give_back(found.gpu)
+
+    def ended(self, seconds: float) -> list[Outcome]:
+        """What ended since the last call; waits at most `seconds` for something to end."""
+        if not self._running:
+            return []
+        connection.wait([each.process.sentinel for each in self._running.values()], seconds)
+        outcomes = []
+        for folder, each in list(self._running.items()):
+            if each.process.is_alive():
+                continue
+            each.process.join()
+            del self._running[folder]
+            outcome = self._outcome(each)
+            if outcome is None:
+                self._start(each.job, each.task, each.gpu, each.attempt + 1)
+            else:
+                self._give_back(each.gpu)
+                outcomes.append(outcome)
+        return outcomes
+
+    def process_of(self, folder: Path) -> int | None:
+        """The id of the process of a task that runs."""
+        found = self._running.get(folder)
+        return None if found is None else found.process.pid
+
+    def _start(self, job: Job, task: Task, gpu: int | None, attempt: int) -> None:
+        environment = dict(os.environ)
+        if gpu is not None:
+            visible = environment.get("CUDA_VISIBLE_DEVICES")
+            environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            environment[name] = str(task.threads)
+        process = self._processes(job).Process(target=_main, args=(job, task, environment), name=task.folder.name)
+        process.start()
+        self._running[task.folder] = _Running(process, job, task, gpu, attempt)
+
+    def _processes(self, job: Job) -> Any:
+        if self._context is None:
+            method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+            self._context = multiprocessing.get_context(method)
+            if method == "forkserver":
+                self._context.set_forkserver_preload([job.__module__])
+        return self._context
+
+    def _outcome(self, each: _Running) -> Outcome | None:
+        """How a process ended; None if it is started again."""
+        code, folder = each.process.exitcode, each.task.folder
+        if code == 0:
+            return Outcome(folder, "done")
+        if code == 1:
+            failure = read_failure(folder)
+            return Outcome(folder, "failed", failure.error if failure else "see its log")
+        if each.attempt <= self.retries:
+            return None
+        how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
+        hint = " (out of memory?)" if code == -KILLED else ""
+        return fail(folder, f"its process was ended {how}{hint}, {each.attempt} times")._replace(state="lost")
+
+    def _give_back(self, gpu: int | None) -> None:
+        if self._room is not None and gpu is not None:
+            self._room[gpu] += 1
+
+
+def _gpu_room(share: float) -> list[int] | None:
+    """Runs that fit on each GPU; None where runs need none."""
+    if share <= 0.0:
+        return None
+    import torch
+
+    count = torch.cuda.device_count()
+    if count == 0:
+        raise ConfigError(f"a run needs {share:g} of a GPU and PyTorch finds none here; leave --gpus-per-run away.")
+    if share > 1.0:
+        raise ConfigError(f"a run of a local grid uses at most one GPU, got --gpus-per-run {share:g}.")
+    return [int(1.0 / share + 1e-9)] * count
+
+
+def _end(process: BaseProcess) -> None:
+    process.join(GRACE)
+    if process.is_alive():
+        process.kill()
+        process.join()
+
+
+def _main(job: Job, task: Task, environment: dict[str, str]) -> None:
+    """What a run's process does. Ctrl-C reaches the driver alone, which then ends this one."""
+    os.environ.clear()
+    os.environ.update(environment)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _interrupt)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_die_with, args=(parent.join,), daemon=True).start()
+    try:
+        outcome = work(job, task)
+    except KeyboardInterrupt:
+        os._exit(STOPPED)
+    raise SystemExit(0 if outcome.state == "done" else 1)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _die_with(wait: Callable[[], None]) -> None:
+    """A driver that was killed cannot end its runs; they would go on unseen and keep their folders locked."""
+    wait()
+    os._exit(STOPPED)

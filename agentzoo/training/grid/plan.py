@@ -1,0 +1,201 @@
+"""A grid's rows: which recipe trains in which folder, from names on a command line or from a `grid.toml`."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from agentzoo.config import named_recipe, read_text
+from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+from agentzoo.recipe import Recipe
+from agentzoo.registry import recipe_table
+from agentzoo.store.files import write_atomic
+from agentzoo.training.loop import claim
+from agentzoo.types import Config
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PLAN = "grid.json"
+MOST_SEEDS = 1_000
+FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
+
+
+class Row(Config):
+    """One run of a grid."""
+
+    folder: FolderName  # in the grid's folder
+    recipe: Recipe
+    priority: int = 0  # higher ones start first
+
+
+class Plan(Config):
+    """`grid.json`: what a grid does, so that its status can be read without its command."""
+
+    rows: tuple[Row, ...]
+    evaluate: Annotated[int, Field(ge=0)] = 0  # episodes of each finished run
+
+    def in_order(self) -> list[Row]:
+        """Highest priority first, else as they were named."""
+        return sorted(self.rows, key=lambda row: -row.priority)
+
+
+class _FileRow(Config):
+    agents: str
+    seeds: str | None = None
+    set: tuple[str, ...] = ()
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]{1,60}$")] | None = None  # part of the folders' names
+    priority: int = 0
+
+
+class _GridFile(Config):
+    seeds: str = "0"
+    set: tuple[str, ...] = ()
+    run: Annotated[tuple[_FileRow, ...], Field(min_length=1)]
+
+
+def expand(
+    agents: str, seeds: str, settings: Sequence[str] = (), name: str | None = None, priority: int = 0
+) -> list[Row]:
+    """Rows for all agents and seeds.
+
+    Args:
+        agents: ids with a recipe, patterns of ids (`dm-*`), or `train_config.json` files, between commas.
+        seeds: training seeds: `0-2`, `0,3,5`, or both.
+        settings: `section.field=value` for every row.
+        name: part of the folders' names, for rows that differ in their settings.
+
+    Raises:
+        UnknownNameError: no such agent, with the nearest one. ConfigError: seeds or settings that cannot be used.
+    """
+    numbers = parse_seeds(seeds)
+    rows = []
+    for agent in named_agents(agents):
+        recipe = named_recipe(agent).override(settings)
+        if recipe.base is not None:
+            raise ConfigError(
+                f"{agent} goes on from {recipe.base!r}: a grid trains from nothing, see `agentzoo finetune`."
+            )
+        recipe = recipe.pinned()
+        stem = f"{recipe.agent_id}-{name}" if name else recipe.agent_id
+        for seed in numbers:
+            seeded = recipe.override([f"train.seed={seed}"])
+            rows.append(Row(folder=f"{stem}-s{seed}", recipe=seeded, priority=priority))
+    return rows
+
+
+def named_agents(text: str) -> list[str]:
+    """The agents of a list between commas, patterns replaced by the ids that match.
+
+    Raises:
+        UnknownNameError: nothing matches a pattern. ConfigError: the list is empty.
+    """
+    table = recipe_table()
+    found: list[str] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        if not any(character in part for character in "*?["):
+            found.append(part)
+            continue
+        matching = fnmatch.filter(table, part)
+        if not matching:
+            near = did_you_mean(part.strip("*?"), table)
+            raise UnknownNameError(f"no recipe matches {part!r}.{near} See `agentzoo list --all`.")
+        found += matching
+    if not found:
+        raise ConfigError(f"no agent is named in {text!r}; `agentzoo list --all` shows all.")
+    return found
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`0-2,5` -> 0, 1, 2, 5.
+
+    Raises:
+        ConfigError: something else stands there, a range runs backwards, or there are too many.
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if first > last:
+            raise ConfigError(f"seeds are numbers and ranges like 0-2,5; got {text!r}.")
+        if last - first + len(found) >= MOST_SEEDS:
+            raise ConfigError(f"seeds {text!r} are more than {MOST_SEEDS}; name fewer.")
+        found += range(first, last + 1)
+    return found
+
+
+def read_grid_file(path: Path, settings: Sequence[str] = ()) -> list[Row]:
+    """Rows of a `grid.toml`: `seeds` and `set` for all, and a `[[run]]` of `agents` each, with `seeds`, `set`, `name`
+    and `priority` of its own.
+
+    Args:
+        settings: applied last, over what the file sets.
+
+    Raises:
+        CheckpointError: the file cannot be read. ConfigError: it is no such file, or as `expand`.
+    """
+    try:
+        tree = tomllib.loads(read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is no TOML: {error}.") from None
+    try:
+        text = json.dumps(tree)
+    except TypeError as error:  # a date
+        raise ConfigError(f"{path} cannot be used: {error}.") from None
+    grid = _GridFile.from_json(text, str(path))
+    rows: list[Row] = []
+    for each in grid.run:
+        chosen = (*grid.set, *each.set, *settings)
+        rows += expand(each.agents, each.seeds or grid.seeds, chosen, each.name, each.priority)
+    return rows
+
+
+def make_plan(out: Path, rows: Iterable[Row], evaluate: int = 0) -> Plan:
+    """The plan of a grid in `out`, checked against itself and what lies there; nothing is written.
+
+    Raises:
+        ConfigError: two rows have one folder, or there is none. TrainingError: a folder holds another recipe's run.
+    """
+    plan = Plan(rows=tuple(rows), evaluate=evaluate)
+    if not plan.rows:
+        raise ConfigError("the grid has no run.")
+    first: dict[str, Row] = {}
+    for row in plan.rows:
+        if row.folder in first:
+            raise ConfigError(
+                f"two runs of the grid have the folder {out / row.folder}. Name each agent and seed once; rows of a "
+                "file that differ in their settings take a `name` each."
+            )
+        first[row.folder] = row
+        claim(out / row.folder, row.recipe)
+    return plan
+
+
+def write_plan(out: Path, plan: Plan) -> None:
+    """Keep the plan in the grid's folder.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    write_atomic(out / PLAN, plan.to_json())
+
+
+def read_plan(out: Path) -> Plan:
+    """The plan in a grid's folder.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    path = out / PLAN
+    if not path.is_file():
+        raise ConfigError(f"{out} holds no grid ({PLAN}); `agentzoo grid --out {out}` makes one.")
+    return Plan.from_json(path.read_text(), str(path))

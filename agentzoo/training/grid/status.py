@@ -1,0 +1,152 @@
+"""What the files of a grid's runs say of them, for the live table and for `agentzoo grid status`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Literal, NamedTuple
+
+from agentzoo.errors import AgentzooError
+from agentzoo.store.files import CONFIG, RESULT, WEIGHTS
+from agentzoo.store.locate import staged_agents
+from agentzoo.training.grid.plan import Plan, Row
+from agentzoo.training.grid.tasks import GRID_LOCK, read_failure
+from agentzoo.training.lock import holder
+from agentzoo.training.log import read_log
+
+RECENT = 20  # rows of a log that say how fast a run is
+
+State = Literal["waiting", "running", "evaluating", "stopped", "failed", "done"]
+
+
+class RunStatus(NamedTuple):
+    """One run. `step` counts logged updates; `score` is the last short evaluation: normalized, or else a return."""
+
+    folder: str
+    agent_id: str
+    seed: int
+    state: State
+    step: int
+    steps: int
+    steps_per_second: float | None  # None before the first logged updates
+    seconds: float  # of training so far
+    seconds_left: float | None
+    loss: float | None
+    score: float | None
+    error: str
+
+
+def grid_status(out: Path, plan: Plan, running: Collection[Path] | None = None) -> list[RunStatus]:
+    """All runs of a grid in the order of the plan.
+
+    Args:
+        running: folders of the runs that an engine has; by default those that a process of this machine has locked.
+    """
+    return [run_status(out / row.folder, row, plan.evaluate, running) for row in plan.rows]
+
+
+def run_status(folder: Path, row: Row, evaluate: int = 0, running: Collection[Path] | None = None) -> RunStatus:
+    """One run, from its files."""
+    recipe = row.recipe
+    log = _rows(folder)
+    last = log[-1] if log else {}
+    rate = median(rates) if (rates := _rates(log)) else None
+    steps, step = recipe.train.steps, int(last.get("step") or 0)
+    state, error = _state(folder, evaluate, running, step)
+    left = None
+    if state in ("done", "evaluating"):
+        left = 0.0
+    elif rate:
+        left = (steps - step) / rate
+    scores = [found for each in log if (found := each.get("eval_score") or each.get("eval_return"))]
+    return RunStatus(
+        folder=row.folder,
+        agent_id=recipe.agent_id,
+        seed=recipe.train.seed,
+        state=state,
+        step=step,
+        steps=steps,
+        steps_per_second=rate,
+        seconds=float(last.get("seconds") or 0.0),
+        seconds_left=left,
+        loss=float(last["loss"]) if last.get("loss") else None,
+        score=float(scores[-1]) if scores else None,
+        error=error,
+    )
+
+
+def is_done(folder: Path, evaluate: int = 0) -> bool:
+    """Whether a run has been trained and, where `evaluate` is more than 0, measured on at least as many episodes."""
+    if not ((folder / WEIGHTS).is_file() and (folder / CONFIG).is_file()):
+        return False
+    if not evaluate:
+        return True
+    try:
+        return int(json.loads((folder / RESULT).read_text())["episodes"]) >= evaluate
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
+def _state(folder: Path, evaluate: int, running: Collection[Path] | None, step: int) -> tuple[State, str]:
+    trained = is_done(folder)
+    locked = holder(folder, GRID_LOCK) or holder(folder)
+    if (folder in running) if running is not None else locked:
+        return ("evaluating" if trained else "running"), ""
+    if is_done(folder, evaluate):
+        return "done", ""
+    failure = read_failure(folder)
+    if failure is not None:
+        return "failed", failure.error
+    return ("stopped" if step or trained else "waiting"), ""
+
+
+def estimated_seconds(out: Path, plan: Plan) -> dict[str, float | None]:
+    """Folder -> seconds of training that are left, from the steps a second of the run itself, or of another run of the
+    same agent in this grid's folder, or of the staged agent; None where none was logged.
+    """
+    known: dict[str, float | None] = {}
+    found: dict[str, float | None] = {}
+    for row in plan.rows:
+        status = run_status(out / row.folder, row, running=())
+        agent_id = row.recipe.agent_id
+        if agent_id not in known:
+            known[agent_id] = _known_rate(out, plan, agent_id)
+        rate = status.steps_per_second or known[agent_id]
+        left = status.seconds_left
+        if left is None and rate:
+            left = (status.steps - status.step) / rate
+        found[row.folder] = left
+    return found
+
+
+def _known_rate(out: Path, plan: Plan, agent_id: str) -> float | None:
+    folders = [out / row.folder for row in plan.rows if row.recipe.agent_id == agent_id]
+    folders += sorted(out.glob(f"{agent_id}-*"))
+    staged = staged_agents().get(agent_id)
+    for folder in [*folders, *([staged] if staged else [])]:
+        rates = _rates(_rows(folder))
+        if rates:
+            return float(median(rates))
+    return None
+
+
+def _rows(folder: Path) -> list[dict[str, str]]:
+    try:
+        return read_log(folder)
+    except (AgentzooError, OSError):
+        return []
+
+
+def _rates(log: Sequence[dict[str, str]]) -> list[float]:
+    """The newest steps a second of a log."""
+    found = []
+    for row in log[-RECENT:]:
+        try:
+            rate = float(row.get("steps_per_s") or 0.0)
+        except ValueError:
+            continue
+        if rate > 0.0:
+            found.append(rate)
+    return found

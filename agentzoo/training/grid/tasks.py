@@ -1,0 +1,128 @@
+"""One run of a grid in a process of its own: its log, its lock, and a record of what stopped it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from agentzoo.errors import AgentzooError
+from agentzoo.store.files import write_atomic
+from agentzoo.training.lock import held
+from agentzoo.types import Config
+
+GRID_LOCK = "grid.lock"  # around training and evaluation; `training.lock` is around training alone
+RUN_LOG = "run.log"
+FAILURE = "failure.json"
+LINES = 8  # of a failed run's log that are shown
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a process is asked to do; it is pickled.
+
+    folder: of the run, absolute. recipe: as JSON. threads: of the CPU. device: as `training.loop.train`.
+    evaluate: episodes of the finished run, 0 for none. trust_env_module: import the module an environment id names.
+    """
+
+    folder: Path
+    recipe: str
+    threads: int = 1
+    device: str | None = "cpu"
+    evaluate: int = 0
+    trust_env_module: bool = False
+
+
+# Called with the task and a function that it calls with the updates done; what it raises is recorded. It is a function
+# of a module, so that another process finds it by its name.
+Job = Callable[[Task, Callable[[int], None]], None]
+
+
+class Outcome(NamedTuple):
+    """How a task ended: `lost` is killed from outside, which another attempt may survive."""
+
+    folder: Path
+    state: Literal["done", "failed", "lost"]
+    said: str = ""
+
+
+class Failure(Config):
+    """`failure.json`: why a run of a grid did not end well; gone once it is started again."""
+
+    error: str
+    lines: tuple[str, ...]  # the last of its log
+    time: float  # seconds since 1970
+
+
+def work(job: Job, task: Task, on_step: Callable[[int], None] = lambda _: None) -> Outcome:
+    """Do a task in this process; all it prints goes to the run's log, and an error into its record."""
+    task.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with held(task.folder, GRID_LOCK), _output_to(task.folder / RUN_LOG):
+            (task.folder / FAILURE).unlink(missing_ok=True)
+            try:
+                job(task, on_step)
+            except AgentzooError as error:
+                print(f"error: {error}", file=sys.stderr)
+                return fail(task.folder, str(error))
+            except Exception as error:
+                traceback.print_exc()
+                return fail(task.folder, f"{type(error).__name__}: {error}")
+    except AgentzooError as error:  # another grid has the folder, or nothing can be written there
+        return Outcome(task.folder, "failed", str(error))
+    return Outcome(task.folder, "done")
+
+
+def fail(folder: Path, error: str) -> Outcome:
+    """Record that a run failed."""
+    sys.stderr.flush()
+    record = Failure(error=error[:2_000], lines=tuple(last_lines(folder)), time=time.time())
+    write_atomic(folder / FAILURE, record.to_json())
+    return Outcome(folder, "failed", error)
+
+
+def last_lines(folder: Path, count: int = LINES) -> list[str]:
+    """The last lines of a run's log; none without one."""
+    try:
+        with (folder / RUN_LOG).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return []
+    return [line[:300] for line in text.splitlines() if line.strip()][-count:]
+
+
+def read_failure(folder: Path) -> Failure | None:
+    """The record of a run that failed; None where none did."""
+    path = folder / FAILURE
+    try:
+        return Failure.from_json(path.read_text(), str(path))
+    except (OSError, AgentzooError):
+        return None
+
+
+@contextlib.contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """Standard output and error of this process, also of the C code in it, appended to a file."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    streams = sys.stdout, sys.stderr
+    with path.open("a", buffering=1) as file:
+        try:
+            for descriptor in (1, 2):
+                os.dup2(file.fileno(), descriptor)
+            sys.stdout = sys.stderr = file
+            yield
+        finally:
+            sys.stdout, sys.stderr = streams
+            file.flush()
+            for descriptor, copy in zip((1, 2), kept, strict=True):
+                os.dup2(copy, descriptor)
+                os.close(copy)

@@ -1,0 +1,121 @@
+"""Datasets mapped into memory: the same numbers as from Minari, made once, and held once by all processes."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import warnings
+from dataclasses import fields
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from agentzoo.data.episodes import Episodes
+from agentzoo.data.mapped import MappedEpisodes, cache_root, footprint, map_dataset
+from agentzoo.data.minari import datasets_root, load_episodes
+from agentzoo.data.windows import WindowSampler
+from agentzoo.errors import DataError, UnknownNameError
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("AGENTZOO_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def assert_same(ours: Episodes, plain: Episodes) -> None:
+    for field in fields(Episodes):
+        found, wanted = getattr(ours, field.name), getattr(plain, field.name)
+        if isinstance(wanted, np.ndarray):
+            np.testing.assert_array_equal(found, wanted)
+            assert found.dtype == wanted.dtype
+        else:
+            assert found == wanted
+    for name in ("timesteps", "steps_left"):
+        np.testing.assert_array_equal(getattr(ours, name)(), getattr(plain, name)())
+    np.testing.assert_array_equal(ours.scaled_returns_to_go(7.0), plain.scaled_returns_to_go(7.0))
+    np.testing.assert_array_equal(ours.statistics(), plain.statistics())
+
+
+def test_mapped_arrays_and_what_is_derived_equal_the_dataset(tiny_hopper: str) -> None:
+    plain = load_episodes(tiny_hopper)
+    mapped = map_dataset(tiny_hopper)
+    assert_same(mapped, plain)
+    assert_same(mapped.best(0.3), plain.best(0.3))
+    assert_same(mapped.best(0.3).delayed(), plain.best(0.3).delayed())
+    longest = int(plain.lengths.max())
+    assert_same(mapped.at_least(longest), plain.at_least(longest))
+    assert mapped.best(1.0) is mapped
+    assert isinstance(mapped.best(0.3), MappedEpisodes)
+
+
+def test_batches_are_the_same_and_pytorch_does_not_warn(tiny_hopper: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ours = WindowSampler(map_dataset(tiny_hopper), 5, 10.0)
+    plain = WindowSampler(load_episodes(tiny_hopper), 5, 10.0)
+    first, other = (one.sample(16, torch.Generator().manual_seed(3)) for one in (ours, plain))
+    for name in first.__dataclass_fields__:
+        assert torch.equal(getattr(first, name), getattr(other, name))
+
+
+def test_a_dataset_is_read_once_and_again_when_it_changes(tiny_hopper: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = map_dataset(tiny_hopper).folder
+    assert folder.is_relative_to(cache_root())
+    with monkeypatch.context() as patch:
+        patch.setattr("agentzoo.data.mapped.load_episodes", lambda *_: pytest.fail("read again"))
+        assert map_dataset(tiny_hopper).folder == folder
+    metadata = datasets_root() / tiny_hopper / "data" / "metadata.json"
+    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "author": "another"}))
+    assert map_dataset(tiny_hopper).folder.name != folder.name
+
+
+def test_writing_to_a_mapped_array_leaves_the_file_as_it_is(tiny_hopper: str) -> None:
+    mapped = map_dataset(tiny_hopper)
+    before = float(mapped.observations[0, 0])
+    mapped.observations[0, 0] = before + 1.0
+    assert float(MappedEpisodes.open(mapped.folder).observations[0, 0]) == before
+
+
+def test_unknown_datasets_and_broken_files_are_named(tiny_hopper: str) -> None:
+    with pytest.raises(UnknownNameError, match="tiny-v0"):
+        map_dataset("zoo/hopper/tinny-v0")
+    folder = map_dataset(tiny_hopper).folder
+    (folder / "rewards.npy").write_bytes(b"no array")
+    with pytest.raises(DataError, match="Delete it"):
+        MappedEpisodes.open(folder)
+
+
+def _read_all(folder: Path, pipe: Connection) -> None:
+    sampler = WindowSampler(MappedEpisodes.open(folder), 20, 1000.0)
+    for values in (sampler.observations, sampler.actions, sampler.returns_to_go, sampler.timesteps, sampler.left):
+        values.sum()
+    pipe.send("read")
+    pipe.recv()
+
+
+@pytest.mark.slow
+def test_four_processes_hold_one_copy(tiny_hopper: str) -> None:
+    """Each has all pages mapped; divided by who shares them they add up to one dataset, and none is private."""
+    folder = map_dataset(tiny_hopper).folder
+    context = multiprocessing.get_context("spawn")
+    pipes, processes = [], []
+    for _ in range(4):
+        ours, theirs = context.Pipe()
+        processes.append(context.Process(target=_read_all, args=(folder, theirs)))
+        processes[-1].start()
+        pipes.append(ours)
+    try:
+        assert [pipe.recv() for pipe in pipes] == ["read"] * 4
+        found = [footprint(process.pid or 0, folder) for process in processes]
+    finally:
+        for pipe, process in zip(pipes, processes, strict=True):
+            pipe.send("end")
+            process.join()
+    one = max(each.resident for each in found)
+    assert one > 100_000
+    assert sum(each.proportional for each in found) < 1.1 * one
+    assert [each.private for each in found] == [0] * 4

@@ -1,0 +1,176 @@
+"""Plans and statuses of grids: what is refused before anything starts, what files say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentzoo.errors import ConfigError, TrainingError, UnknownNameError
+from agentzoo.research.grid import staging_groups, tasks_of
+from agentzoo.store.files import RECIPE
+from agentzoo.training.grid.drive import only_driver
+from agentzoo.training.grid.plan import (
+    Plan,
+    expand,
+    make_plan,
+    named_agents,
+    parse_seeds,
+    read_grid_file,
+    read_plan,
+    write_plan,
+)
+from agentzoo.training.grid.status import estimated_seconds, grid_status
+from agentzoo.training.grid.tasks import GRID_LOCK, fail
+from agentzoo.training.lock import held, holder
+from agentzoo.training.log import append_row, start_log
+from training.grid_cases import small_plan, small_rows
+
+COLUMNS = ["step", "loss", "steps_per_s", "seconds", "eval_return", "eval_score"]
+
+
+def test_seeds_are_numbers_and_ranges() -> None:
+    assert parse_seeds("0-2,5, 7-7") == [0, 1, 2, 5, 7]
+    for wrong in ("", "2-0", "a", "1;2", "-1", "0-100000"):
+        with pytest.raises(ConfigError):
+            parse_seeds(wrong)
+
+
+def test_patterns_name_all_ids_that_match() -> None:
+    found = named_agents("dt-hopper-medium, dm-hopper-medium*")
+    assert found[0] == "dt-hopper-medium"
+    assert {"dm-hopper-medium", "dm-hopper-medium-replay"} <= set(found[1:])
+    assert all(name.startswith("dm-hopper-medium") for name in found[1:])
+
+
+def test_unknown_agents_get_the_nearest_match() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'dt-hopper-medium'"):
+        expand("dt-hoper-medium", "0")
+    with pytest.raises(UnknownNameError, match="no recipe matches 'dx-"):
+        expand("dx-hopper-*", "0")
+    with pytest.raises(ConfigError, match="no agent is named"):
+        expand(" , ", "0")
+
+
+def test_every_row_has_its_seed_and_settings() -> None:
+    rows = expand("dt-hopper-medium,bc-hopper-medium", "3,1", ["train.steps=7"], "short", 2)
+    assert [row.folder for row in rows] == [
+        "dt-hopper-medium-short-s3",
+        "dt-hopper-medium-short-s1",
+        "bc-hopper-medium-short-s3",
+        "bc-hopper-medium-short-s1",
+    ]
+    assert [(row.recipe.train.seed, row.recipe.train.steps) for row in rows] == [(3, 7), (1, 7), (3, 7), (1, 7)]
+
+
+def test_a_grid_file_has_rows_with_settings_and_priorities_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "grid.toml"
+    path.write_text(
+        """
+        seeds = "0-1"
+        set = ["train.steps=50", "train.lr=1e-3"]
+
+        [[run]]
+        agents = "dt-hopper-medium"
+
+        [[run]]
+        agents = "dt-hopper-medium"
+        seeds = "4"
+        set = ["train.lr=1e-2"]
+        name = "fast"
+        priority = 5
+        """
+    )
+    plan = make_plan(tmp_path / "runs", read_grid_file(path, ["train.warmup_steps=3"]))
+    assert [row.folder for row in plan.in_order()] == [
+        "dt-hopper-medium-fast-s4",
+        "dt-hopper-medium-s0",
+        "dt-hopper-medium-s1",
+    ]
+    assert [row.recipe.train.lr for row in plan.in_order()] == [1e-2, 1e-3, 1e-3]
+    assert {(row.recipe.train.steps, row.recipe.train.warmup_steps) for row in plan.rows} == {(50, 3)}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("run = 1", "run"),
+        ("[[run]]\nagents = 'dt-hopper-medium'\nseed = '0'", "seed"),
+        ("[[run]]\nagents = 'dt-hopper-medium'\nname = '../x'", "name"),
+        ("agents = [", "no TOML"),
+        ("when = 2020-01-01", "cannot be used"),
+        ("[[run]]\nagents = 'dt-hopper-medium'\nset = ['train.stepz=3']", "train.steps"),
+    ],
+)
+def test_a_grid_file_that_cannot_be_used_is_explained(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "grid.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        read_grid_file(path)
+
+
+def test_one_folder_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="dt-hopper-medium-s0"):
+        make_plan(tmp_path, expand("dt-hopper-medium,dt-hopper-medium", "0"))
+    with pytest.raises(ConfigError, match="no run"):
+        make_plan(tmp_path, [])
+
+
+def test_a_folder_of_another_recipe_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    (row,) = expand("dt-hopper-medium", "0")
+    (tmp_path / row.folder).mkdir()
+    (tmp_path / row.folder / RECIPE).write_text(row.recipe.override(["train.lr=0.5"]).to_json())
+    with pytest.raises(TrainingError, match=r"train\.lr: 0\.5 there"):
+        make_plan(tmp_path, [row])
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path, "zoo/hopper/tiny-v0", evaluate=3)
+    write_plan(tmp_path, plan)
+    assert read_plan(tmp_path) == plan
+    with pytest.raises(ConfigError, match="holds no grid"):
+        read_plan(tmp_path / "elsewhere")
+
+
+def test_status_says_what_the_files_say(tmp_path: Path) -> None:
+    """Ten updates a second and 40 of 60 left: four seconds."""
+    plan = small_plan(tmp_path, "zoo/hopper/tiny-v0", "0-3")
+    first, second, third, _ = (tmp_path / row.folder for row in plan.rows)
+    for folder in (first, second):
+        folder.mkdir()
+        start_log(folder, COLUMNS, 0)
+    append_row(first, COLUMNS, {"step": 10, "loss": 0.5, "steps_per_s": 10.0, "seconds": 1.0, "eval_return": 7.0})
+    append_row(first, COLUMNS, {"step": 20, "loss": 0.25, "steps_per_s": 10.0, "seconds": 2.0})
+    append_row(second, COLUMNS, {"step": 30, "loss": 0.1, "steps_per_s": 5.0, "seconds": 6.0})
+    third.mkdir()
+    fail(third, "it broke")
+    with held(first, GRID_LOCK):
+        found = grid_status(tmp_path, plan)
+    assert [one.state for one in found] == ["running", "stopped", "failed", "waiting"]
+    assert (found[0].step, found[0].steps, found[0].loss, found[0].score) == (20, 60, 0.25, 7.0)
+    assert (found[0].seconds, found[0].seconds_left, found[1].seconds_left) == (2.0, 4.0, 6.0)
+    assert found[2].error == "it broke"
+    # the third and fourth have no log: that of the first run of the agent says how fast it is
+    assert list(estimated_seconds(tmp_path, plan).values()) == [4.0, 6.0, 6.0, 6.0]
+
+
+def test_only_one_driver_works_in_a_folder(tmp_path: Path) -> None:
+    with only_driver(tmp_path):
+        assert holder(tmp_path, "grid-driver.lock") is not None
+        with pytest.raises(TrainingError, match="works through a grid"), only_driver(tmp_path):
+            pass
+    with only_driver(tmp_path):
+        pass
+
+
+def test_agents_with_two_recipes_cannot_be_staged_together(tmp_path: Path) -> None:
+    rows = [*small_rows("a", "0-1", 10), *small_rows("a", "0", 20, "longer")]
+    with pytest.raises(ConfigError, match="only one can be staged"):
+        staging_groups(Plan(rows=tuple(rows)))
+    assert [len(group) for group in staging_groups(Plan(rows=tuple(rows[:2]))).values()] == [2]
+
+
+def test_tasks_come_in_order_of_priority(tmp_path: Path) -> None:
+    rows = [row.model_copy(update={"priority": i % 2}) for i, row in enumerate(small_rows("a", "0-3", 10))]
+    tasks = tasks_of(tmp_path, Plan(rows=tuple(rows)), 1, "cpu")
+    assert [task.folder.name[-2:] for task in tasks] == ["s1", "s3", "s0", "s2"]

@@ -1,0 +1,185 @@
+"""A grid on processes of this machine: the same bits as serial runs, whatever is killed in between."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from agentzoo.cli import app
+from agentzoo.errors import ConfigError, TrainingError
+from agentzoo.research.grid import run_task, summarize, tasks_of
+from agentzoo.training.grid.drive import DRIVER_LOCK, drive
+from agentzoo.training.grid.local import LocalEngine
+from agentzoo.training.grid.status import grid_status
+from agentzoo.training.grid.tasks import GRID_LOCK, read_failure
+from agentzoo.training.lock import holder
+from training.grid_cases import (
+    assert_equal_to_the_bit,
+    break_run,
+    serial_weights,
+    settings_for,
+    small_plan,
+    wait_for,
+    weights,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTZOO_CACHE", str(tmp_path / "cache"))
+
+
+def test_a_grid_equals_serial_runs_and_one_that_raises_stops_no_other(tiny_hopper: str, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    plan = small_plan(out, tiny_hopper, "0-2", evaluate=2)
+    broken = plan.rows[1]
+    break_run(broken, out)
+    outcomes = drive(tasks_of(out, plan, 1, "cpu"), LocalEngine(2), run_task)
+    assert {each.folder.name: each.state for each in outcomes} == {
+        "dt-hopper-medium-s0": "done",
+        "dt-hopper-medium-s1": "failed",
+        "dt-hopper-medium-s2": "done",
+    }
+    for row in (plan.rows[0], plan.rows[2]):
+        assert_equal_to_the_bit(weights(out / row.folder), serial_weights(row, tmp_path / "serial"))
+    failure = read_failure(out / broken.folder)
+    assert failure is not None
+    assert "checkpoint.safetensors" in failure.error
+    assert "checkpoint.safetensors" in failure.lines[-1]
+
+    summary = summarize(out, plan)
+    assert [row["state"] for row in summary.rows] == ["done", "failed", "done"]
+    assert summary.rows == json.loads((out / "grid-results.json").read_text())
+    with (out / "grid-results.csv").open() as file:
+        assert [row["episodes"] for row in csv.DictReader(file)] == ["2", "", "2"]
+    assert summary.study is not None
+    assert (out / "comparison.png").stat().st_size > 1_000
+    # only the one that failed is left, and nothing is measured again
+    assert [task.folder.name for task in tasks_of(out, plan, 1, "cpu")] == [broken.folder]
+
+
+def test_a_killed_worker_is_started_again_and_loses_nothing(tiny_hopper: str, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    plan = small_plan(out, tiny_hopper, "0", steps=300)
+    (task,) = tasks_of(out, plan, 1, "cpu")
+    with LocalEngine(1) as engine:
+        engine.start(run_task, task)
+        wait_for(lambda: (task.folder / "checkpoint.safetensors").exists())
+        killed = engine.process_of(task.folder)
+        assert killed is not None
+        os.kill(killed, signal.SIGKILL)
+        outcomes = []
+        wait_for(lambda: bool(outcomes.extend(engine.ended(0.2)) or outcomes))
+    assert [each.state for each in outcomes] == ["done"]
+    assert_equal_to_the_bit(weights(task.folder), serial_weights(plan.rows[0], tmp_path / "serial"))
+
+
+def test_a_worker_that_is_killed_every_time_is_reported(tiny_hopper: str, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    plan = small_plan(out, tiny_hopper, "0", steps=100_000)
+    (task,) = tasks_of(out, plan, 1, "cpu")
+    with LocalEngine(1, retries=0) as engine:
+        engine.start(run_task, task)
+        wait_for(lambda: holder(task.folder) is not None)
+        os.kill(engine.process_of(task.folder) or 0, signal.SIGKILL)
+        outcomes = []
+        wait_for(lambda: bool(outcomes.extend(engine.ended(0.2)) or outcomes))
+    assert [each.state for each in outcomes] == ["lost"]
+    assert "signal 9 (out of memory?)" in outcomes[0].said
+    assert [one.state for one in grid_status(out, plan)] == ["failed"]
+
+
+def test_stopping_an_engine_leaves_no_process_and_no_lock(tiny_hopper: str, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    plan = small_plan(out, tiny_hopper, "0-1", steps=100_000)
+    first, second = tasks_of(out, plan, 1, "cpu")
+    with LocalEngine(2) as engine:
+        for task in (first, second):
+            engine.start(run_task, task)
+        wait_for(lambda: all(holder(task.folder) is not None for task in (first, second)))
+        engine.stop(first.folder)
+        assert (engine.running(), engine.free()) == ([second.folder], 1)
+        process = psutil.Process(engine.process_of(second.folder))
+    assert not process.is_running()
+    for task in (first, second):
+        assert holder(task.folder) is None
+        assert holder(task.folder, GRID_LOCK) is None
+        assert not (task.folder / "failure.json").exists()
+
+
+def test_a_killed_driver_takes_its_runs_along_and_the_same_command_finishes(tiny_hopper: str, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    words = ["grid", "--agents", "dt-hopper-medium", "--out", str(out), "--jobs", "1", "--cpus-per-run", "1", "--yes"]
+    for setting in settings_for(tiny_hopper, 300):
+        words += ["--set", setting]
+    driver = subprocess.Popen([sys.executable, "-m", "agentzoo", *words], stderr=subprocess.DEVNULL)
+    folder = out / "dt-hopper-medium-s0"
+    try:
+        wait_for(lambda: (folder / "checkpoint.safetensors").exists() and (holder(folder) or "").isdigit())
+        worker = int(holder(folder) or 0)
+        refused = CliRunner().invoke(app, words)
+        assert isinstance(refused.exception, TrainingError)
+        assert f"process {driver.pid} works through a grid" in str(refused.exception)
+        found = CliRunner().invoke(app, ["grid", "status", str(out), "--json"])
+        assert json.loads(found.stdout)[0]["state"] == "running"
+    finally:
+        driver.kill()
+        driver.wait()
+    wait_for(lambda: not psutil.pid_exists(worker), 20)
+    assert holder(out, DRIVER_LOCK) is None
+    found = CliRunner().invoke(app, ["grid", "status", str(out), "--json"])
+    assert json.loads(found.stdout)[0]["state"] == "stopped"
+
+    again = CliRunner().invoke(app, words)
+    assert again.exit_code == 0, again.output
+    (row,) = small_plan(out, tiny_hopper, "0", steps=300).rows
+    assert_equal_to_the_bit(weights(folder), serial_weights(row, tmp_path / "serial"))
+    before = (folder / "model.safetensors").stat().st_mtime_ns
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert (folder / "model.safetensors").stat().st_mtime_ns == before
+
+
+def test_ctrl_c_stops_cleanly(tiny_hopper: str, tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    words = ["grid", "--agents", "dt-hopper-medium", "--seeds", "0-1", "--out", str(out), "--jobs", "2", "--yes"]
+    for setting in settings_for(tiny_hopper, 100_000):
+        words += ["--set", setting]
+    driver = subprocess.Popen([sys.executable, "-m", "agentzoo", *words], stderr=subprocess.PIPE, text=True)
+    folders = [out / f"dt-hopper-medium-s{seed}" for seed in (0, 1)]
+    try:
+        wait_for(lambda: all((holder(folder) or "").isdigit() for folder in folders))
+        workers = [int(holder(folder) or 0) for folder in folders]
+    finally:
+        driver.send_signal(signal.SIGINT)
+    _, said = driver.communicate(timeout=60)
+    assert driver.returncode == 130
+    assert "the same command goes on" in said
+    assert not any(psutil.pid_exists(worker) for worker in workers)
+    assert not any(holder(folder) or holder(folder, GRID_LOCK) for folder in folders)
+
+
+def test_too_little_for_a_run_is_refused_before_anything_starts(tiny_hopper: str, tmp_path: Path) -> None:
+    words = ["grid", "--agents", "dt-hopper-medium", "--out", str(tmp_path / "runs"), "--yes"]
+    for more, said in (
+        (["--cpus-per-run", "4000"], "4000 cores"),
+        (["--gpus-per-run", "0.5"], "finds none here"),
+        (["--engine", "slurm"], "no engine 'slurm'"),
+        (["--engine", "local", "--address", "auto"], "leave one away"),
+        (["--file", "grid.toml"], "either --agents or a --file"),
+        (["--set", "data.dataset=zoo/hopper/tinny-v0"], "Did you mean 'zoo/hopper/tiny-v0'"),
+    ):
+        result = CliRunner().invoke(app, [*words, *more])
+        assert isinstance(result.exception, ConfigError | KeyError), (more, result.output)
+        assert said in str(result.exception)
+    assert not list((tmp_path / "runs").glob("dt-*"))
