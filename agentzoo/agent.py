@@ -324,7 +324,7 @@ class Agent(EnvironmentMethods, MaskedMethods):
         own, conditions = self._split_goal(observation)
         observations, single = self._read(own)
         n = len(observations)
-        starts = read_starts(episode_start, n)
+        starts = read_starts(episode_start, n) | self._rewards.begun(n)
         self._check_history(state, starts)
         starts |= state is None
         previous = self._acting.empty(n) if state is None else self._acting.check(state, n)

@@ -10,8 +10,8 @@ from agentzoo.acting.rewards import Rewards
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import REWARD_KEY, describe_misfit, without_goal
 from agentzoo.envs.making import make_configured
-from agentzoo.envs.wrapping import observation_normalizer
-from agentzoo.errors import SpaceError
+from agentzoo.envs.wrapping import observation_normalizer, spec_of
+from agentzoo.errors import SpaceError, warn
 from agentzoo.nn.base import SequenceModel
 
 OBSERVATION_KEY = "observation"
@@ -50,6 +50,21 @@ class EnvironmentMethods:
         self._env = env
         self._rewards.bind(env)
         self._warned -= {"rewards", "bound"}  # the new environment gets its own warnings
+        self._warn_of_other_options(env)
+
+    def _warn_of_other_options(self, env: Any) -> None:
+        """One warning where `env` has the agent's id but was made with other options: it is another task."""
+        spec, wanted = spec_of(env), self.config.env_options
+        if spec is None or not wanted or spec.id != self.config.env:
+            return
+        other = [name for name, value in wanted.items() if spec.kwargs.get(name) != value]
+        if other:
+            options = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
+            warn(
+                f"this {spec.id} is made with other options than {self.config.agent_id} was trained and measured for "
+                f"({', '.join(other)}), so its returns differ. Make it with gym.make({spec.id!r}, {options}).",
+                depth=3,
+            )
 
     def _made(self, env_id: str, trust_env_module: bool) -> Any:
         from stable_baselines3.common.monitor import Monitor

@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.envs.wrapping import ScaledMonitor, layers, reward_changer
+from agentzoo.envs.wrapping import ScaledMonitor, layers, resets_late, reward_changer
 from agentzoo.errors import ObservationError, ShapeError
 
 Warn = Callable[[str, str], None]  # a kind, of which only the first is shown, and what to say
@@ -60,12 +60,31 @@ class Rewards:
         self.source: str | None = None  # of the last ones: "reward", "observation", "env", or "constant" for nowhere
         self._read: Reader | None = None
         self._changer: str | None = None  # why there is nothing to read
+        self._resets_late = False  # bound is a VectorEnv that returns an episode's first observation a step later
+        self._steps_before: NDArray[np.int64] | None = None  # (N,) that such an environment counted last time
         self._warn = warn
 
     def bind(self, env: Any) -> None:
         """Read them from this environment from now on, if it keeps any; None: from none."""
         self._read = reader_of(env)
         self._changer = reward_changer(env) if self._read is None else None
+        self._resets_late = isinstance(env, gym.vector.VectorEnv) and resets_late(env)
+        self._steps_before = None
+
+    def begun(self, n: int) -> NDArray[np.bool_]:
+        """(N,) which rows are the first observation of an episode, as far as the bound environment says it.
+
+        A Gymnasium VectorEnv with next-step autoreset, its default, returns that observation one step after the end of
+        the episode before: `terminations | truncations` of the last step then name the row too early.
+        """
+        found = np.zeros(n, dtype=bool)
+        if not self._resets_late or self._read is None:
+            return found
+        steps = self._read().steps
+        before, self._steps_before = self._steps_before, steps.copy()
+        if len(steps) != n or before is None or len(before) != n:
+            return found
+        return np.asarray((steps == 0) & (before > 0))  # one that is never stepped stays at 0
 
     def returns_to_go(
         self, previous: Remembered, starts: NDArray[np.bool_], passed: Any, seen: Any

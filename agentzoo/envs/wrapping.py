@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 
 # the last one of each kind of environment is the base of all a user writes
 _REWARDS = (gym.wrappers.NormalizeReward, gym.wrappers.ClipReward, gym.wrappers.TransformReward, gym.RewardWrapper)
@@ -43,6 +44,21 @@ def layers(env: Any) -> Iterator[Any]:
     while env is not None:
         yield env
         env = getattr(env, "venv" if hasattr(env, "env_is_wrapped") else "env", None)
+
+
+def resets_late(env: gym.vector.VectorEnv[Any, Any, Any]) -> bool:
+    """Whether a VectorEnv returns the first observation of an episode a step after the end of the one before.
+
+    It is Gymnasium's default; an environment that does not say its mode is taken to do so.
+    """
+    late = gym.vector.AutoresetMode.NEXT_STEP
+    return bool(gym.vector.AutoresetMode(env.metadata.get("autoreset_mode", late)) == late)
+
+
+def spec_of(env: Any) -> EnvSpec | None:
+    """Gymnasium's spec of an environment, or of the first one of a vector of them; None where it was not registered."""
+    spec = getattr(env, "spec", None)
+    return env.get_attr("spec")[0] if spec is None and hasattr(env, "get_attr") else spec
 
 
 def reward_changer(env: Any) -> str | None:

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig, read_record
+from agentzoo.envs.wrapping import spec_of
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
 from agentzoo.evaluation.scores import Reference, amount, mean_interval, normalized_score, reference_of
@@ -297,21 +298,16 @@ def _commit() -> str | None:
     return head.stdout.strip() + ("" if same else ".dirty")
 
 
-def _spec_of(env: Any) -> Any:
-    spec = getattr(env, "spec", None)
-    return env.get_attr("spec")[0] if spec is None and hasattr(env, "get_attr") else spec
-
-
 def _id_of(env: Any) -> str:
-    spec = _spec_of(env)
+    spec = spec_of(env)
     return str(spec.id) if spec is not None else type(env).__name__
 
 
 def _options_of(env: Any) -> list[str]:
     """Names of what an environment was made with unlike the one that its id makes."""
-    spec = _spec_of(env)
+    spec = spec_of(env)
     registered = None if spec is None else gym.registry.get(spec.id)
-    if registered is None:
+    if spec is None or registered is None:
         return []
     own, usual = ({**one.kwargs, "max_episode_steps": one.max_episode_steps} for one in (spec, registered))
     return [name for name, value in own.items() if name not in usual or usual[name] != value]

@@ -1,0 +1,129 @@
+"""Loops of users' own: a plain one with `reward=`, and Gymnasium's vector environments, which reset a step later."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from conftest import CountingEnv, make_agent
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from agentzoo.agent import Agent
+
+N = 2
+TARGET = 50.0
+
+
+def vector_env(late: bool = True) -> gym.vector.VectorEnv[Any, Any, Any]:
+    mode = gym.vector.AutoresetMode.NEXT_STEP if late else gym.vector.AutoresetMode.SAME_STEP
+    made = [lambda length=length: CountingEnv(length) for length in (3, 5)]
+    return gym.wrappers.vector.RecordEpisodeStatistics(gym.vector.SyncVectorEnv(made, autoreset_mode=mode))
+
+
+def newest(state: Any) -> np.ndarray:
+    """(N,) the return-to-go of the last call."""
+    return np.asarray(state.newest_return_to_go())
+
+
+def still_to_come(observations: np.ndarray) -> np.ndarray:
+    """(N,) the target less the rewards 1, 2, ... of the steps an observation counts."""
+    now = observations[:, 0]
+    return np.asarray(TARGET - now * (now + 1) / 2)
+
+
+def test_a_plain_loop_that_passes_rewards() -> None:
+    agent, env = make_agent(), CountingEnv()
+    observation, _ = env.reset(seed=0)
+    state, reward, done, step = None, 0.0, False, 0
+    while not done:
+        action, state = agent.predict(observation, state, reward=reward)
+        assert newest(state) == TARGET - step * (step + 1) / 2
+        observation, reward, terminated, truncated, _ = env.step(action)
+        done, step = terminated or truncated, step + 1
+    assert agent.rtg_source == "reward"
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_vector_loop_that_counts_starts_one_step_late(passes: bool) -> None:
+    """As README has it: an observation is the first of an episode where the step before it ended one."""
+    envs = vector_env()
+    agent = make_agent()
+    if not passes:
+        agent.set_env(envs)
+    observations, _ = envs.reset(seed=0)
+    state, rewards, starts, ended = None, np.zeros(N), np.ones(N, bool), np.zeros(N, bool)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(25):
+            given = {"reward": rewards} if passes else {}
+            actions, state = agent.predict(observations, state, starts, deterministic=True, **given)
+            np.testing.assert_allclose(newest(state), still_to_come(observations), atol=1e-4)
+            observations, rewards, terminations, truncations, _ = envs.step(actions)
+            starts, ended = ended, terminations | truncations
+
+
+@pytest.mark.parametrize("names", ["ends", "nothing"])
+def test_a_bound_vector_env_corrects_a_loop_in_the_manner_of_sb3(names: str) -> None:
+    """`terminations | truncations` name the last observation of an episode; the environment says which one is first."""
+    envs = vector_env()
+    agent = make_agent()
+    agent.set_env(envs)
+    observations, _ = envs.reset(seed=0)
+    state, starts, ended = None, np.ones(N, bool), np.zeros(N, bool)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(25):
+            actions, state = agent.predict(observations, state, starts, deterministic=True)
+            counts = ~ended  # what is answered to the last observation of an episode, nobody hears
+            np.testing.assert_allclose(newest(state)[counts], still_to_come(observations)[counts], atol=1e-4)
+            observations, _, terminations, truncations, _ = envs.step(actions)
+            ended = terminations | truncations
+            starts = ended if names == "ends" else np.zeros(N, bool)
+    assert agent.rtg_source == "env"
+
+
+def test_a_vector_env_that_resets_at_once_is_read_as_before() -> None:
+    envs = vector_env(late=False)
+    agent = make_agent()
+    agent.set_env(envs)
+    observations, _ = envs.reset(seed=0)
+    state, starts = None, np.ones(N, bool)
+    for _ in range(25):
+        actions, state = agent.predict(observations, state, starts, deterministic=True)
+        np.testing.assert_allclose(newest(state), still_to_come(observations), atol=1e-4)
+        observations, _, terminations, truncations, _ = envs.step(actions)
+        starts = terminations | truncations
+
+
+def test_a_bound_vector_env_that_nobody_steps_starts_no_episodes() -> None:
+    envs, other = vector_env(), vector_env()
+    agent = make_agent()
+    agent.set_env(other)
+    other.reset(seed=0)
+    observations, _ = envs.reset(seed=0)
+    _, state = agent.predict(observations, None, np.ones(N, bool))
+    with pytest.warns(UserWarning, match="is not the one being played"):
+        _, state = agent.predict(observations, state)
+    _, state = agent.predict(observations, state)
+    assert (state.timesteps == 2).all()
+
+
+def agent_of_options() -> Agent:
+    return make_agent(env_options={"length": 5})
+
+
+def test_binding_an_environment_of_other_options_says_how_to_make_it() -> None:
+    agent = agent_of_options()
+    line = r"gym.make\('tests/Counting-v0', length=5\)"
+    for other in (gym.make("tests/Counting-v0"), DummyVecEnv([lambda: gym.make("tests/Counting-v0", length=4)])):
+        with pytest.warns(UserWarning, match=line) as said:
+            agent.set_env(other)
+        assert said[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agent.set_env(gym.make("tests/Counting-v0", length=5))
+        agent.set_env("tests/Counting-v0")
+        agent.set_env(CountingEnv())  # of no id: its maker knows what it is
