@@ -171,7 +171,7 @@ class Agent(EnvironmentMethods, MaskedMethods):
     ) -> str:
         """Upload the agent in one commit, with a card made from its config and recipe.
 
-        `agentzoo push` uploads a folder that also holds measurements (`agentzoo stage`).
+        `agentzoo hub push` uploads a folder that also holds measurements (`agentzoo hub stage`).
 
         Args:
             commit_message, create_pr, private, token, branch, allow_patterns, ignore_patterns: as in `huggingface_hub`.

@@ -16,8 +16,8 @@ from rich.table import Table
 
 from agentzoo import Agent
 from agentzoo.envs.doorkey_rules import path_distance, possible_rows, states_of
-from agentzoo.evaluation.answers import draw_answer
-from agentzoo.evaluation.windows import run_window
+from agentzoo.evaluation.answer_picture import draw_answer
+from agentzoo.evaluation.played_window import run_window
 from agentzoo.masked.answer import infer
 from agentzoo.masked.histories import histories
 from agentzoo.masked.question import Mask

@@ -25,11 +25,11 @@ from agentzoo.research.analysis import (
     markov_report,
     ratio_of_random_tokens,
 )
+from agentzoo.research.analysis.agent_windows import fullest
 from agentzoo.research.analysis.inspection import Inspection
 from agentzoo.research.analysis.layers import attention_layers
 from agentzoo.research.analysis.page import write_page
 from agentzoo.research.analysis.pictures import draw_all
-from agentzoo.research.analysis.windows import fullest
 
 OUT = Path(__file__).resolve().parent / "out"
 

@@ -49,7 +49,7 @@ def main() -> None:
     for check in report.checks:
         table.add_row(check.name, {None: "-", True: "yes", False: "NO"}[check.holds], check.said)
     console.print(table)
-    console.print(f"`agentzoo push {folder} YOUR-NAME/{folder.name} --tag v1` puts it on the Hub in one commit.")
+    console.print(f"`agentzoo hub push {folder} YOUR-NAME/{folder.name} --tag v1` puts it on the Hub in one commit.")
 
 
 if __name__ == "__main__":

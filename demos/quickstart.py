@@ -14,7 +14,7 @@ from rich.table import Table
 
 from agentzoo import Agent, evaluate
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.record import film, save_gif, save_video
+from agentzoo.evaluation.film import film, save_gif, save_video
 from agentzoo.evaluation.scores import amount, normalized_score, reference_of
 
 OUT = Path(__file__).resolve().parent / "out"

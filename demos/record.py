@@ -11,7 +11,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing here needs a network
 from rich.console import Console
 
 from agentzoo import Agent
-from agentzoo.evaluation.record import film, save_gif, save_video
+from agentzoo.evaluation.film import film, save_gif, save_video
 
 OUT = Path(__file__).resolve().parent / "out" / "record"
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from agentzoo.acting.history import AgentState, newest, to_batch
 from agentzoo.acting.observing import as_numbers, is_count
 from agentzoo.errors import ConfigError, ShapeError
-from agentzoo.nn.masked import Known
+from agentzoo.nn.masked_model import Known
 from agentzoo.types import MOST_ASKED, Batch
 
 Rows = NDArray[np.float32]

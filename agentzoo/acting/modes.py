@@ -17,7 +17,7 @@ from agentzoo.acting.conditions import Conditions
 from agentzoo.acting.history import AgentState
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.nn.base import ActingMode, SequenceModel
-from agentzoo.nn.masked import MaskedModel
+from agentzoo.nn.masked_model import MaskedModel
 from agentzoo.nn.recurrent import RecurrentModel, RecurrentState, reset_rows
 
 

@@ -7,73 +7,37 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
-from typing import Any
 
-import typer
 from rich.console import Console
-from typer.core import TyperGroup
 
-from agentzoo.cli import data, grid, hub, importing, inspect, markov, measure, pretrain, train, unimask, use
+from agentzoo.cli import data, grid, hub, research, train, use
 from agentzoo.cli.console import errors_console
+from agentzoo.cli.groups import Groups, make_app
 from agentzoo.errors import MOST_SAID, AgentzooError, shown
 
-COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
-    # to use
-    "list": use.list_command,
-    "show": use.show,
-    "info": use.info,
-    "evaluate": use.evaluate,
-    "enjoy": use.enjoy,
-    "record": use.record,
-    "infer": unimask.infer,
-    # to make
-    "data": data.app,
-    "train": train.train,
-    "finetune": train.finetune,
-    "import": importing.import_command,
-    "grid": grid.app,
-    "pretrain": pretrain.app,
-    "stage": hub.stage,
-    # to find out
-    "compare": measure.compare,
-    "pairs": measure.pairs,
-    "sweep": measure.sweep,
-    "inspect": inspect.inspect,
-    "markov": markov.markov,
-    "gates": markov.app,
-    "unimask": unimask.app,
-    "bench": measure.bench,
-    # to share
-    "push": hub.push,
-    "pull": hub.pull,
-    "verify": hub.verify,
-    "card": hub.card,
-    "export": hub.export,
+GROUPS: Groups = {
+    "Use": {
+        "list": use.list_command,
+        "show": use.show,
+        "info": use.info,
+        "evaluate": use.evaluate,
+        "enjoy": use.enjoy,
+        "record": use.record,
+    },
+    "Train": {"train": train.train, "finetune": train.finetune, "grid": grid.app},
+    "Data": {"data": data.app},
+    "Publish": {"hub": hub.app},
+    "Research": {"research": research.app},
 }
+MOVED = {
+    **{name: f"hub {name}" for name in ("stage", "card", "verify", "push", "pull", "import", "export")},
+    **{name: f"research {name}" for name in ("inspect", "gates", "infer", "compare", "pairs", "sweep", "bench")},
+    **{name: f"research {name}" for name in ("unimask", "pretrain")},
+    "markov": "research heads",
+}
+INTERRUPTED = 130  # typer's exit status after Ctrl-C
 
-
-INTERRUPTED = 130  # what typer makes of Ctrl-C
-
-
-class _InOrder(TyperGroup):
-    def list_commands(self, ctx: Any) -> list[str]:
-        """For `--help`; typer alone would put groups of commands last."""
-        return list(COMMANDS)
-
-
-app = typer.Typer(
-    cls=_InOrder,
-    no_args_is_help=True,
-    help="Pretrained offline-RL sequence agents: list, show, evaluate, record, train, fine-tune.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-for _name, _command in COMMANDS.items():
-    if isinstance(_command, typer.Typer):
-        app.add_typer(_command, name=_name)
-    else:
-        app.command(_name)(_command)
+app = make_app(GROUPS, "Pretrained offline-RL sequence agents: use, train and publish them.", MOVED)
 
 
 def main() -> None:

@@ -8,9 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from agentzoo.cli.console import console, errors_console, listing, plain, print_json, print_listing, progress_bar
+from agentzoo.cli.groups import Whole
 from agentzoo.cli.options import JsonOption
 
-app = typer.Typer(no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies.")
+app = typer.Typer(
+    cls=Whole, no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies."
+)
 
 ROOM = 120  # columns of a terminal that words about a dataset have room in, beside its numbers
 

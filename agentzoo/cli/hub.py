@@ -1,4 +1,4 @@
-"""`agentzoo stage`, `card`, `push`, `pull`, `verify`, `export`: publishing agents, checking what others published."""
+"""`agentzoo hub ...`: publishing agents and checking published ones. Heavy imports happen inside."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ import typer
 from rich.table import Table
 
 from agentzoo.cli.console import console, errors_console, plain, print_json, progress_bar
+from agentzoo.cli.groups import Whole
+from agentzoo.cli.importing import import_command
 from agentzoo.cli.options import AgentArg, JsonOption, RevisionOption, TokenOption, TrustOption
+
+app = typer.Typer(cls=Whole, no_args_is_help=True, help="Stage, check, push and pull agents; import, export.")
 
 FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="an agent's folder with its records")]
 
 
+@app.command()
 def stage(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run")],
     hardware: Annotated[str, typer.Option("--hardware", help="what it was trained on, for the card")],
@@ -53,6 +58,7 @@ def stage(
     console.print(f"staged {plain(folder)}", highlight=False)
 
 
+@app.command()
 def push(
     folder: FolderArg,
     repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="your-name/agent; created if it is not there")],
@@ -85,6 +91,7 @@ def push(
         console.print(f"left out, as no part of an agent: {plain(', '.join(done.left_out))}", highlight=False)
 
 
+@app.command()
 def pull(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="a Hub repo, or an id the index knows")],
     folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="new folder; the repo's name here")] = None,
@@ -98,9 +105,10 @@ def pull(
 
     with console.status(f"pulling {plain(agent)}"):
         found = run(agent, folder, revision=revision, token=token, local_files_only=local_files_only, force=force)
-    console.print(f"{plain(found)}: `agentzoo verify {plain(found)}` checks its claims.", highlight=False)
+    console.print(f"{plain(found)}: `agentzoo hub verify {plain(found)}` checks its claims.", highlight=False)
 
 
+@app.command()
 def card(
     folder: FolderArg,
     license_id: Annotated[
@@ -139,6 +147,7 @@ def list_remote(author: str | None, token: str | None, as_json: bool) -> None:
         console.print("none; repos are found by `library_name: agentzoo` on their card.", highlight=False)
 
 
+@app.command()
 def verify(
     agent: AgentArg,
     episodes: Annotated[int | None, typer.Option("--episodes", "-n", min=2, help="as on the card by default")] = None,
@@ -173,6 +182,7 @@ def verify(
         raise SystemExit(1)
 
 
+@app.command()
 def export(
     agent: AgentArg,
     output: Annotated[Path, typer.Argument(metavar="FILE", help="an .onnx file")],
@@ -201,3 +211,6 @@ def export(
         f"is {report.largest_difference:.1e}",
         highlight=False,
     )
+
+
+app.command("import")(import_command)

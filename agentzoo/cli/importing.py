@@ -1,4 +1,4 @@
-"""`agentzoo import`: checkpoints of other libraries as agents."""
+"""`agentzoo hub import`: checkpoints of other libraries as agents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`agentzoo inspect`: tables, JSON, a picture and a page of what the instruments see. Heavy imports happen inside."""
+"""`agentzoo research inspect`: tables, JSON, a picture and a page. Heavy imports happen inside."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from agentzoo.cli.console import console, errors_console, plain, print_json
 from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption
 
 if TYPE_CHECKING:
+    from agentzoo.research.analysis.head_report import MarkovReport
     from agentzoo.research.analysis.inspection import Inspection
-    from agentzoo.research.analysis.markov import MarkovReport
 
 
 def inspect(

@@ -1,4 +1,4 @@
-"""Commands that measure: `agentzoo sweep`, `compare`, `pairs` and `bench`. Heavy imports happen inside."""
+"""Commands that measure: `agentzoo research sweep`, `compare`, `pairs` and `bench`. Heavy imports happen inside."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Trainings side by side in one table and one picture; the others are compared with the first of their environment.
-    `agentzoo stage --study` puts it on a card, `agentzoo pairs` draws learning curves."""
+    `agentzoo hub stage --study` puts it on a card, `agentzoo research pairs` draws learning curves."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
     from agentzoo.research.studies.comparison import PICTURE, as_study, draw_comparison
@@ -167,7 +167,9 @@ def bench(
     if as_json:
         print_json([figure._asdict() for figure in figures])
         return
-    table = Table("figure", "ours, ms", "peer, ms", "ratio", title=f"agentzoo bench {family}, {threads} threads")
+    table = Table(
+        "figure", "ours, ms", "peer, ms", "ratio", title=f"agentzoo research bench {family}, {threads} threads"
+    )
     for figure in figures:
         table.add_row(figure.figure, f"{figure.ours:.2f}", f"{figure.peer:.2f}", f"{figure.ratio:.3f}")
     console.print(table)

@@ -1,4 +1,4 @@
-"""`agentzoo pretrain lm | clip`. Heavy imports happen inside."""
+"""`agentzoo research pretrain lm | clip`. Heavy imports happen inside."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from rich.progress import Progress
 from rich.table import Table
 
 from agentzoo.cli.console import bar_columns, console, errors_console, plain, print_json
+from agentzoo.cli.groups import Whole
 from agentzoo.cli.options import JsonOption
 from agentzoo.errors import UnknownNameError, did_you_mean
 
-app = typer.Typer(no_args_is_help=True, help="Pre-train what language agents start from.", rich_markup_mode=None)
+app = typer.Typer(
+    cls=Whole, no_args_is_help=True, help="Pre-train what language agents start from.", rich_markup_mode=None
+)
 
 OutOption = Annotated[Path | None, typer.Option("--out", help="folder of the run; default runs/<name>")]
 HubOption = Annotated[Path | None, typer.Option("--to", help="the Hub folder to write; default <run>/hub")]

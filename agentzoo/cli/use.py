@@ -68,7 +68,9 @@ def list_command(
         table = _agents(rows, with_env=False)
     print_listing(table)
     if backbones := staged_backbones():
-        console.print(f"to start from: {plain(', '.join(backbones))} (`agentzoo inspect NAME`)", highlight=False)
+        console.print(
+            f"to start from: {plain(', '.join(backbones))} (`agentzoo research inspect NAME`)", highlight=False
+        )
     untrained = [one.agent_id for one in known if not one.staged and not one.problem]
     if all_ and untrained:
         console.print(f"recipes to train: {plain(', '.join(untrained))}", highlight=False)
@@ -237,7 +239,7 @@ def record(
     trust_env_module: TrustOption = False,
 ) -> None:
     """Render episodes to a video or a GIF."""
-    from agentzoo.evaluation.record import film, save_gif, save_video
+    from agentzoo.evaluation.film import film, save_gif, save_video
     from agentzoo.evaluation.scores import amount
 
     if output.suffix not in (".mp4", ".gif"):

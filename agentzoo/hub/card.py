@@ -20,7 +20,7 @@ from agentzoo.hub.card_results import (
     updates_done,
 )
 from agentzoo.hub.metadata import check_metadata, code, front_matter, inline
-from agentzoo.hub.published import SOURCES
+from agentzoo.hub.paper_scores import SOURCES
 from agentzoo.papers import D4RL
 from agentzoo.recipe import Recipe, TrainConfig
 from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS, VIDEO, write_atomic
@@ -69,7 +69,7 @@ def check_card(folder: Path) -> None:
     found = read_text(folder / CARD)
     if found != card_text(folder):
         raise CheckpointError(
-            f"{folder / CARD} is not what the records beside it give; `agentzoo card {folder}` writes it."
+            f"{folder / CARD} is not what the records beside it give; `agentzoo hub card {folder}` writes it."
         )
     check_metadata(found)
 
@@ -147,11 +147,11 @@ def _target(config: AgentConfig) -> str:
 def _questions(config: AgentConfig) -> str:
     """What a masked agent is for besides acting."""
     return (
-        f"It takes questions, too: `agentzoo infer zoo/{config.agent_id} --task past --out past.png` runs an episode, "
-        "hides the past from it and draws its answer (other tasks: `agentzoo infer --help`). In Python, "
-        "`agentzoo.evaluation.windows.run_window` runs an episode, `agent.infer` takes arrays and a mask of your own, "
-        "and `agent.condition` makes it act towards goals and waypoints; `demos/ask_unimask.py` in a checkout shows "
-        "them."
+        f"It takes questions, too: `agentzoo research infer zoo/{config.agent_id} --task past --out past.png` runs an "
+        "episode, hides the past from it and draws its answer (other tasks: `agentzoo research infer --help`). "
+        "In Python, `agentzoo.evaluation.played_window.run_window` runs an episode, `agent.infer` takes arrays and a "
+        "mask of your own, and `agent.condition` makes it act towards goals and waypoints; `demos/ask_unimask.py` in a "
+        "checkout shows them."
     )
 
 

@@ -12,7 +12,7 @@ from agentzoo.evaluation.results import Result, Results
 from agentzoo.evaluation.scores import amount, mean_interval, over_seeds
 from agentzoo.evaluation.study import Study
 from agentzoo.hub.metadata import code, inline
-from agentzoo.hub.published import PUBLISHED, SELECTION, Published
+from agentzoo.hub.paper_scores import PUBLISHED, SELECTION, Published
 from agentzoo.recipe import Recipe, TrainConfig
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import SWEEP_PLOT
@@ -102,7 +102,8 @@ def results_section(config: AgentConfig, recipe: Recipe, results: Results) -> st
         ]
     used = ", ".join(f"{inline(name)} {inline(version)}" for name, version in head.versions.items())
     how = f"with `{code(head.command)}` " if head.command is not None else ""
-    lines += ["", f"Measured {how}({used}). `agentzoo verify {config.agent_id}` checks the files and measures again."]
+    again = f"`agentzoo hub verify {config.agent_id}` checks the files and measures again."
+    lines += ["", f"Measured {how}({used}). {again}"]
     return "\n".join(lines)
 
 

@@ -23,7 +23,7 @@ from agentzoo.agent import Agent
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.attention import causal_bias
 from agentzoo.nn.base import SequenceModel
-from agentzoo.nn.masked import MaskedModel
+from agentzoo.nn.masked_model import MaskedModel
 from agentzoo.store.files import write_atomic
 from agentzoo.types import Batch, Config, IOSpec
 

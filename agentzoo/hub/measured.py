@@ -59,7 +59,7 @@ def headline(
     wrong = [check.said for check in checks if check.name in ("weights", "results") and check.holds is False]
     if results is None or wrong:
         raise CheckpointError(
-            f"{folder} holds no sound record: {'; '.join(wrong)}. `agentzoo verify {folder}` says more."
+            f"{folder} holds no sound record: {'; '.join(wrong)}. `agentzoo hub verify {folder}` says more."
         )
     return results.headline
 

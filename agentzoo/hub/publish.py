@@ -102,7 +102,8 @@ def push(
         if RESULTS in there and RESULTS in known and RESULTS not in files and not replace_measured:
             raise ConfigError(
                 f"{where} holds measurements ({RESULTS}), which this agent comes without: they would be deleted. "
-                "Measure it and push the folder (`agentzoo stage`, `agentzoo push`), or pass replace_measured=True."
+                "Measure it and push the folder (`agentzoo hub stage`, `agentzoo hub push`), or pass "
+                "replace_measured=True."
             )
         operations: list[Any] = [CommitOperationAdd(name, str(folder / name)) for name in files]
         operations += [CommitOperationDelete(name) for name in known if name in there and name not in files]
@@ -204,7 +205,7 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
             raise CheckpointError(f"{folder / RESULTS} was measured on other weights; measure these and stage again.")
         require_promised(folder)
     if not (folder / CARD).is_file():
-        raise CheckpointError(f"{folder} has no {CARD}; `agentzoo card {folder}` makes one from its records.")
+        raise CheckpointError(f"{folder} has no {CARD}; `agentzoo hub card {folder}` makes one from its records.")
     check_card(folder)
     return _sorted_out(folder, PUBLISHED)
 

@@ -33,5 +33,5 @@ def require_promised(folder: Path) -> None:
     if missing:
         raise CheckpointError(
             f"{folder} lacks {', '.join(missing)}, which its card shows. A folder that was loaded from the Hub holds "
-            "only what an agent needs; `agentzoo pull` brings all of it."
+            "only what an agent needs; `agentzoo hub pull` brings all of it."
         )

@@ -1,4 +1,4 @@
-"""`agentzoo stage`: a finished run becomes `hub_cards/<id>/`, every number measured on the file that is staged."""
+"""`agentzoo hub stage`: a finished run becomes `hub_cards/<id>/`, every number measured on the file that is staged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError
-from agentzoo.evaluation.record import film, save_video
+from agentzoo.evaluation.film import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate, with_command
 from agentzoo.evaluation.study import Study, read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
@@ -182,7 +182,7 @@ def _require_apart(final: Path, runs: Sequence[Path]) -> None:
 
 
 def _keep_license(old: Path, new: Path, note: Callable[[str], None]) -> None:
-    """A better agent is under the license that the one it replaces was given (`agentzoo card --license`)."""
+    """A better agent is under the license that the one it replaces was given (`agentzoo hub card --license`)."""
     if not (old / CONFIG).is_file():
         return
     before, config = (read_record(AgentConfig, at / CONFIG) for at in (old, new))

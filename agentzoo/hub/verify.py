@@ -1,4 +1,4 @@
-"""`agentzoo verify`: do an agent's files fit together, and does the number on its card hold when measured again?"""
+"""`agentzoo hub verify`: do an agent's files fit together, and does the number on its card hold when measured again?"""
 
 from __future__ import annotations
 

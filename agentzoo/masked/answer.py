@@ -18,7 +18,7 @@ from agentzoo.config import AgentConfig
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.masked.question import Mask, Window, read_window
 from agentzoo.nn.base import SequenceModel
-from agentzoo.nn.masked import require_masked
+from agentzoo.nn.masked_model import require_masked
 from agentzoo.nn.masking import Masking, StepTask, masking_at
 from agentzoo.types import Batch
 

@@ -17,7 +17,7 @@ from agentzoo.data.spaces import GOAL_KEY
 from agentzoo.errors import ShapeError
 from agentzoo.masked.answer import Answer, infer
 from agentzoo.nn.base import SequenceModel
-from agentzoo.nn.masked import MaskedModel, require_masked
+from agentzoo.nn.masked_model import MaskedModel, require_masked
 
 
 class MaskedMethods:

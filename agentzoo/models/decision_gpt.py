@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from agentzoo.nn.attention import Backbone, HeadCount, LayerCount
 from agentzoo.nn.base import ModelConfig, SequenceModel
 from agentzoo.nn.dropout import Dropout
-from agentzoo.nn.masked import ReturnClasses, encode_returns, factor_error, return_size
+from agentzoo.nn.masked_model import ReturnClasses, encode_returns, factor_error, return_size
 from agentzoo.nn.masking import Masking
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, Read, interleave, newest_state_token
 from agentzoo.papers import CARROLL, Citation

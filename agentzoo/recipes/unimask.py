@@ -62,7 +62,7 @@ def _continuous(name: str, data: DataConfig, evaluation: EvalConfig, updates: in
 
 def _agents() -> list[Recipe]:
     maze = DataConfig(dataset="zoo/maze2d-dense/medium-v0", rtg_scale=1.0, normalization="none")
-    # 3.3: a tenth above the mean of the data; `agentzoo unimask maze2d` asks each start for its own
+    # 3.3: a tenth above the mean of the data; `agentzoo research unimask maze2d` asks each start for its own
     maze_eval = EvalConfig(env=MAZE2D_DENSE, target_return=3.3)
     return [
         _continuous("maze2d-dense", maze, maze_eval, updates=40_000),  # a ninth of the published; losses still fall

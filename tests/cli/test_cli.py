@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from masked.cases import doorkey_agent
 from typer.testing import CliRunner
 
 from agentzoo.cli import app, main
+from agentzoo.cli.command import GROUPS, MOVED
 from agentzoo.data.minari import load_episodes
 from agentzoo.envs import MAZE2D_DENSE
 from agentzoo.errors import CheckpointError, ConfigError, SpaceError
@@ -98,18 +100,42 @@ def test_every_command_that_takes_an_agent_can_be_told_which_and_whether_to_trus
     from typer.main import get_command
 
     commands = get_command(app).commands  # type: ignore[attr-defined]
-    chosen = {name: commands[name] for name in ("evaluate", "enjoy", "record", "sweep", "infer", "finetune", "export")}
-    chosen["unimask maze2d"] = commands["unimask"].commands["maze2d"]
+    chosen = {name: commands[name] for name in ("evaluate", "enjoy", "record", "finetune")}
+    research, hub = commands["research"].commands, commands["hub"].commands
+    chosen |= {"sweep": research["sweep"], "infer": research["infer"], "export": hub["export"]}
+    chosen["unimask maze2d"] = research["unimask"].commands["maze2d"]
     for name, command in chosen.items():
         options = {word for one in command.params for word in one.opts}
         assert {"--revision", "--trust-env-module"} <= options, name
+
+
+def test_help_shows_a_dozen_commands_in_groups_with_whole_summaries() -> None:
+    said = agentzoo("--help").stdout
+    titles = re.findall(r"^([A-Z][a-z]+):$", said, flags=re.MULTILINE)
+    assert titles == ["Options", *GROUPS]
+    assert sum(map(len, GROUPS.values())) <= 12
+    for words in ((), ("research",), ("hub",), ("data",), ("research", "gates")):
+        assert "..." not in agentzoo(*words, "--help").stdout.partition("\n")[2]
+
+
+def test_old_names_of_commands_stop_and_say_the_new_one() -> None:
+    from typer.main import get_command
+
+    for old, new in MOVED.items():
+        done = CliRunner().invoke(app, [old, "dt-test", "--json"])
+        assert isinstance(done.exception, ConfigError)
+        assert str(done.exception) == f"`agentzoo {old}` is now `agentzoo {new}`."
+        command = get_command(app)
+        for word in new.split():
+            command = command.commands[word]  # type: ignore[attr-defined]
 
 
 def test_masked_agents_of_environments_elsewhere_can_be_asked_when_trusted(tmp_path: Path) -> None:
     """The error that refuses them recommends an option, which must be there."""
     agent = doorkey_agent()
     agent.config = agent.config.model_copy(update={"env": f"agentzoo.envs:{agent.config.env}"})
-    words = ["infer", str(agent.save_pretrained(tmp_path / "unimask-test")), "--out", str(tmp_path / "answer.png")]
+    folder = str(agent.save_pretrained(tmp_path / "unimask-test"))
+    words = ["research", "infer", folder, "--out", str(tmp_path / "answer.png")]
     assert "--trust-env-module" in str(CliRunner().invoke(app, words).exception)
     assert CliRunner().invoke(app, [*words, "--trust-env-module"]).exit_code == 0
     assert (tmp_path / "answer.png").stat().st_size > 1_000
@@ -201,7 +227,7 @@ def test_errors_are_one_line_with_the_nearest_name(zoo: dict[str, str]) -> None:
     done = agentzoo("evaluate", "dt-tset", env=zoo, code=2)
     assert "no agent 'dt-tset'. Did you mean 'dt-test'?" in done.stderr
     assert "Traceback" not in done.stderr
-    assert "Did you mean 'dt'" in agentzoo("bench", "dtx", code=2).stderr
+    assert "Did you mean 'dt'" in agentzoo("research", "bench", "dtx", code=2).stderr
     assert "must end in .mp4 or .gif" in agentzoo("record", "dt-test", "x.avi", env=zoo, code=2).stderr
     missing = agentzoo("train", "dt-hopper-medium", env={"MINARI_DATASETS_PATH": "/nonexistent/minari"}, code=2).stderr
     assert "agentzoo data build hopper/medium" in missing
@@ -269,7 +295,7 @@ def test_train_then_finetune_then_evaluate(tiny_hopper: str, tmp_path: Path) -> 
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     done = agentzoo("train", "dt-hopper-medium", *small, "--out", first)
     assert "step 6: return" in done.stderr
-    agentzoo("card", first, "--license", "cc-by-4.0")
+    agentzoo("hub", "card", first, "--license", "cc-by-4.0")
     agentzoo(
         "finetune",
         first,

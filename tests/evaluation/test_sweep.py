@@ -72,7 +72,7 @@ def test_the_plot_has_a_curve_for_each_agent(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     folder = make_agent().save_pretrained(tmp_path / "dt-test")
-    words = ["sweep", str(folder), "--up-to", "30", "--targets", "3", "-n", "2", "--json"]
+    words = ["research", "sweep", str(folder), "--up-to", "30", "--targets", "3", "-n", "2", "--json"]
     monkeypatch.setattr(
         sys, "argv", ["agentzoo", *words, "--plot", str(tmp_path / "s.png"), "--out", str(tmp_path / "out")]
     )
@@ -101,10 +101,10 @@ def test_what_a_sweep_cannot_show_is_said_before_anything_is_measured(
         ([here, there], r"act in different environments: tests/Counting-v0, tests/CountingDict-v0\. Sweep each"),
     )
     for words, said in wrong:
-        done = CliRunner().invoke(app, ["sweep", *words, "--up-to", "30"])
+        done = CliRunner().invoke(app, ["research", "sweep", *words, "--up-to", "30"])
         assert isinstance(done.exception, ConfigError), done.output
         assert re.search(said, str(done.exception))
-    done = CliRunner().invoke(app, ["sweep", here, "--up-to", "30", "--targets", "101", *out])
+    done = CliRunner().invoke(app, ["research", "sweep", here, "--up-to", "30", "--targets", "101", *out])
     assert done.exit_code == 2  # of click, for an option out of range
     assert not (tmp_path / "out").exists()
 
@@ -113,7 +113,8 @@ def test_agents_of_one_id_are_told_apart(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
         make_agent().save_pretrained(Path("runs") / name)
-    words = ["sweep", "runs/a", "runs/b", "runs/a", "--up-to", "30", "--targets", "3", "-n", "2", "--out", "out"]
+    runs = ["runs/a", "runs/b", "runs/a"]
+    words = ["research", "sweep", *runs, "--up-to", "30", "--targets", "3", "-n", "2", "--out", "out"]
     done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
     assert read_study(Path("out")).columns == ("asked", "runs/a", "runs/b")  # one named twice is one

@@ -189,7 +189,7 @@ def test_a_dataset_of_the_zoo_is_made_before_training(folder: Path) -> None:
 
 
 def test_what_a_masked_agent_can_be_asked_is_what_it_was_trained_on(tmp_path: Path) -> None:
-    question = "agentzoo infer zoo/dt-test --task past"
+    question = "agentzoo research infer zoo/dt-test --task past"
     for tasks, asked in ((("rnd",), True), (("bc",), False)):
         model = UniMaskConfig(embed_dim=16, ffn_dim=16, tasks=tasks)
         text = card_text(make_agent(model=model).save_pretrained(tmp_path / tasks[0]))
@@ -290,7 +290,7 @@ def test_a_study_comes_onto_a_card_without_measuring(folder: Path, tmp_path: Pat
         write_study(Study(title=f"The {name}", picture="drawn.png"), tmp_path / name)
         (tmp_path / name / "drawn.png").write_bytes(name.encode())
     before = read_records(folder)[2]
-    done = CliRunner().invoke(app, ["card", str(folder), "--study", str(tmp_path / "first")])
+    done = CliRunner().invoke(app, ["hub", "card", str(folder), "--study", str(tmp_path / "first")])
     assert done.exit_code == 0, done.output
     assert "## The first\n\n![The first](study-0.png)" in (folder / "README.md").read_text()
     assert (folder / "study-0.png").read_bytes() == b"first"
@@ -398,19 +398,19 @@ def test_commands(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
     """push, list --remote, pull, card and verify as a user runs them."""
     runner = CliRunner()
     monkeypatch.chdir(tmp_path)
-    done = json.loads(runner.invoke(app, ["push", str(folder), REPO, "--tag", "v1", "--json"]).stdout)
+    done = json.loads(runner.invoke(app, ["hub", "push", str(folder), REPO, "--tag", "v1", "--json"]).stdout)
     assert done["commit"] == hub.repos[REPO].tags["v1"]
     listed = json.loads(runner.invoke(app, ["list", "--remote", "--json"]).stdout)
     assert [one["repo_id"] for one in listed] == [REPO]
     assert REPO in runner.invoke(app, ["list", "--remote"]).stdout
-    assert runner.invoke(app, ["pull", REPO, "--revision", "v1"]).exit_code == 0
+    assert runner.invoke(app, ["hub", "pull", REPO, "--revision", "v1"]).exit_code == 0
     before = (tmp_path / "dt-test" / "README.md").read_bytes()
-    assert runner.invoke(app, ["card", "dt-test"]).exit_code == 0
+    assert runner.invoke(app, ["hub", "card", "dt-test"]).exit_code == 0
     assert (tmp_path / "dt-test" / "README.md").read_bytes() == before
-    verified = runner.invoke(app, ["verify", "dt-test", "-n", "2", "--json"])
+    verified = runner.invoke(app, ["hub", "verify", "dt-test", "-n", "2", "--json"])
     assert (verified.exit_code, json.loads(verified.stdout)["holds"]) == (0, True)
     edit(tmp_path / "dt-test", "train_config.json", data__rtg_scale=2.0)
-    refused = runner.invoke(app, ["verify", "dt-test", "-n", "2"])
+    refused = runner.invoke(app, ["hub", "verify", "dt-test", "-n", "2"])
     assert refused.exit_code == 1
     assert "NO" in refused.stdout
 

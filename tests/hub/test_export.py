@@ -96,7 +96,7 @@ def test_the_file_acts_as_the_agent_does_over_an_episode(family: str, tmp_path: 
 @pytest.mark.parametrize("agent_id", STAGED)
 def test_staged_agents_export_by_command(agent_id: str, tmp_path: Path) -> None:
     path = tmp_path / "agent.onnx"
-    result = CliRunner().invoke(app, ["export", agent_id, str(path)], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["hub", "export", agent_id, str(path)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     agent = Agent.from_pretrained(agent_id)
     ours, theirs = act_along(agent, path, steps=agent.config.io.context + 3)

@@ -190,7 +190,7 @@ def refused_everywhere(folder: Path, kind: type[Exception], words: str, monkeypa
     for attempt in (
         lambda: describe("dt-test"),
         lambda: check_folder(folder),
-        lambda: invoke("card", str(folder)),
+        lambda: invoke("hub", "card", str(folder)),
     ):
         with pytest.raises(kind, match=words):
             attempt()

@@ -199,7 +199,18 @@ def test_the_command_writes_a_folder_that_loads(tmp_path: Path) -> None:
     folder, _ = transformers_folder(tmp_path / "theirs")
     (tmp_path / "mean.json").write_text(json.dumps(MEAN.tolist()))
     numbers = ",".join(str(value) for value in STD)
-    arguments = ["import", str(folder), str(tmp_path / "ours"), "--target", "40", "--name", "dt-mine", "--context", "3"]
+    arguments = [
+        "hub",
+        "import",
+        str(folder),
+        str(tmp_path / "ours"),
+        "--target",
+        "40",
+        "--name",
+        "dt-mine",
+        "--context",
+        "3",
+    ]
     arguments += ["--rtg-scale", "10", "--mean", str(tmp_path / "mean.json"), "--std", numbers]
     found = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert found.exit_code == 0

@@ -206,7 +206,7 @@ def test_writing_replaces_a_link_and_does_not_follow_it(folder: Path, tmp_path: 
         (folder / name).unlink()
         (folder / name).symlink_to(tmp_path / name)
     make_agent().save_pretrained(folder)
-    invoke("card", str(folder))
+    invoke("hub", "card", str(folder))
     for name in ("config.json", "model.safetensors", "README.md"):
         assert (tmp_path / name).read_text() == "precious"
         assert not (folder / name).is_symlink()

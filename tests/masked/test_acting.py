@@ -19,7 +19,7 @@ from agentzoo.agent import Agent
 from agentzoo.envs import DOORKEY
 from agentzoo.errors import ConfigError, ShapeError, SpaceError
 from agentzoo.models.unimask import UniMaskConfig
-from agentzoo.nn.masked import Known
+from agentzoo.nn.masked_model import Known
 from agentzoo.nn.masking import Masking
 from masked.cases import SIZES, doorkey_agent
 

@@ -16,7 +16,7 @@ from agentzoo.agent import Agent
 from agentzoo.envs import DOORKEY, make_env
 from agentzoo.envs.doorkey_rules import GridState, cell_index, possible_rows, transition, transition_rows
 from agentzoo.errors import ConfigError, ShapeError, UnknownNameError
-from agentzoo.evaluation.windows import run_window
+from agentzoo.evaluation.played_window import run_window
 from agentzoo.masked.histories import futures, histories
 from agentzoo.masked.question import Window, read_window
 from agentzoo.models.unimask import UniMaskConfig
@@ -295,12 +295,12 @@ def test_the_command_draws_an_answer(task: str, tmp_path: Path) -> None:
 
     folder = doorkey_agent().save_pretrained(tmp_path / "agent")
     out = tmp_path / "answer.png"
-    done = CliRunner().invoke(cli.app, ["infer", str(folder), "--task", task, "--out", str(out)])
+    done = CliRunner().invoke(cli.app, ["research", "infer", str(folder), "--task", task, "--out", str(out)])
     assert done.exit_code == 0, done.output
     picture = np.asarray(Image.open(out).convert("RGB"))
     assert picture.shape[1] > 1000
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
-    done = CliRunner().invoke(cli.app, ["infer", str(folder), "--json", "--step", "3", "--out", str(out)])
+    done = CliRunner().invoke(cli.app, ["research", "infer", str(folder), "--json", "--step", "3", "--out", str(out)])
     import json
 
     tree = json.loads(done.stdout)
@@ -311,7 +311,8 @@ def test_the_command_draws_an_answer(task: str, tmp_path: Path) -> None:
 def test_a_continuous_agent_is_drawn_as_curves(tmp_path: Path) -> None:
     agent = make_agent(model=UniMaskConfig(**SIZES))
     folder = agent.save_pretrained(tmp_path / "agent")
-    done = CliRunner().invoke(cli.app, ["infer", str(folder), "--task", "future", "--out", str(tmp_path / "a.png")])
+    words = ["research", "infer", str(folder), "--task", "future", "--out", str(tmp_path / "a.png")]
+    done = CliRunner().invoke(cli.app, words)
     assert done.exit_code == 0, done.output
     assert (tmp_path / "a.png").stat().st_size > 5_000
 

@@ -176,7 +176,8 @@ def test_a_small_map_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(heatmap, "HELD_OUT", "zoo/doorkey/train-50-v0")  # fewer windows to measure on
     monkeypatch.setattr(heatmap, "WINDOWS", 50)
     out = tmp_path / "map"
-    command = ["unimask", "heatmap", "--out", str(out), "--seed", "0", "--episodes", "50", "--epochs", "10", "--json"]
+    settings = ["--seed", "0", "--episodes", "50", "--epochs", "10", "--json"]
+    command = ["research", "unimask", "heatmap", "--out", str(out), *settings]
     done = CliRunner().invoke(cli.app, command)
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)

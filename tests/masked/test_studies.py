@@ -22,7 +22,7 @@ from agentzoo.evaluation.study import Study, read_study, write_study
 from agentzoo.hub.card import card_text
 from agentzoo.models.unimask import UniMask, UniMaskConfig
 from agentzoo.recipe import load_recipe
-from agentzoo.research.studies.maze2d import GoalAhead, as_study, nearest_targets, three_ways, usual_reach
+from agentzoo.research.studies.three_ways import GoalAhead, as_study, nearest_targets, three_ways, usual_reach
 from agentzoo.types import ActionSpec, ObservationSpec
 from masked.cases import SIZES, doorkey_agent
 

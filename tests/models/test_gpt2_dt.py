@@ -676,7 +676,7 @@ def test_positions_of_clip_are_refused() -> None:
 @pytest.mark.parametrize(
     ("what", "error", "says"),
     [
-        ("not staged", CheckpointError, "is not in the local zoo .*agentzoo pretrain"),
+        ("not staged", CheckpointError, "is not in the local zoo .*agentzoo research pretrain"),
         ("no tokenizer", CheckpointError, "has no tokenizer.json.*--set model.lm_weight=0"),
         ("other tokenizer", CheckpointError, "its table holds 280: they do not belong together"),
         ("no text", ConfigError, r"set \$AGENTZOO_TEXT"),
@@ -716,7 +716,7 @@ def test_a_backbone_that_is_nowhere_is_said_without_a_network(tmp_path: Path) ->
 
 
 def test_recipes_fit_the_backbones_they_name() -> None:
-    """Sizes of a recipe and of what `agentzoo pretrain` makes are written in two places."""
+    """Sizes of a recipe and of what `agentzoo research pretrain` makes are written in two places."""
     from agentzoo.research.pretrain.settings import CLIP_MINI
 
     for agent_id, size in (

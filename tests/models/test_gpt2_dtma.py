@@ -30,7 +30,7 @@ from agentzoo.nn.language.cotraining import Language
 from agentzoo.nn.language.pretrained import load_backbone, new_language_model
 from agentzoo.nn.markov import head_matrix, layer_statistics, markov_statistics, rule_threshold
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig, load_recipe
-from agentzoo.research.analysis.markov import markov_report
+from agentzoo.research.analysis.head_report import markov_report
 from agentzoo.research.bench import dtma as benchmark
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import train

@@ -20,7 +20,7 @@ from torch.nn.utils import prune
 from agentzoo.agent import Agent
 from agentzoo.nn.base import ModelConfig, SequenceModel
 from agentzoo.nn.mamba import RMSNorm
-from agentzoo.nn.masked import MaskedModel
+from agentzoo.nn.masked_model import MaskedModel
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.registry import families, get_family
 

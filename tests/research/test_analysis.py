@@ -34,9 +34,9 @@ from agentzoo.research.analysis import (
     memory_report,
     r_markov,
 )
+from agentzoo.research.analysis.agent_windows import fullest, thinned
+from agentzoo.research.analysis.head_report import MarkovHead, MarkovReport, untrained
 from agentzoo.research.analysis.layers import attention_layers, layer_inputs
-from agentzoo.research.analysis.markov import MarkovHead, MarkovReport, untrained
-from agentzoo.research.analysis.windows import fullest, thinned
 from agentzoo.store.files import LOG
 from agentzoo.types import Batch
 

@@ -16,7 +16,7 @@ from agentzoo.cli.console import console, fits
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.study import read_study
-from agentzoo.hub.published import elsewhere
+from agentzoo.hub.paper_scores import elsewhere
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.recipe import load_recipe
 from agentzoo.research.studies.comparison import as_study, compare, differences, draw_comparison
@@ -153,7 +153,7 @@ def test_a_narrow_terminal_gets_blocks_instead_of_broken_words(tmp_path: Path, m
     shown = {}
     for width in (80, 200):
         monkeypatch.setattr(console, "width", width)
-        shown[width] = CliRunner().invoke(app, ["compare", *runs, "--out", str(tmp_path / "out")]).output
+        shown[width] = CliRunner().invoke(app, ["research", "compare", *runs, "--out", str(tmp_path / "out")]).output
         for words in ("normalized score", "84.6 [81.1, 87.9]", "unimask-pointmaze-medium", "0.48 [0.38, 0.58]"):
             assert words in shown[width]
     narrow = Table("a very long name of a column", "b")
@@ -168,7 +168,8 @@ def test_a_narrow_terminal_gets_blocks_instead_of_broken_words(tmp_path: Path, m
 
 def test_the_command_draws_a_study_for_a_card(tmp_path: Path) -> None:
     runs = [str(CARDS / name) for name in ("dt-hopper-medium", "dt-hopper-medium-replay")]
-    done = CliRunner().invoke(app, ["compare", *runs, "--out", str(tmp_path / "out"), "--title", "A [b]title[/b]"])
+    words = ["research", "compare", *runs, "--out", str(tmp_path / "out"), "--title", "A [b]title[/b]"]
+    done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert "A [b]title[/b]" in done.output
     study = read_study(tmp_path / "out")

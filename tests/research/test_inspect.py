@@ -1,4 +1,4 @@
-"""`agentzoo inspect`: what it prints, draws and writes; the page is opened in a real browser."""
+"""`agentzoo research inspect`: what it prints, draws and writes; the page is opened in a real browser."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from agentzoo.models.dtma import DTMAConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.research.analysis import markov_report
+from agentzoo.research.analysis.head_report import is_language_model
 from agentzoo.research.analysis.inspection import Inspection, Options, inspect, inspect_agent
-from agentzoo.research.analysis.markov import is_language_model
 from agentzoo.research.analysis.page import explanation, page_of, write_page
 from agentzoo.research.analysis.pictures import draw_all, parts_of
 from agentzoo.research.pretrain.lm import train_language_model, write_language_model
@@ -53,7 +53,7 @@ def agent_in(folder: Path, name: str = "gated") -> Path:
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, ["inspect", *map(str, arguments)])
+    result = CliRunner().invoke(app, ["research", "inspect", *map(str, arguments)])
     assert result.exit_code == 0, result.output + str(result.exception)
     return result.stdout
 
@@ -101,7 +101,7 @@ def test_heads_that_are_not_there_are_said_before_anything_is_run(
     name: str, head: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("agentzoo.research.analysis.inspection.decision_windows")
-    done = CliRunner().invoke(app, ["inspect", str(agent_in(tmp_path, name)), "--markov-head", str(head)])
+    done = CliRunner().invoke(app, ["research", "inspect", str(agent_in(tmp_path, name)), "--markov-head", str(head)])
     assert isinstance(done.exception, ConfigError), done.output + repr(done.exception)
     assert re.search(said, str(done.exception))
 
@@ -137,7 +137,7 @@ def test_a_picture_holds_every_part(suffix: str, tmp_path: Path) -> None:
 
 
 def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["inspect", str(agent_in(tmp_path)), "-n", "1", "--picture", "a.bmp"])
+    result = CliRunner().invoke(app, ["research", "inspect", str(agent_in(tmp_path)), "-n", "1", "--picture", "a.bmp"])
     assert isinstance(result.exception, ConfigError)
     assert ".png, .pdf or .svg" in str(result.exception)
 
@@ -257,7 +257,7 @@ def test_one_decision_has_no_standard_error(tmp_path: Path) -> None:
 
 def test_a_page_where_a_file_is_says_so(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
-    asked = ["inspect", str(agent_in(tmp_path)), "-n", "1", "--report", str(tmp_path / "taken")]
+    asked = ["research", "inspect", str(agent_in(tmp_path)), "-n", "1", "--report", str(tmp_path / "taken")]
     result = CliRunner().invoke(app, asked)
     assert isinstance(result.exception, StorageError)
     assert (tmp_path / "taken").read_text() == "mine"

@@ -116,7 +116,7 @@ def test_a_record_that_is_not_of_its_weights_is_not_believed(tmp_path: Path) -> 
     (copy / "results.json").write_text(json.dumps(tree))
     for read in (read_curves, compare):
         with pytest.raises(
-            CheckpointError, match=r"no sound record: .*mean and interval are not those .* `agentzoo verify"
+            CheckpointError, match=r"no sound record: .*mean and interval are not those .* `agentzoo hub verify"
         ):
             read([copy], 3)  # type: ignore[operator]
 
@@ -159,7 +159,7 @@ def test_each_pair_says_in_what_it_differs(runs: list[Path], tmp_path: Path) -> 
 
 def test_the_command_writes_a_study_that_a_card_can_show(runs: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = CliRunner().invoke(app, ["pairs", *map(str, runs), "--out", str(out), "--json"])
+    done = CliRunner().invoke(app, ["research", "pairs", *map(str, runs), "--out", str(out), "--json"])
     assert done.exit_code == 0, done.output
     study = read_study(out)
     assert json.loads(done.output)["rows"] == [list(row) for row in study.rows]
@@ -168,7 +168,7 @@ def test_the_command_writes_a_study_that_a_card_can_show(runs: list[Path], tmp_p
 
 def test_a_narrow_terminal_cuts_no_name(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "width", 80)
-    done = CliRunner().invoke(app, ["pairs", *map(str, runs), "--out", str(tmp_path / "out")])
+    done = CliRunner().invoke(app, ["research", "pairs", *map(str, runs), "--out", str(tmp_path / "out")])
     assert "│ chibit-hopper-medium-scratch │" in done.output
     assert "…" not in done.output
 

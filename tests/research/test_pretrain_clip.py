@@ -18,8 +18,8 @@ import torch
 from agentzoo.errors import DataError
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.nn.language.pretrained import load_backbone
-from agentzoo.research.pretrain.card import clip_card
 from agentzoo.research.pretrain.clip import pixels, retrieval, train_clip, write_clip
+from agentzoo.research.pretrain.model_card import clip_card
 from agentzoo.research.pretrain.scenes import WORLDS, draw_scenes, make_pairs
 from agentzoo.research.pretrain.settings import CLIP_MINI
 from agentzoo.store.tensors import read_tensors
@@ -159,7 +159,7 @@ def test_the_written_folder_is_what_transformers_loads(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_run_killed_with_signal_9_resumes_to_the_same_bits(tmp_path: Path) -> None:
     settings = [part for name, value in {**CHANGES, "steps": 40}.items() for part in ("--set", f"{name}={value}")]
-    command = [sys.executable, "-m", "agentzoo", "pretrain", "clip", "--threads", "1", "--json", *settings]
+    command = [sys.executable, "-m", "agentzoo", "research", "pretrain", "clip", "--threads", "1", "--json", *settings]
     cut, whole = ([*command, "--out", str(tmp_path / name)] for name in ("cut", "whole"))
     process = subprocess.Popen(cut, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120

@@ -293,7 +293,7 @@ def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
 def test_a_run_killed_with_signal_9_resumes_to_the_same_bits(text: Path, tmp_path: Path) -> None:
     """The command itself, killed twice in the middle."""
     fields = {k: v for k, v in TINY.model_dump().items() if getattr(LM_SIZES["chibi"], k) != v} | {"steps": 400}
-    command = [sys.executable, "-m", "agentzoo", "pretrain", "lm", "--corpus", str(text), "--threads", "1"]
+    command = [sys.executable, "-m", "agentzoo", "research", "pretrain", "lm", "--corpus", str(text), "--threads", "1"]
     command += ["--validation", str(text / "valid.txt"), "--out", str(tmp_path / "cut"), "--json"]
     command += [part for name, value in fields.items() for part in ("--set", f"{name}={value}")]
     for enough in (20, 100):

@@ -370,14 +370,14 @@ def _source(name: str, revision: str | None) -> tuple[str, str | None]:
         near = did_you_mean(plain, _backbones())
         raise CheckpointError(
             f"backbone {name!r} is not in the local zoo ({zoo}), nor does the index name a Hub repo for it.{near} "
-            "`agentzoo pretrain` makes one; $AGENTZOO_ZOO names another folder to look in, and "
+            "`agentzoo research pretrain` makes one; $AGENTZOO_ZOO names another folder to look in, and "
             f"--set model.backbone=OWNER/{plain} a repo."
         )
     return name, revision
 
 
 def _inside(name: str, folder: Path) -> Path:
-    """The model that `agentzoo pretrain` left in a run's folder."""
+    """The model that `agentzoo research pretrain` left in a run's folder."""
     if (folder / "hub" / CONFIG).is_file():
         return folder / "hub"
     raise CheckpointError(f"backbone {name!r} is a folder without a {CONFIG}.")

@@ -1,20 +1,20 @@
-"""Instruments that look into a trained network; `agentzoo inspect` shows them all at once.
+"""Instruments that look into a trained network; `agentzoo research inspect` shows them all at once.
 
 `markov_report(agent)` needs weights only, and reads language models too. `head_importance`, `gate_report`,
 `attention_maps` and `memory_report` run an agent's own episodes (`decision_windows`) or take windows that are given.
 """
 
-from agentzoo.research.analysis.gates import GateReport, gate_curve, gate_report, r_markov
+from agentzoo.research.analysis.agent_windows import decision_windows
+from agentzoo.research.analysis.gate_report import GateReport, gate_curve, gate_report, r_markov
+from agentzoo.research.analysis.head_report import MarkovReport, markov_report
 from agentzoo.research.analysis.importance import HeadImportance, head_importance
 from agentzoo.research.analysis.maps import attention_maps
-from agentzoo.research.analysis.markov import MarkovReport, markov_report
 from agentzoo.research.analysis.memory import MemoryReport, memory_report
 from agentzoo.research.analysis.theorems import (
     diagonal_of_random_tokens,
     ratio_of_random_tokens,
     updates_that_keep_a_markov_matrix,
 )
-from agentzoo.research.analysis.windows import decision_windows
 
 __all__ = [
     "GateReport",

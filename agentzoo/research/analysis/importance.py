@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from agentzoo.agent import Agent
+from agentzoo.research.analysis.agent_windows import in_pieces
 from agentzoo.research.analysis.layers import require_attention
-from agentzoo.research.analysis.windows import in_pieces
 from agentzoo.types import Batch
 
 

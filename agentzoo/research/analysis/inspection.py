@@ -13,11 +13,9 @@ from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.nn.mamba import Mamba
 from agentzoo.nn.markov import THRESHOLD
-from agentzoo.research.analysis.gates import GateCurve, GateReport, gate_curve, gate_report, require_gates
-from agentzoo.research.analysis.importance import HeadImportance, head_importance
-from agentzoo.research.analysis.layers import attention_layers
-from agentzoo.research.analysis.maps import attention_maps, looks_of
-from agentzoo.research.analysis.markov import (
+from agentzoo.research.analysis.agent_windows import decision_windows, fullest, thinned
+from agentzoo.research.analysis.gate_report import GateCurve, GateReport, gate_curve, gate_report, require_gates
+from agentzoo.research.analysis.head_report import (
     CountedHeads,
     MarkovReport,
     is_language_model,
@@ -27,8 +25,10 @@ from agentzoo.research.analysis.markov import (
     random_network,
     untrained,
 )
+from agentzoo.research.analysis.importance import HeadImportance, head_importance
+from agentzoo.research.analysis.layers import attention_layers
+from agentzoo.research.analysis.maps import attention_maps, looks_of
 from agentzoo.research.analysis.memory import MemoryReport, memory_report
-from agentzoo.research.analysis.windows import decision_windows, fullest, thinned
 from agentzoo.store.files import LOG
 from agentzoo.store.locate import find_agent
 

@@ -18,7 +18,7 @@ from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.nn.mamba import Mamba
 from agentzoo.nn.tokens import TOKENS_PER_STEP
-from agentzoo.research.analysis.windows import in_pieces
+from agentzoo.research.analysis.agent_windows import in_pieces
 from agentzoo.types import Batch
 
 QUANTILES = (0.1, 0.5, 0.9)

@@ -92,8 +92,8 @@ def _markov_words(found: Inspection) -> str:
             base, *longer = shares
             said = ", ".join(f"{shares[length]:.1f} % at K = {length}" for length in longer)
             words += (
-                f" Relative to the newest {base} steps of the same windows that is {said}; `agentzoo gates context` "
-                "compares agents trained with each K."
+                f" Relative to the newest {base} steps of the same windows that is {said}; `agentzoo research gates "
+                "context` compares agents trained with each K."
             )
     return f"{words} {_importance_words(found)}".strip()
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from agentzoo.plots import entitle, image_of, new_figure, save_figure, wrapped
-from agentzoo.research.analysis.gates import GateCurve
+from agentzoo.research.analysis.gate_report import GateCurve
+from agentzoo.research.analysis.head_report import CountedHeads, MarkovReport
 from agentzoo.research.analysis.inspection import Inspection
-from agentzoo.research.analysis.markov import CountedHeads, MarkovReport
 
 MARKOV, OTHER, KINDS = "#c05621", "#2b6cb0", ("#2b6cb0", "#2f855a", "#b7791f")
 MOST_LAYERS, MOST_HEADS = 4, 12  # of attention maps

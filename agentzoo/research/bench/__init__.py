@@ -1,4 +1,4 @@
-"""Speed against a peer doing the same work in the same run: `agentzoo bench FAMILY`.
+"""Speed against a peer doing the same work in the same run: `agentzoo research bench FAMILY`.
 
 A file `bench/<family>.py` with `run(runs) -> list[Figure]` is found by its name.
 """

@@ -18,7 +18,7 @@ from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.study import MOST_IN_CELL, MOST_IN_NOTE, Study, cell
 from agentzoo.hub.measured import headline, require_finished
-from agentzoo.hub.published import Published, elsewhere, published_together
+from agentzoo.hub.paper_scores import Published, elsewhere, published_together
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.recipe import differences as differing_fields

@@ -14,11 +14,11 @@ from agentzoo.errors import ConfigError, DataError
 from agentzoo.evaluation.study import Study
 from agentzoo.nn.markov import THRESHOLD
 from agentzoo.plots import entitle, new_figure, save_figure, wrapped
-from agentzoo.research.analysis.gates import CONTEXTS, gate_report, r_markov
-from agentzoo.research.analysis.markov import CountedHeads, markov_report
+from agentzoo.research.analysis.agent_windows import decision_windows
+from agentzoo.research.analysis.gate_report import CONTEXTS, gate_report, r_markov
+from agentzoo.research.analysis.head_report import CountedHeads, markov_report
 from agentzoo.research.analysis.pictures import MARKOV, OTHER, WIDTH
-from agentzoo.research.analysis.windows import decision_windows
-from agentzoo.research.studies.gates import letter_of
+from agentzoo.research.studies.gate_curves import letter_of
 
 PICTURE = "contexts.png"
 PUBLISHED = {  # G_Markov against K, of agents trained with each

@@ -21,7 +21,7 @@ from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.study import Study
 from agentzoo.nn.base import SequenceModel
-from agentzoo.nn.masked import Askable
+from agentzoo.nn.masked_model import Askable
 from agentzoo.nn.masking import StepTask, draw
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.recipes._doorkey import EPOCHS, doorkey_budget, doorkey_data

@@ -128,7 +128,7 @@ def read_curves(
         if changes:
             raise DataError(
                 f"{run} is no seed of {recipe.agent_id}: it differs in {changes}. Give it an agent id of its own with "
-                "--set agent_id=..., or see both with `agentzoo compare`."
+                "--set agent_id=..., or see both with `agentzoo research compare`."
             )
         points = {
             int(row["step"]): float(row["eval_score"] or row["eval_return"])

@@ -15,7 +15,7 @@ from PIL import Image
 from agentzoo.envs.making import draw_wide_floor, make_env
 from agentzoo.errors import ConfigError, StorageError
 from agentzoo.evaluation.enjoy import play
-from agentzoo.evaluation.record import Clip, _rendering_env, film, save_gif, save_video
+from agentzoo.evaluation.film import Clip, _rendering_env, film, save_gif, save_video
 from agentzoo.evaluation.rollout import rollout
 from agentzoo.hub.stage import _video
 

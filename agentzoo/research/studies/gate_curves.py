@@ -21,8 +21,8 @@ from agentzoo.hub.measured import is_finished
 from agentzoo.nn.markov import THRESHOLD
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
-from agentzoo.research.analysis.gates import GateCurve, gate_curve
-from agentzoo.research.analysis.markov import CountedHeads, MarkovReport, markov_report
+from agentzoo.research.analysis.gate_report import GateCurve, gate_curve
+from agentzoo.research.analysis.head_report import CountedHeads, MarkovReport, markov_report
 from agentzoo.research.analysis.pictures import WIDTH, plot_curve
 from agentzoo.store.files import RECIPE, WEIGHTS
 from agentzoo.store.locate import find_agent

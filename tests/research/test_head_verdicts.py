@@ -19,8 +19,8 @@ from agentzoo.evaluation.study import read_study
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.nn.language.pretrained import new_clip_model, new_language_model
-from agentzoo.research.analysis.markov import language_network
-from agentzoo.research.studies.markov import Judged, as_study, changes, draw_heads, judge, scale
+from agentzoo.research.analysis.head_report import language_network
+from agentzoo.research.studies.head_verdicts import Judged, as_study, changes, draw_heads, judge, scale
 
 # W W^T of these rows is 2 on the diagonal and at 4 of the 12 places beside it: ratio 2 / (8/12) = 3
 ROWS = torch.tensor([[1.0, 1.0, 1.0, 1.0], [1.0, -1.0, 1.0, -1.0]])
@@ -126,7 +126,7 @@ def test_a_clip_text_tower_is_read_too(tmp_path: Path) -> None:
 
 
 def test_names_that_are_nothing_say_where_language_models_come_from(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match=r"no agent 'lm-mini'.*`agentzoo pretrain` makes one"):
+    with pytest.raises(UnknownNameError, match=r"no agent 'lm-mini'.*`agentzoo research pretrain` makes one"):
         judge(["lm-mini"])
     folder = make_agent(model=BCConfig(embed_dim=16)).save_pretrained(tmp_path / "bc")
     with pytest.raises(ConfigError, match="'bc' network has no attention layers"):
@@ -155,7 +155,7 @@ def test_the_picture_has_a_panel_for_each_network(zoo: Path, tmp_path: Path) -> 
 
 def test_the_command_prints_and_writes_the_same(zoo: Path, tmp_path: Path) -> None:
     folder, out = tuned(zoo, tmp_path / "run"), tmp_path / "out"
-    asked = ["markov", "lm-toy", str(folder), "random", "--threshold", "2"]
+    asked = ["research", "heads", "lm-toy", str(folder), "random", "--threshold", "2"]
     done = CliRunner().invoke(app, [*asked, "--out", str(out), "--json"])
     assert done.exit_code == 0, done.output
     tree = json.loads(done.stdout)

@@ -18,9 +18,9 @@ from agentzoo.evaluation.study import read_study
 from agentzoo.models.dtma import DTMAConfig
 from agentzoo.plots import wrapped
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
+from agentzoo.research.analysis.head_report import markov_report
 from agentzoo.research.analysis.layers import attention_layers, layer_inputs
-from agentzoo.research.analysis.markov import markov_report
-from agentzoo.research.studies import contexts, gates
+from agentzoo.research.studies import contexts, gate_curves
 from agentzoo.store.files import CONFIG, LOG, RECIPE, WEIGHTS
 from agentzoo.training import state
 from agentzoo.training.loop import train
@@ -60,9 +60,9 @@ def a_run(folder: Path, agent: Agent, rows: str = ROWS) -> Path:
 
 def test_the_last_row_by_hand(tmp_path: Path) -> None:
     run = a_run(tmp_path / "a", gated(markov=2))
-    (found,) = gates.read_gates([run])
+    (found,) = gate_curves.read_gates([run])
     assert found.counted[:2] == ((2,), "markov")
-    study = gates.as_study([found])
+    study = gate_curves.as_study([found])
     others = f"{(0.1 + 0.5 + 0.1) / 3:.3f}"
     assert study.rows == (
         ("dtma-test, seed 0", "10 of 10", "Markov head 2", "0.300", others, "0.300", "0.250"),
@@ -75,24 +75,24 @@ def test_several_heads_that_are_named_are_summed_and_called_that(tmp_path: Path)
     run = a_run(tmp_path / "a", gated(markov=2))
     for file in (WEIGHTS, CONFIG):
         (run / file).unlink()  # who names heads needs no weights
-    (found,) = gates.read_gates([run], [1, 3, 1])
-    study = gates.as_study([found])
+    (found,) = gate_curves.read_gates([run], [1, 3, 1])
+    study = gate_curves.as_study([found])
     assert study.rows[0][2:] == ("heads 1, 3, as named", "0.300", "0.200", "0.600", "0.500")
     assert study.columns[5] == "G (their sum)"
     with pytest.raises(ConfigError, match=r"heads, 0 to 3; .* got \[4\]"):
-        gates.read_gates([run], [4])
+        gate_curves.read_gates([run], [4])
 
 
 def test_without_a_markov_head_the_nearest_is_drawn_and_called_that(tmp_path: Path) -> None:
     run = a_run(tmp_path / "a", gated(markov=1))
-    (found,) = gates.read_gates([run], threshold=50.0)
+    (found,) = gate_curves.read_gates([run], threshold=50.0)
     ratio = markov_report(gated(markov=1)).heads[1].ratio
     words = f"head 1, nearest to Markov (ratio {ratio:.2f}, r = 50)"
-    study = gates.as_study([found])
+    study = gate_curves.as_study([found])
     assert study.rows[0][2:4] == (words, "0.500")
     assert words in study.note
     assert study.columns[5] == "G (their sum)"
-    drawn = gates.draw_curves([found], tmp_path / "x.svg").read_text()
+    drawn = gate_curves.draw_curves([found], tmp_path / "x.svg").read_text()
     label = wrapped(words).splitlines()
     assert len(label) == 2
     assert all(f"<!-- {line} -->" in drawn for line in label)
@@ -105,9 +105,9 @@ def test_heads_are_those_of_the_backbone_however_training_went(tmp_path: Path) -
     noted = {"markov_at_start": ((0.5, 1.0), (0.6, 1.1), (0.4, 1.2), (0.5, 0.9))}
     agent.recipe = agent.recipe.replace(model=agent.recipe.model.model_copy(update=noted))
     agent.config = agent.config.model_copy(update={"model": agent.recipe.model})
-    (found,) = gates.read_gates([a_run(tmp_path / "a", agent)])
+    (found,) = gate_curves.read_gates([a_run(tmp_path / "a", agent)])
     assert found.counted[:4] == ((1,), "nearest", True, 1.1)
-    study = gates.as_study([found])
+    study = gate_curves.as_study([found])
     assert "G_Markov" not in study.note
     assert study.rows[0][2] == "head 1, nearest to Markov when training began (ratio 1.10, r = 8)"
 
@@ -118,19 +118,19 @@ def test_environments_stand_side_by_side_and_seeds_in_one_panel(tmp_path: Path) 
         a_run(tmp_path / "b", gated(markov=0, seed=1), ROWS + "15,1,.1,"),  # cut off while it was written
         a_run(tmp_path / "c", gated(markov=3, agent_id="dtma-maze"), ROWS.replace("10,1", "7,1")),
     ]
-    found = gates.read_gates(runs)
-    drawn = gates.draw_curves(found, tmp_path / "x.svg").read_text()
+    found = gate_curves.read_gates(runs)
+    drawn = gate_curves.draw_curves(found, tmp_path / "x.svg").read_text()
     for title in ("dtma-test, 2 seeds", "dtma-maze"):
         assert f"<!-- {title} -->" in drawn
     assert drawn.count("<!-- Markov head 0 -->") == drawn.count("<!-- Markov head 3 -->") == 1
-    assert [row[0] for row in gates.as_study(found).rows] == [
+    assert [row[0] for row in gate_curves.as_study(found).rows] == [
         "dtma-test, seed 0",
         "dtma-test, seed 1",
         "dtma-maze, seed 0",
     ]
-    assert gates.as_study(found).rows[2][1] == "7 of 10"
-    assert "after 7 updates: " in gates.as_study(found).note  # finished: it ran out of patience
-    assert len(gates.as_study(found * 10).note) <= 1_000
+    assert gate_curves.as_study(found).rows[2][1] == "7 of 10"
+    assert "after 7 updates: " in gate_curves.as_study(found).note  # finished: it ran out of patience
+    assert len(gate_curves.as_study(found * 10).note) <= 1_000
 
 
 def test_a_running_training_is_read_from_its_checkpoint(tiny_hopper: str, tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_a_running_training_is_read_from_its_checkpoint(tiny_hopper: str, tmp_pa
     folder = tmp_path / "run"
     network = train(recipe, folder, load_episodes(tiny_hopper), device="cpu")
     (folder / WEIGHTS).unlink()
-    found = gates.run_report(folder, recipe, 8.0)
-    assert found.heads == gates.markov_report(network, 8.0).heads
-    (run,) = gates.read_gates([folder])
+    found = gate_curves.run_report(folder, recipe, 8.0)
+    assert found.heads == gate_curves.markov_report(network, 8.0).heads
+    (run,) = gate_curves.read_gates([folder])
     assert run.counted.chosen == "nearest"
     assert run.curve.steps == [1, 2]
     assert "after 2 updates: " in run.words()
@@ -155,22 +155,22 @@ def test_a_running_training_is_read_from_its_checkpoint(tiny_hopper: str, tmp_pa
     assert run.curve.counted[0] == pytest.approx(0.5, abs=1e-3)
     (folder / state.CHECKPOINT).unlink()
     with pytest.raises(CheckpointError, match=r"neither model\.safetensors nor .* name them with --markov-head"):
-        gates.read_gates([folder])
+        gate_curves.read_gates([folder])
 
 
 def test_a_training_without_gates_says_so(tmp_path: Path) -> None:
     run = a_run(tmp_path / "a", make_agent(), "step,loss\n10,1\n")
     with pytest.raises(ConfigError, match="has no gates; families with gates end in 'dtma'"):
-        gates.read_gates([run])
+        gate_curves.read_gates([run])
     (run / RECIPE).unlink()
     with pytest.raises(CheckpointError):
-        gates.read_gates([run])
+        gate_curves.read_gates([run])
 
 
 def test_the_command_writes_a_study_that_a_card_can_show(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / "a", gated(markov=1)), a_run(tmp_path / "b", gated(markov=1, agent_id="dtma-maze"))]
     out = tmp_path / "out"
-    done = CliRunner().invoke(app, ["gates", "training", *map(str, runs), "--out", str(out), "--json"])
+    done = CliRunner().invoke(app, ["research", "gates", "training", *map(str, runs), "--out", str(out), "--json"])
     assert done.exit_code == 0, done.output
     study = read_study(out)
     assert json.loads(done.stdout)["rows"] == [list(row) for row in study.rows]

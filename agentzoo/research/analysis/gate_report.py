@@ -16,9 +16,9 @@ from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.nn.base import parameter_count
 from agentzoo.nn.tokens import TOKENS_PER_STEP
+from agentzoo.research.analysis.agent_windows import in_pieces
+from agentzoo.research.analysis.head_report import markov_report
 from agentzoo.research.analysis.layers import AttentionLayer, layer_inputs, require_attention
-from agentzoo.research.analysis.markov import markov_report
-from agentzoo.research.analysis.windows import in_pieces
 from agentzoo.training.log import read_log
 from agentzoo.types import Batch
 

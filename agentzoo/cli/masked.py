@@ -1,4 +1,4 @@
-"""`agentzoo infer` and `agentzoo unimask ...`: asking masked agents, and the studies of Uni[MASK]."""
+"""`agentzoo research infer` and `agentzoo research unimask ...`: asking masked agents, and the studies of Uni[MASK]."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import typer
 from rich.table import Table
 
 from agentzoo.cli.console import console, plain, print_json, print_study, progress_bar
+from agentzoo.cli.groups import Whole
 from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, load_agent
 
-app = typer.Typer(help="Studies of Uni[MASK].", no_args_is_help=True)
+app = typer.Typer(cls=Whole, help="Studies of Uni[MASK].", no_args_is_help=True)
 
 
 def infer(
@@ -26,8 +27,8 @@ def infer(
     as_json: JsonOption = False,
 ) -> None:
     """Run an episode, hide part of a window of it as a task does, and draw what the agent says was there."""
-    from agentzoo.evaluation.answers import draw_answer
-    from agentzoo.evaluation.windows import run_window
+    from agentzoo.evaluation.answer_picture import draw_answer
+    from agentzoo.evaluation.played_window import run_window
     from agentzoo.masked.answer import infer as ask_about
     from agentzoo.nn.masking import steps_of
     from agentzoo.plots import require_picture
@@ -126,7 +127,7 @@ def maze2d(
     from agentzoo.data.minari import load_episodes
     from agentzoo.errors import ConfigError
     from agentzoo.evaluation.study import write_study
-    from agentzoo.research.studies.maze2d import as_study, three_ways
+    from agentzoo.research.studies.three_ways import as_study, three_ways
 
     loaded = load_agent(agent, revision, trust_env_module)
     if loaded.recipe is None:

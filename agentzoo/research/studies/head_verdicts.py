@@ -12,7 +12,7 @@ from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.evaluation.study import Study, cell, filled
 from agentzoo.nn.markov import THRESHOLD
 from agentzoo.plots import entitle, new_figure, save_figure
-from agentzoo.research.analysis.markov import (
+from agentzoo.research.analysis.head_report import (
     MarkovReport,
     is_language_model,
     kind_of_backbone,
@@ -117,7 +117,8 @@ def _agent(name: str, trust: bool) -> Agent:
         return Agent.from_pretrained(name, trust_env_module=trust)
     except UnknownNameError as error:
         raise UnknownNameError(
-            f"{error} A language model is a folder, a Hub id, or the id of a staged one: `agentzoo pretrain` makes one."
+            f"{error} A language model is a folder, a Hub id, or the id of a staged one: `agentzoo research "
+            "pretrain` makes one."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""`agentzoo markov` and `agentzoo gates ...`: studies of Markov heads and of gates. Heavy imports happen inside."""
+"""`agentzoo research heads` and `research gates ...`: Markov heads and gates. Heavy imports happen inside."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import Annotated
 import typer
 
 from agentzoo.cli.console import console, errors_console, plain, print_json, print_study
+from agentzoo.cli.groups import Whole
 from agentzoo.cli.inspect import markov_table
 from agentzoo.cli.options import JsonOption, TrustOption
 
-app = typer.Typer(help="What gates make of Markov heads.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Whole,
+    help="Weights that gates give to Markov heads: over training, against context length.",
+    no_args_is_help=True,
+)
 
 ThresholdOption = Annotated[float, typer.Option("--threshold", min=0.0, help="r: a Markov head has a ratio above it")]
 HeadOption = Annotated[
@@ -23,7 +28,7 @@ HeadOption = Annotated[
 ]  # fmt: skip
 
 
-def markov(
+def heads(
     names: Annotated[
         list[str],
         typer.Argument(metavar="NAME...", help="agents and language models; `random`: their sizes, nothing learned"),
@@ -40,7 +45,7 @@ def markov(
     """Which heads are Markov heads, in networks side by side: before training, after it, and by chance."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
-    from agentzoo.research.studies.markov import PICTURE, as_study, changes, draw_heads, judge, scale
+    from agentzoo.research.studies.head_verdicts import PICTURE, as_study, changes, draw_heads, judge, scale
 
     if out is not None:
         require_picture(out / PICTURE)
@@ -74,7 +79,7 @@ def training(
     """Gates of Markov and of other heads over training, environments side by side."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
-    from agentzoo.research.studies.gates import PICTURE, as_study, draw_curves, read_gates
+    from agentzoo.research.studies.gate_curves import PICTURE, as_study, draw_curves, read_gates
 
     require_picture(out / PICTURE)
     with errors_console.status("reading"):

@@ -1,0 +1,26 @@
+"""`agentzoo research ...`: looking inside networks, studies, benchmarks and pre-training."""
+
+from __future__ import annotations
+
+from agentzoo.cli import heads, inspect, masked, measure, pretrain
+from agentzoo.cli.groups import make_app
+
+app = make_app(
+    {
+        "Look inside": {
+            "inspect": inspect.inspect,
+            "heads": heads.heads,
+            "gates": heads.app,
+            "infer": masked.infer,
+        },
+        "Compare": {
+            "compare": measure.compare,
+            "pairs": measure.pairs,
+            "sweep": measure.sweep,
+            "unimask": masked.app,
+            "bench": measure.bench,
+        },
+        "Make": {"pretrain": pretrain.app},
+    },
+    "Look inside agents, compare them, measure speed, pre-train language models.",
+)
