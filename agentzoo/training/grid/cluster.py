@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ CONNECT_SECONDS = 4.0
 ANSWER_SECONDS = 14.0  # an address nobody answers is an error within 20 s, starting Python included
 STORE_BYTES = 128 * 1024 * 1024  # of the object store of an embedded Ray: only checkpoints and outcomes pass it
 STOP_SECONDS = 10.0
+LOOPBACK = "127.0.0.1"
+QUIET = {"logging_level": "ERROR", "log_to_driver": False}
 _PROBE = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR', log_to_driver=False)"
 
 
@@ -129,18 +131,20 @@ class RayEngine:
         return found
 
     def _connect(self, address: str | None) -> None:
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-        quiet = {"logging_level": "ERROR", "log_to_driver": False, "include_dashboard": False}
         if address is not None:
             require_answer(address)
-            self._ray.init(address=address, **{**quiet, "include_dashboard": None})
+            self._ray.init(address=address, **QUIET)
             return
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         here = cores()
         if self.cpus > here:
             raise ConfigError(f"a run needs {self.cpus:g} cores (--cpus-per-run), and this machine has {here}.")
-        wanted = self.jobs * self.cpus if self.jobs else here
-        self._ray.init(num_cpus=int(wanted), object_store_memory=STORE_BYTES, _node_ip_address="127.0.0.1", **quiet)
+        wanted = int(self.jobs * self.cpus) if self.jobs else here
+        with _loopback_only():
+            self._ray.init(num_cpus=wanted, object_store_memory=STORE_BYTES, include_dashboard=False, **QUIET)
+        addresses = {node["NodeManagerAddress"] for node in self._ray.nodes()}
+        if addresses != {LOOPBACK}:
+            self._ray.shutdown()
+            raise ConfigError(f"this version of Ray listens on {', '.join(addresses)} instead of {LOOPBACK} alone.")
 
     def _begin(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
@@ -187,6 +191,26 @@ class RayEngine:
             f"a run needs {self.cpus:g} CPUs and {self.gpus:g} GPUs on one node, and Ray's nodes have "
             f"{have or 'none'}. Lower --cpus-per-run or --gpus-per-run, or add a node."
         )
+
+
+@contextlib.contextmanager
+def _loopback_only() -> Iterator[None]:
+    """What Ray starts meanwhile listens on the loopback alone, as it does by default where it makes no clusters.
+
+    On Linux an address given to `ray.init` does not do it: 127.0.0.1 is replaced by the machine's own address.
+    """
+    from ray._private import ray_constants as constants
+
+    name, before = constants.ENABLE_RAY_CLUSTERS_ENV_VAR, constants.ENABLE_RAY_CLUSTER
+    inherited = os.environ.get(name)
+    os.environ[name], constants.ENABLE_RAY_CLUSTER = "0", False
+    try:
+        yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+        del os.environ[name]
+        if inherited is not None:
+            os.environ[name] = inherited
 
 
 def require_answer(address: str) -> None:
