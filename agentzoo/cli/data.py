@@ -9,7 +9,7 @@ import typer
 
 from agentzoo.cli.console import console, errors_console, listing, plain, print_json, print_listing, progress_bar
 from agentzoo.cli.groups import Whole
-from agentzoo.cli.options import JsonOption
+from agentzoo.cli.options import JsonOption, TokenOption
 
 app = typer.Typer(
     cls=Whole, no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies."
@@ -69,8 +69,9 @@ def show(
 
     from agentzoo.data import summary as summaries
     from agentzoo.data.making.catalogue import DATASETS
+    from agentzoo.data.remote import dataset_of
 
-    summary = summaries.summarise(DATASETS[dataset].dataset_id if dataset in DATASETS else dataset)
+    summary = summaries.summarise(DATASETS[dataset].dataset_id if dataset in DATASETS else dataset_of(dataset))
     if plot is not None:
         summaries.plot(summary, plot)
     record = summary.to_json()
@@ -231,3 +232,30 @@ def import_command(
         console.print(f"left out the last {found.dropped_steps:,} steps: the file ends in the middle of their episode")
     for note in found.notes:
         console.print(plain(note))
+
+
+@app.command()
+def push(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A dataset of this machine: a Minari id, or hopper/medium.")
+    ],
+    org: Annotated[str, typer.Option("--org", help="The Hub account or organization it goes to.")],
+    private: Annotated[bool, typer.Option("--private", help="Create the repo as a private one.")] = False,
+    token: TokenOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Upload a dataset to a Hub in Minari's own layout, so that Minari and agentzoo load it from hf://."""
+    from agentzoo.data.making.catalogue import DATASETS
+    from agentzoo.hub.datasets import push_dataset
+
+    dataset_id = DATASETS[name].dataset_id if name in DATASETS else name
+    with console.status(f"pushing {plain(dataset_id)}"):
+        done = push_dataset(dataset_id, org, token=token, private=private or None)
+    if as_json:
+        print_json(done._asdict())
+        return
+    console.print(
+        f"{plain(done.url)}\n{done.bytes / 1e6:.1f} MB; `--dataset {plain(done.address)}` trains on it.",
+        highlight=False,
+        soft_wrap=True,
+    )

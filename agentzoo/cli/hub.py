@@ -60,18 +60,38 @@ def stage(
 
 @app.command()
 def push(
-    folder: FolderArg,
-    repo_id: Annotated[str, typer.Argument(metavar="REPO_ID", help="your-name/agent; created if it is not there")],
+    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="an agent's folder with its records")] = None,
+    repo_id: Annotated[
+        str | None, typer.Argument(metavar="[REPO_ID]", help="your-name/agent; created if it is not there")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every staged network, then the index, to --org.")] = False,
+    org: Annotated[
+        str | None, typer.Option("--org", help="The Hub account or organization that --all goes to.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and list what --all would push; send nothing.")
+    ] = False,
     private: Annotated[bool, typer.Option("--private", help="if the repo is created")] = False,
     branch: Annotated[str | None, typer.Option("--branch", help="an existing branch; main by default")] = None,
     tag: Annotated[str | None, typer.Option("--tag", help="name for the new commit, e.g. v1")] = None,
     message: Annotated[str | None, typer.Option("--message", "-m", help="of the commit")] = None,
+    create_pr: Annotated[bool, typer.Option("--create-pr", help="Open a pull request instead of a commit.")] = False,
     token: TokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check an agent's folder and upload it to a Hub in one commit. HF_ENDPOINT names another Hub or a mirror."""
+    from agentzoo.errors import ConfigError
     from agentzoo.hub.publish import push as run
 
+    if everything or org or dry_run:
+        if not everything or not org or folder is not None:
+            raise ConfigError("the whole zoo is pushed with `agentzoo hub push --all --org NAME`, without a folder.")
+        if branch or tag or message or create_pr:
+            raise ConfigError("--branch, --tag, --message and --create-pr are for one agent, not for --all.")
+        _push_all(org, dry_run, token, private, as_json)
+        return
+    if folder is None or repo_id is None:
+        raise ConfigError("name a folder and a repo, `agentzoo hub push DIR your-name/agent`, or --all --org NAME.")
     with console.status(f"pushing {plain(folder)}") as status:
         done = run(
             folder,
@@ -81,6 +101,7 @@ def push(
             branch=branch,
             tag=tag,
             commit_message=message,
+            create_pr=create_pr,
             note=lambda what: status.update(plain(what)),
         )
     if as_json:
@@ -89,6 +110,33 @@ def push(
     console.print(f"{plain(done.url)}\n{len(done.files)} files: {plain(', '.join(done.files))}", highlight=False)
     if done.left_out:
         console.print(f"left out, as no part of an agent: {plain(', '.join(done.left_out))}", highlight=False)
+
+
+def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json: bool) -> None:
+    from agentzoo.hub.publish_all import plan, push_all
+
+    if dry_run:
+        with console.status("checking"):
+            items = plan(org)
+        if as_json:
+            print_json([item._asdict() for item in items])
+            return
+        for item in items:
+            console.print(
+                f"{plain(item.folder)} -> {plain(item.repo_id)}: {len(item.files)} files, {item.bytes / 1e6:.1f} MB",
+                highlight=False,
+                soft_wrap=True,
+            )
+        console.print(f"{len(items)} repos, {sum(item.bytes for item in items) / 1e6:.1f} MB; nothing was sent.")
+        return
+    with console.status("pushing") as status:
+        found = push_all(org, token=token, private=private or None, note=lambda what: status.update(plain(what)))
+    if as_json:
+        print_json([one._asdict() for one in found])
+        return
+    for one in found:
+        done = "pushed" if one.pushed else "was there"
+        console.print(f"{plain(one.repo_id)}@{one.commit[:12]}: {done}, checked", highlight=False, soft_wrap=True)
 
 
 @app.command()

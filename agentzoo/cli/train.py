@@ -73,6 +73,7 @@ def finetune(
     from agentzoo.agent import Agent
     from agentzoo.config import read_recipe
     from agentzoo.data.minari import load_episodes
+    from agentzoo.data.remote import dataset_of
     from agentzoo.errors import ConfigError
     from agentzoo.training.finetune import finetune_recipe, start_from
     from agentzoo.training.machine import check_machine
@@ -80,7 +81,7 @@ def finetune(
     check_machine(device, tracker or ())
     base = Agent.from_pretrained(agent, revision=revision, trust_env_module=trust_env_module)
     if dataset is not None and recipe_file is None:
-        recipe = finetune_recipe(base, dataset, name, steps or 3_000, normalization or "keep", reinit)
+        recipe = finetune_recipe(base, dataset_of(dataset), name, steps or 3_000, normalization or "keep", reinit)
     elif recipe_file is not None and dataset is None:
         given = {"--name": name, "--steps": steps, "--normalization": normalization, "--reinit": reinit or None}
         said = [option for option, value in given.items() if value is not None]

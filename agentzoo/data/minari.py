@@ -86,7 +86,7 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
     import minari
 
     build = ""
-    if not _is_local(dataset_id):
+    if not is_local(dataset_id):
         if dataset_id.startswith("zoo/"):
             build = f" Make it with `agentzoo data build {dataset_id.removeprefix('zoo/').rsplit('-v', 1)[0]}`."
         elif download:
@@ -94,7 +94,7 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
                 minari.download_dataset(dataset_id)
             except Exception as error:  # the remotes raise whatever their client raises
                 build = f" Minari's remote did not give it either: {type(error).__name__}: {error}"
-    if _is_local(dataset_id):
+    if is_local(dataset_id):
         folder = datasets_root() / dataset_id / "data"
         check_metadata(folder / "metadata.json")
         if (folder / "main_data.hdf5").exists():  # Minari has other formats
@@ -107,7 +107,8 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
     raise UnknownNameError(f"no dataset {dataset_id!r} in {datasets_root()}.{hint}{build}")
 
 
-def _is_local(dataset_id: str) -> bool:
+def is_local(dataset_id: str) -> bool:
+    """Whether there is a folder of this dataset on this machine."""
     return ".." not in dataset_id.split("/") and (datasets_root() / dataset_id / "data").is_dir()
 
 
@@ -283,7 +284,7 @@ def write_dataset(
 
     try:
         with staging(root, ".building-") as draft:
-            with _minari_root(draft), _without_advice(), quiet_compiler():
+            with minari_root(draft), _without_advice(), quiet_compiler():
                 dataset = minari.create_dataset_from_buffers(dataset_id, buffers(), **metadata)
                 if not returns:
                     raise DataError(f"dataset {dataset_id!r} would hold no episode.")
@@ -291,7 +292,7 @@ def write_dataset(
                 if check is not None:
                     check(dataset)
                 _canonical_metadata(draft / dataset_id / "data" / "metadata.json")
-            _put(draft, root, dataset_id)
+            put_dataset(draft, root, dataset_id)
     except OSError as error:
         raise StorageError(
             f"dataset {dataset_id!r} was not written to {root}: {error}. Make room, or set MINARI_DATASETS_PATH."
@@ -305,7 +306,7 @@ def return_statistics(returns: FloatArray) -> dict[str, float]:
     return {f"return_{name}": float(value) for name, value in values.items()}
 
 
-def _put(draft: Path, root: Path, dataset_id: str) -> None:
+def put_dataset(draft: Path, root: Path, dataset_id: str) -> None:
     """Move the finished dataset to where it belongs, by renaming alone."""
     final = root / dataset_id
     final.parent.mkdir(parents=True, exist_ok=True)
@@ -338,7 +339,8 @@ def _canonical_metadata(path: Path) -> None:
 
 
 @contextmanager
-def _minari_root(path: Path) -> Iterator[None]:
+def minari_root(path: Path) -> Iterator[None]:
+    """Minari reads and writes datasets here meanwhile."""
     before = os.environ.get("MINARI_DATASETS_PATH")
     os.environ["MINARI_DATASETS_PATH"] = str(path)
     try:

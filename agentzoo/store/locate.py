@@ -90,6 +90,11 @@ def is_backbone(folder: Path) -> bool:
     return isinstance(tree, dict) and "model_type" in tree and "agent_id" not in tree
 
 
+def index_path() -> Path:
+    """The file that maps ids to repos: the one in `$AGENTZOO_INDEX`, else the packaged one."""
+    return Path(os.environ.get(INDEX_VARIABLE) or str(resources.files("agentzoo") / "hub_index.json"))
+
+
 def hub_location(agent_id: str) -> HubLocation | None:
     """What the index says about `zoo/<id>`: the packaged `hub_index.json`, or the file in `$AGENTZOO_INDEX`.
 

@@ -158,8 +158,12 @@ class Handler(BaseHTTPRequestHandler):
         if self.fault is not None and not self.fault.after:
             self.cut()
             return
+        # datasets have the same routes; their repos are called "datasets:owner/name" here
+        path = re.sub(
+            r"^(/api)?/datasets/([^/]+/)", lambda m: f"{(m[1] and '/api/models') or ''}/datasets:{m[2]}", parts.path
+        )
         for method, pattern, route in ROUTES:
-            found = re.fullmatch(pattern, parts.path)
+            found = re.fullmatch(pattern, path)
             if found and self.command in method:
                 route(self, *(unquote(part) for part in found.groups()))
                 return
@@ -215,7 +219,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         asked = json.loads(self.body)
         repo_id = f"{asked.get('organization') or 'tests'}/{asked['name']}"
-        url = f"{self.server.url}/{repo_id}"
+        repo_id = f"datasets:{repo_id}" if asked.get("type") == "dataset" else repo_id
+        url = f"{self.server.url}/{repo_id.replace(':', '/')}"
         if repo_id in self.server.repos:
             self.reply(409, {"error": "You already created this model repo", "url": url})
             return
@@ -303,7 +308,11 @@ class Handler(BaseHTTPRequestHandler):
                 del tree[value["path"]]
         proposed = self.query.get("create_pr") == ["1"]
         oid = repo.commit(tree, None if proposed else revision)
-        answer = {"success": True, "commitOid": oid, "commitUrl": f"{self.server.url}/{repo_id}/commit/{oid}"}
+        answer = {
+            "success": True,
+            "commitOid": oid,
+            "commitUrl": f"{self.server.url}/{repo_id.replace(':', '/')}/commit/{oid}",
+        }
         if proposed:
             answer["pullRequestUrl"] = f"{self.server.url}/{repo_id}/discussions/{len(repo.pulls)}"
         self.reply(200, answer)
@@ -345,12 +354,24 @@ class Handler(BaseHTTPRequestHandler):
             repo.tags[json.loads(self.body)["tag"]] = oid
             self.reply(200)
 
+    def datasets(self) -> None:
+        author, name = (self.query.get(key, [""])[0] for key in ("author", "search"))
+        found = {
+            repo_id.removeprefix("datasets:"): repo for repo_id, repo in self.server.repos.items() if ":" in repo_id
+        }
+        chosen = {key: repo for key, repo in found.items() if key.startswith(f"{author}/") and name in key}
+        self.reply(200, [describe(key, repo, repo.branches["main"]) for key, repo in chosen.items()])
+
     def models(self) -> None:
         wanted, author = self.query.get("filter", []), self.query.get("author", [None])[0]
         found = [
             describe(name, repo, repo.branches["main"]) for name, repo in self.server.repos.items() if not repo.private
         ]
-        found = [one for one in found if set(wanted) <= set(one["tags"]) and author in (None, one["author"])]
+        found = [
+            one
+            for one in found
+            if ":" not in one["id"] and set(wanted) <= set(one["tags"]) and author in (None, one["author"])
+        ]
         cards = "cardData" in self.query
         self.reply(200, [{k: v for k, v in one.items() if cards or k != "cardData"} for one in found])
 
@@ -433,6 +454,7 @@ ROUTES: list[tuple[tuple[str, ...], str, Callable[..., None]]] = [
     (("DELETE",), "/api/repos/delete", Handler.delete),
     (("POST",), "/api/validate-yaml", Handler.validate_yaml),
     (("GET",), "/api/models", Handler.models),
+    (("GET",), "/api/datasets", Handler.datasets),
     (("GET",), f"/api/models/{REPO}", Handler.info),
     (("GET",), f"/api/models/{REPO}/revision/([^/]+)", Handler.info),
     (("GET",), f"/api/models/{REPO}/tree/([^/]+)", Handler.tree),

@@ -1,0 +1,61 @@
+"""Datasets that are named by where they are: `hf://OWNER/NAMESPACE/NAME-v0`, a dataset of somebody's Hub account."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from agentzoo.data.minari import datasets_root, is_local, minari_root, put_dataset
+from agentzoo.errors import ConfigError, DataError
+from agentzoo.store.files import staging
+
+REMOTE_VARIABLE = "MINARI_REMOTE"
+_ADDRESS = re.compile(r"hf://(?P<owner>[A-Za-z0-9][A-Za-z0-9_.-]{0,95})/(?P<id>(?:[\w-]+/)+[\w-]+-v\d+)")
+
+
+def dataset_of(name: str) -> str:
+    """The plain id of a dataset; one named by its address is fetched first, unless it is here.
+
+    Args:
+        name: `zoo/hopper/medium-v0`, or an address `hf://OWNER/zoo/hopper/medium-v0`.
+
+    Raises:
+        ConfigError: no address Minari knows. DataError: it could not be fetched; nothing of it is kept.
+    """
+    if "://" not in name:
+        return name
+    found = _ADDRESS.fullmatch(name)
+    if found is None:
+        raise ConfigError(f"{name!r} is no address of a dataset; it looks like hf://OWNER/NAMESPACE/NAME-v0.")
+    dataset_id, root = found["id"], datasets_root()
+    if is_local(dataset_id):
+        return dataset_id
+    import minari
+
+    with staging(root, ".fetching-") as draft:
+        try:
+            # it prints, and asks its own remote for the namespaces
+            with minari_root(draft), _remote(f"hf://{found['owner']}"), contextlib.redirect_stdout(io.StringIO()):
+                minari.download_dataset(name)
+        except Exception as error:  # whatever the client of the remote raises
+            said = " ".join(str(error).split())[:300]
+            raise DataError(f"{name} could not be fetched: {type(error).__name__}: {said}") from error
+        put_dataset(draft, root, dataset_id)
+    return dataset_id
+
+
+@contextmanager
+def _remote(path: str) -> Iterator[None]:
+    before = os.environ.get(REMOTE_VARIABLE)
+    os.environ[REMOTE_VARIABLE] = path
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[REMOTE_VARIABLE]
+        else:
+            os.environ[REMOTE_VARIABLE] = before

@@ -1,0 +1,158 @@
+"""Datasets on a Hub in Minari's own remote layout: a repo a namespace, a folder a dataset, a list at the root.
+
+`zoo/hopper/medium-v0` of the account `me` is the folder `hopper/medium-v0` of the dataset repo `me/zoo`. Minari reads
+it as `hf://me/zoo/hopper/medium-v0`, and so do we.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentzoo.data.minari import datasets_root, open_dataset
+from agentzoo.data.summary import Row, rows
+from agentzoo.errors import ConfigError, HubError
+from agentzoo.evaluation.scores import amount
+from agentzoo.hub.listing import LIBRARY
+from agentzoo.store.files import CARD
+from agentzoo.store.remote import Where, explain, is_repo_id, patiently
+
+NAMESPACE_FILE = "namespace_metadata.json"
+KIND = "dataset"  # of repo
+OURS = "zoo"  # the namespace of our datasets
+
+
+class PushedDataset(NamedTuple):
+    """What a push of a dataset did; `address` is what Minari and `--dataset` take."""
+
+    repo_id: str
+    commit: str
+    url: str
+    address: str
+    bytes: int
+
+
+def push_dataset(
+    dataset_id: str,
+    owner: str,
+    *,
+    token: str | bool | None = None,
+    private: bool | None = None,
+    commit_message: str | None = None,
+) -> PushedDataset:
+    """Upload a dataset of this machine in one commit, and enter it in the list of its repo.
+
+    Raises:
+        UnknownNameError: no such dataset here. DataError: it cannot be read. ConfigError: its id has no namespace, or
+            `owner` is no account's name. HubError: says what to do; the repo's files are unchanged.
+    """
+    open_dataset(dataset_id, download=False)  # checks it
+    namespace, _, inside = dataset_id.partition("/")
+    repo_id = f"{owner}/{namespace}"
+    if not inside or not is_repo_id(repo_id):
+        raise ConfigError(
+            f"{dataset_id!r} of {owner!r}: an id NAMESPACE/NAME-v0 goes to the repo OWNER/NAMESPACE of a Hub account."
+        )
+    folder = datasets_root() / dataset_id
+    files = {f"{inside}/{p.relative_to(folder).as_posix()}": p for p in sorted(folder.rglob("*")) if p.is_file()}
+    subspaces = [f"{namespace}/{parent}" for parent in map(str, Path(inside).parents) if parent != "."]
+    message = commit_message or f"{dataset_id}: upload with agentzoo"
+    info = _commit(repo_id, files, [dataset_id], subspaces, message, token, private)
+    size = sum(path.stat().st_size for path in files.values())
+    return PushedDataset(repo_id, info.oid, info.commit_url, f"hf://{owner}/{dataset_id}", size)
+
+
+def push_card(owner: str, *, token: str | bool | None = None, private: bool | None = None) -> dict[str, str]:
+    """Upload the card of our datasets to `OWNER/zoo`. The same card again makes no commit.
+
+    Returns:
+        `{"repo_id": ..., "revision": ...}` of the repo.
+
+    Raises:
+        HubError: says what to do.
+    """
+    info = _commit(f"{owner}/{OURS}", {CARD: card_text(owner).encode()}, [], [], "Card of the datasets", token, private)
+    return {"repo_id": f"{owner}/{OURS}", "revision": info.oid}
+
+
+def card_text(owner: str, found: Sequence[Row] | None = None) -> str:
+    """The card: what each of our datasets is and how it is loaded or built; `found` are the rows of `data list`."""
+    ours = [row for row in (rows() if found is None else found) if row.dataset_id.startswith(f"{OURS}/")]
+    lines = [
+        "---",
+        "license: mit",
+        "task_categories:",
+        "- reinforcement-learning",
+        "tags:",
+        f"- {LIBRARY}",
+        "- minari",
+        "- offline-rl",
+        "---",
+        "",
+        "# Datasets of agentzoo",
+        "",
+        "Offline reinforcement learning data in [Minari](https://minari.farama.org)'s format. Our own collections on",
+        "Gymnasium's `-v5` environments, not D4RL's files.",
+        "",
+        "```python",
+        "import minari",
+        f'dataset = minari.load_dataset("hf://{owner}/zoo/hopper/medium-v0", download=True)',
+        "```",
+        "",
+        "A dataset that is not in this repo is built on your machine: `agentzoo data build hopper/medium`.",
+        "",
+        "| dataset | environment | steps | episodes | mean return | how it was made |",
+        "|---|---|---:|---:|---:|---|",
+    ]
+    for row in ours:
+        numbers = [f"{row.steps:,}" if row.steps else "", "" if row.episodes is None else f"{row.episodes:,}"]
+        numbers.append("" if row.mean_return is None else amount(row.mean_return, ","))
+        cells = [f"`{row.dataset_id}`", f"`{row.env_id or ''}`", *numbers, row.made_by.replace("|", "/")]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _commit(
+    repo_id: str,
+    files: dict[str, Any],
+    datasets: list[str],
+    subspaces: list[str],
+    message: str,
+    token: str | bool | None,
+    private: bool | None,
+) -> Any:
+    """One commit with these files and the namespace's list, to which `datasets` are added."""
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+    api, where = HfApi(token=token, library_name=LIBRARY), Where(repo_id)
+    try:
+        patiently(lambda: api.create_repo(repo_id, repo_type=KIND, private=private, exist_ok=True))
+        head = patiently(lambda: api.dataset_info(repo_id)).sha
+        listed = _listed(api, repo_id, head)
+        for key, added in (("datasets", datasets), ("namespaces", subspaces)):
+            listed[key] = sorted({*listed.get(key, []), *added})
+        described = {f"{space.partition('/')[2]}/{NAMESPACE_FILE}": b"{}\n" for space in subspaces}
+        described[NAMESPACE_FILE] = (json.dumps(listed, indent=1, sort_keys=True) + "\n").encode()
+        operations = [
+            CommitOperationAdd(name, str(content) if isinstance(content, Path) else content)
+            for name, content in {**files, **described}.items()
+        ]
+        return api.create_commit(
+            repo_id, operations, repo_type=KIND, commit_message=message, parent_commit=head, revision="main"
+        )
+    except Exception as error:  # the client's, of three libraries
+        raise HubError(f"{repo_id} was not changed: {explain(error, where)}") from error
+
+
+def _listed(api: Any, repo_id: str, head: str | None) -> dict[str, Any]:
+    """The repo's `namespace_metadata.json`, or nothing."""
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        path = patiently(lambda: api.hf_hub_download(repo_id, NAMESPACE_FILE, repo_type=KIND, revision=head))
+    except EntryNotFoundError:
+        return {}
+    tree = json.loads(Path(path).read_text(encoding="utf-8"))
+    return tree if isinstance(tree, dict) else {}

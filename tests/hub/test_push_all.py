@@ -1,0 +1,167 @@
+"""One command publishes the zoo, goes on where it stopped, and pins what it checked. Datasets go Minari's way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import CountingEnv
+from typer.testing import CliRunner
+
+from agentzoo.agent import Agent
+from agentzoo.cli.command import app
+from agentzoo.data.episodes import Episodes
+from agentzoo.data.making.collect import Rollout
+from agentzoo.data.minari import load_episodes, write_dataset
+from agentzoo.data.remote import dataset_of
+from agentzoo.errors import ConfigError, DataError, HubError
+from agentzoo.hub.datasets import card_text, push_card, push_dataset
+from agentzoo.hub.publish_all import plan, push_all
+from hub.conftest import edit
+from hub.server import Hub
+from hub.test_push_and_pull import same_actions
+
+IDS = ("dt-one", "dt-two")
+
+
+@pytest.fixture
+def zoo(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two staged agents, an empty folder of datasets, and an index of our own."""
+    from agentzoo.config import AgentConfig, read_record
+    from agentzoo.hub.card import write_card
+
+    root = tmp_path / "zoo"
+    for name in IDS:
+        place = Path(shutil.copytree(folder, root / name))
+        (place / "results.json").unlink()
+        edit(place, "config.json", agent_id=name)
+        edit(place, "train_config.json", agent_id=name)
+        write_card(place)
+        assert read_record(AgentConfig, place / "config.json").agent_id == name
+    index = tmp_path / "index.json"
+    index.write_text(json.dumps({"agents": {"old": {"repo_id": "me/old"}}}))
+    monkeypatch.setenv("AGENTZOO_INDEX", str(index))
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+    return root
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["hub", "push", "--all", *arguments])
+
+
+def test_a_dry_run_checks_and_sends_nothing(hub: Hub, zoo: Path) -> None:
+    found = command("--org", "me", "--dry-run")
+    assert found.exit_code == 0, found.output
+    assert "dt-one -> me/dt-one: 5 files" in found.output
+    assert "2 repos" in found.output
+    assert hub.repos == {}
+    assert hub.seen == []
+    assert [item.repo_id for item in plan("me")] == ["me/dt-one", "me/dt-two"]
+    (zoo / "dt-two" / "README.md").write_text("not what the records give")
+    assert command("--org", "me", "--dry-run").exception is not None
+    with pytest.raises(ConfigError, match="no repo id"):
+        plan("a/b")
+
+
+def test_the_zoo_goes_up_and_the_index_pins_it(hub: Hub, zoo: Path, tmp_path: Path) -> None:
+    done = push_all("me")
+    assert [(one.name, one.pushed) for one in done] == [("dt-one", True), ("dt-two", True)]
+    index = json.loads((tmp_path / "index.json").read_text())
+    assert index["agents"]["old"] == {"repo_id": "me/old"}
+    assert index["agents"]["dt-one"] == {"repo_id": "me/dt-one", "revision": done[0].commit}
+    assert index["datasets"]["repo_id"] == "me/zoo"
+    assert b"# Datasets of agentzoo" in hub.repos["datasets:me/zoo"].head["README.md"]
+    local = Agent.from_pretrained("dt-one")
+    shutil.rmtree(zoo)  # so that the index is asked
+    assert same_actions(Agent.from_pretrained("zoo/dt-one"), local)
+
+
+def test_a_run_that_was_stopped_goes_on(hub: Hub, zoo: Path) -> None:
+    hub.fail("POST", "/api/models/me/dt-two/commit", 403, times=1)
+    with pytest.raises(HubError, match="1 of 2 are published; the same command goes on"):
+        push_all("me")
+    commits = dict(hub.repos["me/dt-one"].branches)
+    assert [one.pushed for one in push_all("me")] == [False, True]
+    assert hub.repos["me/dt-one"].branches == commits
+    assert [one.pushed for one in push_all("me")] == [False, False]
+    (zoo / "dt-one" / "training_log.csv").write_text("step,loss\n2,0.4\n")
+    assert [one.pushed for one in push_all("me")] == [True, False]
+
+
+def test_what_comes_back_otherwise_is_noticed(hub: Hub, zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    push_all("me")
+    hub.corrupt = lambda path, data: data.replace(b"0.5", b"0.6") if path.endswith("training_log.csv") else data
+    with pytest.raises(HubError, match="training_log"):
+        push_all("me")
+
+
+def test_all_and_one_folder_do_not_go_together(hub: Hub, zoo: Path) -> None:
+    for arguments in (["--all"], ["--org", "me"], ["--all", "--org", "me", "--tag", "v1"], []):
+        found = CliRunner().invoke(app, ["hub", "push", *arguments])
+        assert isinstance(found.exception, ConfigError), arguments
+
+
+def write_small(dataset_id: str) -> Episodes:
+    env = CountingEnv()
+    rng = np.random.default_rng(0)
+
+    def episode(seed: int) -> Rollout:
+        length = 5 + seed
+        return Rollout(
+            seed,
+            rng.normal(size=(length + 1, 3)).astype(np.float32),
+            rng.uniform(-1, 1, (length, 2)).astype(np.float32),
+            np.arange(1.0, length + 1),
+            np.arange(length) == length - 1,
+            np.zeros(length, dtype=bool),
+        )
+
+    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+    write_dataset(dataset_id, (episode(i) for i in range(3)), **spaces, description="By hand.", algorithm_name="none")
+    return load_episodes(dataset_id)
+
+
+def test_a_dataset_goes_up_in_minaris_layout_and_minari_loads_it(
+    hub: Hub, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import minari
+
+    ours = [write_small(f"test/small/{name}-v0") for name in ("one", "two")]
+    pushed = [push_dataset(f"test/small/{name}-v0", "me") for name in ("one", "two")]
+    assert pushed[0].address == "hf://me/test/small/one-v0"
+    tree = hub.repos["datasets:me/test"].head
+    assert {"small/one-v0/data/metadata.json", "small/one-v0/data/main_data.hdf5"} <= tree.keys()
+    assert json.loads(tree["namespace_metadata.json"]) == {
+        "datasets": ["test/small/one-v0", "test/small/two-v0"],
+        "namespaces": ["test/small"],
+    }
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "elsewhere"))
+    assert dataset_of("hf://me/test/small/one-v0") == "test/small/one-v0"
+    again = load_episodes("test/small/one-v0", download=False)
+    np.testing.assert_array_equal(again.observations, ours[0].observations)
+    assert not [path for path in (tmp_path / "elsewhere").iterdir() if path.name.startswith(".")]
+    seen = len(hub.seen)
+    assert dataset_of("hf://me/test/small/one-v0") == "test/small/one-v0"  # it is here
+    assert len(hub.seen) == seen
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minaris"))
+    monkeypatch.setenv("MINARI_REMOTE", "hf://me")
+    assert minari.load_dataset("test/small/two-v0", download=True).total_episodes == 3
+
+
+def test_a_dataset_that_does_not_come_leaves_nothing(hub: Hub, zoo: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="could not be fetched"):
+        dataset_of("hf://me/test/none-v0")
+    assert not [path for path in (tmp_path / "datasets").rglob("*") if path.is_file()]
+    with pytest.raises(ConfigError, match="looks like hf://OWNER"):
+        dataset_of("hf://me/../../x-v0")
+    assert dataset_of("zoo/hopper/medium-v0") == "zoo/hopper/medium-v0"
+
+
+def test_the_card_of_the_datasets_is_one_commit(hub: Hub, zoo: Path) -> None:
+    first = push_card("me")
+    assert push_card("me") == first
+    assert "`zoo/hopper/medium-v0`" in card_text("me")
