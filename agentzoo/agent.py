@@ -22,6 +22,7 @@ from agentzoo.acting.rewards import Rewards
 from agentzoo.acting.threads import few_threads
 from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.spaces import action_space, observation_space
+from agentzoo.data.targets import Target
 from agentzoo.envs.making import check_env_id
 from agentzoo.errors import ConfigError, Elsewhere, ShapeError, warn
 from agentzoo.masked.methods import MaskedMethods
@@ -140,7 +141,8 @@ class Agent(EnvironmentMethods, MaskedMethods):
         save_tensors(folder / WEIGHTS, self.model.state_dict())
         target = {"target_return": self.target_return}
         if self.recipe is not None:
-            self.recipe = self.recipe.replace(eval=self.recipe.eval.model_copy(update=target))
+            if self.target_return != self.recipe.eval.target_return:
+                self.recipe = self.recipe.asked_for(Target(self.target_return, "number"))
             write_atomic(folder / RECIPE, self.recipe.to_json())
         self.config = self.config.model_copy(update={**target, "weights_sha256": sha256(folder / WEIGHTS)})
         self._hashed = fingerprint(self.model)

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from agentzoo.data.targets import Target, TargetRule
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.nn.base import ModelConfig
 from agentzoo.registry import get_family, recipe_table
@@ -68,6 +69,7 @@ class EvalConfig(Config):
     env: EnvId  # Gymnasium's
     env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
     target_return: TargetReturn
+    target_rule: TargetRule = "number"  # that gave the target return, see `data.targets`
     episodes: Annotated[int, Field(ge=1, le=1_000_000)] = 100  # of the final evaluation
     every: Count = 5_000  # training steps between short evaluations; 0: none
     every_episodes: Annotated[int, Field(ge=1, le=10_000)] = 10
@@ -101,13 +103,15 @@ class Recipe(Config):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_what_is_not_said(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_defaults_of_later_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         tree: dict[str, Any] = write(self)
-        # recipes that were written before these were kept stay what they are
+        # recipes written before these fields existed stay the same
         if tree.get("base_weights_sha256") is None:
             tree.pop("base_weights_sha256", None)
         if not tree.get("reinit"):
             tree.pop("reinit", None)
+        if tree.get("eval", {}).get("target_rule") == "number":
+            del tree["eval"]["target_rule"]
         return tree
 
     def pinned(self) -> Recipe:
@@ -128,6 +132,11 @@ class Recipe(Config):
     def replace(self, **fields: Any) -> Recipe:
         """A copy with some of the fields of the recipe itself changed."""
         return self.model_copy(update=fields)
+
+    def asked_for(self, target: Target) -> Recipe:
+        """A copy with this target return and its rule."""
+        changed = {"target_return": target.value, "target_rule": target.rule}
+        return self.replace(eval=self.eval.model_copy(update=changed))
 
     def unseeded(self) -> Recipe:
         """What the seeds of one training have in common: a copy with seed 0."""
@@ -159,6 +168,8 @@ class Recipe(Config):
             if not isinstance(node, dict) or name not in node:
                 known = [f"{s}.{f}" for s, fields in tree.items() if isinstance(fields, dict) for f in fields]
                 raise ConfigError(f"a recipe has no field {path!r}.{did_you_mean(path, known)} See `agentzoo show`.")
+            if path.strip() == "eval.target_return":
+                tree["eval"].pop("target_rule", None)  # a number by hand
             try:
                 node[name] = json.loads(text)
             except json.JSONDecodeError:

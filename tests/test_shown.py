@@ -20,9 +20,7 @@ from agentzoo.cli.command import _one_line
 from agentzoo.cli.console import bar_columns, plain
 from agentzoo.data.making.importing import import_file
 from agentzoo.errors import AgentzooError, ConfigError, StorageError, UnknownNameError, shown, warn
-from agentzoo.evaluation.study import Study
-from agentzoo.hub.card_results import study_section
-from agentzoo.hub.metadata import code, inline
+from agentzoo.hub.metadata import as_html, code, inline
 
 EVIL = "\x1b[2J\x1b]0;title\x07\r\nerror: all is well\x9b31m\u202egnp.exe\u200b\x00\ud800"
 
@@ -98,9 +96,8 @@ def test_a_note_of_a_study_starts_no_block_of_its_own(text: str, written: str | 
     found = inline(text)
     assert found.isprintable()
     assert written is None or found == written
-    note = text.encode(errors="ignore").decode()  # JSON holds no half of a character
-    assert study_section(Study(title="t", note=note)).split("\n\n") == ["## t", inline(note)]
     assert code(text).isprintable()
+    assert not {"<", ">"} & set(as_html(text))
 
 
 def test_a_list_of_agents_with_a_hostile_folder_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

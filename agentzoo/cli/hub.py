@@ -11,7 +11,7 @@ from rich.table import Table
 from agentzoo.cli.console import console, errors_console, plain, print_json, progress_bar
 from agentzoo.cli.groups import Whole
 from agentzoo.cli.importing import import_command
-from agentzoo.cli.options import AgentArg, JsonOption, RevisionOption, TokenOption, TrustOption
+from agentzoo.cli.options import AgentArg, JsonOption, RevisionOption, TargetOption, TokenOption, TrustOption
 
 app = typer.Typer(cls=Whole, no_args_is_help=True, help="Stage, check, push and pull agents; import, export.")
 
@@ -30,6 +30,7 @@ def stage(
     force: Annotated[
         bool, typer.Option("--force", help="replace an agent of another environment, dataset or family")
     ] = False,
+    target: TargetOption = None,
     max_mb: Annotated[float, typer.Option("--max-mb", min=0.1, help="of the weights; more are stored as float16")] = 5,
     trust_env_module: TrustOption = False,
 ) -> None:
@@ -52,6 +53,7 @@ def stage(
             studies=studies or [],
             trust_env_module=trust_env_module,
             force=force,
+            target=target,
             max_bytes=int(1e6 * max_mb),
             note=note,
         )
@@ -167,13 +169,14 @@ def card(
     ] = None,
 ) -> None:
     """Make README.md of a folder again from its records; nothing is measured."""
+    from agentzoo.evaluation.baselines import BASELINES
     from agentzoo.hub.card import write_card
-    from agentzoo.hub.stage import show_studies
+    from agentzoo.hub.studies import show_studies
     from agentzoo.store.files import CARD
 
     if studies:
         show_studies(folder, studies)
-    write_card(folder, license_id)
+    write_card(folder, license_id, baselines=folder.parent / BASELINES)
     console.print(f"wrote {plain(folder / CARD)}", highlight=False)
 
 

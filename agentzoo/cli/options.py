@@ -13,6 +13,14 @@ AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="an id like dt-ho
 RevisionOption = Annotated[str | None, typer.Option("--revision", help="commit, tag or branch on the Hub")]
 TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
 TokenOption = Annotated[str | None, typer.Option("--token", help="instead of HF_TOKEN or `hf auth login`")]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        help="the return to ask for: a number; max, the best return in the data; p90, the 90th percentile; d4rl, the "
+        "published constant where the data reaches it, else max. The recipe's own by default",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 
 

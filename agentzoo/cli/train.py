@@ -9,7 +9,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
 from agentzoo.cli.console import Words, console, errors_console, plain
-from agentzoo.cli.options import RevisionOption, TrustOption
+from agentzoo.cli.options import RevisionOption, TargetOption, TrustOption
 
 OutOption = Annotated[Path | None, typer.Option("--out", help="folder of the run; default runs/<agent>-s<seed>")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="section.field=value, e.g. train.steps=2000")]
@@ -28,6 +28,7 @@ def train(
     ],
     out: OutOption = None,
     settings: SetOption = None,
+    target: TargetOption = None,
     seed: SeedOption = None,
     threads: ThreadsOption = None,
     tracker: TrackerOption = None,
@@ -37,12 +38,16 @@ def train(
     """Train an agent from its recipe. A run that was stopped goes on where its last checkpoint is."""
     from agentzoo.config import named_recipe
     from agentzoo.data.minari import load_episodes
+    from agentzoo.data.targets import choose_target
     from agentzoo.training.machine import check_machine
 
     check_machine(device, tracker or ())
     recipe = named_recipe(agent_id).override(_settings(settings, seed)).pinned()
     out = out or _unfinished(agent_id)
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
+    if target is not None:
+        returns = episodes.best(recipe.data.best_fraction).returns
+        recipe = recipe.asked_for(choose_target(target, returns, recipe.eval.env))
     _run(recipe, episodes, out, None, threads, tracker, device, trust_env_module)
 
 

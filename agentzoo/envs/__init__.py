@@ -27,6 +27,12 @@ MAZE2D_DENSE = "agentzoo/Maze2DDense-Medium-v0"
 DOORKEY_STEPS, MAZE2D_STEPS = 10, 200  # of an episode; the registrations truncate there
 ROBOTICS = ("PointMaze_", "AntMaze_", "Adroit", "Fetch", "FrankaKitchen-", "Hand")  # ids of gymnasium-robotics
 
+# ids that Gymnasium runs with MuJoCo
+MUJOCO = (
+    *("Ant-", "HalfCheetah-", "Hopper-", "Humanoid-", "HumanoidStandup-", "InvertedDoublePendulum-"),
+    *("InvertedPendulum-", "Pusher-", "Reacher-", "Swimmer-", "Walker2d-"),
+)
+
 
 def register() -> None:
     """Tell Gymnasium about our environments; doing it twice changes nothing."""
@@ -37,8 +43,18 @@ def register() -> None:
 
 
 def needs_robotics(env_id: str) -> bool:
-    """Whether gymnasium-robotics has it, or what ours is made of."""
+    """Whether gymnasium-robotics provides it, or provides what ours is made of."""
     return env_id.startswith((*ROBOTICS, "agentzoo/Maze2D"))
+
+
+def needs_make_env(env_id: str) -> bool:
+    """Whether `gymnasium.make` alone cannot find it."""
+    return env_id.startswith(("agentzoo/", *ROBOTICS))
+
+
+def extras_of(env_id: str) -> tuple[str, ...]:
+    """The extras of agentzoo that this environment needs."""
+    return ("mujoco",) if needs_robotics(env_id) or env_id.startswith(MUJOCO) else ()
 
 
 def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:

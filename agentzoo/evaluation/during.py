@@ -17,11 +17,10 @@ from agentzoo.envs.making import make_configured
 from agentzoo.errors import ConfigError, SpaceError, warn
 from agentzoo.evaluation.rollout import rollout
 from agentzoo.evaluation.scores import normalized_score, reference_of
+from agentzoo.evaluation.seeds import VALIDATION
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.training.loop import Evaluation, Hooks, train, with_precision
-
-SEED = 99  # apart from the seeds of final evaluations
 
 
 def train_in(
@@ -90,8 +89,8 @@ def short_evaluation(recipe: Recipe, trust_env_module: bool = False) -> Callable
 
     def run(model: SequenceModel) -> Evaluation:
         agent = Agent(model, AgentConfig.of(recipe, model.io), recipe)
-        episodes = recipe.eval.every_episodes
-        found = rollout(agent, recipe.eval.env, episodes, seed=SEED, n_envs=episodes, trust_env_module=trust_env_module)
+        env, episodes = recipe.eval.env, recipe.eval.every_episodes
+        found = rollout(agent, env, episodes, seed=VALIDATION, n_envs=episodes, trust_env_module=trust_env_module)
         returns = np.array([one.total_reward for one in found])
         reference = reference_of(recipe.eval.env, recipe.eval.env_options)
         score = None if reference is None else float(normalized_score(returns, reference).mean())

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from agentzoo.agent import Agent
 from agentzoo.envs.making import draw_wide_floor
-from agentzoo.evaluation.rollout import EpisodeResult, env_of, evaluation_seed, run_episode
+from agentzoo.evaluation.rollout import EpisodeResult, env_of, run_episode
+from agentzoo.evaluation.seeds import episode_seed
 
 
 def has_display() -> bool:
@@ -35,6 +36,6 @@ def play(
     draw_wide_floor(env)
     try:
         for episode in range(episodes):
-            yield run_episode(agent, env, evaluation_seed(seed, episode))
+            yield run_episode(agent, env, episode_seed(seed, episode))
     finally:
         env.close()

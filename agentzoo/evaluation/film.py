@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from agentzoo.agent import Agent
 from agentzoo.envs.making import draw_wide_floor
 from agentzoo.errors import AgentzooError, ConfigError, StorageError
-from agentzoo.evaluation.rollout import EpisodeResult, env_of, evaluation_seed, run_episode
+from agentzoo.evaluation.rollout import EpisodeResult, env_of, run_episode
+from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.store.files import write_atomic
 
 # where environments are from whose `width` and `height` are those of the picture
@@ -68,7 +69,7 @@ def film(
     found = []
     try:
         for e in range(episodes):
-            found.append(run_episode(agent, env, evaluation_seed(seed, e), before_step))
+            found.append(run_episode(agent, env, episode_seed(seed, e), before_step))
             if max_frames is None or len(frames) < max_frames:
                 frames.append(_render(env))  # how it ended
     finally:

@@ -9,7 +9,8 @@ import numpy as np
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.rollout import env_of, evaluation_seed
+from agentzoo.evaluation.rollout import env_of
+from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.masked.question import Window, read_window
 
 
@@ -24,7 +25,7 @@ def run_window(agent: Agent, seed: int = 0, start: int = 0, *, trust_env_module:
     env = env_of(agent, None, trust_env_module=trust_env_module)
     context = agent.config.io.context
     agent.set_random_seed(seed)
-    observation, _ = env.reset(seed=evaluation_seed(seed, 0))
+    observation, _ = env.reset(seed=episode_seed(seed, 0))
     seen: list[Any] = []
     taken: list[Any] = []
     asked: list[float] = []  # what is still to come: what an agent is shown, not what it will get

@@ -59,6 +59,7 @@ class Result(Config):
     expert_reference: float | None
     mean_length: float
     success_rate: float | None
+    successes: tuple[bool, ...] | None = None  # of each episode; None where the environment says nothing of them
     rtg_source: str | None
     steps_per_second: float
     returns: tuple[float, ...]
@@ -80,12 +81,30 @@ class Result(Config):
         low, high = self.score_interval
         return f"{self.score:.1f} [{low:.1f}, {high:.1f}]"
 
+    def success_flags(self) -> tuple[bool, ...] | None:
+        """Which episodes reached their goal; None if the record does not say.
+
+        Records made before `successes` was stored say it where only a success is rewarded.
+        """
+        if self.successes is not None or self.success_rate is None:
+            return self.successes
+        rewarded = tuple(value > 0.0 for value in self.returns)
+        return rewarded if round(self.success_rate * self.episodes) == sum(rewarded) else None
+
     @property
     def target_score(self) -> float | None:
         """The target return as a normalized score, None without references."""
         if self.random_reference is None or self.expert_reference is None:
             return None
         return float(normalized_score(self.target_return, Reference(self.random_reference, self.expert_reference)))
+
+
+class Baseline(Config):
+    """One training of a simpler method, measured on the same episodes as the agents of its dataset."""
+
+    method: Literal["bc", "td3+bc", "iql", "cql"]
+    trained_with: Annotated[str, Field(max_length=500)]  # the command, or how else it was trained
+    result: Result
 
 
 class DatasetFacts(Config):
@@ -118,6 +137,7 @@ class Results(Config):
     targets: tuple[Result, ...] = ()  # the same agent asked for other returns
     seeds: tuple[Result, ...] = ()  # the same recipe trained with other seeds
     baselines: tuple[Result, ...] = ()  # other families trained on the same data, asked for the same return
+    yardsticks: tuple[Baseline, ...] = ()  # the rows of baselines.json for this dataset
     acting: tuple[Result, ...] = ()  # the same weights acting in another way
     spearman: float | None = None  # rank correlation of asked and reached return over `targets`
     studies: Annotated[tuple[Study, ...], Field(max_length=len(STUDY_PICTURES))] = ()
@@ -256,6 +276,7 @@ def summarize(
         expert_reference=reference.expert if reference else None,
         mean_length=float(lengths.mean()),
         success_rate=float(np.mean(successes)) if successes else None,
+        successes=tuple(successes) or None,
         rtg_source=agent.rtg_source,
         steps_per_second=float(lengths.sum() / max(seconds, 1e-9)),
         returns=tuple(float(value) for value in returns),

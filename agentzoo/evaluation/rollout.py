@@ -17,6 +17,7 @@ from agentzoo.agent import Agent
 from agentzoo.envs.making import make_configured
 from agentzoo.envs.wrapping import reward_changer
 from agentzoo.errors import ConfigError, ObservationError
+from agentzoo.evaluation.seeds import episode_seed
 
 OnEpisode = Callable[["EpisodeResult"], None]
 OnState = Callable[[AgentState | MemoryState], None]
@@ -62,11 +63,6 @@ def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, 
     return env
 
 
-def evaluation_seed(seed: int, episode: int) -> int:
-    """What the environment of an evaluation episode is reset with."""
-    return 10_000 * (seed + 1) + episode
-
-
 def rollout(
     agent: Agent,
     env: str | gym.Env[Any, Any] | Any,
@@ -82,7 +78,7 @@ def rollout(
 
     Args:
         agent: acts with its own `target_return`.
-        env: an id (then `n_envs` are made and each episode e is seeded with `evaluation_seed(seed, e)`, so the
+        env: an id (then `n_envs` are made and each episode e is seeded with `episode_seed(seed, e)`, so the
             result does not depend on `n_envs` but for rounding and for sampled actions), a gymnasium.Env (likewise,
             one at a time), an SB3 VecEnv or a gymnasium VectorEnv (its environments share out the episodes evenly
             beforehand, so that short ones are not favoured, and reset themselves). Of SB3's VecNormalize, what it was
@@ -171,7 +167,7 @@ def run_seeded(
     number = list(range(len(envs)))
     total, length = np.zeros(len(envs)), np.zeros(len(envs), dtype=int)
     upcoming = len(envs)
-    observations = [env.reset(seed=evaluation_seed(seed, e))[0] for env, e in zip(live, number, strict=True)]
+    observations = [env.reset(seed=episode_seed(seed, e))[0] for env, e in zip(live, number, strict=True)]
     starts, rewards, state = np.ones(len(envs), dtype=bool), np.zeros(len(envs)), None
     while live:
         actions, state = agent.predict(_stack(observations), state, starts, deterministic, reward=rewards)
@@ -187,12 +183,12 @@ def run_seeded(
                 continue
             e = number[i]
             ended = bool(terminated)
-            result = EpisodeResult(evaluation_seed(seed, e), float(total[i]), int(length[i]), ended, _success(info))
+            result = EpisodeResult(episode_seed(seed, e), float(total[i]), int(length[i]), ended, _success(info))
             found[e] = result
             on_episode(result)
             if upcoming < episodes:
                 number[i], total[i], length[i], starts[i] = upcoming, 0.0, 0, True
-                observations[i] = env.reset(seed=evaluation_seed(seed, upcoming))[0]
+                observations[i] = env.reset(seed=episode_seed(seed, upcoming))[0]
                 upcoming += 1
             else:
                 kept[i] = False
@@ -228,7 +224,7 @@ class _Step:
 
 
 def _vec_env_steps(env: Any, seed: int) -> Any:
-    env.seed(evaluation_seed(seed, 0))
+    env.seed(episode_seed(seed, 0))
     observations, n = env.reset(), env.num_envs
     normalized = bool(getattr(env, "norm_obs", False))
     actions = yield _first(env.get_original_obs() if normalized else observations, n)
@@ -246,7 +242,7 @@ def _vec_env_steps(env: Any, seed: int) -> Any:
 
 def _vector_steps(env: gym.vector.VectorEnv[Any, Any, Any], seed: int) -> Any:
     mode = env.metadata.get("autoreset_mode", gym.vector.AutoresetMode.NEXT_STEP)
-    observations, _ = env.reset(seed=evaluation_seed(seed, 0))
+    observations, _ = env.reset(seed=episode_seed(seed, 0))
     n = env.num_envs
     actions = yield _first(observations, n)
     resetting = np.zeros(n, dtype=bool)

@@ -1,7 +1,8 @@
-"""The front matter of a card, made and checked with huggingface_hub's classes, and text of others made harmless."""
+"""The front matter of a card, made and checked with huggingface_hub's classes; other people's text made harmless."""
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
 
@@ -11,6 +12,7 @@ from agentzoo.evaluation.results import Result, Results
 from agentzoo.recipe import Recipe
 
 LONGEST = 1_000  # characters of a description
+FARAMA = ("D4RL", "mujoco", "minigrid", "atari", "metaworld")  # repos of Minari's own organization on the Hub
 HUB_NAME = re.compile(r"(?:[\w-]+/)?[\w\-.]+")  # what the Hub accepts as a dataset of a `model-index`
 
 
@@ -26,18 +28,33 @@ def _begins_no_block(found: re.Match[str]) -> str:
     return f"\\{found[1]}" if found[1] else f"{found[2]}\\{found[3]}"
 
 
+def as_html(text: str) -> str:
+    """Text of a record inside an HTML element, where Markdown's backslashes do not count."""
+    return html.escape(shown(" ".join(text.split()), LONGEST))
+
+
 def code(text: str) -> str:
     """A name or command between backticks, or inside a code block: one line, no backtick of its own."""
     return shown(" ".join(text.replace("`", " ").split()), LONGEST)
 
 
-def hub_name(dataset: str) -> str:
-    """A Minari id as a name the Hub accepts: `zoo/hopper/medium-v0` -> `zoo-hopper-medium-v0`."""
-    return re.sub(r"[^\w.-]+", "-", dataset)[:96] or "unknown"
+def hub_name(env_id: str) -> str:
+    """An environment's id as a name the Hub accepts: `agentzoo/DoorKey-4x4-v0` -> `agentzoo-DoorKey-4x4-v0`."""
+    return re.sub(r"[^\w.-]+", "-", env_id)[:96] or "unknown"
 
 
-def front_matter(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:
-    """The YAML block on top of a card."""
+def hub_datasets(dataset: str) -> list[str] | None:
+    """The Hub's name of a Minari dataset; None for one that is not on the Hub, such as our own collections."""
+    namespace = dataset.split("/")[0]
+    return [f"farama-minari/{namespace}"] if namespace in FARAMA else None
+
+
+def front_matter(config: AgentConfig, recipe: Recipe, results: Results | None, repo_id: str | None = None) -> str:
+    """The YAML block on top of a card, without its two lines of dashes.
+
+    Args:
+        repo_id: where the card goes; the base of a fine-tune is then named as a repo of the same owner.
+    """
     from huggingface_hub import ModelCardData
 
     family = config.model.family
@@ -47,25 +64,31 @@ def front_matter(config: AgentConfig, recipe: Recipe, results: Results | None) -
         library_name="agentzoo",
         pipeline_tag="reinforcement-learning",
         tags=[*tags, *([code(config.env)] if config.env else [])],
-        datasets=[hub_name(recipe.data.dataset)],
+        datasets=hub_datasets(recipe.data.dataset),
+        base_model=_base(recipe.base, repo_id),
         model_name=config.agent_id,
-        eval_results=_evaluations(recipe, results.headline) if results is not None else None,
+        eval_results=_evaluations(results.headline) if results is not None else None,
     )
-    return f"---\n{data.to_yaml().rstrip()}\n---"
+    return str(data.to_yaml()).rstrip()
 
 
-def _evaluations(recipe: Recipe, head: Result) -> list[Any]:
+def _base(base: str | None, repo_id: str | None) -> str | None:
+    return base if base is None or repo_id is None else f"{repo_id.split('/')[0]}/{base}"
+
+
+def _evaluations(head: Result) -> list[Any]:
+    """The environment as the dataset; the mean return first, as in stable-baselines3's cards, then the score."""
     from huggingface_hub import EvalResult
 
-    measured = [("mean return", head.mean_return, head.return_interval, "mean_reward")]
+    measured = [("mean_reward", head.mean_return, head.return_interval, "mean_reward")]
     if head.score is not None and head.score_interval is not None:
-        measured.insert(0, ("D4RL-normalized score", head.score, head.score_interval, "d4rl_normalized_score"))
+        measured.append(("D4RL-normalized score", head.score, head.score_interval, "d4rl_normalized_score"))
     return [
         EvalResult(
             task_type="reinforcement-learning",
             task_name="offline reinforcement learning",
-            dataset_type=hub_name(recipe.data.dataset),
-            dataset_name=f"{code(head.env)} (trained on {code(recipe.data.dataset)})",
+            dataset_type=hub_name(head.env),
+            dataset_name=code(head.env),
             metric_type=kind,
             metric_name=f"{name}, {head.episodes} episodes, 95 % interval {low:.2f} to {high:.2f}",
             metric_value=round(value, 2),

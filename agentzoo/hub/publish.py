@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from agentzoo.agent import Agent
 from agentzoo.config import read_text
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
-from agentzoo.hub.card import check_card, write_card
+from agentzoo.hub.card import card_text, check_card, write_card
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.metadata import check_metadata
 from agentzoo.hub.records import read_records, require_promised
@@ -105,7 +105,7 @@ def push(
                 "Measure it and push the folder (`agentzoo hub stage`, `agentzoo hub push`), or pass "
                 "replace_measured=True."
             )
-        operations: list[Any] = [CommitOperationAdd(name, str(folder / name)) for name in files]
+        operations: list[Any] = [CommitOperationAdd(name, _content(folder, name, repo_id)) for name in files]
         operations += [CommitOperationDelete(name) for name in known if name in there and name not in files]
         note(f"uploading {len(files)} files")
         info = api.create_commit(
@@ -142,6 +142,13 @@ def _chosen(names: tuple[str, ...], allow: Patterns, ignore: Patterns) -> list[s
         return any(fnmatch(name, pattern) for pattern in listed)
 
     return [name for name in names if (allow is None or matches(name, allow)) and not matches(name, ignore)]
+
+
+def _content(folder: Path, name: str, repo_id: str) -> str | bytes:
+    """What to upload: the file's path, or the bytes of an agent's card with the repo's real name."""
+    if name != CARD or is_backbone(folder):
+        return str(folder / name)
+    return card_text(folder, repo_id).encode()
 
 
 def push_agent(agent: Agent, repo_id: str, **options: Any) -> Pushed:

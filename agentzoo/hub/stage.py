@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig, read_record
+from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import dataset_metadata, load_episodes
+from agentzoo.data.targets import choose_target
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError
+from agentzoo.evaluation.baselines import BASELINES
 from agentzoo.evaluation.film import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate, with_command
-from agentzoo.evaluation.study import Study, read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
 from agentzoo.hub.card import write_card
 from agentzoo.hub.measured import load_finished, measured
-from agentzoo.hub.records import read_records
+from agentzoo.hub.studies import take_studies
 from agentzoo.nn.base import ActingMode, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.plots import figure_class
@@ -34,11 +36,9 @@ from agentzoo.store.files import (
     VIDEO,
     WEIGHTS,
     sha256,
-    staging,
-    swap_in,
     write_atomic,
 )
-from agentzoo.store.locate import STUDY_PICTURES, check_links, is_backbone, require_replaceable, written_whole
+from agentzoo.store.locate import is_backbone, require_replaceable, written_whole
 from agentzoo.store.tensors import load_strict, read_tensors, save_tensors
 from agentzoo.training import log
 from agentzoo.training.finetune import NORMALIZATION
@@ -58,6 +58,7 @@ def stage(
     baselines: Sequence[Path] = (),
     sweep_episodes: int = 20,
     studies: Sequence[Path] = (),
+    target: str | None = None,
     trust_env_module: bool = False,
     force: bool = False,
     max_bytes: int = MAX_BYTES,
@@ -65,87 +66,124 @@ def stage(
 ) -> Path:
     """Evaluate a finished run and write its folder, whole or not at all.
 
-    All that can be wrong without measuring is found before anything is measured.
+    The run replaces the agent of the same id, whatever either scores: an agent is the last training by its recipe.
+    What can be checked without measuring is checked first.
 
     Args:
         run: folder of the run; its agent id names the new folder of `zoo`.
         hardware: what it was trained on, for the card.
-        seeds, baselines: other finished runs to show beside it, of the same recipe but for its seed and on the same
+        seeds, baselines: other finished runs to show beside it, of the same recipe with another seed and on the same
             data and environment; a `result.json` in them is used if it was measured on their weights.
         sweep_episodes: episodes for each of eight target returns; 0 leaves the sweep out.
         studies: records of experiments to show on the card, with their pictures beside them.
+        target: the return to ask for, a rule or a number (`data.targets`); the recipe's own by default.
         trust_env_module: import the module an environment id names.
         force: replace an agent of another environment, dataset or family.
-        max_bytes: of the weights; more are stored as float16, and refused if that is more still.
-        note: hears what is being done.
+        max_bytes: of the weights; larger ones are stored as float16, and refused if they are still larger.
+        note: called with each step that begins.
 
     Raises:
-        CheckpointError: the run is not finished, its weights are too large, a study is not there, or the agent in the
-            new folder's place has another environment, dataset or family.
-        ConfigError: a run to show beside it is of something else, or there are too many studies. StorageError: the new
-            folder's place is taken by something that is no staged agent; `force` does not help.
+        CheckpointError: the run is not finished, its weights are too large, a study is missing, or the agent in the
+            folder's place has another environment, dataset or family. ConfigError: a run to show beside it is of
+            something else, or there are too many studies. StorageError: the folder's place is taken by something that
+            is no staged agent; `force` does not help.
     """
-    agent = load_finished(run, trust_env_module)
-    recipe = agent.recipe
+    recipe = load_finished(run, trust_env_module).recipe
     assert recipe is not None
     rows = log.read_log(run)
     if not rows:
         raise CheckpointError(f"{run / LOG} has no row; train for at least `train.log_every` updates.")
-    _require_comparable(recipe, seeds, baselines, trust_env_module)
     final = zoo / recipe.agent_id
     if final.exists():
         _require_apart(final, (run, *seeds, *baselines))
         if not force:
             _require_same_task(recipe, final)
+    episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys).best(recipe.data.best_fraction)
+    if target is not None:
+        recipe = recipe.asked_for(choose_target(target, episodes.returns, recipe.eval.env))
+    _require_comparable(recipe, seeds, baselines, trust_env_module)
     with written_whole(final) as folder:
-        shown = _take_studies(studies, folder)
-        facts = _dataset(recipe.data)
-        plots = sweep_episodes > 0 and _can_plot(note)
-        for file in (CONFIG, WEIGHTS, RECIPE, LOG):
-            shutil.copyfile(run / file, folder / file)
+        shown = take_studies(studies, folder)
+        _copy(run, folder, recipe, max_bytes, note)
         _keep_license(final, folder, note)
-        if (folder / WEIGHTS).stat().st_size > max_bytes:
-            note("storing weights as float16")
-            as_float16(folder, max_bytes)
-        staged = Agent.from_pretrained(folder, trust_env_module=trust_env_module)
-        note(f"{recipe.eval.episodes} episodes of {recipe.agent_id}")
-        episodes, trust = recipe.eval.episodes, trust_env_module
-        head = evaluate(staged, episodes=episodes, trust_env_module=trust)
-        acting = tuple(_other_ways(staged, episodes, trust, note))
-        others = [measured(path, episodes, note, trust) for path in seeds]
-        compared = [measured(path, episodes, note, trust).model_copy(update=_updates(path)) for path in baselines]
-        best = _best(run, episodes, trust, note)
-        targets: tuple[Result, ...] = ()
-        if sweep_episodes:
-            note("eight target returns")
-            asked = sweep_targets(staged.target_return, facts)
-            targets = sweep(staged, asked, sweep_episodes, trust_env_module=trust)
-            if plots:
-                plot_sweeps({recipe.agent_id: targets}, folder / SWEEP_PLOT, facts.best_return)
-        filmed = _video(staged, folder / VIDEO, head.lengths[0], trust, note)
-        named = partial(with_command, agent=staged, named=recipe.agent_id)  # which leads here after the swap
+        measuring = _Measuring(folder, _facts(recipe.data, episodes), trust_env_module, note)
         results = Results(
-            headline=named(head),
-            dataset=facts,
+            **measuring.headline(),
+            dataset=measuring.facts,
             training=TrainingFacts(
                 seconds=float(rows[-1]["seconds"]),
-                parameters=parameter_count(staged.model),
+                parameters=parameter_count(measuring.agent.model),
                 hardware=hardware,
                 updates=int(rows[-1]["step"]),
             ),
-            best=best,
-            targets=tuple(map(named, targets)),
-            seeds=tuple(others),
-            baselines=tuple(compared),
-            acting=tuple(map(named, acting)),
+            best=_best(run, recipe, trust_env_module, note),
+            **measuring.targets(sweep_episodes),
+            seeds=tuple(measuring.beside(path) for path in seeds),
+            baselines=tuple(measuring.beside(path).model_copy(update=_updates(path)) for path in baselines),
             studies=shown,
-            spearman=rank_correlation(targets) if targets else None,
-            plotted=plots,
-            filmed=filmed,
+            filmed=measuring.film(),
         )
         write_atomic(folder / RESULTS, results.to_json())
-        write_card(folder)
+        write_card(folder, baselines=zoo / BASELINES)
     return final
+
+
+class _Measuring:
+    """The measurements of one staged folder."""
+
+    def __init__(self, folder: Path, facts: DatasetFacts, trust: bool, note: Callable[[str], None]) -> None:
+        self.folder, self.facts = folder, facts
+        self._trust, self._note = trust, note
+        self.agent = Agent.from_pretrained(folder, trust_env_module=trust)
+        assert self.agent.recipe is not None
+        self.recipe = self.agent.recipe
+        self._length = 0  # of the headline's first episode
+
+    def _named(self, one: Result) -> Result:
+        """With the command that repeats it once the folder is in its place."""
+        return with_command(one, self.agent, self.recipe.agent_id)
+
+    def headline(self) -> dict[str, Any]:
+        """Fields of `Results`: the evaluation, and one for each other way of acting."""
+        episodes = self.recipe.eval.episodes
+        self._note(f"{episodes} episodes of {self.recipe.agent_id}")
+        head = evaluate(self.agent, episodes=episodes, trust_env_module=self._trust)
+        self._length = head.lengths[0]
+        acting = tuple(map(self._named, _other_ways(self.agent, episodes, self._trust, self._note)))
+        return {"headline": self._named(head), "acting": acting}
+
+    def beside(self, run: Path) -> Result:
+        """Another run on as many episodes."""
+        return measured(run, self.recipe.eval.episodes, self._note, self._trust)
+
+    def targets(self, episodes: int) -> dict[str, Any]:
+        """Fields of `Results`: what the agent reaches for eight targets, and whether that is drawn."""
+        if not episodes:
+            return {}
+        plots = _can_plot(self._note)
+        self._note("eight target returns")
+        asked = sweep_targets(self.agent.target_return, self.facts)
+        found = sweep(self.agent, asked, episodes, trust_env_module=self._trust)
+        if plots:
+            plot_sweeps({self.recipe.agent_id: found}, self.folder / SWEEP_PLOT, self.facts.best_return)
+        return {"targets": tuple(map(self._named, found)), "spearman": rank_correlation(found), "plotted": plots}
+
+    def film(self) -> bool:
+        """Whether a video could be made."""
+        return _video(self.agent, self.folder / VIDEO, self._length, self._trust, self._note)
+
+
+def _copy(run: Path, folder: Path, recipe: Recipe, max_bytes: int, note: Callable[[str], None]) -> None:
+    """The files of the run, asked for the return that `recipe` names, its weights as float16 if they are large."""
+    for file in (CONFIG, WEIGHTS, LOG):
+        shutil.copyfile(run / file, folder / file)
+    write_atomic(folder / RECIPE, recipe.to_json())
+    config = read_record(AgentConfig, folder / CONFIG)
+    asked = {"target_return": recipe.eval.target_return}
+    write_atomic(folder / CONFIG, config.model_copy(update=asked).to_json())
+    if (folder / WEIGHTS).stat().st_size > max_bytes:
+        note("storing weights as float16")
+        as_float16(folder, max_bytes)
 
 
 def _updates(run: Path) -> dict[str, int]:
@@ -155,7 +193,7 @@ def _updates(run: Path) -> dict[str, int]:
 
 
 def _require_comparable(recipe: Recipe, seeds: Sequence[Path], baselines: Sequence[Path], trust: bool) -> None:
-    """The card says "same recipe" of the ones, and that the others learned and acted in the same place."""
+    """Raise ConfigError unless `seeds` share the recipe, and `baselines` its data and environment."""
     known = {recipe.train.seed}
     for path in (*seeds, *baselines):
         other = load_finished(path, trust).recipe
@@ -174,7 +212,7 @@ def _require_comparable(recipe: Recipe, seeds: Sequence[Path], baselines: Sequen
 
 
 def _require_apart(final: Path, runs: Sequence[Path]) -> None:
-    """What is staged replaces the folder at `final`, so that must be no run and hold nothing else."""
+    """Raise StorageError unless the folder at `final` may be replaced: it is a staged agent, and none of the runs."""
     for run in runs:
         if run.resolve() == final.resolve():
             raise StorageError(f"{final} is the run itself, which would be replaced. Stage into another --zoo.")
@@ -182,12 +220,12 @@ def _require_apart(final: Path, runs: Sequence[Path]) -> None:
 
 
 def _keep_license(old: Path, new: Path, note: Callable[[str], None]) -> None:
-    """A better agent is under the license that the one it replaces was given (`agentzoo hub card --license`)."""
+    """Keep the license that the replaced agent was given with `agentzoo hub card --license`."""
     if not (old / CONFIG).is_file():
         return
     before, config = (read_record(AgentConfig, at / CONFIG) for at in (old, new))
     if before.license != config.license:
-        note(f"under the license of the agent it replaces, {before.license}")
+        note(f"keeping the license of the agent it replaces, {before.license}")
         write_atomic(new / CONFIG, config.model_copy(update={"license": before.license}).to_json())
 
 
@@ -227,7 +265,7 @@ def _can_plot(note: Callable[[str], None]) -> bool:
 
 
 def _video(staged: Agent, path: Path, steps: int, trust: bool, note: Callable[[str], None]) -> bool:
-    """Film one episode of about `steps`, if its environment renders: measurements must not be lost for a picture."""
+    """Film one episode of about `steps`. A failure is noted and no more, so that no measurement is lost."""
     note("a video")
     every = math.ceil(steps / FRAMES)
     try:
@@ -239,7 +277,7 @@ def _video(staged: Agent, path: Path, steps: int, trust: bool, note: Callable[[s
 
 
 def _other_ways(staged: Agent, episodes: int, trust: bool, note: Callable[[str], None]) -> Iterator[Result]:
-    """The same weights acting in every way that is not the agent's own."""
+    """The same weights in each other way of acting."""
     own = staged.acting
     ways: tuple[ActingMode, ...] = ("window", "recurrent") if isinstance(staged.model, RecurrentModel) else ("window",)
     for way in ways:
@@ -250,48 +288,12 @@ def _other_ways(staged: Agent, episodes: int, trust: bool, note: Callable[[str],
     staged.acting = own
 
 
-def show_studies(folder: Path, studies: Sequence[Path]) -> None:
-    """Put other studies on the card of a staged agent. Nothing is measured again, and no number changes.
-
-    Raises:
-        CheckpointError: a record of the agent or a study is not there. ConfigError: too many studies.
-    """
-    folder = check_links(folder).resolve()
-    _, _, results = read_records(folder)
-    with staging(folder.parent, ".staging-") as place:
-        new = Path(shutil.copytree(folder, place / folder.name))
-        for name in STUDY_PICTURES:
-            (new / name).unlink(missing_ok=True)
-        results = results.model_copy(update={"studies": _take_studies(studies, new)})
-        write_atomic(new / RESULTS, results.to_json())
-        write_card(new)
-        swap_in(new, folder)
-
-
 def sweep_targets(target: float, facts: DatasetFacts) -> list[float]:
     """Returns to ask for up to `target`: from nothing on, or, where returns are negative, from what the data brings."""
     if target > 0.0:
         return even_targets(target)
     usual = facts.mean_return
     return even_targets(target, lowest=usual if usual < target else target - max(abs(target), 1.0))
-
-
-def _take_studies(studies: Sequence[Path], folder: Path) -> tuple[Study, ...]:
-    if len(studies) > len(STUDY_PICTURES):
-        raise ConfigError(f"a card shows at most {len(STUDY_PICTURES)} studies, got {len(studies)}.")
-    return tuple(_with_picture(path, folder, i) for i, path in enumerate(studies))
-
-
-def _with_picture(path: Path, folder: Path, place: int) -> Study:
-    """The study at `path`, its picture copied into the agent's folder under a name that belongs there."""
-    study = read_study(path)
-    if study.picture is None:
-        return study
-    beside = (path if path.is_dir() else path.parent) / study.picture
-    if not beside.is_file():
-        raise CheckpointError(f"{path} names the picture {study.picture}, which is not beside it.")
-    shutil.copyfile(beside, folder / STUDY_PICTURES[place])
-    return study.model_copy(update={"picture": STUDY_PICTURES[place]})
 
 
 def as_float16(folder: Path, max_bytes: int = MAX_BYTES) -> None:
@@ -317,21 +319,22 @@ def as_float16(folder: Path, max_bytes: int = MAX_BYTES) -> None:
     write_atomic(folder / CONFIG, config.to_json())
 
 
-def _best(run: Path, episodes: int, trust: bool, note: Callable[[str], None]) -> Result | None:
+def _best(run: Path, recipe: Recipe, trust: bool, note: Callable[[str], None]) -> Result | None:
+    """The best checkpoint of the run, asked for what `recipe` asks; None where the final weights did best."""
     if not (run / BEST).is_file():
         return None
     best, last = read_tensors(run / BEST)[0], read_tensors(run / WEIGHTS)[0]
     if all(torch.equal(best[name], value) for name, value in last.items()):
-        return None  # the final weights did best
+        return None
     note("the best checkpoint of the run")
     agent = Agent.from_pretrained(run, trust_env_module=trust)
+    agent.target_return = recipe.eval.target_return
     load_strict(agent.model, run / BEST)
-    return evaluate(agent, episodes=episodes, checkpoint="best", trust_env_module=trust)
+    return evaluate(agent, episodes=recipe.eval.episodes, checkpoint="best", trust_env_module=trust)
 
 
-def _dataset(data: DataConfig) -> DatasetFacts:
+def _facts(data: DataConfig, episodes: Episodes) -> DatasetFacts:
     """Of the episodes that are trained on."""
-    episodes = load_episodes(data.dataset, data.obs_keys).best(data.best_fraction)
     returns = episodes.returns
     return DatasetFacts(
         dataset=data.dataset,

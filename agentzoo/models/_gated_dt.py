@@ -18,6 +18,7 @@ from torch import Tensor
 from agentzoo.models._language_config import LanguageDTConfig
 from agentzoo.models._language_dt import LanguageDT
 from agentzoo.nn.attention import HeadCount
+from agentzoo.nn.base import Origin
 from agentzoo.nn.gate import Gate
 from agentzoo.nn.language.gpt2 import LanguageAttention
 from agentzoo.nn.markov import layer_statistics
@@ -66,10 +67,9 @@ class GatedConfig(LanguageDTConfig):
         start = tuple((share, round(min(one.ratio, 1e6), 3)) for share, one in zip(shares, heads, strict=True))
         return {**super().notes_of(found), "markov_at_start": start}
 
-    def origin(self) -> str:
-        """What the gates start from, too."""
-        scale = "the number of heads" if self.gate_scale == "heads" else "1, as printed in the paper"
-        return f"{super().origin()} Its attention heads are weighed by gates, times {scale}."
+    def origin(self) -> Origin:
+        """With the scale of the gates."""
+        return super().origin()._replace(gate_scale=self.gate_scale)
 
 
 class GatedDT(LanguageDT):

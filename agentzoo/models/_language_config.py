@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from agentzoo.nn.base import ModelConfig
+from agentzoo.nn.base import ModelConfig, Origin, Term
 from agentzoo.nn.language.cotraining import TEXT_VARIABLE
 from agentzoo.nn.language.gpt2 import Activation, Architecture, HeadCount, LayerCount, Sizes, Width
 from agentzoo.papers import REID, Citation
@@ -121,43 +121,43 @@ class LanguageDTConfig(ModelConfig):
         """Co-training reads text."""
         return {TEXT_VARIABLE: "TEXTS"} if self.lm_weight else {}
 
-    def origin(self) -> str:
-        """What language, or pictures, there is in it, and how it departs from the nearest preset."""
-        if self.backbone is None:
-            started = "Its blocks started from random weights: nothing of language is in it."
-        else:
-            local = Path(self.backbone).is_absolute() or self.backbone.startswith((".", "~"))
-            shown = "".join(c for c in self.backbone if c.isprintable() and c != "`")
-            started = (
-                f"Its blocks started as those of `{Path(shown).name if local else shown}`, which had learned "
-                f"{LEARNED[self.architecture]} ({self.adaptation} adaptation)."
-            )
-        terms = [
-            f"{name} (weight {weight:g}{f', falling to 0 over {over:,} updates' if over else ''})"
-            for name, weight, over in (
-                ("similarity to clusters of its word vectors", self.cosine_weight, self.cosine_decay_steps),
-                ("the next words of text", self.lm_weight, self.lm_decay_steps),
-            )
-            if weight
-        ]
-        told = f" Beside actions it was trained on {' and '.join(terms)}." if terms else ""
-        return f" {started}{told} {self._nearest_preset()}"
+    def origin(self) -> Origin:
+        """The backbone, the language losses, and the nearest preset."""
+        name = self.backbone
+        if name is not None and (Path(name).is_absolute() or name.startswith((".", "~"))):
+            name = Path(name).name
+        terms = (
+            Term("similarity to clusters of its word vectors", self.cosine_weight, self.cosine_decay_steps),
+            Term("the next words of text", self.lm_weight, self.lm_decay_steps),
+        )
+        preset, departures = self._nearest_preset()
+        return Origin(
+            backbone=name,
+            learned=LEARNED[self.architecture],
+            adaptation=self.adaptation,
+            losses=tuple(term for term in terms if term.weight),
+            preset=preset,
+            departures=departures,
+        )
 
-    def _nearest_preset(self) -> str:
-        """For a card; what a twin from scratch lacks is no departure."""
+    def _nearest_preset(self) -> tuple[str, tuple[str, ...]]:
+        """Its name and the fields that differ; what a twin from scratch lacks is no departure."""
         plain = LanguageDTConfig.model_fields
         scratch = self.backbone is None
         departures = {
-            name: [
+            name: tuple(
                 f"{field}={getattr(self, field)}"
                 for field in dict.fromkeys((*preset, *MAPS, *LOSSES))
                 if not (scratch and field in LOSSES) and getattr(self, field) != preset.get(field, plain[field].default)
-            ]
+            )
             for name, preset in PRESETS.items()
         }
-        nearest = min(departures, key=lambda name: len(departures[name]))
-        but = f" but for {', '.join(departures[nearest])}" if departures[nearest] else ""
-        return f"Inputs{' and head' if scratch else ', head and losses'} are preset `{nearest}`'s{but}."
+        return min(departures.items(), key=lambda one: len(one[1]))
+
+    def deviations(self) -> tuple[str, ...]:
+        """From ChibiT, the preset `wikipedia`."""
+        chibit = self._nearest_preset()[0] == "wikipedia"
+        return ("the action head does not share the weights of the action's input map",) if chibit else ()
 
     def sizes(self) -> Sizes:
         """What the blocks are built from."""

@@ -37,9 +37,9 @@ class BCConfig(ModelConfig):
         """It reads no return."""
         return False
 
-    def reads(self, context: int) -> str:
-        """For a card."""
-        return f"the last {context} observations"
+    def inputs(self) -> tuple[str, ...]:
+        """Observations alone."""
+        return ("observation",)
 
 
 @register("bc", BCConfig)

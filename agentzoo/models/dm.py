@@ -61,6 +61,14 @@ class DMConfig(ModelConfig):
     ilo_weights: tuple[Weight, Weight, Weight] | None = (0.9, 0.05, 0.05)  # action, next return-to-go, next obs
     acting: ActingMode = "window"  # the default of `predict`; both are always possible
 
+    def deviations(self) -> tuple[str, ...]:
+        """From the paper and its release."""
+        return (
+            "the gates of both branches read normalized inputs",
+            "the timestep embedding is added after the LayerNorm",
+            "the constants of the losses are our own",
+        )
+
     @classmethod
     def presets(cls) -> dict[str, dict[str, Any]]:
         """Two sizes."""

@@ -79,11 +79,9 @@ class UniMaskConfig(ModelConfig):
         """Random masks train for any question, a task for its own."""
         return "rnd" in self.tasks or len(self.tasks) > 1
 
-    def answers(self) -> str:
-        """What was hidden from it in training."""
-        if self.takes_questions():
-            return "whatever of them is hidden from it; the next action is one such question"
-        return super().answers()
+    def deviations(self) -> tuple[str, ...]:
+        """From the published training."""
+        return ("the optimizer is AdamW, and the learning rate was chosen for a CPU's budget",)
 
 
 class _Transformer(nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -13,6 +13,31 @@ from agentzoo.papers import Citation
 from agentzoo.types import Batch, Config, IOSpec, Losses
 
 ActingMode = Literal["window", "recurrent"]
+
+
+class Term(NamedTuple):
+    """A loss beside that of actions: its name, its weight, and over how many updates it falls to 0 (None: it stays)."""
+
+    name: str
+    weight: float
+    steps: int | None
+
+
+class Origin(NamedTuple):
+    """What the blocks of a network started from, and which published preset the rest follows.
+
+    backbone: its name, None for random weights. learned: what the backbone had learned. adaptation: what of the blocks
+    is trained. departures: fields that differ from the preset, as `name=value`. gate_scale: "heads" or "paper" where
+    gates weigh the attention heads.
+    """
+
+    backbone: str | None
+    learned: str
+    adaptation: str
+    losses: tuple[Term, ...]
+    preset: str
+    departures: tuple[str, ...]
+    gate_scale: str | None = None
 
 
 class ModelConfig(Config):
@@ -25,9 +50,9 @@ class ModelConfig(Config):
     family: str
     max_ep_len: Annotated[int, Field(ge=1, le=100_000)] = 1000  # rows of a timestep table; later steps use the last
 
-    def origin(self) -> str:
-        """For a card, with a space before it: where the weights came from, if not from this training alone."""
-        return ""
+    def origin(self) -> Origin | None:
+        """What the weights started from; None: this training alone made them."""
+        return None
 
     @classmethod
     def presets(cls) -> dict[str, dict[str, Any]]:
@@ -46,27 +71,27 @@ class ModelConfig(Config):
         return self.model_copy(update=dict.fromkeys(self.noted))
 
     def environment(self) -> dict[str, str]:
-        """For a card's command: variables that a training needs, and what to put there."""
+        """Environment variables that a training needs, each with a placeholder for its value."""
         return {}
 
-    def reads(self, context: int) -> str:
-        """For a card: what of an episode an agent of this network, made for `context` steps, acts on."""
-        return f"the last {context} steps ({'return-to-go, ' * self.acts_on_target()}observation, action)"
+    def inputs(self) -> tuple[str, ...]:
+        """What the network reads of each step: of "return-to-go", "observation" and "action"."""
+        return (*(("return-to-go",) if self.acts_on_target() else ()), "observation", "action")
 
-    def answers(self) -> str:
-        """For a card: what it says about what it reads."""
-        return "the next action"
+    def deviations(self) -> tuple[str, ...]:
+        """How the network and its training differ from the paper, one phrase each."""
+        return ()
 
     def acts_on_target(self) -> bool:
-        """Whether the return it is asked for makes a difference to its actions."""
+        """Whether its actions depend on the target return."""
         return True
 
     def needs_raw_observations(self) -> bool:
-        """Whether it learns observations as they are, so that data must not be normalized."""
+        """Whether it learns raw observations, so that data must not be normalized."""
         return False
 
     def takes_questions(self) -> bool:
-        """For a card: whether it was trained to answer anything about a window, not the next action alone."""
+        """Whether it was trained to predict anything hidden in a window, and not only the next action."""
         return False
 
 

@@ -140,13 +140,14 @@ def test_mean_and_std_as_the_readme_writes_it() -> None:
 @pytest.mark.slow
 def test_hopper_returns_are_those_of_our_own_rollout() -> None:
     """Two independent drivers of the same agent and seed: SB3's and ours."""
-    from agentzoo.evaluation.rollout import evaluation_seed, run_seeded
+    from agentzoo.evaluation.rollout import run_seeded
+    from agentzoo.evaluation.seeds import episode_seed
 
     agent = make_agent("Hopper-v5", context=20)
     env = Monitor(gym.make("Hopper-v5"))
     vec_env = DummyVecEnv([lambda: env])
     agent.set_env(vec_env)
-    vec_env.seed(evaluation_seed(0, 0))
+    vec_env.seed(episode_seed(0, 0))
     returns, lengths = evaluate_policy(agent, vec_env, n_eval_episodes=1, return_episode_rewards=True)
     ours = run_seeded(agent, [gym.make("Hopper-v5")], 1)[0]
     assert lengths == [ours.length]

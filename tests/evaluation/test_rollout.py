@@ -21,8 +21,9 @@ from agentzoo.agent import Agent
 from agentzoo.envs.making import make_env
 from agentzoo.errors import ConfigError, ObservationError, SpaceError, UnknownNameError
 from agentzoo.evaluation.results import Result, evaluate, versions, with_command
-from agentzoo.evaluation.rollout import env_of, evaluation_seed, rollout, run_episode, run_seeded
+from agentzoo.evaluation.rollout import env_of, rollout, run_episode, run_seeded
 from agentzoo.evaluation.scores import amount, mean_interval, normalized_score, reference_of
+from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.models.dt import DTConfig
 from agentzoo.models.unimask import UniMaskConfig
 
@@ -429,7 +430,7 @@ def test_options_are_of_the_agent_s_own_environment_alone() -> None:
 
 
 def test_evaluation_seeds_follow_the_protocol() -> None:
-    assert [evaluation_seed(0, 0), evaluation_seed(0, 99), evaluation_seed(2, 5)] == [10_000, 10_099, 30_005]
+    assert [episode_seed(0, 0), episode_seed(0, 99), episode_seed(2, 5)] == [10_000, 10_099, 30_005]
 
 
 def test_a_record_names_the_commit_it_was_measured_with() -> None:

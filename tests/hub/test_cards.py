@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, ConfigError
-from agentzoo.evaluation.results import Result
+from agentzoo.evaluation.results import Baseline, Result
 from agentzoo.evaluation.study import Study, write_study
 from agentzoo.hub.card import card_text, check_card, write_card
 from agentzoo.hub.metadata import check_metadata, code, hub_name, inline
 from agentzoo.hub.records import read_records
-from agentzoo.hub.stage import show_studies
+from agentzoo.hub.studies import show_studies
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.dt import DTConfig
 from agentzoo.models.unimask import UniMaskConfig
@@ -33,14 +33,18 @@ from hub.server import Hub, Repo
 
 STAGED = sorted(staged_agents().items())
 ONE_OF_EACH = {(name.split("-")[0], name.split("-")[1]): (name, folder) for name, folder in STAGED}  # family and task
-SECTIONS = ["Use it", "How it was trained", "Results", "Limits", "Citation"]
+SECTIONS = ["How good is it", "Use it", "Limits", "Details"]
+DETAILS = ["How it was trained", "How it was measured, and all rows", "Citation"]
 
 
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (BCConfig(embed_dim=16), "It reads the last 4 observations and answers"),
-        (DTConfig(embed_dim=16), "It reads the last 4 steps (return-to-go, observation, action) and answers"),
+        (BCConfig(embed_dim=16), "It reads the last 4 observations and nothing else, and predicts the next action."),
+        (
+            DTConfig(embed_dim=16),
+            "It reads the last 4 steps (return-to-go, observation, action) and predicts the next action.",
+        ),
         (UniMaskConfig(embed_dim=16, ffn_dim=16, acts_on_returns=False), "the last 4 steps (observation, action) and"),
     ],
 )
@@ -55,14 +59,18 @@ def test_staged_cards_say_all_that_a_card_must(agent_id: str, folder: Path) -> N
     assert (data.library_name, data.license, data.pipeline_tag) == ("agentzoo", "mit", "reinforcement-learning")
     assert {"reinforcement-learning", "offline-rl"} <= set(data.tags)
     _, recipe, results = read_records(folder)
-    assert data.datasets == [hub_name(recipe.data.dataset)]
+    assert data.datasets is None  # the zoo's own collections are not on the Hub
     head = results.headline
     assert data.model_name == agent_id
-    assert data.eval_results[0].metric_value == round(head.score or head.mean_return, 2)
-    low, high = head.score_interval or head.return_interval
-    assert f"95 % interval {low:.2f} to {high:.2f}" in data.eval_results[0].metric_name
-    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE)[:3] == SECTIONS[:3]
-    assert all(f"## {section}" in text for section in SECTIONS)
+    first, *others = data.eval_results
+    assert (first.metric_type, first.metric_value) == ("mean_reward", round(head.mean_return, 2))
+    assert (first.dataset_type, first.dataset_name) == (hub_name(head.env), head.env)
+    low, high = head.return_interval
+    assert f"95 % interval {low:.2f} to {high:.2f}" in first.metric_name
+    assert [one.metric_value for one in others] == ([] if head.score is None else [round(head.score, 2)])
+    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == SECTIONS
+    assert all(f"<summary>{one}</summary>" in text for one in DETAILS)
+    assert len(text.split("## Details")[0].split("---\n")[2]) < 4_500  # a page
     for words in (
         "agentzoo train train_config.json",
         results.training.hardware,
@@ -87,7 +95,8 @@ def test_quickstart_of_a_staged_card_runs(agent_id: str, folder: Path) -> None:
 def test_a_fine_tune_names_its_base(folder: Path) -> None:
     edit(folder, "train_config.json", base="dt-hopper-medium")
     text = card_text(folder)
-    assert check_metadata(text).base_model is None  # an id of the zoo is no repo of the Hub
+    assert check_metadata(text).base_model == "dt-hopper-medium"
+    assert check_metadata(card_text(folder, "me/mine")).base_model == "me/dt-hopper-medium"
     assert "fine-tuned from `dt-hopper-medium`" in text
     assert "agentzoo finetune dt-hopper-medium --recipe train_config.json" in text
 
@@ -107,12 +116,12 @@ def test_a_training_in_bfloat16_says_so(folder: Path) -> None:
     assert "bfloat16" not in card_text(folder)
     train = read_records(folder)[1].train.model_copy(update={"precision": "bf16"})
     edit(folder, "train_config.json", train=train.model_dump(mode="json"))
-    assert f"seed {train.seed}, products of matrices in bfloat16, " in card_text(folder)
+    assert f"seed {train.seed}, matrix products in bfloat16, " in card_text(folder)
 
 
 def test_a_card_says_how_far_its_agent_can_be_trusted(folder: Path) -> None:
     results = read_records(folder)[2]
-    assert "The results above are of one training seed" in card_text(folder)
+    assert "These are results of one training seed." in card_text(folder)
     head = results.headline
 
     def reaching(*returns: float, first: float = 100.0, spread: float = 5.0, episodes: int = 20) -> tuple[Result, ...]:
@@ -134,13 +143,13 @@ def test_a_card_says_how_far_its_agent_can_be_trusted(folder: Path) -> None:
         (folder / "results.json").write_text(results.model_copy(update={"plotted": True, **changes}).to_json())
         return card_text(folder)
 
-    more, flat = "asking for more than", "It hardly reacts to what it is asked for."
-    assert f"That {more} 300 brings more does not show in 20 episodes" in said(
+    more, flat = "show no further gain", "It hardly reacts to what it is asked for."
+    assert f"Targets above 300 {more} (20 episodes per target)." in said(
         targets=reaching(100.0, 197.0, 200.0, 190.0)
     )  # 197 is less by 3 in every single episode, however wide its interval
     some = reaching(100.0, 197.0, 200.0, 190.0)
     noisy = (some[0], some[1].model_copy(update={"returns": some[1].returns[::-1]}), *some[2:])  # by 13 or by -7
-    assert f"That {more} 200 brings more does not show" in said(targets=noisy)
+    assert f"Targets above 200 {more}" in said(targets=noisy)
     assert more not in said(targets=reaching(100.0, 197.0, 200.0, 190.0, episodes=8))
     obeying = said(targets=reaching(100.0, 200.0, 300.0))
     assert (more in obeying, flat in obeying) == (False, False)
@@ -157,18 +166,18 @@ def test_a_card_says_how_far_its_agent_can_be_trusted(folder: Path) -> None:
     seeds = tuple(head.model_copy(update={"mean_return": head.mean_return + add}) for add in (-1.0, 2.0))
     text = said(seeds=seeds)
     assert "one training seed" not in text
-    assert "3 training seeds were measured; they return " in text
+    assert "3 training seeds were measured. They return " in text
 
 
 def test_a_checkpoint_that_is_the_final_one_has_no_row_of_its_own(folder: Path) -> None:
     results = read_records(folder)[2]
-    row = "| its checkpoint that did best while it trained, not in this folder |"
+    row = "| best checkpoint (not published) |"
     same = results.headline.model_copy(update={"checkpoint": "best"})
     other = same.model_copy(update={"returns": tuple(value + 1 for value in same.returns)})
     for best, shown in ((same, False), (other, True)):
         (folder / "results.json").write_text(results.model_copy(update={"best": best}).to_json())
         assert (row in card_text(folder)) is shown
-        assert ("was picked by short evaluations" in card_text(folder)) is shown
+        assert ("was chosen by short evaluations" in card_text(folder)) is shown
 
 
 def test_a_dataset_of_the_zoo_is_made_before_training(folder: Path) -> None:
@@ -179,13 +188,13 @@ def test_a_dataset_of_the_zoo_is_made_before_training(folder: Path) -> None:
     ):
         edit(folder, "train_config.json", data__dataset=dataset)
         assert command in card_text(folder)
-        assert ("is not distributed" in card_text(folder)) is ("hopper" in dataset)
+        assert ("are not distributed" in card_text(folder)) is ("hopper" in dataset)
     (folder / "results.json").unlink()
     edit(folder, "train_config.json", data__dataset="zoo/hopper/medium-expert-v0")
     text = card_text(folder)
     assert "agentzoo data build hopper/medium-expert --sources DIR --trust-policies\n" in text
-    assert "is not distributed" in text
-    assert "an expert that others trained" in text
+    assert "are not distributed" in text
+    assert "an expert that other people trained" in text
 
 
 def test_what_a_masked_agent_can_be_asked_is_what_it_was_trained_on(tmp_path: Path) -> None:
@@ -194,8 +203,8 @@ def test_what_a_masked_agent_can_be_asked_is_what_it_was_trained_on(tmp_path: Pa
         model = UniMaskConfig(embed_dim=16, ffn_dim=16, tasks=tasks)
         text = card_text(make_agent(model=model).save_pretrained(tmp_path / tasks[0]))
         assert (question in text) is asked
-        assert ("whatever of them is hidden from it" in text) is asked
-        assert ("and answers the next action." in text) is not asked
+        assert ("fills in whatever of them is hidden" in text) is asked
+        assert ("and predicts the next action." in text) is not asked
 
 
 def test_an_agent_measured_in_two_ways_says_which_is_its_own(folder: Path) -> None:
@@ -204,8 +213,8 @@ def test_an_agent_measured_in_two_ways_says_which_is_its_own(folder: Path) -> No
     other = results.headline.model_copy(update={"acting": "recurrent", "mean_return": 1.25})
     (folder / "results.json").write_text(results.model_copy(update={"acting": (other,)}).to_json())
     text = card_text(folder)
-    assert 'By default `agent.acting = "window"`' in text
-    assert "| **this agent, final weights, window acting** |" in text
+    assert '`agent.acting` is "window" by default' in text
+    assert "| **this agent**, window acting |" in text
     assert "| same weights, recurrent acting | 1.25 " in text
 
 
@@ -214,7 +223,7 @@ def test_the_published_number_stands_beside_ours(folder: Path) -> None:
     assert "published" not in card_text(folder)  # it acts somewhere else
     edit(folder, "config.json", env="Hopper-v5")
     text = card_text(folder)
-    assert "| published | 67.6 ± 1 |  |  |  |" in text.splitlines()
+    assert "| published: Chen et al. 2021, arXiv:2106.01345 | 67.6 ± 1 |  |  |  |" in text.splitlines()
     learned = read_records(folder)[1].data.dataset
     rule = "the paper does not say of which checkpoint and of which of its two targets.\n"
     assert f"not comparable one to one: this agent learned from `{learned}`; training here is shorter; {rule}" in text
@@ -248,9 +257,9 @@ def test_several_training_seeds_have_a_row_of_their_mean(folder: Path) -> None:
         for score, reached, steps in ((20.0, 300.0, 40.0), (60.0, 400.0, 50.0))
     )
     (folder / "results.json").write_text(results.model_copy(update={"headline": head, "seeds": others}).to_json())
-    row = next(line for line in card_text(folder).splitlines() if line.startswith("| mean ± std of"))
+    row = next(line for line in card_text(folder).splitlines() if line.startswith("| this recipe, mean of"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[0] == "mean ± std of these 3 training seeds"
+    assert cells[0] == "this recipe, mean of 3 training seeds"
     assert cells[1] == "30.0 ± 26.5 [10.0, 60.0]"
     assert cells[2] == "300 ± 100 [200, 400]"
     assert cells[-2:] == ["40", "300"]
@@ -272,14 +281,16 @@ def test_a_baseline_of_another_budget_says_so(folder: Path) -> None:
 
 def columns(folder: Path) -> list[str]:
     """Of the card's table of results."""
-    head = card_text(folder).split("## Results")[1].split("\n")[2]
+    head = card_text(folder).split("## How good is it")[1].split("\n")[2]
     return [cell.strip() for cell in head.strip("| ").split("|")]
 
 
 def test_a_table_has_the_columns_that_its_rows_fill(folder: Path) -> None:
     assert columns(folder) == ["agent", "return", "length", "episodes"]
     edit(folder, "results.json", headline__success_rate=0.125, headline__score=37.5)
-    assert columns(folder) == ["agent", "normalized score", "return", "success", "length", "episodes"]
+    assert columns(folder) == [
+        *("agent", "normalized score", "return", "success", "steps over successes", "steps over all", "episodes")
+    ]
     own = next(line for line in card_text(folder).splitlines() if line.startswith("| **this agent"))
     cells = [cell.strip() for cell in own.split("|")]
     assert (cells[2], cells[4]) == ("37.5", "12 %")
@@ -292,7 +303,7 @@ def test_a_study_comes_onto_a_card_without_measuring(folder: Path, tmp_path: Pat
     before = read_records(folder)[2]
     done = CliRunner().invoke(app, ["hub", "card", str(folder), "--study", str(tmp_path / "first")])
     assert done.exit_code == 0, done.output
-    assert "## The first\n\n![The first](study-0.png)" in (folder / "README.md").read_text()
+    assert "<summary>The first</summary>\n\n![The first](study-0.png)" in (folder / "README.md").read_text()
     assert (folder / "study-0.png").read_bytes() == b"first"
     show_studies(folder, [tmp_path / "second"])
     assert (folder / "study-0.png").read_bytes() == b"second"
@@ -305,6 +316,83 @@ def test_a_study_comes_onto_a_card_without_measuring(folder: Path, tmp_path: Pat
         show_studies(folder, [tmp_path / "second", tmp_path / "third"])
     assert sorted((path.name, path.read_bytes()) for path in folder.iterdir()) == kept
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+def test_a_title_of_a_study_is_no_markup(folder: Path, tmp_path: Path) -> None:
+    write_study(Study(title="<img src=x> & **all**"), tmp_path / "study")
+    show_studies(folder, [tmp_path / "study"])
+    assert "<summary>&lt;img src=x&gt; &amp; **all**</summary>" in (folder / "README.md").read_text()
+
+
+def test_a_card_names_the_repo_it_is_pushed_to_and_the_extras(folder: Path) -> None:
+    assert 'from_pretrained("zoo/dt-test"' in card_text(folder)
+    assert "This environment needs no extra." in card_text(folder)
+    edit(folder, "config.json", env="Hopper-v5")
+    (folder / "README.md").write_text(card_text(folder, "me/mine"))
+    text = (folder / "README.md").read_text()
+    assert 'from_pretrained("me/mine"' in text
+    assert "zoo/dt-test" not in text
+    assert "`pip install -e '.[mujoco]'`. This environment needs the extra `mujoco`." in text
+    check_card(folder)
+    write_card(folder)  # keeps the repo
+    assert (folder / "README.md").read_text() == text
+
+
+def test_only_datasets_of_the_hub_are_in_the_metadata(folder: Path) -> None:
+    assert check_metadata(card_text(folder)).datasets is None
+    edit(folder, "train_config.json", data__dataset="mujoco/hopper/medium-v0")
+    assert check_metadata(card_text(folder)).datasets == ["farama-minari/mujoco"]
+
+
+def test_a_card_says_which_rule_gave_the_target(folder: Path) -> None:
+    assert "The target was set by hand in the recipe." in card_text(folder)
+    edit(folder, "train_config.json", eval__target_rule="max")
+    assert "The target is the best return in the data." in card_text(folder)
+
+
+def cloned(folder: Path, *shifts: float, steps: int = 0, success: bool = False) -> str:
+    """The line under the score, with clones that return as much as the agent plus `shifts`."""
+    results = read_records(folder)[2]
+    head = results.headline.model_copy(update={"success_rate": 1.0 if success else None})
+    rows = tuple(
+        Baseline(
+            method="bc",
+            trained_with="agentzoo train bc-test",
+            result=head.model_copy(
+                update={
+                    "training_seed": seed,
+                    "returns": tuple(value + shift for value in head.returns),
+                    "lengths": tuple(length + steps for length in head.lengths),
+                }
+            ),
+        )
+        for seed, shift in enumerate(shifts)
+    )
+    (folder / "results.json").write_text(results.model_copy(update={"headline": head, "yardsticks": rows}).to_json())
+    lines = card_text(folder).splitlines()
+    return lines[next(i for i, text in enumerate(lines) if "95 % interval in brackets." in text) + 1]
+
+
+def test_the_line_under_the_score_compares_with_behaviour_cloning(folder: Path) -> None:
+    lines = card_text(folder).splitlines()
+    at = next(i for i, text in enumerate(lines) if "95 % interval in brackets." in text)
+    assert lines[at + 1] == "It has not been compared with behaviour cloning (`bc`) on these episodes yet."
+    paired = "(paired bootstrap over the same 3 episode seeds; 1 training seed of it, 1 of `bc`)."
+    words = "behaviour cloning (`bc`): the difference in return is"
+    assert cloned(folder, -2.0) == f"It **beats** {words} 2.00 [2.00, 2.00] {paired}"
+    assert cloned(folder, 2.0) == f"It **loses to** {words} -2.00 [-2.00, -2.00] {paired}"
+    assert cloned(folder, 0.0) == f"It **ties with** {words} 0.00 [0.00, 0.00] {paired}"
+    several = cloned(folder, 1.0, -1.0, 0.0)
+    assert several.startswith(f"It **ties with** {words} 0.00 [")
+    assert "and over training seeds; 1 training seed of it, 3 of `bc`" in several
+    slower = cloned(folder, 0.0, steps=-4, success=True)
+    assert slower.startswith(f"It **loses to** {words} 0.00 [0.00, 0.00], in steps 4.00 [4.00, 4.00] ")
+
+
+def test_baselines_have_rows_in_the_first_table(folder: Path) -> None:
+    cloned(folder, -1.0, 1.0)
+    table = card_text(folder).split("## How good is it")[1].split("## Use it")[0]
+    assert "| `bc`, behaviour cloning, mean of 2 training seeds | " in table
 
 
 def test_an_environment_with_options_is_made_with_them(folder: Path) -> None:
@@ -337,6 +425,9 @@ def test_markup_in_the_records_has_no_effect_on_the_card(folder: Path) -> None:
     assert re.findall(r"^#+ .*$", body, flags=re.MULTILINE) == re.findall(r"^#+ .*$", plain, flags=re.MULTILINE)
     assert body.count("```") == plain.count("```")
     outside = re.sub(r"```.*?```|(?<!\\)`[^`\n]*`", "", body, flags=re.DOTALL)  # where Markdown means something
+    own = re.compile(r"^(?:</?details>|<summary>[^<>]*</summary>)$", flags=re.MULTILINE)  # the template's
+    assert len(own.findall(outside)) == len(own.findall(plain))
+    outside = own.sub("", outside)
     assert not re.search(r"(?<!\\)[<>]|(?<!\\)\[fine|(?<!\\)\]\(http|\x1b", outside)
     snippet = re.search(r"```python\n(.*?)```", body, flags=re.DOTALL)
     assert snippet
@@ -377,7 +468,7 @@ def test_words_of_others_become_one_line(text: str) -> None:
     [
         (lambda t: t.replace("license: mit\n", ""), "license is missing"),
         (lambda t: t.replace("library_name: agentzoo", "library_name: other"), "library_name is 'other'"),
-        (lambda t: t.replace("type: tests-none-v0", "type: a/b/c"), "'a/b/c' is no name of a dataset"),
+        (lambda t: t.replace("type: tests-Counting-v0", "type: a/b/c"), "'a/b/c' is no name of a dataset"),
         (lambda t: t.replace("---\n", "---\n: [", 1), "cannot be read"),
         (lambda t: t.replace("model-index:", "model-index: 3 #"), "cannot be read"),
     ],
@@ -417,7 +508,7 @@ def test_commands(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_names_with_markup_are_shown_as_they_are(hub: Hub, folder: Path) -> None:
     hub.repos["x/y"] = Repo()
-    card = card_text(folder).replace("name: mean return, 3 episodes", "name: mean [/red] [bold]return, 3")
+    card = card_text(folder).replace("name: mean_reward, 3 episodes", "name: mean [/red] [bold]return, 3")
     hub.repos["x/y"].commit({"README.md": card.encode()})
     done = CliRunner().invoke(app, ["list", "--remote"], env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output

@@ -235,7 +235,7 @@ def spoil(folder: Path, name: str, text: str) -> None:
 def test_only_sound_folders_are_pushed(hub: Hub, folder: Path) -> None:
     card = (folder / "README.md").read_text()
     spoil(folder, "README.md", card.replace("84", "99") + "It is the best.\n")
-    with pytest.raises(CheckpointError, match="is not what the records beside it give; `agentzoo hub card"):
+    with pytest.raises(CheckpointError, match="does not match the records beside it; `agentzoo card"):
         push(folder, REPO)
     spoil(folder, "README.md", card)
     results = (folder / "results.json").read_text()
@@ -261,7 +261,9 @@ def test_only_sound_folders_are_pushed(hub: Hub, folder: Path) -> None:
 def test_pull_writes_a_folder_that_equals_what_was_pushed(hub: Hub, folder: Path, tmp_path: Path) -> None:
     push(folder, REPO, tag="v1")
     target = pull(REPO, tmp_path / "pulled", revision="v1")
-    assert {p.name: p.read_bytes() for p in target.iterdir()} == {p.name: p.read_bytes() for p in folder.iterdir()}
+    pushed = {path.name: path.read_bytes() for path in folder.iterdir()}
+    pushed["README.md"] = card_text(folder, REPO).encode()  # a pushed card names its repo
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == pushed
     assert not any(path.is_symlink() for path in target.iterdir())
     with pytest.raises(StorageError, match="is there already"):
         pull(REPO, target)
@@ -277,7 +279,7 @@ def test_the_folder_one_is_in_is_replaced_by_its_name(
     (target / "README.md").write_text("spoiled")
     monkeypatch.chdir(target)
     assert pull(REPO, Path(), force=True) == target
-    assert (target / "README.md").read_bytes() == (folder / "README.md").read_bytes()
+    assert (target / "README.md").read_text() == card_text(folder, REPO)
 
 
 def test_force_replaces_agents_only(hub: Hub, folder: Path, tmp_path: Path) -> None:
@@ -351,7 +353,7 @@ def test_remote_list_shows_this_librarys_agents(hub: Hub, folder: Path) -> None:
     found = remote_agents()
     assert [one.repo_id for one in found] == [REPO]
     assert found[0].commit == hub.repos[REPO].branches["main"]
-    assert "mean return, 3 episodes, 95 % interval" in (found[0].metric or "")
+    assert "mean_reward, 3 episodes, 95 % interval" in (found[0].metric or "")
     assert remote_agents(author="nobody") == []
 
 

@@ -16,15 +16,17 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.config import AgentConfig
+from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError, SpaceError, StorageError, UnknownNameError
-from agentzoo.evaluation.results import Result, Results, evaluate
+from agentzoo.evaluation.baselines import Baselines, write_baselines
+from agentzoo.evaluation.results import Baseline, Result, Results, evaluate
 from agentzoo.evaluation.study import Study, write_study
 from agentzoo.hub.card import card_text, write_card
 from agentzoo.hub.measured import RESULT, headline, measured
 from agentzoo.hub.records import read_records
-from agentzoo.hub.stage import _best, _other_ways, _video, show_studies, stage
+from agentzoo.hub.stage import _best, _other_ways, _video, stage
+from agentzoo.hub.studies import show_studies
 from agentzoo.hub.verify import check_files
 from agentzoo.models.dm import DMConfig
 from agentzoo.recipe import Recipe
@@ -59,6 +61,25 @@ class Blind(gym.Wrapper[Any, Any, Any, Any]):
 
 def blind_hopper(render_mode: str | None = None) -> gym.Env[Any, Any]:
     return Blind(gym.make("Hopper-v5", max_episode_steps=20, render_mode=render_mode))
+
+
+def test_a_target_is_staged_with_its_rule(tiny_hopper: str, tmp_path: Path) -> None:
+    folder = quickly(finished(tmp_path / "run", tiny_hopper), tmp_path / "zoo", target="max")
+    config, recipe, results = read_records(folder)
+    best = float(load_episodes(tiny_hopper).returns.max())
+    assert (recipe.eval.target_return, recipe.eval.target_rule) == (best, "max")
+    assert config.target_return == results.headline.target_return == best
+    assert "The target is the best return in the data." in card_text(folder)
+
+
+def test_a_staged_agent_has_the_baselines_of_its_dataset(tiny_hopper: str, tmp_path: Path) -> None:
+    run, zoo = finished(tmp_path / "run", tiny_hopper, family="dt"), tmp_path / "zoo"
+    head = read_records(quickly(run, zoo))[2].headline
+    row = Baseline(method="bc", trained_with="by hand", result=head)
+    write_baselines(zoo / "baselines.json", Baselines().with_row(tiny_hopper, row).with_row("other/x-v0", row))
+    folder = quickly(run, zoo)
+    assert read_records(folder)[2].yardsticks == (row,)
+    assert "It **ties with** behaviour cloning" in card_text(folder)
 
 
 @pytest.mark.slow
@@ -149,13 +170,14 @@ def test_the_facts_on_a_card_are_of_what_it_learned_from(tiny_hopper: str, tmp_p
 
 def test_final_weights_that_did_best_have_no_second_row(tiny_hopper: str, tmp_path: Path) -> None:
     run = finished(tmp_path / "run", tiny_hopper)
-    assert _best(run, 1, False, lambda _: None) is None  # nothing was kept
+    recipe = read_record(Recipe, run / "train_config.json").override(["eval.episodes=1"])
+    assert _best(run, recipe, False, lambda _: None) is None  # nothing was kept
     shutil.copyfile(run / "model.safetensors", run / "best.safetensors")
-    assert _best(run, 1, False, lambda _: None) is None
+    assert _best(run, recipe, False, lambda _: None) is None
     tensors, _ = read_tensors(run / "best.safetensors")
     next(iter(tensors.values())).add_(1.0)
     save_tensors(run / "best.safetensors", tensors)
-    found = _best(run, 1, False, lambda _: None)
+    found = _best(run, recipe, False, lambda _: None)
     assert found is not None
     assert (found.checkpoint, found.weights_sha256) == ("best", None)  # no weights that are staged
     agent = Agent.from_pretrained(run)
@@ -195,7 +217,7 @@ def test_the_last_training_is_staged_whatever_the_one_before_scored(tiny_hopper:
     heard: list[str] = []
     quickly(run, zoo, note=heard.append)
     assert Results.from_json(path.read_text(), "results.json").headline.mean_return == first.headline.mean_return
-    assert "under the license of the agent it replaces, apache-2.0" in heard
+    assert "keeping the license of the agent it replaces, apache-2.0" in heard
     assert "\nlicense: apache-2.0\n" in (folder / "README.md").read_text()
     assert os.listdir(zoo) == ["dt-test"]  # noqa: PTH208
 

@@ -41,7 +41,10 @@ def test_a_study_stands_on_the_card_and_its_markup_does_not(tmp_path: Path) -> N
 
     plain, text = card_with(), card_with(STUDY)
     without_picture = card_with(STUDY.model_copy(update={"picture": None}))
-    assert "## A \\*study\\*\n\n![A \\*study\\*](study-0.png)\n\n| a\\|b | c |\n|---|---|\n| \\<b\\> | 1 |\n" in text
+    assert (
+        "<summary>A *study*</summary>\n\n![A \\*study\\*](study-0.png)\n\n| a\\|b | c |\n|---|---|\n| \\<b\\> | 1 |\n"
+        in text
+    )
     assert "\\[x\\](y)" in text
     assert "](study-0.png)" not in without_picture
     assert "study" not in plain

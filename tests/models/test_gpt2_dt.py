@@ -815,7 +815,7 @@ def test_large_agents_are_stored_as_float16_and_act_nearly_the_same(
 
 
 @pytest.mark.parametrize(
-    ("backbone", "says"), [("lm-tiny", "started as those of `lm-tiny`"), (None, "nothing of language is in it")]
+    ("backbone", "says"), [("lm-tiny", "started as those of `lm-tiny`"), (None, "it has learned nothing of language")]
 )
 def test_a_card_says_where_the_blocks_come_from(backbone: str | None, says: str, tmp_path: Path) -> None:
     from agentzoo.hub.card import card_text
@@ -829,22 +829,26 @@ def test_a_card_says_where_the_blocks_come_from(backbone: str | None, says: str,
 
 def test_a_card_says_what_was_learned_and_how_the_recipe_departs_from_a_preset() -> None:
     """No path of somebody's disk gets onto a card."""
-    said = chibit(backbone="/home/me/secret/lm-mine").origin()
-    assert "as those of `lm-mine`, which had learned language (full adaptation)" in said
-    assert "similarity to clusters of its word vectors (weight 0.1, falling to 0 over 8 updates)" in said
-    assert "and the next words of text (weight 0.2, falling to 0 over 8 updates)" in said
-    assert said.endswith(" Inputs, head and losses are preset `wikipedia`'s but for max_ep_len=32.")
+    found = chibit(backbone="/home/me/secret/lm-mine").origin()
+    assert (found.backbone, found.learned, found.adaptation) == ("lm-mine", "language", "full")
+    assert found.losses == (
+        ("similarity to clusters of its word vectors", 0.1, 8),
+        ("the next words of text", 0.2, 8),
+    )
+    assert (found.preset, found.departures) == ("wikipedia", ("max_ep_len=32",))
     assert chibit().environment() == {TEXT_VARIABLE: "TEXTS"}
     mini = load_recipe("gpt2-dt-hopper-medium").model
-    assert mini.origin().endswith("preset `markov`'s but for input_maps=linear, head=linear, timestep_rank=64.")
+    assert mini.origin()[4:6] == ("markov", ("input_maps=linear", "head=linear", "timestep_rank=64"))
     assert mini.environment() == {}
     twin = load_recipe("chibit-hopper-medium-scratch").model.origin()
-    assert twin.endswith("nothing of language is in it. Inputs and head are preset `wikipedia`'s.")
+    assert (twin.backbone, twin.preset, twin.departures) == (None, "wikipedia", ())
     tied = config(input_maps="linear", head="linear", tie_action_head=True).origin()
-    assert "`markov`'s but for input_maps=linear, head=linear, tie_action_head=True." in tied
+    assert (tied.preset, tied.departures) == ("markov", ("input_maps=linear", "head=linear", "tie_action_head=True"))
     pixels = GPT2DTConfig(backbone="openai/imagegpt-small", architecture="imagegpt").origin()
-    assert "`openai/imagegpt-small`, which had learned pictures, pixel by pixel (" in pixels
-    assert "which sentences belong to which pictures" in load_recipe("clip-dt-hopper-medium").model.origin()
+    assert (pixels.backbone, pixels.learned) == ("openai/imagegpt-small", "pictures, pixel by pixel")
+    clip = load_recipe("clip-dt-hopper-medium").model.origin()
+    assert clip is not None
+    assert "which sentences belong to which pictures" in clip.learned
 
 
 def test_presets_are_set_by_name() -> None:

@@ -32,7 +32,7 @@ from agentzoo.data.minari import load_episodes
 from agentzoo.data.normalize import observation_statistics
 from agentzoo.errors import CheckpointError, ConfigError, TrainingError, UnknownNameError
 from agentzoo.evaluation.during import check_environment, short_evaluation
-from agentzoo.evaluation.rollout import evaluation_seed
+from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.models.bc import BCConfig, BehaviourCloning
 from agentzoo.models.dt import DecisionTransformer, DTConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
@@ -413,7 +413,7 @@ def test_short_evaluations_start_where_final_ones_never_do(monkeypatch: pytest.M
     assert agent.recipe is not None
     short_evaluation(agent.recipe)(agent.model)
     assert len(set(seen)) == agent.recipe.eval.every_episodes
-    assert min(seen) > evaluation_seed(9, 9_999)
+    assert min(seen) > episode_seed(9, 9_999)
 
 
 @pytest.mark.parametrize(("options", "scored"), [({}, True), ({"ctrl_cost_weight": 0.1}, False)])

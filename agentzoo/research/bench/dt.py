@@ -19,7 +19,8 @@ from agentzoo.data.episodes import Episodes, returns_to_go
 from agentzoo.data.windows import WindowSampler
 from agentzoo.envs.making import make_env
 from agentzoo.errors import UnknownNameError
-from agentzoo.evaluation.rollout import evaluation_seed, run_seeded
+from agentzoo.evaluation.rollout import run_seeded
+from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.models.dt import DecisionTransformer
 from agentzoo.nn.language.pretrained import as_transformers_decision_transformer
 from agentzoo.recipe import load_recipe
@@ -208,7 +209,7 @@ def _evaluations(agent: Agent, peer: _PeerAgent, runs: int) -> Figure:
     """Twenty episodes, milliseconds an environment step."""
     assert agent.config.env is not None
     envs = [gym.wrappers.TimeLimit(make_env(agent.config.env).unwrapped, LIMIT) for _ in range(EPISODES)]
-    seeds = [evaluation_seed(0, episode) for episode in range(EPISODES)]
+    seeds = [episode_seed(0, episode) for episode in range(EPISODES)]
     steps = sum(one.length for one in run_seeded(agent, envs, EPISODES))
     try:
         return compare(

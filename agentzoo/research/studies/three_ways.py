@@ -24,8 +24,9 @@ from agentzoo.data.spaces import GOAL_KEY
 from agentzoo.envs import MAZE2D_DENSE
 from agentzoo.envs.maze2d import REACHED
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.rollout import env_of, evaluation_seed, run_seeded
+from agentzoo.evaluation.rollout import env_of, run_seeded
 from agentzoo.evaluation.scores import mean_interval
+from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.evaluation.study import Study
 from agentzoo.models.unimask import UniMask
 
@@ -123,7 +124,7 @@ def three_ways(
     reach = [usual_reach(data, steps) for steps in range(1, agent.config.io.context)]
     conditioned = model.acts_on_returns
     envs = [env_of(agent, None, trust_env_module=trust_env_module) for _ in range(episodes)]
-    starts = np.stack([env.reset(seed=evaluation_seed(seed, e))[0] for e, env in enumerate(envs)]).astype(np.float32)
+    starts = np.stack([env.reset(seed=episode_seed(seed, e))[0] for e, env in enumerate(envs)]).astype(np.float32)
     ways = []
     try:
         for name in ("cloned", "with a return", "with a goal"):

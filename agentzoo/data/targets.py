@@ -1,0 +1,51 @@
+"""The return an agent is asked for, by a rule that is fixed before any evaluation.
+
+The rule of the zoo, `d4rl`: the Decision Transformer's constant for the environment where an episode of the data
+reaches it, else the best return in the data. Other rules are the best return in the data (`max`), the 90th percentile
+of its episodes (`p90`), or a number that a person set (`number`). A recipe stores the number and its rule.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+
+from agentzoo.errors import ConfigError
+from agentzoo.types import FloatArray
+
+TargetRule = Literal["d4rl", "max", "p90", "number"]
+# The larger of the two targets in arXiv:2106.01345, section 4; other environments have none.
+CONSTANTS = {"Hopper": 3600.0, "HalfCheetah": 12000.0, "Walker2d": 5000.0}
+
+
+class Target(NamedTuple):
+    """A target return in raw units, and the rule that gave it."""
+
+    value: float
+    rule: TargetRule
+
+
+def choose_target(wanted: str, returns: FloatArray, env_id: str) -> Target:
+    """The target return that `wanted` gives: a rule's name, or a number.
+
+    Args:
+        returns: (episodes,) of the data, raw units.
+        env_id: Gymnasium's, for the constant.
+
+    Raises:
+        ConfigError: neither a rule nor a number.
+    """
+    if wanted == "p90":
+        return Target(float(np.percentile(returns, 90)), "p90")
+    best = float(np.max(returns))
+    if wanted == "max":
+        return Target(best, "max")
+    if wanted == "d4rl":
+        constant = CONSTANTS.get(env_id.rsplit("-v", 1)[0])
+        return Target(best, "max") if constant is None or best < constant else Target(constant, "d4rl")
+    try:
+        return Target(float(wanted), "number")
+    except ValueError:
+        rules = ", ".join(name for name in get_args(TargetRule) if name != "number")
+        raise ConfigError(f"a target is a number or one of {rules}; got {wanted!r}.") from None

@@ -1,0 +1,161 @@
+"""Baselines: what simpler methods reach on the same data and the same episodes, and how an agent compares with them.
+
+`hub_cards/baselines.json` holds one row for each training of each method; the results of an agent hold a copy of the
+rows of its dataset, so that a card needs nothing but its own folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from agentzoo.config import read_record
+from agentzoo.evaluation.results import Baseline, Result
+from agentzoo.recipe import DatasetId
+from agentzoo.store.files import write_atomic
+from agentzoo.types import Config
+
+BASELINES = "baselines.json"
+CLONE = "bc"  # the method that every agent is compared with
+SEVERAL = 3  # training seeds from which on they are resampled too
+RESAMPLES = 9_999
+
+Floats = NDArray[np.float64]
+Verdict = Literal["beats", "ties", "loses"]
+
+
+class Baselines(Config):
+    """`baselines.json`: the rows of each dataset, by method and training seed."""
+
+    datasets: dict[DatasetId, Annotated[tuple[Baseline, ...], Field(max_length=100)]] = Field(default_factory=dict)
+
+    def with_row(self, dataset: str, row: Baseline) -> Baselines:
+        """A copy with this row in place of one of the same method and training seed."""
+        key = (row.method, row.result.training_seed)
+        kept = [one for one in self.datasets.get(dataset, ()) if (one.method, one.result.training_seed) != key]
+        rows = sorted([*kept, row], key=lambda one: (METHODS.index(one.method), one.result.training_seed or 0))
+        return Baselines(datasets=dict(sorted({**self.datasets, dataset: tuple(rows)}.items())))
+
+
+METHODS = ("bc", "td3+bc", "iql", "cql")
+
+
+def read_baselines(path: Path) -> Baselines:
+    """The record at `path`; an empty one where there is no file.
+
+    Raises:
+        ConfigError: it cannot be used.
+    """
+    return read_record(Baselines, path) if path.is_file() else Baselines()
+
+
+def write_baselines(path: Path, baselines: Baselines) -> None:
+    """Write the record, whole."""
+    write_atomic(path, baselines.to_json())
+
+
+class Comparison(NamedTuple):
+    """How much more one side has than the other: the mean difference and its 95 % interval."""
+
+    difference: float
+    low: float
+    high: float
+    less_is_better: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """For the first side; a tie where the interval holds 0."""
+        if self.low <= 0.0 <= self.high:
+            return "ties"
+        return "beats" if (self.difference > 0.0) != self.less_is_better else "loses"
+
+
+def paired_difference(ours: Floats, theirs: Floats, resamples: int = RESAMPLES) -> tuple[float, float, float]:
+    """Mean of `ours` minus mean of `theirs`, and its 95 % interval by a paired bootstrap.
+
+    Column e of both sides is the same episode seed, so episodes are resampled for both at once. The rows of a side are
+    resampled too where there are at least three; fewer are averaged.
+
+    Args:
+        ours, theirs: (training seeds, episodes).
+    """
+    rng = np.random.default_rng(0)
+    episodes = ours.shape[1]
+    drawn = rng.multinomial(episodes, np.full(episodes, 1 / episodes), size=resamples) / episodes  # (R, E) weights
+    difference = _resampled(ours, drawn, rng) - _resampled(theirs, drawn, rng)
+    low, high = np.percentile(difference, [2.5, 97.5])
+    return float(ours.mean() - theirs.mean()), float(low), float(high)
+
+
+def _resampled(values: Floats, episodes: Floats, rng: np.random.Generator) -> Floats:
+    """(R,) means of (seeds, E) values under (R, E) weights of episodes, seeds resampled where there are enough."""
+    seeds = len(values)
+    each = episodes @ values.T  # (R, seeds)
+    if seeds < SEVERAL:
+        return np.asarray(each.mean(axis=1))
+    weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=len(episodes)) / seeds
+    return np.asarray((each * weights).sum(axis=1))
+
+
+class Compared(NamedTuple):
+    """An agent beside the clones of its dataset."""
+
+    returns: Comparison
+    score: Comparison | None  # in points, where the environment has references
+    steps: Comparison | None  # fewer are better; where episodes end at a goal
+    seeds: int  # training seeds of the agent
+    clones: int  # training seeds of the clone
+    episodes: int
+
+    @property
+    def resampled(self) -> bool:
+        """Whether training seeds were resampled, on either side."""
+        return max(self.seeds, self.clones) >= SEVERAL
+
+    @property
+    def verdict(self) -> Verdict:
+        """By return; by the steps to the goal where returns tie."""
+        if self.returns.verdict == "ties" and self.steps is not None:
+            return self.steps.verdict
+        return self.returns.verdict
+
+
+def comparable(head: Result, rows: Sequence[Baseline]) -> list[Baseline]:
+    """The rows that were measured on the episodes of `head`: same environment, seed and number of episodes."""
+    return [
+        one
+        for one in rows
+        if (one.result.env, one.result.seed, one.result.episodes) == (head.env, head.seed, head.episodes)
+    ]
+
+
+def compare_with_clones(own: Sequence[Result], rows: Sequence[Baseline]) -> Compared | None:
+    """The trainings of one agent against those of behaviour cloning; None where no clone saw the same episodes.
+
+    Args:
+        own: the headline first, then the same recipe with other training seeds.
+    """
+    head = own[0]
+    clones = [one.result for one in comparable(head, rows) if one.method == CLONE]
+    own = [one for one in own if (one.env, one.seed, one.episodes) == (head.env, head.seed, head.episodes)]
+    if not clones:
+        return None
+    difference, low, high = paired_difference(_table(own, "returns"), _table(clones, "returns"))
+    score = None
+    if head.random_reference is not None and head.expert_reference is not None:
+        points = 100.0 / (head.expert_reference - head.random_reference)
+        score = Comparison(points * difference, points * low, points * high)
+    steps = None
+    if head.success_rate is not None:
+        steps = Comparison(*paired_difference(_table(own, "lengths"), _table(clones, "lengths")), less_is_better=True)
+    return Compared(Comparison(difference, low, high), score, steps, len(own), len(clones), head.episodes)
+
+
+def _table(results: Sequence[Result], field: Literal["returns", "lengths"]) -> Floats:
+    """(training seeds, episodes)."""
+    return np.array([getattr(one, field) for one in results], dtype=np.float64)

@@ -1,0 +1,153 @@
+"""The rows of a card's tables: numbers as text, and what each row is about. The template words the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from agentzoo.evaluation.baselines import METHODS, comparable
+from agentzoo.evaluation.results import Baseline, Result, Results
+from agentzoo.evaluation.scores import mean_interval, over_seeds
+from agentzoo.hub.paper_scores import Published
+
+NAMES = {"bc": "`bc`, behaviour cloning", "td3+bc": "TD3+BC", "iql": "IQL", "cql": "CQL"}
+Kind = Literal["own", "best", "acting", "seed", "mean", "method", "family", "published"]
+
+
+class Line(NamedTuple):
+    """One row. Empty where the environment or the source does not say."""
+
+    kind: Kind
+    score: str = ""
+    returns: str = ""
+    success: str = ""
+    steps_to_goal: str = ""  # over episodes that reached the goal
+    steps: str = ""  # over all episodes
+    episodes: str = ""
+    name: str = ""
+    seed: int | None = None  # of the training
+    updates: int | None = None  # where other than the agent's
+    acting: str = ""
+    trainings: int = 1  # it is the mean of so many
+
+
+def line(kind: Kind, result: Result, **more: Any) -> Line:
+    """The row of one evaluation."""
+    success = "" if result.success_rate is None else f"{100 * result.success_rate:.0f} %"
+    found = Line(
+        kind,
+        score=result.score_in_words(),
+        returns=result.return_in_words(),
+        success=success,
+        steps_to_goal=_steps_to_goal(result),
+        steps=_steps(result),
+        episodes=str(result.episodes),
+        seed=result.training_seed,
+    )
+    return found._replace(**more)
+
+
+def mean_line(kind: Kind, results: Sequence[Result], **more: Any) -> Line:
+    """The row of several training seeds, each of which counts as one number."""
+    scores = [one.score for one in results if one.score is not None]
+    returns = [one.mean_return for one in results]
+    successes = [one.success_rate for one in results if one.success_rate is not None]
+    to_goal = [value for value in map(_mean_to_goal, results) if value is not None]
+    found = Line(
+        kind,
+        score=over_seeds(scores, 1) if len(scores) == len(results) else "",
+        returns=over_seeds(returns, 0 if max(map(abs, returns)) >= 100 else 2),
+        success=f"{100 * np.mean(successes):.0f} %" if len(successes) == len(results) else "",
+        steps_to_goal=f"{np.mean(to_goal):.0f}" if len(to_goal) == len(results) else "",
+        steps=f"{np.mean([one.mean_length for one in results]):.0f}",
+        episodes=str(sum(one.episodes for one in results)),
+        trainings=len(results),
+    )
+    return found._replace(**more)
+
+
+def published_line(paper: Published) -> Line:
+    """The row of a paper's number."""
+    found = Line("published", name=paper.source)
+    return found._replace(steps=paper.text()) if paper.unit == "steps" else found._replace(score=paper.text())
+
+
+def summary(results: Results, paper: Published | None) -> list[Line]:
+    """The rows a reader needs first: this agent, its mean over seeds, each baseline, the paper."""
+    found = [line("own", results.headline)]
+    if results.seeds:
+        found.append(mean_line("mean", (results.headline, *results.seeds)))
+    found += _methods(results)
+    return found + ([] if paper is None else [published_line(paper)])
+
+
+def all_lines(results: Results, updates: int, paper: Published | None) -> list[Line]:
+    """Every evaluation that the records hold.
+
+    Args:
+        updates: of the agent's training.
+    """
+    head = results.headline
+    found = [line("own", head, acting=head.acting if results.acting else "")]
+    if best_differs(results):
+        assert results.best is not None
+        found.append(line("best", results.best))
+    found += [line("acting", one, acting=one.acting) for one in results.acting]
+    found += [line("seed", one) for one in results.seeds]
+    if results.seeds:
+        found.append(mean_line("mean", (head, *results.seeds)))
+    for one in results.baselines:
+        other = one.updates if one.updates not in (None, updates) else None
+        found.append(line("family", one, name=one.agent_id, updates=other))
+    found += [line("method", one.result, name=NAMES[one.method]) for one in results.yardsticks]
+    return found + ([] if paper is None else [published_line(paper)])
+
+
+def best_differs(results: Results) -> bool:
+    """Whether the best checkpoint is another one than the final."""
+    return results.best is not None and results.best.returns != results.headline.returns
+
+
+def _methods(results: Results) -> list[Line]:
+    """One row for each baseline method: its only training, or the mean of them."""
+    rows = comparable(results.headline, results.yardsticks)
+    return [_method(method, [one for one in rows if one.method == method]) for method in METHODS if _has(rows, method)]
+
+
+def _has(rows: Sequence[Baseline], method: str) -> bool:
+    return any(one.method == method for one in rows)
+
+
+def _method(method: str, rows: Sequence[Baseline]) -> Line:
+    if len(rows) == 1:
+        return line("method", rows[0].result, name=NAMES[method])
+    return mean_line("method", [one.result for one in rows], name=NAMES[method])
+
+
+def _steps(result: Result) -> str:
+    """With an interval where an episode ends at a goal, so that it is a figure of its own."""
+    if result.success_rate is None:
+        return f"{result.mean_length:.0f}"
+    low, high = mean_interval(np.array(result.lengths))
+    return f"{result.mean_length:.0f} [{low:.0f}, {high:.0f}]"
+
+
+def _to_goal(result: Result) -> list[int]:
+    """Lengths of the episodes that reached the goal."""
+    flags = result.success_flags() or ()
+    return [length for length, reached in zip(result.lengths, flags, strict=False) if reached]
+
+
+def _mean_to_goal(result: Result) -> float | None:
+    found = _to_goal(result)
+    return float(np.mean(found)) if found else None
+
+
+def _steps_to_goal(result: Result) -> str:
+    found = _to_goal(result)
+    if not found:
+        return ""
+    low, high = mean_interval(np.array(found))
+    return f"{np.mean(found):.0f} [{low:.0f}, {high:.0f}]"

@@ -1,0 +1,49 @@
+"""What a sweep over target returns shows, for a card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from agentzoo.evaluation.results import Result
+from agentzoo.evaluation.scores import mean_interval
+
+REACTS = 0.2  # of the span asked for: an agent whose returns span less hardly reacts
+TELLING = 10  # episodes a target; fewer say too little about further gains
+
+
+class SweepFacts(NamedTuple):
+    """asked, achieved: least and most. flat: the agent hardly reacts. enough: no target above it shows a gain."""
+
+    asked: tuple[float, float]
+    achieved: tuple[float, float]
+    flat: bool
+    enough: float | None
+
+
+def sweep_facts(targets: Sequence[Result]) -> SweepFacts:
+    """Whether the agent follows its target, which a rank correlation does not say."""
+    asked = extremes(one.target_return for one in targets)
+    achieved = extremes(one.mean_return for one in targets)
+    if achieved[1] - achieved[0] <= REACTS * (asked[1] - asked[0]):
+        return SweepFacts(asked, achieved, asked[1] > asked[0], None)
+    if min(one.episodes for one in targets) < TELLING:
+        return SweepFacts(asked, achieved, False, None)
+    best = max(targets, key=lambda one: one.mean_return)
+    enough = min(one.target_return for one in targets if not _surely_less(one, best))
+    return SweepFacts(asked, achieved, False, None if enough == asked[1] else enough)
+
+
+def _surely_less(one: Result, best: Result) -> bool:
+    """By the difference of episodes from the same seeds, whose 95 % interval lies above 0."""
+    if (one.seed, len(one.returns)) != (best.seed, len(best.returns)):
+        return one.return_interval[1] < best.return_interval[0]
+    return mean_interval(np.subtract(best.returns, one.returns))[0] > 0.0
+
+
+def extremes(values: Iterable[float]) -> tuple[float, float]:
+    """The least and the most."""
+    found = list(values)
+    return min(found), max(found)
