@@ -235,7 +235,7 @@ def spoil(folder: Path, name: str, text: str) -> None:
 def test_only_sound_folders_are_pushed(hub: Hub, folder: Path) -> None:
     card = (folder / "README.md").read_text()
     spoil(folder, "README.md", card.replace("84", "99") + "It is the best.\n")
-    with pytest.raises(CheckpointError, match="does not match the records beside it; `agentzoo card"):
+    with pytest.raises(CheckpointError, match="does not match the records beside it; `agentzoo hub card"):
         push(folder, REPO)
     spoil(folder, "README.md", card)
     results = (folder / "results.json").read_text()
