@@ -20,7 +20,7 @@ $(VENV)/bin/python:
 
 $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) torch
-	$(PIP) -e ".[mujoco,plots]"
+	$(PIP) -e ".[all]"
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentzoo.errors import ConfigError
+from agentzoo.extras import needed
 from agentzoo.store.files import write_atomic
 
 KINDS = (".png", ".pdf", ".svg")
@@ -19,11 +20,7 @@ def figure_class() -> Any:
     Raises:
         ConfigError: matplotlib is not installed; says how to get it.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError("pictures need matplotlib: pip install 'agentzoo[plots]'.") from error
-    return Figure
+    return needed("matplotlib.figure", "plots", "a picture").Figure
 
 
 def new_figure(width: float, height: float, layout: str | None = "constrained", dpi: int = 110) -> Any:

@@ -24,6 +24,7 @@ from agentzoo.data.making.collect import Rollout
 from agentzoo.data.spaces import action_spec, flatten_observations, observation_spec
 from agentzoo.envs import quiet_compiler
 from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError, did_you_mean
+from agentzoo.extras import needed
 from agentzoo.store.files import put_back, staging, swap_in
 from agentzoo.types import ActionSpec, FloatArray, ObservationSpec
 
@@ -83,8 +84,7 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
     Raises:
         UnknownNameError: neither here nor there, with the nearest local name. DataError: it cannot be read.
     """
-    import minari
-
+    minari = needed("minari", "train", "reading data")
     build = ""
     if not is_local(dataset_id):
         if dataset_id.startswith("zoo/"):
@@ -262,7 +262,7 @@ def write_dataset(
         raise ConfigError(
             f"{dataset_id!r} is no dataset id: NAMESPACE/NAME-v0, of letters, digits, - and _, is what Minari takes."
         )
-    import minari
+    minari = needed("minari", "train", "writing data")
     from minari.data_collector import EpisodeBuffer
     from minari.dataset.minari_dataset import parse_dataset_id
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from agentzoo.data.minari import datasets_root, is_local, minari_root, put_dataset
 from agentzoo.errors import ConfigError, DataError
+from agentzoo.extras import needed
 from agentzoo.store.files import staging
 
 REMOTE_VARIABLE = "MINARI_REMOTE"
@@ -34,8 +35,7 @@ def dataset_of(name: str) -> str:
     dataset_id, root = found["id"], datasets_root()
     if is_local(dataset_id):
         return dataset_id
-    import minari
-
+    minari = needed("minari", "train", "fetching data")
     with staging(root, ".fetching-") as draft:
         try:
             # it prints, and asks its own remote for the namespaces

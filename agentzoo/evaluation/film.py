@@ -18,6 +18,7 @@ from agentzoo.envs.making import draw_wide_floor
 from agentzoo.errors import AgentzooError, ConfigError, StorageError
 from agentzoo.evaluation.rollout import EpisodeResult, env_of, run_episode
 from agentzoo.evaluation.seeds import episode_seed
+from agentzoo.extras import needed
 from agentzoo.store.files import write_atomic
 
 # where environments are from whose `width` and `height` are those of the picture
@@ -119,10 +120,10 @@ def save_video(clip: Clip, path: Path) -> None:
     """mp4: h264, yuv420p, so that every browser plays it.
 
     Raises:
-        StorageError: it could not be written.
+        ConfigError: imageio is not installed. StorageError: it could not be written.
     """
-    import imageio.v2 as imageio
-
+    imageio = needed("imageio.v2", "video", "a video")
+    needed("imageio_ffmpeg", "video", "a video")
     options = {"codec": "libx264", "pixelformat": "yuv420p", "quality": 6, "macro_block_size": 2}
     try:
         video = imageio.mimwrite("<bytes>", clip.frames, format="mp4", fps=clip.fps, **options)
@@ -137,9 +138,9 @@ def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:
     Keeps every `every`-th frame, fewer where more than 50 a second would be left: no browser shows them that fast.
 
     Raises:
-        StorageError: it could not be written.
+        ConfigError: pillow is not installed. StorageError: it could not be written.
     """
-    from PIL import Image
+    Image = needed("PIL.Image", "video", "a GIF")
 
     every *= math.ceil(SHORTEST_DELAY * clip.fps / (100.0 * every))
     images = [Image.fromarray(frame) for frame in clip.frames[::every]]

@@ -11,6 +11,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, evaluate
 from agentzoo.evaluation.scores import amount
 from agentzoo.evaluation.study import MOST_COLUMNS, MOST_IN_CELL, Study
+from agentzoo.extras import needed
 from agentzoo.plots import new_figure, save_figure
 
 FEWEST_RANKED = 3  # targets that ranks say something of
@@ -70,14 +71,13 @@ def rank_correlation(results: Sequence[Result]) -> float | None:
     Raises:
         ConfigError: fewer than three targets.
     """
-    from scipy.stats import spearmanr
-
     if len(results) < FEWEST_RANKED:
         raise ConfigError(f"a rank correlation needs at least {FEWEST_RANKED} targets, got {len(results)}.")
     achieved = [one.mean_return for one in results]
     if len(set(achieved)) == 1:  # it does not read the target: ranks say nothing, and scipy says NaN
         return None
-    return float(spearmanr([one.target_return for one in results], achieved).statistic)
+    stats = needed("scipy.stats", "train", "a rank correlation")
+    return float(stats.spearmanr([one.target_return for one in results], achieved).statistic)
 
 
 def as_study(sweeps: Mapping[str, Sequence[Result]], picture: str, best_in_data: float | None = None) -> Study:

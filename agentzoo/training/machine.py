@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 
 from agentzoo.errors import ConfigError, did_you_mean
+from agentzoo.extras import needed
 
 DEVICES = ("cpu", "cuda")
 TRACKERS = ("tensorboard", "wandb", "trackio")
@@ -18,6 +19,7 @@ TRACKERS = ("tensorboard", "wandb", "trackio")
 
 def check_machine(device: str | None, trackers: Sequence[str]) -> None:
     """Raise ConfigError unless the device and the trackers are known and here; None is the fastest device there is."""
+    needed("accelerate", "train", "training")
     if device is not None and device not in DEVICES:
         raise ConfigError(f"no device {device!r}.{did_you_mean(device, DEVICES)} Known are {' and '.join(DEVICES)}.")
     if device == "cuda" and not torch.cuda.is_available():

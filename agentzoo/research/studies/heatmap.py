@@ -20,6 +20,7 @@ from agentzoo.data.minari import load_episodes
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.study import Study
+from agentzoo.extras import needed
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.masked_model import Askable
 from agentzoo.nn.masking import StepTask, draw
@@ -232,10 +233,10 @@ def rank_agreement(ours: dict[str, dict[str, float]], published: dict[str, dict[
 
     Not over all cells: losses of columns differ by orders of magnitude, so even shuffled rows would seem to agree.
     """
-    from scipy.stats import spearmanr
+    stats = needed("scipy.stats", "train", "a rank correlation")
 
     def correlation(pairs: list[tuple[float, float]]) -> float:
-        return float(spearmanr([a for a, _ in pairs], [b for _, b in pairs]).statistic)
+        return float(stats.spearmanr([a for a, _ in pairs], [b for _, b in pairs]).statistic)
 
     both = {
         column: [
