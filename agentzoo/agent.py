@@ -15,10 +15,11 @@ from agentzoo.acting.conditions import Conditions, checked_targets
 from agentzoo.acting.environments import EnvironmentMethods
 from agentzoo.acting.history import AgentState, read_starts, retargeted
 from agentzoo.acting.loading import load_network, pick_device
-from agentzoo.acting.modes import Acting, MemoryState, make_acting
+from agentzoo.acting.modes import MemoryState
 from agentzoo.acting.observing import reward_beside
 from agentzoo.acting.output import Actions, require_finite
 from agentzoo.acting.rewards import Rewards
+from agentzoo.acting.runtimes import Runtime, RuntimeMethods
 from agentzoo.acting.threads import few_threads
 from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.spaces import action_space, observation_space
@@ -26,7 +27,7 @@ from agentzoo.data.targets import Target
 from agentzoo.envs.making import check_env_id
 from agentzoo.errors import ConfigError, Elsewhere, ShapeError, warn
 from agentzoo.masked.methods import MaskedMethods
-from agentzoo.nn.base import ActingMode, SequenceModel
+from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.registry import service
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, sha256, write_atomic
@@ -34,7 +35,7 @@ from agentzoo.store.locate import find_agent, require_own
 from agentzoo.store.tensors import fingerprint, save_tensors
 
 
-class Agent(EnvironmentMethods, MaskedMethods):
+class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
     """A network, its config and the return it is asked for.
 
     All history lives in the `state` that `predict` returns, so one agent serves any number of environments. A copy or
@@ -82,6 +83,7 @@ class Agent(EnvironmentMethods, MaskedMethods):
         local_files_only: bool = False,
         force_download: bool = False,
         device: str = "auto",
+        runtime: Runtime = "pytorch",
         trust_env_module: bool = False,
     ) -> Agent:
         """Load an agent by id (`zoo/dt-hopper-medium`), Hub repo or folder.
@@ -91,11 +93,13 @@ class Agent(EnvironmentMethods, MaskedMethods):
             env: bound as by `set_env`, so that rewards need not be passed to `predict`; an id is made as SB3 does.
             revision, subfolder, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`.
             device: "auto" is CUDA where there is one.
+            runtime: "onnx" acts with a frozen copy of the network in ONNX Runtime, as `freeze` does.
             trust_env_module: accept a config whose environment id names a module to import.
 
         Raises:
             UnknownNameError: no such agent, with the nearest id. CheckpointError: files missing, broken or tampered
                 with. ConfigError: a config that cannot be used, or no such device. SpaceError: `env` does not fit.
+                RuntimeMismatchError: as `freeze`.
         """
         folder = find_agent(
             id_or_path,
@@ -116,7 +120,7 @@ class Agent(EnvironmentMethods, MaskedMethods):
         agent = cls(model.to(place), config, recipe)
         if env is not None:
             agent.set_env(env, trust_env_module=trust_env_module)
-        return agent
+        return agent.freeze(runtime)
 
     def save_pretrained(
         self, folder: str | Path, *, push_to_hub: bool = False, repo_id: str | None = None, **push_options: Any
@@ -213,21 +217,6 @@ class Agent(EnvironmentMethods, MaskedMethods):
         return action_space(self.config.io.action)
 
     @property
-    def model(self) -> SequenceModel:
-        """The network. Assigning a new one invalidates existing states."""
-        return self._model
-
-    @model.setter
-    def model(self, model: SequenceModel) -> None:
-        if not isinstance(model, SequenceModel):
-            raise ConfigError(
-                f"an agent's network is a SequenceModel, got {type(model).__name__}; agent.model.compile() compiles "
-                "one where it is."
-            )
-        self._model = model.eval()
-        self.acting = model.acting
-
-    @property
     def target_return(self) -> float:
         """The return the agent is asked for, in units of the environment's reward.
 
@@ -251,34 +240,6 @@ class Agent(EnvironmentMethods, MaskedMethods):
         """The hash of the file that holds these weights; None if there is no file or the weights have changed since."""
         known = self._hashed is not None and self._hashed == fingerprint(self.model)
         return self.config.weights_sha256 if known else None
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the network."""
-        return self.model.obs_mean.device
-
-    def to(self, device: str | torch.device) -> Agent:
-        """Move the network, as torch does. A recurrent agent's states do not move: start new ones.
-
-        Raises:
-            ConfigError: no such device.
-        """
-        self.model.to(pick_device(device))
-        return self
-
-    @property
-    def acting(self) -> ActingMode:
-        """How the agent uses its network: "window" or "recurrent".
-
-        "window" runs the last K steps at every step. "recurrent" carries a memory of constant size, if the family has
-        one. May be set; a state of one does not fit the other.
-        """
-        return self._acting_mode
-
-    @acting.setter
-    def acting(self, mode: ActingMode) -> None:
-        self._acting: Acting = make_acting(mode, self.model, self.config.rtg_scale)
-        self._acting_mode = mode
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the sampling of Discrete actions (`deterministic=False`)."""
@@ -362,4 +323,7 @@ class Agent(EnvironmentMethods, MaskedMethods):
             warn(message, depth)
 
     def __repr__(self) -> str:
-        return f"Agent({self.config.agent_id!r}, target_return={self.target_return:g}, device={self.device})"
+        return (
+            f"Agent({self.config.agent_id!r}, target_return={self.target_return:g}, device={self.device}, "
+            f"runtime={self.runtime!r})"
+        )

@@ -69,6 +69,14 @@ class HubError(CheckpointError):
     """The Hub could not be reached, refused, or sent something else than it announced."""
 
 
+class RuntimeMismatchError(AgentzooError):
+    """A frozen network does not act as the PyTorch network it was made from."""
+
+
+class EvaluationError(AgentzooError):
+    """A process that played a part of an evaluation ended too early."""
+
+
 class TrainingError(AgentzooError):
     """Training cannot go on: a non-finite loss, or a run folder of another recipe."""
 

@@ -5,7 +5,7 @@ Both keep everything in the state that `predict` passes on, one row per environm
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from agentzoo.acting.conditions import Conditions
 from agentzoo.acting.history import AgentState
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.nn.base import ActingMode, SequenceModel
-from agentzoo.nn.masked_model import MaskedModel
 from agentzoo.nn.recurrent import RecurrentModel, RecurrentState, reset_rows
 
 
@@ -66,25 +65,23 @@ class Acting(Protocol):
         """The state `act` gave, holding what was answered and (N,) what was asked for."""
 
 
-def make_acting(mode: ActingMode, model: SequenceModel, rtg_scale: float) -> Acting:
-    """The way to act that `mode` names.
-
-    Raises:
-        ConfigError: a network without a recurrent form was asked to be recurrent.
-    """
-    if mode == "window":
-        return _WindowActing(model, rtg_scale)
-    if mode != "recurrent":
+def check_mode(mode: ActingMode, model: SequenceModel) -> None:
+    """Raise ConfigError unless a network of this family can act in this mode."""
+    if mode not in get_args(ActingMode):
         raise ConfigError(f"acting is 'window' or 'recurrent', not {mode!r}.")
-    if not isinstance(model, RecurrentModel):
+    if mode == "recurrent" and not isinstance(model, RecurrentModel):
         raise ConfigError(f"a {model.config.family!r} network has no recurrent form; it acts from a window.")
-    return _RecurrentActing(model, rtg_scale)
+
+
+def make_acting(mode: ActingMode, network: Any, rtg_scale: float) -> Acting:
+    """The way to act that `mode` names, with a network or a frozen one (`acting.frozen`)."""
+    return _WindowActing(network, rtg_scale) if mode == "window" else _RecurrentActing(network, rtg_scale)
 
 
 class _WindowActing:
     """The last K steps are run through the network at every step, as in training."""
 
-    def __init__(self, model: SequenceModel, rtg_scale: float) -> None:
+    def __init__(self, model: Any, rtg_scale: float) -> None:
         self._model, self._scale = model, rtg_scale
 
     def empty(self, n: int) -> AgentState:
@@ -102,9 +99,8 @@ class _WindowActing:
         conditions: Conditions,
     ) -> tuple[Tensor, AgentState]:
         current = history.append(state, observations, rtg, starts)
-        device = self._model.obs_mean.device
+        device = self._model.device
         if conditions:
-            assert isinstance(self._model, MaskedModel)  # Agent.condition sees to it
             return self._model.act_knowing(*conditions.place(current, self._scale, device)), current
         batch = history.to_batch(current, self._scale, device)
         longest = int(current.length.max())  # steps that are padding in every window are left out
@@ -156,7 +152,7 @@ class _RecurrentActing:
         starts: NDArray[np.bool_],
         conditions: Conditions,
     ) -> tuple[Tensor, MemoryState]:
-        device = self._model.obs_mean.device
+        device = self._model.device
         memory = reset_rows(state.memory, torch.from_numpy(starts).to(device)) if starts.any() else state.memory
         timesteps = np.where(starts, 0, state.timesteps + 1)
         scaled = (rtg / self._scale).astype(np.float32)

@@ -1,39 +1,31 @@
-"""An agent's network as an ONNX file: a window of K steps in, an action out, compared with PyTorch before it is kept.
+"""An agent's network as an ONNX file: windows of K steps in, actions out, compared with PyTorch before it is written.
 
-What stays with the caller is the history: raw observations, its own actions, the return-to-go divided by `rtg_scale`,
-timesteps from 0, and `valid`, windows being padded on the right with zeros. The file's metadata says K and the scale.
+The caller keeps the history: raw observations, its own actions, the return-to-go divided by `rtg_scale`, timesteps from
+0, and `valid`. Windows are padded on the right with zeros. The file's metadata holds K and the scale.
 """
 
 from __future__ import annotations
 
 import copy
-import io
-import logging
-import warnings
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
+from agentzoo.acting.onnx_export import EXAMPLES, open_session, require, to_onnx
+from agentzoo.acting.passes import WindowPass
 from agentzoo.agent import Agent
-from agentzoo.errors import CheckpointError, ConfigError
-from agentzoo.nn.attention import causal_bias
-from agentzoo.nn.base import SequenceModel
+from agentzoo.errors import ConfigError, RuntimeMismatchError
 from agentzoo.nn.masked_model import MaskedModel
 from agentzoo.store.files import write_atomic
-from agentzoo.types import Batch, Config, IOSpec
+from agentzoo.types import Config
 
-INPUTS = ("observations", "actions", "returns_to_go", "timesteps", "valid")
-OPSET = 18
 TOLERANCE = 1e-4  # of the action's range, or of the largest logit
 
 
 class ExportReport(Config):
-    """What was written and how near it is."""
+    """What was written, and how far it is from PyTorch."""
 
     path: str
     bytes: int
@@ -41,98 +33,48 @@ class ExportReport(Config):
     largest_difference: float  # to PyTorch, in the action's own units
 
 
-class _OneAction(nn.Module):
-    """`act` without what only Python can decide: tensors in, the newest step's action (clipped) or logits out."""
-
-    def __init__(self, model: SequenceModel) -> None:
-        super().__init__()
-        self.model = model
+class _Clipped(WindowPass):
+    """The actions that `predict` returns: inside the bounds of the action space."""
 
     def forward(self, *parts: Tensor) -> Tensor:
-        batch = Batch(*parts)
-        encoded = self.model(batch)
-        if encoded.ndim == 3:
-            newest = batch.valid.sum(dim=1, keepdim=True) - 1  # (B, 1)
-            encoded = encoded.gather(1, newest.unsqueeze(-1).expand(-1, -1, encoded.shape[-1])).squeeze(1)
-        spec = self.model.io.action
-        if spec.kind == "discrete":
-            return torch.as_tensor(encoded)
-        actions = self.model.decode_actions(encoded)
+        """As `WindowPass.forward`, clipped."""
+        actions, spec = super().forward(*parts), self.model.io.action
         if spec.low is None or spec.high is None:
             return actions
         return actions.clamp(torch.tensor(spec.low), torch.tensor(spec.high))
 
 
 def export_onnx(agent: Agent, path: Path) -> ExportReport:
-    """Write the file, if onnxruntime gives what PyTorch gives.
+    """Write the file, if ONNX Runtime gives what PyTorch gives.
 
     Raises:
-        ConfigError: onnx or onnxruntime is missing, or the family cannot be exported. CheckpointError: the two
+        ConfigError: a package is missing, or the family cannot be exported. RuntimeMismatchError: the two runtimes
             disagree; nothing is written.
     """
-    onnx = _need("onnx")
-    runtime = _need("onnxruntime")
-    _need("onnxscript")
-    if type(agent.model).forward is nn.Module.forward or isinstance(agent.model, MaskedModel):
+    onnx, name = require("onnx"), agent.config.agent_id
+    require("onnxruntime")
+    if isinstance(agent.model, MaskedModel):
         raise ConfigError(f"a {agent.config.model.family!r} network has no single forward pass that ONNX could hold.")
-    network = _OneAction(copy.deepcopy(agent.model)).eval().cpu()  # the agent's own stays where it is
-    windows = _windows(agent.config.io, 8)
-    data = _to_onnx(network, windows, agent)
-    model = onnx.load_model_from_string(data)
+    run = _Clipped(copy.deepcopy(agent.model)).eval().cpu()  # the agent's own network stays where it is
+    model = onnx.load_model_from_string(to_onnx(run, run.sample(EXAMPLES, 0), run.inputs, run.outputs, name))
     onnx.helper.set_model_props(model, _properties(agent))
-    onnx.checker.check_model(model)
-    data = model.SerializeToString()
-    session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    names = {entry.name for entry in session.get_inputs()}  # what a network does not read is no input
-    if any(isinstance(entry.shape[0], int) for entry in session.get_inputs()):
-        raise ConfigError(f"a {agent.config.model.family!r} network exports for a fixed number of windows only.")
+    data: bytes = model.SerializeToString()
+    session = open_session(data)
+    names = {entry.name for entry in session.get_inputs()}  # inputs that the network does not read are left out
     worst, counts = 0.0, (1, 2 * agent.config.io.context + 3)
     for count in counts:
-        parts = _windows(agent.config.io, count, seed=count)
+        parts = run.sample(count, seed=count)
         with torch.inference_mode():
-            expected = network.model.act(Batch(*parts)).numpy()
-        expected = _clip(expected, agent.config.io)
-        fed = {name: part.numpy() for name, part in zip(INPUTS, parts, strict=True) if name in names}
+            expected = run(*parts).numpy()
+        fed = {name: part.numpy() for name, part in zip(run.inputs, parts, strict=True) if name in names}
         found = session.run(None, fed)[0]
-        allowed = TOLERANCE * max(1.0, float(np.abs(expected).max()))
         worst = max(worst, float(np.abs(found - expected).max()))
-        if not worst <= allowed:
-            raise CheckpointError(
-                f"the ONNX network of {agent.config.agent_id} differs from PyTorch's by {worst:g}; nothing was written."
+        if not worst <= TOLERANCE * max(1.0, float(np.abs(expected).max())):
+            raise RuntimeMismatchError(
+                f"the ONNX network of {name} differs from PyTorch's by {worst:g}; nothing was written."
             )
     write_atomic(path, data)
     return ExportReport(path=str(path), bytes=len(data), compared=sum(counts), largest_difference=worst)
-
-
-def _to_onnx(network: _OneAction, windows: tuple[Tensor, ...], agent: Agent) -> bytes:
-    batch = torch.export.Dim("windows", min=1, max=65_536)
-    shapes = (tuple({0: batch} for _ in INPUTS),)
-    level = logging.getLogger("torch.onnx").level
-    try:
-        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            program: Any = torch.onnx.export(
-                network,
-                windows,
-                input_names=list(INPUTS),
-                output_names=["action"],
-                dynamic_shapes=shapes,
-                opset_version=OPSET,
-                dynamo=True,
-                optimize=True,
-                external_data=False,
-            )
-    except Exception as error:  # the exporter's own types, of which there are many
-        text = " ".join(str(error).split())
-        raise ConfigError(
-            f"{agent.config.agent_id} cannot be exported: {type(error).__name__}: {text[:300]}"
-        ) from error
-    finally:
-        logging.getLogger("torch.onnx").setLevel(level)
-        causal_bias.cache_clear()  # it may now hold a tensor of the exporter, without numbers
-    data: bytes = program.model_proto.SerializeToString()
-    return data
 
 
 def _properties(agent: Agent) -> dict[str, str]:
@@ -146,36 +88,3 @@ def _properties(agent: Agent) -> dict[str, str]:
         "env": config.env or "",
         "weights_sha256": agent.weights_sha256 or "",
     }
-
-
-def _windows(spec: IOSpec, count: int, seed: int = 0) -> tuple[Tensor, ...]:
-    """Random windows of lengths 1 to K in turn, padded on the right with zeros."""
-    rng = torch.Generator().manual_seed(seed)
-    k = spec.context
-    lengths = torch.arange(count) % k + 1
-    valid = torch.arange(k)[None] < lengths[:, None]
-    if spec.action.kind == "discrete":
-        actions = torch.randint(spec.action.size, (count, k), generator=rng) * valid
-    else:
-        actions = (torch.rand(count, k, spec.action.size, generator=rng) * 2 - 1) * valid[..., None]
-    return (
-        torch.randn(count, k, spec.observation.size, generator=rng) * valid[..., None],
-        actions,
-        torch.rand(count, k, generator=rng) * valid,
-        torch.arange(k).expand(count, k) * valid,
-        valid,
-    )
-
-
-def _clip(actions: NDArray[Any], spec: IOSpec) -> NDArray[Any]:
-    action = spec.action
-    return actions if action.low is None else np.clip(actions, action.low, action.high).astype(np.float32)
-
-
-def _need(name: str) -> Any:
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ConfigError(f"export needs {name}: pip install 'agentzoo[export]' ({error}).") from error

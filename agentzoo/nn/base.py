@@ -136,6 +136,11 @@ class SequenceModel(nn.Module, ABC):
         """
 
     @property
+    def device(self) -> torch.device:
+        """Where the network computes."""
+        return self.obs_mean.device
+
+    @property
     def acting(self) -> ActingMode:
         """How an agent of this network acts unless told otherwise; "recurrent" needs `nn.recurrent.RecurrentModel`."""
         return "window"

@@ -33,7 +33,7 @@ def read_tokens(tokens: Tensor, read: Read | None) -> Tensor:
 def last_valid(values: Tensor, valid: Tensor) -> Tensor:
     """(B, K, ...) -> (B, ...): the newest real step of each right-padded window."""
     newest = valid.sum(dim=1) - 1  # (B,)
-    return values[torch.arange(len(values), device=values.device), newest]
+    return values[torch.arange(values.shape[0], device=values.device), newest]  # len() would be fixed in a graph
 
 
 def timestep_table(rows: int, dim: int, rank: int | None = None, std: float = 1.0) -> nn.Module:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.errors import ConfigError, RuntimeMismatchError
 from agentzoo.hub.export import export_onnx
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.models.dm import DMConfig
@@ -132,7 +132,9 @@ def test_a_network_that_is_asked_has_no_single_pass(tmp_path: Path) -> None:
 def test_a_file_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = make_agent()
     act = type(agent.model).act
-    monkeypatch.setattr(type(agent.model), "act", lambda self, batch: act(self, batch) + 0.01)
-    with pytest.raises(CheckpointError, match="differs from PyTorch's by"):
+    monkeypatch.setattr(
+        type(agent.model), "act", lambda self, batch: act(self, batch) + 0.01 * (not torch.compiler.is_exporting())
+    )
+    with pytest.raises(RuntimeMismatchError, match="differs from PyTorch's by"):
         export_onnx(agent, tmp_path / "x.onnx")
     assert list(tmp_path.iterdir()) == []

@@ -129,7 +129,7 @@ def test_maps_rebuild_what_each_layer_computes(name: str) -> None:
             if layer.causal:
                 torch.testing.assert_close(module.proj(merged), module(x)[0], atol=1e-5, rtol=1e-4)
             else:
-                expected = module.self_attn(x, x, x, need_weights=False)[0][0]
+                expected = module.self_attn(x)[0]
                 torch.testing.assert_close(module.self_attn.out_proj(merged), expected, atol=1e-5, rtol=1e-4)
 
 

@@ -1,7 +1,8 @@
 """The C files of this folder as one library for a CPU, compiled for this machine when it is first needed.
 
-Where there is no C compiler, or AGENTZOO_COMPILE=0, `library` gives None and PyTorch does the same work. The library
-lies in the user's cache folder, under a name that depends on the sources, the compiler and the processor.
+Without a C compiler, with AGENTZOO_COMPILE=0, or if anything about the build is wrong, `library` returns None and
+PyTorch does the same work. The library lies in the user's cache folder, under a name made from the sources, the
+compiler and the processor, with its hash in a file beside it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +21,14 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+import psutil
 import torch
 from torch import Tensor
+
+from agentzoo.errors import StorageError, warn
+from agentzoo.nn.native import selftest
+from agentzoo.store.cache import private_folder, require_private
+from agentzoo.store.files import sha256, write_atomic
 
 T = TypeVar("T")
 
@@ -29,26 +37,29 @@ FOLDER = Path(__file__).parent
 SOURCES = ("fused.c", "scan.c")
 HEADERS = ("vectors.h",)
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-w")
-_SECONDS = 600  # of a compiler that is starved; it usually takes three
+_SECONDS = 60  # for a compiler, which usually takes three
 _TUNINGS = (("-march=native",), ("-mcpu=native",), ())  # the first that the compiler takes
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled functions, or None where that is switched off or they cannot be had."""
-    named = (os.environ.get("CC", ""), "cc", "gcc", "clang")
-    compiler = next((found for name in named if name and (found := shutil.which(name))), None)
-    if os.environ.get(SWITCH, "1") == "0" or compiler is None:
+    """The compiled functions; None if they are switched off or cannot be had, which a warning explains."""
+    compiler = find_compiler()
+    if compiler is None:
         return None
     try:
-        file = _built(compiler, _cache_folder())
-        try:
-            return ctypes.CDLL(str(file))
-        except OSError:  # cut short when the power went
-            file.unlink()
-            return ctypes.CDLL(str(_built(compiler, file.parent)))
-    except (OSError, RuntimeError, subprocess.SubprocessError):  # RuntimeError: there is no home folder
+        return _load(_built(compiler, private_folder("native")))
+    except (OSError, subprocess.SubprocessError) as error:
+        warn(f"agentzoo runs its scan in PyTorch, which is slower: {_why(error)} {SWITCH}=0 silences this.", 2)
         return None
+
+
+def find_compiler() -> str | None:
+    """The C compiler that is used here; None without one, or if compiling is switched off."""
+    named = (os.environ.get("CC", ""), "cc", "gcc", "clang")
+    if os.environ.get(SWITCH, "1") == "0":
+        return None
+    return next((found for name in named if name and (found := shutil.which(name))), None)
 
 
 def compiles(*tensors: Tensor, dtypes: tuple[torch.dtype, ...] = (torch.float32,)) -> bool:
@@ -77,29 +88,75 @@ def share(rows: int, threads: int, run: Callable[[slice], T]) -> list[T]:
         return list(pool.map(run, map(slice, edges[:-1], edges[1:])))
 
 
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentzoo"
-
-
 def _built(compiler: str, folder: Path) -> Path:
-    """The library, compiled into `folder` unless it is there."""
+    """The library in `folder`, compiled unless it lies there whole.
+
+    Raises:
+        StorageError: the folder's files are not the user's alone, or cannot be written. SubprocessError: the compiler
+            failed or took too long.
+    """
     texts = [(FOLDER / name).read_text() for name in (*SOURCES, *HEADERS)]
     what = (*texts, compiler, *_FLAGS, platform.machine(), _processor())
-    file = folder / f"compiled-{hashlib.sha256('|'.join(what).encode()).hexdigest()[:16]}.so"
-    if file.is_file():
-        return file
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = folder / f"scan-{hashlib.sha256('|'.join(what).encode()).hexdigest()[:16]}.so"
+    noted = file.with_suffix(".sha256")
+    if file.is_file() and noted.is_file():
+        require_private(file)
+        require_private(noted)
+        if noted.read_text() == sha256(file):
+            return file
+    print(f"agentzoo: compiling its scan in C into {file} (once; {SWITCH}=0 switches it off)", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=folder) as work:  # two processes may do this at once
         made = Path(work) / file.name
-        sources = [str(FOLDER / name) for name in SOURCES]
-        for tuning in _TUNINGS:
-            command = [compiler, *_FLAGS, *tuning, *sources, "-o", str(made), "-lm"]
-            done = subprocess.run(command, capture_output=True, timeout=_SECONDS)
-            if done.returncode == 0:
-                break
-        done.check_returncode()
-        made.replace(file)
+        _compile(compiler, made)
+        content = made.read_bytes()
+        write_atomic(file, content)
+    write_atomic(noted, hashlib.sha256(content).hexdigest())
     return file
+
+
+def _compile(compiler: str, made: Path) -> None:
+    sources = [str(FOLDER / name) for name in SOURCES]
+    for tuning in _TUNINGS:
+        command = [compiler, *_FLAGS, *tuning, *sources, "-o", str(made), "-lm"]
+        code, said = _run(command, made.with_suffix(".log"))
+        if code == 0:
+            return
+    raise subprocess.CalledProcessError(code, command, stderr=said)
+
+
+def _run(command: list[str], log: Path) -> tuple[int, str]:
+    """Exit code and messages. The command and what it started are killed if they take too long."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file)
+        try:
+            code = process.wait(timeout=_SECONDS)
+        except BaseException:
+            for one in psutil.Process(process.pid).children(recursive=True):
+                one.kill()
+            process.kill()
+            process.wait()
+            raise
+    return code, log.read_text(errors="replace")
+
+
+def _load(file: Path) -> ctypes.CDLL:
+    """The library in `file`, if it computes what PyTorch computes; otherwise the file is deleted."""
+    loaded = ctypes.CDLL(str(file))
+    wrong = selftest.fault(loaded)
+    if wrong is not None:
+        file.unlink(missing_ok=True)
+        raise StorageError(f"{file} was compiled wrongly: {wrong}. Try another compiler (CC=...).")
+    return loaded
+
+
+def _why(error: Exception) -> str:
+    """A sentence on what went wrong."""
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"the C compiler took more than {error.timeout:g} seconds."
+    if isinstance(error, subprocess.CalledProcessError):
+        lines = error.stderr.splitlines() or ["it gave no reason"]
+        return f"the C compiler failed ({lines[0][:200]})."
+    return str(error)
 
 
 def _processor() -> str:

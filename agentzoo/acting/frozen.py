@@ -1,0 +1,165 @@
+"""A frozen network: one pass of a network in ONNX Runtime, compared with PyTorch before it acts.
+
+The exported file is kept in the user's cache folder, under a name made from the weights, the config and the versions
+that exported it. Later changes of the PyTorch network do not reach the frozen one.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import importlib.metadata
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from agentzoo.acting.onnx_export import EXAMPLES, OPSET, open_session, require, to_onnx
+from agentzoo.acting.passes import WINDOW, Pass, StepPass, pass_of
+from agentzoo.errors import RuntimeMismatchError, StorageError, warn
+from agentzoo.nn.base import ActingMode, SequenceModel
+from agentzoo.nn.masked_model import Known
+from agentzoo.store.cache import private_folder
+from agentzoo.store.files import write_atomic
+from agentzoo.store.tensors import fingerprint
+from agentzoo.types import Batch
+
+TOLERANCE = 1e-4  # largest difference to PyTorch, in units of the largest expected number where that is above 1
+PACKAGES = ("agentzoo", "onnx", "onnxruntime", "onnxscript", "torch")
+
+
+class FrozenNetwork:
+    """An exported pass and its session. Copies and pickles open a session of their own."""
+
+    def __init__(self, model: SequenceModel, run: Pass, data: bytes) -> None:
+        self.io, self.device = model.io, torch.device("cpu")
+        self._names, self._data = run.inputs, data
+        self._session = open_session(data)
+        self._read = {entry.name for entry in self._session.get_inputs()}
+
+    def run(self, *parts: Tensor) -> list[Tensor]:
+        """The outputs of the pass for inputs in the order of `Pass.inputs`."""
+        fed = {name: value.numpy() for name, value in zip(self._names, parts, strict=True) if name in self._read}
+        return [torch.from_numpy(value) for value in self._session.run(None, fed)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_session": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _session=open_session(state["_data"]))
+
+
+class FrozenWindow(FrozenNetwork):
+    """Acts from windows of up to K steps."""
+
+    def act(self, batch: Batch) -> Tensor:
+        """As `SequenceModel.act`."""
+        batch = self._whole(batch)
+        parts = [getattr(batch, name) for name in WINDOW]
+        if len(self._names) > len(WINDOW):
+            parts += [torch.zeros_like(batch.observations), torch.zeros_like(batch.valid)]
+        return self.run(*parts)[0]
+
+    def act_knowing(self, batch: Batch, known: Known) -> Tensor:
+        """As `MaskedModel.act_knowing`, for windows of K steps."""
+        return self.run(*(getattr(batch, name) for name in WINDOW), *known)[0]
+
+    def _whole(self, batch: Batch) -> Batch:
+        """The same windows with padding up to K steps."""
+        missing = self.io.context - batch.shape[1]
+        if not missing:
+            return batch
+        return batch.map(lambda part: pad(part, (0, 0) * (part.ndim - 2) + (0, missing)))
+
+
+class FrozenStep(FrozenNetwork):
+    """Acts step by step from the network's own state."""
+
+    def __init__(self, model: Any, run: Pass, data: bytes) -> None:
+        super().__init__(model, run, data)
+        self._zeros = model.initial_state(1)
+
+    def initial_state(self, n: int) -> Any:
+        """As `RecurrentModel.initial_state`."""
+        return type(self._zeros)(*(part.expand(n, *part.shape[1:]).clone() for part in self._zeros))
+
+    def step(self, state: Any, rtg: Tensor, obs: Tensor, previous_action: Tensor, timestep: Tensor) -> Any:
+        """As `RecurrentModel.step`."""
+        actions, *after = self.run(rtg, obs, previous_action, timestep, *state)
+        return actions, type(self._zeros)(*after)
+
+
+def freeze(model: SequenceModel, mode: ActingMode, name: str) -> FrozenNetwork:
+    """The pass of `model` for this mode in ONNX Runtime, once it gives what PyTorch gives.
+
+    Args:
+        name: of the agent, for messages.
+
+    Raises:
+        ConfigError: a package is missing, or the network cannot be exported. RuntimeMismatchError: the two runtimes
+            disagree.
+    """
+    require("onnxruntime")
+    run = pass_of(copy.deepcopy(model).eval().cpu(), mode).eval()
+    file = _cached_file(run)
+    kind = FrozenStep if isinstance(run, StepPass) else FrozenWindow
+    if file is not None and file.is_file():
+        try:
+            frozen = kind(run.model, run, file.read_bytes())
+            compare(run, frozen, name)
+            return frozen
+        except Exception:  # a broken file, or one of a network that was wrapped or hooked: it is exported again
+            file.unlink(missing_ok=True)
+    print(f"agentzoo: exporting {name} for ONNX Runtime{f' into {file}, once' if file else ''}", file=sys.stderr)
+    data = to_onnx(run, run.sample(EXAMPLES, 0), run.inputs, run.outputs, name)
+    frozen = kind(run.model, run, data)
+    compare(run, frozen, name)
+    if file is not None:
+        write_atomic(file, data)
+    return frozen
+
+
+def compare(run: Pass, frozen: FrozenNetwork, name: str) -> float:
+    """The largest difference between the runtimes over random inputs of several batch sizes and all lengths.
+
+    Raises:
+        RuntimeMismatchError: it is beyond 1e-4.
+    """
+    worst = 0.0
+    for count in (1, 3, 2 * frozen.io.context + 3):
+        parts = run.sample(count, seed=count)
+        with torch.inference_mode():
+            expected = run(*parts)
+        found = frozen.run(*parts)
+        for wanted, got in zip(expected if isinstance(expected, tuple) else (expected,), found, strict=True):
+            difference = float((got - wanted).abs().max())
+            if not difference <= TOLERANCE * max(1.0, float(wanted.abs().max())):
+                raise RuntimeMismatchError(
+                    f"{name} differs by {difference:g} between ONNX Runtime and PyTorch ({run.name} pass, {count} "
+                    f"rows); at most {TOLERANCE:g} is accepted. Act with PyTorch: runtime='pytorch'."
+                )
+            worst = max(worst, difference)
+    return worst
+
+
+def _cached_file(run: Pass) -> Path | None:
+    """Where the exported file of this network belongs; None where the cache folder cannot be trusted."""
+    model: Any = run.model
+    parts = [run.name, fingerprint(model), model.config.to_json(), model.io.to_json(), f"opset {OPSET}"]
+    parts += [f"{package} {_version(package)}" for package in PACKAGES]
+    key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    try:
+        return private_folder("onnx") / f"{key[:32]}.onnx"
+    except StorageError as error:
+        warn(f"the exported network is not kept: {error}", 2)
+        return None
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"

@@ -1,0 +1,112 @@
+"""The methods of `Agent` that choose what runs its network: PyTorch, or a frozen network in ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from typing_extensions import Self
+
+from agentzoo.acting.frozen import freeze
+from agentzoo.acting.loading import pick_device
+from agentzoo.acting.modes import Acting, check_mode, make_acting
+from agentzoo.config import AgentConfig
+from agentzoo.errors import ConfigError, warn
+from agentzoo.nn.base import ActingMode, SequenceModel
+
+Runtime = Literal["pytorch", "onnx"]
+
+
+class RuntimeMethods:
+    """What `Agent` inherits: the network, how it is used, and what runs it."""
+
+    config: AgentConfig
+    _model: SequenceModel
+    _acting: Acting
+    _acting_mode: ActingMode
+    _runtime: Runtime = "pytorch"
+
+    @property
+    def model(self) -> SequenceModel:
+        """The network. Assigning a new one invalidates existing states and returns to PyTorch."""
+        return self._model
+
+    @model.setter
+    def model(self, model: SequenceModel) -> None:
+        if not isinstance(model, SequenceModel):
+            raise ConfigError(
+                f"an agent's network is a SequenceModel, got {type(model).__name__}; agent.model.compile() compiles "
+                "one where it is."
+            )
+        self._leave_onnx("a new network was assigned")
+        self._model = model.eval()
+        self.acting = model.acting
+
+    @property
+    def runtime(self) -> Runtime:
+        """What runs the network: "pytorch" or "onnx". `freeze` changes it."""
+        return self._runtime
+
+    def freeze(self, runtime: Runtime = "onnx") -> Self:
+        """Act with a frozen copy of the network from now on; existing states stay valid.
+
+        Args:
+            runtime: "onnx" exports the network as it is now to ONNX Runtime on the CPU, and compares it with PyTorch on
+                random inputs. Later changes of `agent.model` do not reach it. "pytorch" acts with `agent.model` again.
+
+        Returns:
+            The agent itself.
+
+        Raises:
+            ConfigError: no such runtime, packages are missing (`pip install 'agentzoo[export]'`), or the network cannot
+                be exported. RuntimeMismatchError: ONNX Runtime's actions differ by more than 1e-4.
+        """
+        if runtime not in get_args(Runtime):
+            raise ConfigError(f"runtime is 'pytorch' or 'onnx', not {runtime!r}.")
+        self._use(self._acting_mode, runtime)
+        return self
+
+    @property
+    def acting(self) -> ActingMode:
+        """How the agent uses its network: "window" or "recurrent".
+
+        "window" runs the last K steps at every step. "recurrent" carries a memory of constant size, if the family has
+        one. May be set; a state of one does not fit the other. A frozen agent is frozen again.
+        """
+        return self._acting_mode
+
+    @acting.setter
+    def acting(self, mode: ActingMode) -> None:
+        self._use(mode, self._runtime)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the network."""
+        return self.model.device
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the network, as torch does. A recurrent agent's states do not move: start new ones.
+
+        ONNX Runtime acts on the CPU, so another device returns to PyTorch.
+
+        Raises:
+            ConfigError: no such device.
+        """
+        place = pick_device(device)
+        if place.type != "cpu":
+            self._leave_onnx(f"it moves to {place}")
+        self.model.to(place)
+        return self
+
+    def _use(self, mode: ActingMode, runtime: Runtime) -> None:
+        check_mode(mode, self.model)
+        network = self.model if runtime == "pytorch" else freeze(self.model, mode, self.config.agent_id)
+        self._acting = make_acting(mode, network, self.config.rtg_scale)
+        self._acting_mode, self._runtime = mode, runtime
+
+    def _leave_onnx(self, why: str) -> None:
+        """Return to PyTorch, with a warning if ONNX Runtime has acted so far."""
+        if self._runtime == "pytorch":
+            return
+        warn(f"{self.config.agent_id} acts with PyTorch again: {why}. agent.freeze('onnx') freezes it anew.", 3)
+        self._use(self._acting_mode, "pytorch")

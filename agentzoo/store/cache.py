@@ -1,0 +1,87 @@
+"""The user's cache folder, for files that are run or trusted: nobody else may write them.
+
+A folder is private if it belongs to the user, others may not write to it, and the same holds for the folders above it,
+up to the home folder or the root. Above the cache folder, folders of root are accepted, and shared ones where only
+owners may rename (the sticky bit, as on /tmp).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from agentzoo.errors import StorageError
+
+
+def cache_folder() -> Path:
+    """Where agentzoo keeps what it can make again: `$XDG_CACHE_HOME/agentzoo`, else `~/.cache/agentzoo`.
+
+    Raises:
+        StorageError: there is no home folder.
+    """
+    named = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(named or Path.home() / ".cache").absolute() / "agentzoo"
+    except RuntimeError as error:
+        raise StorageError(f"there is no cache folder: {error}. Set XDG_CACHE_HOME.") from None
+
+
+def private_folder(name: str) -> Path:
+    """The folder `name` in the cache folder, made if it is missing.
+
+    Raises:
+        StorageError: it cannot be made, or somebody else may write to it; says where.
+    """
+    folder = cache_folder() / name
+    try:
+        for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
+        require_private(folder)
+        require_private(folder.parent)
+        for above in {*_up_to_home(folder.parent), *_up_to_home(folder.parent.resolve())}:
+            _require_safe_parent(above)
+    except OSError as error:
+        raise error if isinstance(error, StorageError) else StorageError(f"{folder} cannot be used: {error}.") from None
+    return folder
+
+
+def require_private(path: Path) -> None:
+    """Raise StorageError unless this file or folder is the user's, and nobody else may write to it."""
+    found, user = path.lstat(), _user()
+    if user is None:
+        return
+    if stat.S_ISLNK(found.st_mode) or found.st_uid != user:
+        raise StorageError(
+            f"{path} does not belong to this user. Delete it, or set XDG_CACHE_HOME to a folder of yours."
+        )
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise StorageError(f"others may write to {path}. Run: chmod go-w {path}")
+
+
+def _up_to_home(folder: Path) -> list[Path]:
+    """The folders above `folder`, the home folder the last where it is one of them."""
+    above = list(folder.parents)
+    try:
+        home = Path.home()
+    except RuntimeError:  # a process without a home folder
+        return above
+    return above[: above.index(home) + 1] if home in above else above
+
+
+def _require_safe_parent(folder: Path) -> None:
+    found, user = folder.stat(), _user()
+    if user is None:
+        return
+    shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX
+    if shared or found.st_uid not in (0, user):
+        raise StorageError(
+            f"others may write to {folder}, so files below it cannot be trusted. Run: chmod go-w {folder}, or set "
+            "XDG_CACHE_HOME to a folder of yours."
+        )
+
+
+def _user() -> int | None:
+    """The user's number; None on a system whose files have no owners and modes."""
+    ask = getattr(os, "getuid", None)
+    return None if ask is None else int(ask())

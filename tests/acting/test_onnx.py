@@ -1,0 +1,174 @@
+"""A frozen agent acts in ONNX Runtime as it did in PyTorch, in every family and every way of acting."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_agent
+from models.test_live_weights import play, small_config, ways
+
+from agentzoo.acting import frozen
+from agentzoo.agent import Agent
+from agentzoo.errors import ConfigError, RuntimeMismatchError
+from agentzoo.nn.base import SequenceModel
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+OBS = np.ones(3, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder of this test's own for exported files."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "agentzoo" / "onnx"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "way"), ways())
+def test_a_frozen_agent_acts_as_before(family: str, way: str) -> None:
+    agent = make_agent(model=small_config(family))
+    wanted = play(agent, way)
+    agent.freeze("onnx")
+    assert agent.runtime == "onnx"
+    np.testing.assert_allclose(play(agent, way), wanted, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["dt", "dm", "unimask"])
+def test_choices_are_frozen_too(family: str) -> None:
+    agent = make_agent("tests/CountingDiscrete-v0", small_config(family))
+    wanted = play(agent, "window")
+    np.testing.assert_array_equal(play(agent.freeze(), "window"), wanted)
+
+
+def test_states_go_on_and_the_network_stays_as_it_was_frozen() -> None:
+    agent = make_agent()
+    _, state = agent.predict(OBS, reward=0.0)
+    wanted = agent.predict(OBS, state, reward=1.0)[0]
+    assert agent.freeze() is agent
+    np.testing.assert_allclose(agent.predict(OBS, state, reward=1.0)[0], wanted, atol=1e-4)
+    with torch.no_grad():
+        next(agent.model.parameters()).add_(1.0)
+    np.testing.assert_allclose(agent.predict(OBS, state, reward=1.0)[0], wanted, atol=1e-4)
+    agent.freeze("pytorch")
+    assert not np.allclose(agent.predict(OBS, state, reward=1.0)[0], wanted, atol=1e-3)
+
+
+def test_the_agent_says_what_runs_it() -> None:
+    agent = make_agent()
+    assert "runtime='pytorch'" in repr(agent)
+    assert "runtime='onnx'" in repr(agent.freeze())
+
+
+def test_another_network_returns_to_pytorch_and_says_so() -> None:
+    agent, other = make_agent().freeze(), make_agent()
+    with torch.no_grad():
+        for p in other.model.parameters():
+            p.mul_(1.3)
+    with pytest.warns(UserWarning, match=r"dt-test acts with PyTorch again: a new network was assigned. agent.freeze"):
+        agent.model = other.model
+    assert agent.runtime == "pytorch"
+    np.testing.assert_array_equal(agent.predict(OBS)[0], other.predict(OBS)[0])
+
+
+def test_moving_to_the_cpu_keeps_it_frozen() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert make_agent().freeze().to("cpu").runtime == "onnx"
+
+
+def test_another_way_of_acting_is_frozen_again() -> None:
+    agent = make_agent(model=small_config("dm"))
+    agent.acting = "recurrent"
+    wanted = play(agent, "recurrent")
+    agent.acting = "window"
+    agent.freeze()
+    np.testing.assert_allclose(play(agent, "recurrent"), wanted, atol=1e-4)
+    assert (agent.runtime, agent.acting) == ("onnx", "recurrent")
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda agent: pickle.loads(pickle.dumps(agent))])
+def test_copies_open_a_session_of_their_own(copied: Any) -> None:
+    agent = make_agent().freeze()
+    wanted, other = agent.predict(OBS)[0], copied(agent)
+    del agent
+    assert other.runtime == "onnx"
+    np.testing.assert_array_equal(other.predict(OBS)[0], wanted)
+
+
+def test_a_pretrained_agent_loads_frozen_and_what_is_no_runtime_is_refused(tmp_path: Path) -> None:
+    folder = make_agent().save_pretrained(tmp_path / "agent")
+    assert Agent.from_pretrained(folder, runtime="onnx").runtime == "onnx"
+    with pytest.raises(ConfigError, match="runtime is 'pytorch' or 'onnx', not 'tensorrt'"):
+        Agent.from_pretrained(folder, runtime="tensorrt")  # type: ignore[arg-type]
+
+
+def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ConfigError, match=r"ONNX needs the package onnxruntime: pip install 'agentzoo\[export\]'"):
+        make_agent().freeze()
+
+
+def other_in_pytorch(monkeypatch: pytest.MonkeyPatch, agent: Agent, by: float) -> None:
+    """The network answers `by` more than the exported one."""
+    act = type(agent.model).act
+
+    def changed(self: SequenceModel, batch: Any) -> torch.Tensor:
+        return act(self, batch) + by * (not torch.compiler.is_exporting())
+
+    monkeypatch.setattr(type(agent.model), "act", changed)
+
+
+def test_a_network_that_acts_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    agent = make_agent()
+    other_in_pytorch(monkeypatch, agent, 3e-3)
+    with pytest.raises(RuntimeMismatchError, match=r"dt-test differs by 0.003\d* between ONNX Runtime and PyTorch"):
+        agent.freeze()
+    assert agent.runtime == "pytorch"
+    assert list(cache.iterdir()) == []
+
+
+def test_the_file_is_exported_once_and_again_for_other_weights(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    agent = make_agent().freeze()
+    (file,) = cache.iterdir()
+    assert str(file) in capfd.readouterr().err
+    make_agent().freeze()
+    assert capfd.readouterr().err == ""
+    with torch.no_grad():
+        next(agent.model.parameters()).add_(1.0)
+    agent.freeze()
+    assert len(list(cache.iterdir())) == 2
+    monkeypatch.setattr(frozen, "OPSET", 19)
+    agent.freeze()
+    assert len(list(cache.iterdir())) == 3
+
+
+def test_a_broken_file_and_one_of_a_hooked_network_are_exported_again(cache: Path) -> None:
+    agent = make_agent().freeze()
+    (file,) = cache.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    wanted = make_agent().predict(OBS)[0]
+    np.testing.assert_allclose(make_agent().freeze().predict(OBS)[0], wanted, atol=1e-4)
+    agent.freeze("pytorch").model.get_submodule("predict_action").register_forward_hook(lambda _, __, out: 0.5 * out)
+    wanted = agent.predict(OBS)[0]
+    np.testing.assert_allclose(agent.freeze().predict(OBS)[0], wanted, atol=1e-4)
+
+
+def test_a_shared_cache_folder_is_not_used(cache: Path) -> None:
+    cache.mkdir(parents=True)
+    cache.chmod(0o777)
+    with pytest.warns(UserWarning, match="the exported network is not kept: others may write to"):
+        assert make_agent().freeze().runtime == "onnx"
+    assert list(cache.iterdir()) == []
