@@ -21,11 +21,18 @@ TargetOption = Annotated[
         "published constant where the data reaches it, else max. The recipe's own by default",
     ),
 ]
+RuntimeOption = Annotated[
+    str, typer.Option("--runtime", help="pytorch, or onnx: a frozen network in ONNX Runtime, often faster on a CPU")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
 
 
 def load_agent(
-    agent: str, revision: str | None = None, trust_env_module: bool = False, target: float | None = None
+    agent: str,
+    revision: str | None = None,
+    trust_env_module: bool = False,
+    target: float | None = None,
+    runtime: str = "pytorch",
 ) -> Agent:
     """The agent a command names, asked for `target` if one is given.
 
@@ -35,6 +42,7 @@ def load_agent(
     from agentzoo.agent import Agent
 
     loaded = Agent.from_pretrained(agent, revision=revision, trust_env_module=trust_env_module)
+    loaded.freeze(runtime)  # type: ignore[arg-type]  # it checks the word
     if target is not None:
         loaded.target_return = target
     return loaded

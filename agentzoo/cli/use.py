@@ -13,7 +13,15 @@ from rich.table import Table
 
 from agentzoo.cli.console import console, fits, listing, plain, print_json, print_listing, progress_bar
 from agentzoo.cli.hub import list_remote
-from agentzoo.cli.options import AgentArg, JsonOption, RevisionOption, TokenOption, TrustOption, load_agent
+from agentzoo.cli.options import (
+    AgentArg,
+    JsonOption,
+    RevisionOption,
+    RuntimeOption,
+    TokenOption,
+    TrustOption,
+    load_agent,
+)
 from agentzoo.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -144,6 +152,8 @@ def evaluate(
     n_envs: Annotated[int, typer.Option("--envs", min=1, help="environments stepped side by side")] = 20,
     target: TargetOption = None,
     acting: ActingOption = None,
+    runtime: RuntimeOption = "pytorch",
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="processes that share the environments")] = 1,
     sampled: Annotated[
         bool, typer.Option("--sampled", help="sample Discrete actions instead of the likeliest")
     ] = False,
@@ -162,6 +172,7 @@ def evaluate(
     loaded = load_agent(agent, revision, trust_env_module)
     if acting is not None:
         loaded.acting = acting  # type: ignore[assignment]  # it checks the word
+    loaded.freeze(runtime)  # type: ignore[arg-type]  # it checks the word
     with progress_bar(f"evaluating {loaded.config.agent_id}", episodes) as bar:
         command = shlex.join(["agentzoo", *sys.argv[1:]])
         result = run(
@@ -174,6 +185,7 @@ def evaluate(
             target_return=target,
             command=command,
             trust_env_module=trust_env_module,
+            jobs=jobs,
             on_episode=lambda one: bar(1, f"last return {amount(one.total_reward)}"),
         )
     if as_json:
@@ -207,6 +219,7 @@ def enjoy(
     env: EnvOption = None,
     seed: SeedOption = 0,
     target: TargetOption = None,
+    runtime: RuntimeOption = "pytorch",
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
 ) -> None:
@@ -214,7 +227,7 @@ def enjoy(
     from agentzoo.evaluation.enjoy import has_display, play
     from agentzoo.evaluation.scores import amount
 
-    loaded = load_agent(agent, revision, trust_env_module, target)
+    loaded = load_agent(agent, revision, trust_env_module, target, runtime)
     shown = has_display()
     if not shown:
         console.print("No display here, so there is no window; use `agentzoo record` for a video. Playing without one.")
@@ -232,6 +245,7 @@ def record(
     env: EnvOption = None,
     seed: SeedOption = 0,
     target: TargetOption = None,
+    runtime: RuntimeOption = "pytorch",
     every: Annotated[int, typer.Option("--every", min=1, help="keep one frame in so many steps")] = 4,
     width: Annotated[int, typer.Option(min=16)] = 320,
     height: Annotated[int, typer.Option(min=16)] = 240,
@@ -244,7 +258,7 @@ def record(
 
     if output.suffix not in (".mp4", ".gif"):
         raise ConfigError(f"the output must end in .mp4 or .gif, got {output.name!r}.")
-    loaded = load_agent(agent, revision, trust_env_module, target)
+    loaded = load_agent(agent, revision, trust_env_module, target, runtime)
     with progress_bar(f"filming {loaded.config.agent_id}", None) as bar:
         clip = film(
             loaded,

@@ -20,6 +20,7 @@ from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig, read_record
 from agentzoo.envs.wrapping import spec_of
 from agentzoo.errors import AgentzooError, ConfigError
+from agentzoo.evaluation.jobs import rollout_in_jobs
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
 from agentzoo.evaluation.scores import Reference, amount, mean_interval, normalized_score, reference_of
 from agentzoo.evaluation.study import Study
@@ -157,6 +158,7 @@ def evaluate(
     checkpoint: Literal["final", "best"] = "final",
     command: str | None = None,
     trust_env_module: bool = False,
+    jobs: int = 1,
     on_episode: OnEpisode = lambda _: None,
 ) -> Result:
     """Run `episodes` episodes and say how they went.
@@ -167,9 +169,11 @@ def evaluate(
         seed: episode e is reset with `10_000 * (seed + 1) + e`.
         command: what to record as repeating this; by default what does, if anything: the agent was named, or its id
             leads to the same one on this machine.
+        jobs: processes of one thread that share the environments and episodes, see `evaluation.jobs`.
 
     Raises:
-        ConfigError: no environment is named anywhere. As `Agent.from_pretrained` for an id or folder.
+        ConfigError: no environment is named anywhere, or several jobs for an environment that is no id or for sampled
+            actions. EvaluationError: a job ended too early. As `Agent.from_pretrained` for an id or folder.
     """
     named = None if isinstance(agent, Agent) else str(agent)
     if not isinstance(agent, Agent):
@@ -180,17 +184,19 @@ def evaluate(
     asked = agent.target_return
     agent.target_return = target_return if target_return is not None else asked
     began = time.perf_counter()
+    shared: dict[str, Any] = {
+        "seed": seed,
+        "n_envs": n_envs,
+        "trust_env_module": trust_env_module,
+        "on_episode": on_episode,
+    }
     try:
-        found = rollout(
-            agent,
-            where,
-            episodes,
-            seed=seed,
-            n_envs=n_envs,
-            deterministic=deterministic,
-            trust_env_module=trust_env_module,
-            on_episode=on_episode,
-        )
+        if jobs == 1:
+            found = rollout(agent, where, episodes, deterministic=deterministic, **shared)
+        elif isinstance(where, str) and deterministic:
+            found = rollout_in_jobs(agent, where, episodes, jobs, **shared)
+        else:
+            raise ConfigError("several jobs need an environment named by its id and deterministic actions; use jobs=1.")
         used = agent.target_return
     finally:
         agent.target_return = asked
@@ -225,6 +231,8 @@ def with_command(one: Result, agent: Agent, named: str, n_envs: int = 20) -> Res
         command += f" --env {shlex.quote(one.env)}"
     if one.acting != agent.model.acting:
         command += f" --acting {one.acting}"
+    if agent.runtime != "pytorch":
+        command += f" --runtime {agent.runtime}"
     if ":" in one.env:
         command += " --trust-env-module"
     if not one.deterministic:
@@ -281,15 +289,15 @@ def summarize(
         steps_per_second=float(lengths.sum() / max(seconds, 1e-9)),
         returns=tuple(float(value) for value in returns),
         lengths=tuple(int(value) for value in lengths),
-        versions=versions(),
+        versions=versions(*(["onnxruntime"] if agent.runtime == "onnx" else [])),
         command=command,
     )
 
 
-def versions() -> dict[str, str]:
-    """Python and the packages a score depends on; of agentzoo in a git checkout the commit as well."""
+def versions(*others: str) -> dict[str, str]:
+    """Python and the packages a score depends on, with `others`; for agentzoo in a git checkout the commit as well."""
     found = {"python": platform.python_version()}
-    for name in PACKAGES:
+    for name in (*PACKAGES, *others):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

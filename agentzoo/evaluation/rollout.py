@@ -148,6 +148,7 @@ def run_seeded(
     deterministic: bool = True,
     on_episode: OnEpisode = lambda _: None,
     on_state: OnState = lambda _: None,
+    numbers: Sequence[int] | None = None,
 ) -> list[EpisodeResult]:
     """Episodes 0..`episodes`-1, each with its own seed, on equal environments stepped side by side.
 
@@ -156,6 +157,7 @@ def run_seeded(
 
     Args:
         on_state: hears the agent's state after each of its answers, a row for each environment in use.
+        numbers: of the episodes to play, in place of 0..`episodes`-1.
 
     Raises:
         SpaceError: they do not fit the agent.
@@ -164,10 +166,11 @@ def run_seeded(
     envs = envs[:episodes]
     found: list[EpisodeResult | None] = [None] * episodes
     live = list(envs)  # environments with an episode under way, and that episode's number, return and length
+    seeds = [episode_seed(seed, e) for e in (range(episodes) if numbers is None else numbers)]
     number = list(range(len(envs)))
     total, length = np.zeros(len(envs)), np.zeros(len(envs), dtype=int)
     upcoming = len(envs)
-    observations = [env.reset(seed=episode_seed(seed, e))[0] for env, e in zip(live, number, strict=True)]
+    observations = [env.reset(seed=seeds[e])[0] for env, e in zip(live, number, strict=True)]
     starts, rewards, state = np.ones(len(envs), dtype=bool), np.zeros(len(envs)), None
     while live:
         actions, state = agent.predict(_stack(observations), state, starts, deterministic, reward=rewards)
@@ -183,12 +186,12 @@ def run_seeded(
                 continue
             e = number[i]
             ended = bool(terminated)
-            result = EpisodeResult(episode_seed(seed, e), float(total[i]), int(length[i]), ended, _success(info))
+            result = EpisodeResult(seeds[e], float(total[i]), int(length[i]), ended, _success(info))
             found[e] = result
             on_episode(result)
             if upcoming < episodes:
                 number[i], total[i], length[i], starts[i] = upcoming, 0.0, 0, True
-                observations[i] = env.reset(seed=episode_seed(seed, upcoming))[0]
+                observations[i] = env.reset(seed=seeds[upcoming])[0]
                 upcoming += 1
             else:
                 kept[i] = False

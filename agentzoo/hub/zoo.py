@@ -174,9 +174,17 @@ def environment_info() -> dict[str, Any]:
         **versions(),
         "device": "cuda" if torch.cuda.is_available() else "cpu",
         "threads": torch.get_num_threads(),
+        "acting": _runtimes(),
         "selective scan": active_path(),
         "local zoo": str(local_zoo()),
         "staged agents": len(staged_agents()),
         "datasets": str(datasets_root()),
         "families": ", ".join(families()),
     }
+
+
+def _runtimes() -> str:
+    """What can run a network here."""
+    version = versions("onnxruntime").get("onnxruntime")
+    missing = "ONNX Runtime is not installed: pip install 'agentzoo[export]'"
+    return f"PyTorch; {missing if version is None else f'ONNX Runtime {version} with --runtime onnx'}"

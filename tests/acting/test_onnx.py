@@ -6,6 +6,7 @@ import copy
 import pickle
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,25 @@ pytest.importorskip("onnxruntime")
 OBS = np.ones(3, dtype=np.float32)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
+def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Most tests freeze the same small agent, which is exported once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A folder of this test's own for exported files."""
+    """A folder of the test's own for exported files."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "agentzoo" / "onnx"
+
+
+def scale(model: torch.nn.Module) -> None:
+    """Other weights in the same memory."""
+    for p in model.parameters():
+        p.data.mul_(1.3)
 
 
 @pytest.mark.slow
@@ -56,8 +71,7 @@ def test_states_go_on_and_the_network_stays_as_it_was_frozen() -> None:
     wanted = agent.predict(OBS, state, reward=1.0)[0]
     assert agent.freeze() is agent
     np.testing.assert_allclose(agent.predict(OBS, state, reward=1.0)[0], wanted, atol=1e-4)
-    with torch.no_grad():
-        next(agent.model.parameters()).add_(1.0)
+    scale(agent.model)
     np.testing.assert_allclose(agent.predict(OBS, state, reward=1.0)[0], wanted, atol=1e-4)
     agent.freeze("pytorch")
     assert not np.allclose(agent.predict(OBS, state, reward=1.0)[0], wanted, atol=1e-3)
@@ -71,9 +85,7 @@ def test_the_agent_says_what_runs_it() -> None:
 
 def test_another_network_returns_to_pytorch_and_says_so() -> None:
     agent, other = make_agent().freeze(), make_agent()
-    with torch.no_grad():
-        for p in other.model.parameters():
-            p.mul_(1.3)
+    scale(other.model)
     with pytest.warns(UserWarning, match=r"dt-test acts with PyTorch again: a new network was assigned. agent.freeze"):
         agent.model = other.model
     assert agent.runtime == "pytorch"
@@ -145,8 +157,7 @@ def test_the_file_is_exported_once_and_again_for_other_weights(
     assert str(file) in capfd.readouterr().err
     make_agent().freeze()
     assert capfd.readouterr().err == ""
-    with torch.no_grad():
-        next(agent.model.parameters()).add_(1.0)
+    scale(agent.model)
     agent.freeze()
     assert len(list(cache.iterdir())) == 2
     monkeypatch.setattr(frozen, "OPSET", 19)

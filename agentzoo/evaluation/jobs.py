@@ -1,0 +1,103 @@
+"""An evaluation shared by several processes of one thread each: the episodes and seeds of one process.
+
+On Linux the processes are forked, so they know every environment that this one has registered. Elsewhere they start
+anew and know the environments of installed packages.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import sys
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import torch
+
+from agentzoo.agent import Agent
+from agentzoo.errors import AgentzooError, ConfigError, EvaluationError
+from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, env_of, run_seeded
+
+
+def rollout_in_jobs(
+    agent: Agent,
+    env_id: str,
+    episodes: int,
+    jobs: int,
+    *,
+    seed: int = 0,
+    n_envs: int = 20,
+    trust_env_module: bool = False,
+    on_episode: OnEpisode = lambda _: None,
+) -> list[EpisodeResult]:
+    """Episodes 0..`episodes`-1 in `jobs` processes, each with its share of the `n_envs` environments.
+
+    Actions are deterministic. The results are those of one process except for rounding, which depends on how many
+    environments act at once.
+
+    Raises:
+        ConfigError: `jobs` below 1, or the agent is not on the CPU. EvaluationError: a process ended too early. What a
+            process raises is raised here.
+    """
+    if jobs < 1:
+        raise ConfigError(f"jobs is at least 1, got {jobs}.")
+    if agent.device.type != "cpu":
+        raise ConfigError(f"jobs act on the CPU, this agent is on {agent.device}; use one job, or agent.to('cpu').")
+    jobs = min(jobs, episodes, n_envs)
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    data, pipes, processes = pickle.dumps(agent), [], []
+    for job in range(jobs):
+        own, other = context.Pipe(duplex=False)
+        numbers = range(job, episodes, jobs)
+        envs = n_envs // jobs + (job < n_envs % jobs)
+        arguments = (data, env_id, numbers, envs, seed, trust_env_module, other)
+        process = context.Process(target=_play, args=arguments, daemon=True)  # type: ignore[attr-defined]
+        process.start()
+        other.close()  # the process alone holds it, so its end is noticed
+        pipes.append(own)
+        processes.append(process)
+    try:
+        return _collect(agent, pipes, on_episode)
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def _play(
+    data: bytes, env_id: str, numbers: range, n_envs: int, seed: int, trust_env_module: bool, pipe: Connection
+) -> None:
+    """One process: sends each result with its episode's number, then the source of rewards, or an error."""
+    torch.set_num_threads(1)
+    try:
+        agent: Agent = pickle.loads(data)  # a frozen network opens a session of one thread
+        count = min(n_envs, len(numbers))
+        envs = [env_of(agent, env_id, trust_env_module=trust_env_module) for _ in range(count)]
+        run_seeded(agent, envs, len(numbers), seed, on_episode=pipe.send, numbers=numbers)
+        pipe.send(agent.rtg_source)
+    except AgentzooError as error:
+        pipe.send(error)
+    except BaseException as error:
+        pipe.send(EvaluationError(f"a job of the evaluation failed with {type(error).__name__}: {error}"))
+    pipe.close()
+
+
+def _collect(agent: Agent, pipes: list[Connection], on_episode: OnEpisode) -> list[EpisodeResult]:
+    found: list[EpisodeResult] = []
+    running: list[Any] = list(pipes)
+    while running:
+        ready: list[Any] = wait(running)
+        for pipe in ready:
+            try:
+                message: Any = pipe.recv()
+            except EOFError:
+                raise EvaluationError("a process of the evaluation ended early, killed or out of memory.") from None
+            if isinstance(message, EpisodeResult):
+                found.append(message)
+                on_episode(message)
+            elif isinstance(message, BaseException):
+                raise message
+            else:
+                agent._rewards.source = message  # as if this process had played
+                running.remove(pipe)
+    return sorted(found, key=lambda one: one.seed or 0)

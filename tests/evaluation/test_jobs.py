@@ -1,0 +1,102 @@
+"""An evaluation in several processes is that of one process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import CountingEnv, make_agent
+
+from agentzoo.agent import Agent
+from agentzoo.errors import ConfigError, EvaluationError, ObservationError
+from agentzoo.evaluation.jobs import rollout_in_jobs
+from agentzoo.evaluation.results import evaluate
+from agentzoo.evaluation.rollout import rollout
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only a forked process knows the environments here")
+ENV = "tests/Counting-v0"
+
+
+@pytest.mark.parametrize(("episodes", "n_envs", "jobs"), [(7, 4, 2), (5, 20, 2), (1, 1, 2), (6, 3, 3)])
+def test_episodes_and_results_are_those_of_one_process(episodes: int, n_envs: int, jobs: int) -> None:
+    agent, ended = make_agent(), []
+    alone = rollout(agent, ENV, episodes, seed=1, n_envs=n_envs)
+    shared = rollout_in_jobs(agent, ENV, episodes, jobs, seed=1, n_envs=n_envs, on_episode=ended.append)
+    assert shared == alone
+    assert sorted(one.seed for one in ended) == [one.seed for one in alone]
+
+
+def test_the_record_is_the_same_but_for_time() -> None:
+    agent = make_agent()
+    fields = {"steps_per_second", "command"}
+    one, two = (evaluate(agent, episodes=6, jobs=jobs).model_dump(exclude=fields) for jobs in (1, 2))
+    assert one == two
+    assert one["rtg_source"] == "reward"
+
+
+def test_a_frozen_agent_is_shared_too() -> None:
+    pytest.importorskip("onnxruntime")
+    agent = make_agent()
+    alone = rollout(agent, ENV, 4)
+    agent.freeze("onnx")
+    assert [one.length for one in rollout_in_jobs(agent, ENV, 4, 2)] == [one.length for one in alone]
+
+
+def test_what_jobs_cannot_do_is_refused() -> None:
+    agent = make_agent()
+    for changes in ({"env": gym.make(ENV)}, {"deterministic": False}):
+        with pytest.raises(ConfigError, match="several jobs need an environment named by its id and deterministic"):
+            evaluate(agent, episodes=2, jobs=2, **changes)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="jobs is at least 1, got 0"):
+        rollout_in_jobs(agent, ENV, 2, 0)
+
+
+class Failing(CountingEnv):
+    """Ends its process, or returns what is no reward, in one episode."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how = how
+
+    def step(self, action: Any) -> Any:
+        if self.how == "dies" and self.now == 3:
+            os._exit(1)
+        if self.how == "raises" and self.now == 3:
+            raise ZeroDivisionError("in the environment")
+        observation, reward, *rest = super().step(action)
+        return observation, np.nan if self.how == "nan" else reward, *rest
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "said"),
+    [
+        ("dies", EvaluationError, "a process of the evaluation ended early, killed or out of memory"),
+        ("raises", EvaluationError, "a job of the evaluation failed with ZeroDivisionError: in the environment"),
+        ("nan", ObservationError, "reward of environment 0 is not finite"),
+    ],
+)
+def test_a_job_that_fails_ends_the_evaluation(how: str, error: type[Exception], said: str) -> None:
+    gym.register("tests/Failing-v0", entry_point=Failing, kwargs={"how": how})
+    try:
+        with pytest.raises(error, match=said):
+            rollout_in_jobs(make_agent(), "tests/Failing-v0", 4, 2)
+    finally:
+        del gym.registry["tests/Failing-v0"]
+
+
+def test_threads_of_the_caller_stay_and_its_agent_too() -> None:
+    agent: Agent = make_agent()
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        wanted = agent.predict(np.ones(3, np.float32))[0]
+        rollout_in_jobs(agent, ENV, 2, 2)
+        assert torch.get_num_threads() == 2
+        np.testing.assert_array_equal(agent.predict(np.ones(3, np.float32))[0], wanted)
+    finally:
+        torch.set_num_threads(before)
