@@ -73,7 +73,7 @@ def named_recipe(named: str) -> Recipe:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe in a `train_config.json`.
+    """The recipe in a `train_config.json`; where the record is of a run that held out no episodes, it says so.
 
     Raises:
         ConfigError: there is no such file, or it holds no recipe.
@@ -83,7 +83,10 @@ def read_recipe(path: Path) -> Recipe:
             f"no recipe file {path}. Name the {RECIPE} of an agent's folder or of a run, or an id with a recipe of its "
             "own, see `agentzoo list --all`."
         )
-    return read_record(Recipe, path)
+    recipe = read_record(Recipe, path)
+    if recipe.data.held_out is None:
+        recipe = recipe.replace(data=recipe.data.model_copy(update={"held_out": 0.0}))
+    return recipe
 
 
 def read_text(path: Path) -> str:

@@ -42,6 +42,14 @@ class DataConfig(Config):
     drawn: Literal["first", "last", "full"] = "first"  # how windows are drawn, see `data.windows.WindowSampler`
     # keep: a fine-tune goes on with its start's mean and std. none: observations are read as they are
     normalization: Literal["dataset", "keep", "none"] = "dataset"
+    # share of the episodes that only the logged error is measured on; None in a packaged recipe: the run decides, and
+    # stores it; None in the record of a run: nothing was held out
+    held_out: Annotated[float, Field(ge=0.0, le=0.5)] | None = None
+    dataset_sha256: Digest | None = None  # of the episodes, as `Episodes.sha256`; filled in by a run
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_set(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {k: v for k, v in write(self).items() if v is not None or k not in ("held_out", "dataset_sha256")}
 
 
 class TrainConfig(Config):
@@ -75,6 +83,17 @@ class EvalConfig(Config):
     every_episodes: Annotated[int, Field(ge=1, le=10_000)] = 10
 
 
+class Stretch(Config):
+    """One start of a run: from which update on, and on what it ran."""
+
+    from_update: Count
+    processes: Annotated[int, Field(ge=1, le=100_000)]
+    devices: Annotated[tuple[Annotated[str, Field(max_length=200)], ...], Field(max_length=1_000)]  # without repetition
+    precision: Literal["fp32", "bf16"]
+    threads: Annotated[int, Field(ge=1, le=100_000)]  # CPU threads of each process
+    torch: Annotated[str, Field(max_length=100)]
+
+
 class Recipe(Config):
     """Model, data, training and evaluation of one agent."""
 
@@ -86,6 +105,7 @@ class Recipe(Config):
     base: AgentId | None = None  # a fine-tune: the agent whose weights it starts from
     base_weights_sha256: Digest | None = None  # of that agent's model.safetensors
     reinit: bool = False  # a fine-tune: layers of another shape than the base's started afresh
+    ran: Annotated[tuple[Stretch, ...], Field(max_length=1_000)] = ()  # written by the run; of no packaged recipe
 
     @field_validator("model", mode="before")
     @classmethod
@@ -112,6 +132,8 @@ class Recipe(Config):
             tree.pop("reinit", None)
         if tree.get("eval", {}).get("target_rule") == "number":
             del tree["eval"]["target_rule"]
+        if not tree.get("ran"):
+            tree.pop("ran", None)
         return tree
 
     def pinned(self) -> Recipe:
@@ -120,13 +142,16 @@ class Recipe(Config):
 
     def unpinned(self) -> Recipe:
         """As a package has it."""
-        return self.replace(model=self.model.unpinned())
+        data = self.data.model_copy(update={"dataset_sha256": None})
+        return self.replace(model=self.model.unpinned(), data=data, ran=())
 
     def unsettled(self, packaged: Recipe) -> Recipe:
         """A run's recipe without what the run settled by itself, where `packaged` leaves that to the run."""
         settled = self.unpinned()
         if packaged.train.precision == "auto":
             settled = settled.replace(train=settled.train.model_copy(update={"precision": "auto"}))
+        if packaged.data.held_out is None:
+            settled = settled.replace(data=settled.data.model_copy(update={"held_out": None}))
         return settled
 
     def replace(self, **fields: Any) -> Recipe:
@@ -149,6 +174,9 @@ class Recipe(Config):
             ConfigError: no such field (with the nearest name), or a value of the wrong type or out of range.
         """
         tree = json.loads(self.model_dump_json())
+        settings = list(settings)
+        if any(one.partition("=")[0].strip() in ("data.dataset", "data.obs_keys") for one in settings):
+            tree["data"].pop("dataset_sha256", None)  # of the other data
         for setting in settings:
             path, found, text = setting.partition("=")
             if not found:
@@ -191,11 +219,14 @@ def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
         if ours.get(name) != theirs.get(name)
         and (of_one_family or not name.startswith("model.") or name in ours.keys() & theirs.keys())
     }
-    noted = {"base_weights_sha256": "base"}
+    noted = {"base_weights_sha256": "base", "data.dataset_sha256": "data.dataset"}
     for model in (first.model, other.model):
         noted |= {f"model.{field}": f"model.{source}" for field, source in model.noted.items()}
+    found.pop("ran", None)
     if "auto" in found.get("train.precision", ()):
         del found["train.precision"]  # a run stores what it chose
+    if None in found.get("data.held_out", ()):
+        del found["data.held_out"]
     return {
         name: values
         for name, values in found.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -137,6 +138,27 @@ class Episodes:
         most = fraction * len(self) * (1.0 + 1e-12)  # 0.29 * 100 is a little less than 29
         kept = int(np.searchsorted(np.cumsum(self.lengths[order]), most, side="right"))
         return self._chosen(np.sort(order[: max(kept, 1)]))
+
+    def held_out(self, share: float) -> tuple[Episodes, Episodes]:
+        """(the others, `share` of the episodes): the same ones each time, at least one on either side.
+
+        Raises:
+            DataError: one episode cannot be on both sides.
+        """
+        count = len(self.lengths)
+        if count < 2:
+            raise DataError(f"dataset {self.dataset!r} has one episode; none can be held out (data.held_out=0).")
+        held = min(max(round(share * count), 1), count - 1)
+        order = np.random.default_rng(0).permutation(count)  # of no seed: all runs hold out the same episodes
+        return self._chosen(np.sort(order[held:])), self._chosen(np.sort(order[:held]))
+
+    def sha256(self) -> str:
+        """Hex digest of all numbers, as they were read."""
+        digest = hashlib.sha256()
+        for values in (self.observations, self.actions, self.rewards, self.lengths, self.terminated):
+            digest.update(f"{values.dtype.str} {values.shape} ".encode())
+            digest.update(np.ascontiguousarray(values).data)
+        return digest.hexdigest()
 
     def at_least(self, steps: int) -> Episodes:
         """The episodes of `steps` steps or more.

@@ -49,13 +49,17 @@ class WindowSampler:
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """`batch_size` windows at steps drawn uniformly with replacement."""
+        return self.windows(*self.draw(batch_size, generator))
+
+    def draw(self, batch_size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """First steps (B,) and lengths (B,) of what `sample` returns; processes cut their shares from these."""
         steps = torch.randint(len(self), (batch_size,), generator=generator, device=generator.device)
         steps = steps.to(self.left.device)
         if self.drawn == "full":
             steps = self._start_in_episode_of(
                 steps, torch.rand(batch_size, generator=generator, device=generator.device)
             )
-        return self.until(steps) if self.drawn == "last" else self.at(steps)
+        return self._ending(steps) if self.drawn == "last" else self._beginning(steps)
 
     def _start_in_episode_of(self, steps: Tensor, share: Tensor) -> Tensor:
         """The start of a whole window in each step's episode: the first for a `share` (B,) of 0, the last below 1."""
@@ -64,14 +68,21 @@ class WindowSampler:
 
     def at(self, starts: Tensor) -> Batch:
         """The windows that start at the steps `starts` (B,)."""
-        return self._windows(starts, self.left[starts])
+        return self.windows(*self._beginning(starts))
 
     def until(self, ends: Tensor) -> Batch:
         """The windows whose last step is `ends` (B,)."""
-        before = self.timesteps[ends].clamp(max=self.context - 1)
-        return self._windows(ends - before, before + 1)
+        return self.windows(*self._ending(ends))
 
-    def _windows(self, starts: Tensor, lengths: Tensor) -> Batch:
+    def _beginning(self, starts: Tensor) -> tuple[Tensor, Tensor]:
+        return starts, self.left[starts].clamp(max=self.context)
+
+    def _ending(self, ends: Tensor) -> tuple[Tensor, Tensor]:
+        before = self.timesteps[ends].clamp(max=self.context - 1)
+        return ends - before, before + 1
+
+    def windows(self, starts: Tensor, lengths: Tensor) -> Batch:
+        """The windows of `lengths` (B,) valid steps that start at the steps `starts` (B,)."""
         valid = self._offsets < lengths.unsqueeze(1)  # (B, K)
         steps = torch.where(valid, starts.unsqueeze(1) + self._offsets, starts.unsqueeze(1))
 

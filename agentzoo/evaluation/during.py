@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from agentzoo.agent import Agent
-from agentzoo.config import AgentConfig
+from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import describe_misfit
 from agentzoo.envs.making import make_configured
@@ -20,7 +20,10 @@ from agentzoo.evaluation.scores import normalized_score, reference_of
 from agentzoo.evaluation.seeds import VALIDATION
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
+from agentzoo.store.files import RECIPE
 from agentzoo.training.loop import Evaluation, Hooks, train, with_precision
+from agentzoo.training.processes import process_index
+from agentzoo.training.tracking import Tracking
 
 
 def train_in(
@@ -30,7 +33,7 @@ def train_in(
     *,
     start: SequenceModel | None = None,
     hooks: Hooks | None = None,
-    trackers: Sequence[str] = (),
+    trackers: Tracking | None = None,
     device: str | None = None,
     trust_env_module: bool = False,
     license_id: str = "mit",
@@ -49,10 +52,13 @@ def train_in(
     recipe = with_precision(recipe, folder, device)
     evaluate = short_evaluation(recipe, trust_env_module) if recipe.eval.every else None
     hooks = replace(hooks or Hooks(), evaluate=evaluate)
-    model = train(recipe, folder, episodes, start=start, hooks=hooks, trackers=list(trackers), device=device)
-    config = AgentConfig.of(recipe, model.io).model_copy(update={"license": license_id})
-    agent = Agent(model, config, recipe)
-    agent.save_pretrained(folder)
+    model = train(recipe, folder, episodes, start=start, hooks=hooks, trackers=trackers, device=device)
+    main = process_index() == 0
+    if main:
+        recipe = read_record(Recipe, folder / RECIPE)  # with what the run settled
+    agent = Agent(model, AgentConfig.of(recipe, model.io).model_copy(update={"license": license_id}), recipe)
+    if main:
+        agent.save_pretrained(folder)
     return agent
 
 

@@ -215,6 +215,7 @@ class DecisionMamba(SequenceModel):
             self.predict_next_obs = nn.Linear(dim, obs)
         self.beta = 0.0  # of the current update; set by begin_step
         self._teacher: dict[str, Tensor] = {}
+        self._figures: Losses = {}
 
     def forward(self, batch: Batch) -> Tensor:
         """Predicted action of every step, (B, K, A): encoded for a Box, logits if discrete."""
@@ -229,7 +230,10 @@ class DecisionMamba(SequenceModel):
         hidden = self._hidden(batch)
         predicted = self._head(hidden[:, STATE_TOKENS])
         target = self._blended_target(batch, predicted)
-        terms = action_loss(predicted, target, batch.valid, self.io.action.kind == "discrete")
+        discrete = self.io.action.kind == "discrete"
+        terms = action_loss(predicted, target, batch.valid, discrete)
+        data = action_loss(predicted.detach(), self.encode_actions(batch.actions), batch.valid, discrete)
+        self._figures = {"data_error": next(iter(data.values()))}
         weights = self.config.ilo_weights
         if weights is None:
             return terms
@@ -244,6 +248,10 @@ class DecisionMamba(SequenceModel):
         terms["next_rtg"] = weights[1] * mean_over_valid(rtg_error, pairs)
         terms["next_obs"] = weights[2] * mean_over_valid(obs_error, pairs)
         return terms
+
+    def figures(self) -> Losses:
+        """The error of the last `loss` against the actions in the data, whatever the past policy says."""
+        return self._figures
 
     @property
     def acting(self) -> ActingMode:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +30,24 @@ def append_row(folder: Path, columns: Sequence[str], row: Mapping[str, float | i
     with (folder / LOG).open("a", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+
+
+def still_falling(rows: Sequence[Mapping[str, str]]) -> float | None:
+    """By which share the loss fell over the last fifth of a training, where that is more than its noise and 1 %.
+
+    The means of the two halves of the last fifth of the rows are compared; their difference counts from three standard
+    errors on. None: it has settled, or there are too few rows to say.
+    """
+    losses = [float(row["loss"]) for row in rows if row.get("loss")]
+    tail = losses[-(len(losses) // 5) :] if len(losses) >= 40 else []
+    half = len(tail) // 2
+    if half < 4:
+        return None
+    before, after = tail[:half], tail[-half:]
+    fell = statistics.fmean(before) - statistics.fmean(after)
+    noise = math.sqrt((statistics.variance(before) + statistics.variance(after)) / half)
+    share = fell / abs(statistics.fmean(before)) if statistics.fmean(before) else 0.0
+    return share if fell > 3.0 * noise and share > 0.01 else None
 
 
 def read_log(folder: Path) -> list[dict[str, str]]:

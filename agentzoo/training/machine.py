@@ -3,27 +3,41 @@
 from __future__ import annotations
 
 import importlib.util
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import platform
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 
-from agentzoo.errors import ConfigError, did_you_mean
+from agentzoo.errors import ConfigError, did_you_mean, warn
 from agentzoo.extras import needed
+from agentzoo.training.processes import local_process_count, process_count
 
-DEVICES = ("cpu", "cuda")
+DEVICES = ("cpu", "cuda", "mps")
 TRACKERS = ("tensorboard", "wandb", "trackio")
 
 
 def check_machine(device: str | None, trackers: Sequence[str]) -> None:
     """Raise ConfigError unless the device and the trackers are known and here; None is the fastest device there is."""
     needed("accelerate", "train", "training")
-    if device is not None and device not in DEVICES:
-        raise ConfigError(f"no device {device!r}.{did_you_mean(device, DEVICES)} Known are {' and '.join(DEVICES)}.")
-    if device == "cuda" and not torch.cuda.is_available():
+    kind, colon, number = (device or "cpu").partition(":")
+    if kind not in DEVICES or (colon and (kind != "cuda" or not number.isdecimal())):
+        raise ConfigError(f"no device {device!r}.{did_you_mean(kind, DEVICES)} Known are cpu, cuda, cuda:N and mps.")
+    if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError("PyTorch finds no CUDA device here; train with --device cpu, or install its CUDA build.")
+    if colon and int(number) >= torch.cuda.device_count():
+        raise ConfigError(f"no device {device!r}: PyTorch finds {torch.cuda.device_count()} CUDA devices, from cuda:0.")
+    if colon and process_count() > 1:
+        raise ConfigError(
+            f"--device {device} is one GPU for {process_count()} processes; --device cuda gives each its own."
+        )
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("PyTorch finds no Apple GPU (mps) here; train with --device cpu.")
+    if device is None and 0 < torch.cuda.device_count() < local_process_count():
+        raise ConfigError(
+            f"{local_process_count()} processes share {torch.cuda.device_count()} GPUs here; start one process a GPU, "
+            "or train with --device cpu."
+        )
     for name in trackers:
         if name not in TRACKERS:
             raise ConfigError(f"no tracker {name!r}.{did_you_mean(name, TRACKERS)} Known are {', '.join(TRACKERS)}.")
@@ -32,16 +46,69 @@ def check_machine(device: str | None, trackers: Sequence[str]) -> None:
             raise ConfigError(f"tracker {name!r} is not installed: pip install {name}, or 'agentzoo[track]' for all.")
 
 
+def pick_device(device: str | None) -> torch.device:
+    """The device of `--device`, or the fastest there is; checked by `check_machine`."""
+    if device is not None:
+        return torch.device(device)
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def device_name(device: str) -> str:
+    """A device as records name it: with the GPU's name, or the processor's."""
+    if device.startswith("cuda"):
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return f"{device.partition(':')[0]} ({processor()})"
+
+
+def processor() -> str:
+    """The name of this machine's processor, as far as the system says."""
+    try:
+        with open("/proc/cpuinfo") as file:  # noqa: PTH123  one line of a file that has no size
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def device_line(device: torch.device, gpus: Sequence[str], processes: int) -> str:
+    """What a run says of the devices it trains on, and how to use all GPUs of the machine where it leaves some out.
+
+    Args:
+        gpus: names of the machine's GPUs, from cuda:0 on.
+    """
+    if processes > 1:
+        return f"{processes} processes share each batch, on {device.type}"
+    if device.type != "cuda" or len(gpus) < 2:
+        return ""
+    used = device.index or 0
+    return (
+        f"trains on cuda:{used} ({gpus[used]}), one of {len(gpus)} GPUs; all of them: "
+        f"torchrun --nproc_per_node {len(gpus)} -m agentzoo train ..."
+    )
+
+
+def gpu_names() -> list[str]:
+    """Of this machine, from cuda:0 on."""
+    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+
+
 def pick_precision(asked: str, device: str | None) -> Literal["fp32", "bf16"]:
     """The precision a run uses where its recipe asks for `asked`.
 
     Args:
         asked: `train.precision`; "auto" is bf16 where the processor computes it natively, else fp32.
-        device: "cpu", "cuda", or None for the fastest there is.
+        device: as `pick_device`.
     """
     if asked != "auto":
         return "bf16" if asked == "bf16" else "fp32"
-    if device != "cpu" and torch.cuda.is_available():
+    place = pick_device(device)
+    if place.type == "mps":
+        return "fp32"
+    if place.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     return "bf16" if computes_bfloat16(cpu_capabilities()) else "fp32"
 
@@ -55,12 +122,11 @@ def warn_of_slow_precision(precision: str, device: str) -> None:
     """
     if precision != "bf16" or device != "cpu" or has_bfloat16(cpu_capabilities()):
         return
-    warnings.warn(
+    warn(
         "the recipe multiplies matrices in bfloat16, for which this CPU has no instructions: training will be many "
         "times slower than in float32. `--set train.precision=fp32` trains in float32; a run that has begun keeps what "
         "it began with.",
-        UserWarning,
-        stacklevel=3,
+        depth=3,
     )
 
 
@@ -80,16 +146,3 @@ def has_bfloat16(capabilities: dict[str, Any]) -> bool:
     if capabilities.get("architecture") != "x86_64":
         return True
     return computes_bfloat16(capabilities)
-
-
-@contextmanager
-def tracking(accelerator: Any, project: str, trackers: Sequence[str]) -> Iterator[None]:
-    """Trackers from here on, told that it is over however this ends."""
-    if not trackers:
-        yield
-        return
-    accelerator.init_trackers(project)
-    try:
-        yield
-    finally:
-        accelerator.end_training()

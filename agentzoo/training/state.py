@@ -6,6 +6,7 @@ the step, and the sums behind the next log row. Learning rate and schedules are 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -14,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from agentzoo.errors import CheckpointError
+from agentzoo.errors import CheckpointError, warn
 from agentzoo.nn.base import SequenceModel
 from agentzoo.store.tensors import read_tensors, save_tensors
 
@@ -81,7 +82,8 @@ def save_state(
     tensors |= optimizer_state(model, optimizer)
     for rank, state in enumerate(random_states):
         tensors |= {f"random/{rank}/{name}": value for name, value in state.items()}
-    save_tensors(folder / CHECKPOINT, tensors, {"progress": json.dumps(asdict(progress))})
+    said = json.dumps(asdict(progress))
+    save_tensors(folder / CHECKPOINT, tensors, {"progress": said, "sha256": checksum(tensors, said)})
 
 
 def load_state(
@@ -91,27 +93,36 @@ def load_state(
     sampler: torch.Generator,
     rank: int = 0,
     processes: int = 1,
+    seed: int = 0,
 ) -> Progress:
     """Put everything back where `save_state` found it.
 
+    Another number of processes goes on with the same windows, but dropout is drawn anew, from `seed` and the update.
+
     Raises:
-        CheckpointError: the file is broken or of another network or number of processes.
+        CheckpointError: the file is broken or of another network.
     """
-    tensors, metadata = read_tensors(folder / CHECKPOINT)
+    tensors, metadata = _read(folder)
     began = len({name.split("/")[1] for name in tensors if name.startswith("random/")})
-    if began != processes:
-        raise CheckpointError(
-            f"{folder / CHECKPOINT} is of a training in {began} processes, each with a batch of its own; this one has "
-            f"{processes}, which would go on with other batches. Start as many (`accelerate launch --num_processes "
-            f"{began}`), or begin anew in another --out."
-        )
     _restore_model(folder, model, tensors)
     try:
         progress = Progress(**json.loads(metadata["progress"]))
         restore_optimizer(model, optimizer, tensors)
-        restore_random_state(_part(tensors, f"random/{rank}/"), sampler)
+        own = _part(tensors, f"random/{rank if began == processes else 0}/")
+        restore_random_state(own, sampler)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise _misfit(folder, error) from error
+    if began != processes:
+        fresh = torch.Generator().manual_seed(seed * 1_000_003 + progress.step)
+        for _ in range(rank + 1):
+            drawn = int(torch.randint(1 << 62, (), generator=fresh))
+        torch.manual_seed(drawn)
+        if rank == 0:
+            warn(
+                f"{folder / CHECKPOINT} is of {began} process{'es' * (began > 1)}, this run has {processes}: it goes "
+                "on with the same windows but draws dropout anew, so it is not the uninterrupted run to the bit.",
+                depth=2,
+            )
     return progress
 
 
@@ -121,7 +132,28 @@ def load_model(folder: Path, model: SequenceModel) -> None:
     Raises:
         CheckpointError: the file is broken or of another network.
     """
-    _restore_model(folder, model, read_tensors(folder / CHECKPOINT)[0])
+    _restore_model(folder, model, _read(folder)[0])
+
+
+def checksum(tensors: Mapping[str, Tensor], said: str) -> str:
+    """Hex digest of tensors under their names, and of a text beside them."""
+    digest = hashlib.sha256(said.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _read(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The checkpoint's tensors and metadata, as they were written; one without a checksum is taken as it is."""
+    path = folder / CHECKPOINT
+    tensors, metadata = read_tensors(path)
+    if "sha256" in metadata and checksum(tensors, metadata.get("progress", "")) != metadata["sha256"]:
+        raise CheckpointError(
+            f"{path} is damaged: its tensors do not have the checksum that was stored with them. Bring it back from a "
+            "copy, or delete it and train from the start."
+        )
+    return tensors, metadata
 
 
 def _restore_model(folder: Path, model: SequenceModel, tensors: Mapping[str, Tensor]) -> None:

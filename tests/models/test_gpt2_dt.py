@@ -875,7 +875,7 @@ def test_a_run_keeps_to_the_backbone_it_began_with(zoo: Path, tmp_path: Path, mo
     pinned = Recipe.from_json((tmp_path / "run" / "train_config.json").read_text(), "the run's")
     assert isinstance(pinned.model, GPT2DTConfig)
     assert pinned.model.backbone_sha256 == load_backbone("lm-tiny").sha256()
-    assert pinned == trained.pinned() != trained
+    assert pinned.model == trained.pinned().model != trained.model
     train(trained, tmp_path / "run", coin_episodes(), device="cpu")  # goes on
 
     weights = tmp_path / "zoo" / "lm-tiny" / "model.safetensors"

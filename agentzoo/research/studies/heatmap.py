@@ -24,7 +24,7 @@ from agentzoo.extras import needed
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.masked_model import Askable
 from agentzoo.nn.masking import StepTask, draw
-from agentzoo.recipe import Recipe, load_recipe
+from agentzoo.recipe import DataConfig, Recipe, load_recipe
 from agentzoo.recipes._doorkey import EPOCHS, doorkey_budget, doorkey_data
 from agentzoo.research.studies.heatmap_published import published_losses
 from agentzoo.store.files import write_atomic
@@ -82,6 +82,11 @@ def cells(seed: int, episodes: int = 500, epochs: int = EPOCHS) -> Iterator[Cell
         yield _fine_tuned(random, task, seed, episodes, epochs)
 
 
+def _whole(data: DataConfig) -> DataConfig:
+    """All trajectories are trained on: their number is what the map is about."""
+    return data.model_copy(update={"held_out": 0.0})
+
+
 def _trained(
     name: str,
     agent_id: str,
@@ -93,7 +98,7 @@ def _trained(
 ) -> Cell:
     recipe = load_recipe(agent_id)
     budget = doorkey_budget(recipe.train.batch_size, episodes, epochs, recipe.train.lr)
-    recipe = recipe.replace(train=budget, data=doorkey_data(episodes))
+    recipe = recipe.replace(train=budget, data=_whole(doorkey_data(episodes)))
     return Cell(f"{name}-s{seed}", _checked(recipe, seed, epochs), selects, columns)
 
 

@@ -1,0 +1,180 @@
+"""A training in the terminal: what `train` and `finetune` have in common."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
+from agentzoo.acting.threads import use_free_cores
+from agentzoo.cli.console import Words, console, errors_console, plain
+from agentzoo.data.episodes import Episodes
+from agentzoo.evaluation.during import check_environment, train_in
+from agentzoo.nn.base import SequenceModel
+from agentzoo.recipe import Recipe
+from agentzoo.training.log import read_log, still_falling
+from agentzoo.training.loop import Hooks, with_precision
+from agentzoo.training.machine import device_line, gpu_names, pick_device
+from agentzoo.training.processes import local_process_count, process_count, process_index
+from agentzoo.training.tracking import Tracking
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def tracking_of(
+    trackers: list[str] | None, project: str | None, run_name: str | None, group: str | None, tags: str | None
+) -> Tracking:
+    """What the tracker options ask for."""
+    named = None if tags is None else tuple(tag.strip() for tag in tags.split(",") if tag.strip())
+    return Tracking(tuple(trackers or ()), project, run_name, group, named)
+
+
+def settings_of(recipe: Recipe, settings: list[str] | None, seed: int | None) -> Recipe:
+    """The recipe with `--set` and `--seed` applied.
+
+    A recipe in bf16 leaves the precision to the machine: where bf16 crawls, a new run takes fp32. Only
+    `--set train.precision=bf16` insists.
+    """
+    asked = [*(settings or []), *([f"train.seed={seed}"] if seed is not None else [])]
+    chosen = recipe.override(asked)
+    insists = any(one.partition("=")[0].strip() == "train.precision" for one in asked)
+    if chosen.train.precision == "bf16" and not insists:
+        chosen = chosen.replace(train=chosen.train.model_copy(update={"precision": "auto"}))
+    return chosen
+
+
+def run_training(
+    recipe: Recipe,
+    episodes: Episodes,
+    out: Path | None,
+    start: SequenceModel | None,
+    threads: int | None,
+    trackers: Tracking,
+    device: str | None,
+    trust: bool,
+    license_id: str = "mit",
+) -> None:
+    """Train, with progress on the terminal, and save the agent. Of several processes the main one prints and saves."""
+    main = process_index() == 0
+    if not main:
+        console.quiet = errors_console.quiet = True
+        warnings.simplefilter("ignore")
+    used = use_free_cores(threads, local_process_count())
+    check_environment(recipe, episodes, trust)
+    folder = out or Path("runs") / f"{recipe.agent_id}-s{recipe.train.seed}"
+    recipe = with_precision(recipe, folder, device)
+    _introduce(recipe, episodes, folder, device, used)
+    _train(recipe, episodes, folder, start, trackers, device, trust, license_id)
+    if not main:
+        return
+    falls = still_falling(read_log(folder))
+    if falls is not None:
+        errors_console.print(
+            f"the loss still fell by {100 * falls:.0f} % over the last fifth of training; more updates (train.steps) "
+            "may fit better",
+            highlight=False,
+        )
+    console.print(
+        f"done: `agentzoo evaluate {plain(folder)}` measures it, `agentzoo record {plain(folder)} demo.mp4` shows it."
+    )
+
+
+def _introduce(recipe: Recipe, episodes: Episodes, folder: Path, device: str | None, threads: int) -> None:
+    console.print(
+        f"{recipe.agent_id}: {len(episodes):,} steps of {plain(recipe.data.dataset)} -> {plain(folder)}",
+        highlight=False,
+    )
+    place = pick_device(device)
+    said = device_line(place, gpu_names(), process_count())
+    if said:
+        errors_console.print(said, highlight=False, soft_wrap=True)
+    cores = f", {threads} thread{'s' * (threads > 1)}" if place.type == "cpu" else ""
+    errors_console.print(f"{recipe.train.precision} on {place}{cores}", highlight=False)
+
+
+def _train(
+    recipe: Recipe,
+    episodes: Episodes,
+    folder: Path,
+    start: SequenceModel | None,
+    trackers: Tracking,
+    device: str | None,
+    trust: bool,
+    license_id: str,
+) -> None:
+    columns = (
+        Words(),
+        BarColumn(),
+        MofNCompleteColumn(),
+        Words("rate"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        Words("loss", before="loss "),
+        Words("reached"),
+    )
+    with Progress(*columns, console=errors_console, disable=errors_console.quiet) as progress:
+        screen = _Screen(recipe, progress)
+        hooks = Hooks(
+            on_resume=screen.on_resume,
+            on_step=screen.on_step,
+            on_row=screen.on_row,
+            on_save=screen.on_save,
+            on_interrupt=screen.on_interrupt,
+        )
+        try:
+            train_in(
+                folder,
+                recipe,
+                episodes,
+                start=start,
+                hooks=hooks,
+                trackers=trackers,
+                device=device,
+                trust_env_module=trust,
+                license_id=license_id,
+            )
+        except KeyboardInterrupt:
+            screen.say(f"stopped at update {screen.done:,}; the same command goes on from update {screen.saved:,}")
+            raise
+
+
+class _Screen:
+    """The progress bar of a run, and lines beside it."""
+
+    def __init__(self, recipe: Recipe, progress: Progress) -> None:
+        self.steps, self.progress = recipe.train.steps, progress
+        self.task = progress.add_task(recipe.agent_id, total=self.steps, rate="", loss="-", reached="")
+        self.console: Console = progress.console
+        self.done = self.saved = 0  # updates
+
+    def say(self, line: str) -> None:
+        self.console.print(line, highlight=False)
+
+    def on_resume(self, step: int) -> None:
+        if step < self.steps:
+            self.say(f"going on from update {step:,}")
+        self.saved = step
+        self.on_step(step)
+
+    def on_step(self, step: int) -> None:
+        self.done = step
+        self.progress.update(self.task, completed=step)
+
+    def on_save(self, step: int) -> None:
+        self.saved = step
+
+    def on_interrupt(self) -> None:
+        self.say("saves a checkpoint after this update; Ctrl-C again stops at once")
+
+    def on_row(self, row: dict[str, Any]) -> None:
+        self.progress.update(self.task, loss=f"{row['loss']:.4f}", rate=f"{row['steps_per_s']:.1f}/s")
+        if row["eval_return"] is None:
+            return
+        score = row["eval_score"]
+        reached = f"return {row['eval_return']:.1f}" if score is None else f"score {score:.1f}"
+        self.progress.update(self.task, reached=reached)
+        if not self.console.is_terminal:  # a log file gets lines, a terminal the bar
+            self.say(f"step {row['step']}: return {row['eval_return']:.1f}")

@@ -1,0 +1,135 @@
+"""One run over several processes: `torchrun --nproc_per_node N -m agentzoo train ...`.
+
+Every process draws the same global batch and takes its share of the windows. A process's losses are means over its own
+valid steps, so they are weighted by their number: gradients and logged values are those of the global batch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from agentzoo.data.windows import WindowSampler
+from agentzoo.errors import ConfigError
+from agentzoo.types import Batch
+
+RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
+SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
+PATIENCE = timedelta(hours=12)  # the others wait for a process that evaluates or loads
+
+
+def process_index() -> int:
+    """Which process of the run this is, by the launcher's variables; 0 writes and prints."""
+    return _number(RANKS, 0)
+
+
+def process_count() -> int:
+    """How many processes the launcher started for this run."""
+    return _number(SIZES, 1)
+
+
+def local_process_count() -> int:
+    """How many of them run on this machine."""
+    return _number(LOCAL_SIZES, process_count())
+
+
+def check_launch(environment: Mapping[str, str] = os.environ) -> None:
+    """Raise ConfigError where `accelerate launch --cpu` was asked for several processes and started this one alone."""
+    launched = "ACCELERATE_MIXED_PRECISION" in environment and "MASTER_ADDR" in environment
+    if launched and not any(name in environment for name in SIZES):
+        raise ConfigError(
+            "`accelerate launch --cpu --num_processes N` starts one process on a CPU, whatever N is. Start as many as "
+            "you want with `torchrun --nproc_per_node N -m agentzoo train ...`."
+        )
+
+
+def make_accelerator(device: torch.device, precision: str, folder: str, trackers: list[str]) -> Any:
+    """accelerate's view of this run: the device of this process, its precision and its trackers."""
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+    from accelerate.utils import InitProcessGroupKwargs
+
+    AcceleratorState._reset_state(True)  # it would keep device and precision of the process's first training
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
+    return Accelerator(
+        cpu=device.type == "cpu",
+        mixed_precision="bf16" if precision == "bf16" else "no",
+        log_with=trackers or None,
+        project_dir=folder,
+        kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)],
+    )
+
+
+class Share(NamedTuple):
+    """This process's part of every global batch."""
+
+    windows: int  # of the global batch
+    rank: int = 0
+    processes: int = 1
+
+    @classmethod
+    def of(cls, windows: int, accelerator: Any) -> Share:
+        """Raise ConfigError where the windows do not divide."""
+        processes: int = accelerator.num_processes
+        if windows % processes:
+            below = windows - windows % processes
+            fits = f"{below} or {below + processes}" if below else str(processes)
+            raise ConfigError(
+                f"train.batch_size={windows} is the batch of all processes together, and {processes} processes cannot "
+                f"share it evenly. Set train.batch_size to {fits}, or start another number of processes."
+            )
+        return cls(windows, accelerator.process_index, processes)
+
+    def sample(self, sampler: WindowSampler, generator: torch.Generator) -> tuple[Batch, float]:
+        """This process's windows of the next global batch, and the weight of its means: 1 on average."""
+        starts, lengths = sampler.draw(self.windows, generator)
+        if self.processes == 1:
+            return sampler.windows(starts, lengths), 1.0
+        each = self.windows // self.processes
+        own = slice(self.rank * each, (self.rank + 1) * each)
+        weight = self.processes * int(lengths[own].sum()) / int(lengths.sum())
+        return sampler.windows(starts[own], lengths[own]), weight
+
+    def mean(self, values: Mapping[str, Tensor], weight: float) -> dict[str, Tensor]:
+        """The scalars `values` of the global batch, the same in every process."""
+        if self.processes == 1:
+            return dict(values)
+        together = torch.stack([value.detach().float() for value in values.values()]) * (weight / self.processes)
+        torch.distributed.all_reduce(together)
+        return dict(zip(values, together.unbind(), strict=True))
+
+
+def from_main(accelerator: Any, value: int) -> int:
+    """The main process's `value`, in every process."""
+    if accelerator.num_processes == 1:
+        return value
+    from accelerate.utils import broadcast_object_list
+
+    shared = [value]
+    broadcast_object_list(shared)
+    return shared[0]
+
+
+def gathered(accelerator: Any, value: Any) -> list[Any]:
+    """The `value` of each process, in every process."""
+    if accelerator.num_processes == 1:
+        return [value]
+    from accelerate.utils import gather_object
+
+    found: list[Any] = gather_object([value])
+    return found
+
+
+def _number(names: tuple[str, ...], default: int) -> int:
+    for name in names:
+        text = os.environ.get(name, "")
+        if text.isdecimal():
+            return int(text)
+    return default

@@ -1,0 +1,151 @@
+"""The bookkeeping around an update: log rows, evaluations, checkpoints."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentzoo.errors import TrainingError
+from agentzoo.nn.base import SequenceModel
+from agentzoo.recipe import Recipe
+from agentzoo.store.tensors import save_tensors
+from agentzoo.training import log, state
+from agentzoo.training.hooks import Evaluation, Hooks
+from agentzoo.training.processes import from_main, gathered
+from agentzoo.training.watch import ActionErrors
+
+BEST = "best.safetensors"
+ERRORS_EVERY = 10  # rows of the log
+
+
+class Run:
+    """A training under way. Every process calls the same methods; the main one writes."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        folder: Path,
+        accelerator: Any,
+        model: SequenceModel,
+        hooks: Hooks,
+        progress: state.Progress,
+        errors: ActionErrors,
+    ) -> None:
+        self.recipe, self.folder, self.accelerator = recipe, folder, accelerator
+        self.model, self.hooks, self.progress, self.errors = model, hooks, progress, errors
+        self.sums: dict[str, Tensor] = {k: torch.tensor(v) for k, v in progress.sums.items()}
+        self.main: bool = accelerator.is_main_process
+        self.columns: list[str] = []
+        self.row_began = time.perf_counter()
+        self.row_first = progress.step
+
+    def count(self, values: dict[str, Tensor]) -> None:
+        """Add this update's values; no synchronization with the device."""
+        if not self.columns:
+            usual = [*log.COLUMNS, "eval_return", "eval_score", *self.errors.columns]
+            self.columns = [*usual, *(name for name in values if name not in usual)]
+            if self.main:
+                log.start_log(self.folder, self.columns, self.progress.step)
+        for name, value in values.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value.clone()
+
+    def after_step(
+        self, rate: float, optimizer: torch.optim.Optimizer, generator: torch.Generator, stops: bool = False
+    ) -> None:
+        """Log, evaluate and save when it is time, or the run `stops` here."""
+        config, step = self.recipe.train, self.progress.step
+        last = step == config.steps
+        evaluates = self.recipe.eval.every > 0 and (step % self.recipe.eval.every == 0 or last)
+        saves = step % config.checkpoint_every == 0 or last or stops
+        logs = step % config.log_every == 0
+        if logs or evaluates or saves:
+            self._require_finite()
+        if logs or evaluates or last:  # what is staged reads the last row
+            measures = step % (ERRORS_EVERY * config.log_every) == 0 or evaluates or last
+            self._row(rate, self._evaluate() if evaluates else None, self._measure() if measures else {})
+        if evaluates:  # only the main process evaluates, all must stop together
+            self.progress.best_step = from_main(self.accelerator, self.progress.best_step)
+        if saves:
+            self._save(optimizer, generator)
+        self.hooks.on_step(step)
+
+    def is_out_of_patience(self) -> bool:
+        """True once `train.patience` updates brought no better evaluation."""
+        patience, every = self.recipe.train.patience, self.recipe.eval.every
+        if not patience or not every or self.hooks.evaluate is None:
+            return False
+        return self.progress.step // every * every - self.progress.best_step >= patience
+
+    def _save(self, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> None:
+        self.progress.sums = {name: float(value) for name, value in self.sums.items()}
+        states = gathered(self.accelerator, state.random_state(generator))
+        if self.main:
+            state.save_state(self.folder, self.model, optimizer, states, self.progress)
+            self.hooks.on_save(self.progress.step)
+
+    def _require_finite(self) -> None:
+        broken = [name for name, value in self.sums.items() if not math.isfinite(float(value))]
+        if broken:
+            kept = self.folder / state.CHECKPOINT
+            raise TrainingError(
+                f"{broken[0]} is not finite in the {self.recipe.train.log_every} updates before {self.progress.step}. "
+                f"{f'The last good checkpoint is {kept}. ' if kept.exists() else ''}Start again in another folder "
+                "(--out) with a lower train.lr or train.clip (--set)."
+            )
+
+    def _evaluate(self) -> Evaluation | None:
+        if self.hooks.evaluate is None or not self.main:
+            return None
+        with self._aside():
+            found = self.hooks.evaluate(self.model)
+        if self.progress.best_return is None or found.mean_return > self.progress.best_return:
+            self.progress.best_return, self.progress.best_step = found.mean_return, self.progress.step
+            save_tensors(self.folder / BEST, self.model.state_dict(), {"step": str(self.progress.step)})
+        return found
+
+    def _measure(self) -> dict[str, float]:
+        if not self.main:
+            return {}
+        with self._aside(), self.accelerator.autocast():
+            return self.errors.measure(self.model)
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """Evaluation mode; neither the random numbers nor the row's time of training change."""
+        before, began = state.random_state(torch.Generator()), time.perf_counter()
+        self.model.eval()
+        try:
+            yield
+        finally:
+            self.model.train()
+            state.restore_random_state(before, torch.Generator())
+            self.row_began += time.perf_counter() - began
+
+    def _row(self, rate: float, found: Evaluation | None, errors: dict[str, float]) -> None:
+        every = self.recipe.train.log_every
+        updates = self.progress.step % every or every  # in `sums`
+        now = time.perf_counter()
+        row: dict[str, Any] = {
+            "step": self.progress.step,
+            "lr": rate,
+            "steps_per_s": (self.progress.step - self.row_first) / max(now - self.row_began, 1e-9),
+            "seconds": round(self.progress.seconds, 1),
+            "eval_return": found.mean_return if found else None,
+            "eval_score": found.score if found else None,
+            **errors,
+            **{name: float(value) / updates for name, value in self.sums.items()},
+        }
+        if self.progress.step % self.recipe.train.log_every == 0:
+            self.sums = {}
+        self.row_began, self.row_first = time.perf_counter(), self.progress.step
+        if self.main:
+            log.append_row(self.folder, self.columns, row)
+            self.accelerator.log({k: v for k, v in row.items() if v is not None}, step=self.progress.step)
+            self.hooks.on_row(row)

@@ -1,0 +1,114 @@
+"""What a run settles before its first update, and keeps in `train_config.json`: precision, data, where it ran."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from agentzoo.config import read_record
+from agentzoo.data.episodes import Episodes
+from agentzoo.errors import TrainingError
+from agentzoo.recipe import Recipe, Stretch, differences
+from agentzoo.store.files import RECIPE, WEIGHTS, remove_unfinished, write_atomic
+from agentzoo.training import state
+from agentzoo.training.machine import device_name, pick_precision
+
+HELD_OUT = 0.05  # of the episodes, where the recipe leaves it to the run
+LEAST_EPISODES = 20  # of which this share is one
+
+
+def with_precision(recipe: Recipe, folder: Path, device: str | None) -> Recipe:
+    """The recipe with `train.precision` settled: that of the run in `folder`, else what this machine is fast at."""
+    if recipe.train.precision != "auto":
+        return recipe
+    found = _stored(folder)
+    kept = "auto" if found is None else found.train.precision
+    settled = {"precision": pick_precision("auto", device) if kept == "auto" else kept}
+    return recipe.replace(train=recipe.train.model_copy(update=settled))
+
+
+def with_data(recipe: Recipe, folder: Path, episodes: Episodes) -> Recipe:
+    """The recipe with the share of held-out episodes and the fingerprint of the data settled.
+
+    Args:
+        episodes: the dataset as it was read.
+
+    Raises:
+        TrainingError: the run in `folder`, or the recipe, is of other data under the same name.
+    """
+    found, data = _stored(folder), recipe.data
+    if data.held_out is None:
+        if found is not None:
+            share = found.data.held_out or 0.0
+        else:
+            share = HELD_OUT if len(episodes.best(data.best_fraction).lengths) >= LEAST_EPISODES else 0.0
+        data = data.model_copy(update={"held_out": share})
+    same = found is not None and found.data.dataset == data.dataset and found.data.obs_keys == data.obs_keys
+    pinned = found.data.dataset_sha256 if found is not None and same else data.dataset_sha256
+    read = episodes.sha256()
+    if pinned is not None and pinned != read:
+        whose = f"the run in {folder} began with" if same else "the recipe is of"
+        instead = "start again in another --out" if same else "train on these with --set data.dataset_sha256=null"
+        raise TrainingError(
+            f"the dataset {data.dataset!r} has changed: its numbers have sha256 {read[:12]}..., {whose} "
+            f"{pinned[:12]}.... Bring the old data back, or {instead}."
+        )
+    return recipe.replace(data=data.model_copy(update={"dataset_sha256": read}))
+
+
+def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
+    """Check that the folder is free or this recipe's; `writes`: make it so.
+
+    Raises:
+        TrainingError: it holds a run of another recipe, and names what differs, or a staged agent.
+    """
+    if writes:
+        remove_unfinished(folder)
+    found = _stored(folder)
+    if found is not None:
+        changed = [f"{name}: {old!r} there, {new!r} asked" for name, (old, new) in differences(found, recipe).items()]
+        if changed:
+            raise TrainingError(
+                f"{folder} holds a run of {found.agent_id!r} with another recipe ({'; '.join(changed)}). "
+                "Choose another --out, or delete it."
+            )
+        if (folder / WEIGHTS).exists() and not (folder / state.CHECKPOINT).exists():
+            raise TrainingError(
+                f"{folder} holds a trained {found.agent_id!r} without the {state.CHECKPOINT} to go on from; training "
+                "would begin anew over it. Choose another --out."
+            )
+    elif writes:
+        write_atomic(folder / RECIPE, recipe.replace(ran=()).to_json())
+
+
+def record_stretch(folder: Path, recipe: Recipe, step: int, devices: list[str]) -> Recipe:
+    """Store what the run uses from update `step` on, where that is new.
+
+    Args:
+        devices: of every process, in their order.
+
+    Returns:
+        The recipe as it is stored now.
+    """
+    found = _stored(folder)
+    stored = recipe if found is None else found
+    new = Stretch(
+        from_update=step,
+        processes=len(devices),
+        devices=tuple(dict.fromkeys(device_name(device) for device in devices)),
+        precision="bf16" if recipe.train.precision == "bf16" else "fp32",
+        threads=torch.get_num_threads(),
+        torch=str(torch.__version__),
+    )
+    kept = [one for one in stored.ran if one.from_update < step]
+    if not kept or kept[-1].model_copy(update={"from_update": step}) != new:
+        kept.append(new)
+    stored = stored.replace(ran=tuple(kept[-1_000:]))
+    write_atomic(folder / RECIPE, stored.to_json())
+    return stored
+
+
+def _stored(folder: Path) -> Recipe | None:
+    path = folder / RECIPE
+    return read_record(Recipe, path) if path.exists() else None

@@ -1,0 +1,167 @@
+"""One run over several processes: the global batch, one writer, and going on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from data.test_data import episodes_of
+
+from agentzoo.config import read_record
+from agentzoo.data.windows import WindowSampler
+from agentzoo.errors import ConfigError
+from agentzoo.recipe import Recipe
+from agentzoo.store.files import RECIPE
+from agentzoo.store.tensors import read_tensors
+from agentzoo.training.log import read_log
+from agentzoo.training.machine import check_machine, device_line
+from agentzoo.training.processes import Share, check_launch
+from agentzoo.training.state import checksum
+
+TESTS = Path(__file__).parent.parent
+SCRIPT = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+import torch
+from data.test_data import episodes_of
+from agentzoo.training.loop import Hooks, train
+from training.test_training import recipe
+
+torch.set_num_threads(1)
+folder, killed = Path(sys.argv[2]), int(sys.argv[3])
+made = recipe(steps=20, batch_size=64, log_every=1, checkpoint_every=5, warmup_steps=0, lr=1e-3)
+made = made.override(["model.dropout=0.0", "data.context=3"])
+data = episodes_of([1, 2, 3, 4, 5], [6], [7, 8], [1, 0, 2, 0, 1, 1], [2, 2])  # windows of one to three steps
+
+def kill(step):
+    if step == killed:
+        os._exit(9)
+
+train(made, folder, data, hooks=Hooks(on_step=kill), device="cpu")
+"""
+
+
+def start(folder: Path, processes: int, killed: int = 0) -> str:
+    """Train in `processes`, as a user starts them; what they say on standard error."""
+    script = folder.parent / "script.py"
+    script.write_text(SCRIPT)
+    own = [str(script), str(TESTS), str(folder), str(killed)]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, *(launcher if processes > 1 else []), *own]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert bool(done.returncode) == bool(killed), done.stderr
+    return done.stderr
+
+
+def losses(folder: Path) -> list[float]:
+    return [float(row["loss"]) for row in read_log(folder)]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return read_tensors(folder / "model.safetensors")[0]
+
+
+@pytest.mark.slow
+def test_two_processes_are_one_with_the_same_batch_are_killed_and_go_on_as_two_or_as_one(tmp_path: Path) -> None:
+    one, two, cut, changed = (tmp_path / name for name in ("one", "two", "cut", "changed"))
+    start(one, 1)
+    start(two, 2)
+    start(cut, 2, killed=12)
+    shutil.copytree(cut, changed)
+    start(cut, 2)
+    said = start(changed, 1)
+    assert len(losses(two)) == 20
+    for folder in (two, changed):
+        assert losses(folder) == pytest.approx(losses(one), abs=1e-5)
+        assert all(torch.allclose(value, weights(folder)[name], atol=1e-5) for name, value in weights(one).items())
+    assert losses(cut) == losses(two)
+    assert all(torch.equal(value, weights(cut)[name]) for name, value in weights(two).items())
+    assert "is of 2 processes, this run has 1" in said
+    (only,) = read_record(Recipe, two / RECIPE).ran
+    assert (only.processes, only.precision, only.threads, len(only.devices)) == (2, "fp32", 1, 1)
+    ran = read_record(Recipe, changed / RECIPE).ran
+    assert [(each.from_update, each.processes) for each in ran] == [(0, 2), (10, 1)]
+
+
+def test_shares_are_the_global_batch_and_weigh_their_steps() -> None:
+    """Three windows of an episode of three steps and one of one step: 2 of 4 windows, some valid steps each."""
+    sampler = WindowSampler(episodes_of([1, 2, 3], [4]), 3, 1.0)
+
+    def drawn(share: Share) -> tuple[torch.Tensor, float]:
+        batch, weight = share.sample(sampler, torch.Generator().manual_seed(1))
+        return batch.valid, weight
+
+    whole, _ = drawn(Share(4))
+    (first, one), (second, other) = drawn(Share(4, 0, 2)), drawn(Share(4, 1, 2))
+    assert torch.equal(torch.cat((first, second)), whole)
+    assert one == pytest.approx(2 * float(first.sum() / whole.sum()))
+    assert one + other == pytest.approx(2.0)
+
+
+class Two:
+    """What `Share.of` reads of accelerate."""
+
+    num_processes, process_index = 2, 1
+
+
+def test_a_batch_that_two_processes_cannot_share_is_refused() -> None:
+    assert Share.of(64, Two()) == Share(64, 1, 2)
+    with pytest.raises(ConfigError, match=r"batch_size=63 .* 2 processes cannot .* Set train.batch_size to 62 or 64"):
+        Share.of(63, Two())
+    with pytest.raises(ConfigError, match=r"Set train\.batch_size to 2,"):
+        Share.of(1, Two())
+
+
+def test_accelerate_launch_on_a_cpu_says_how_to_start_several() -> None:
+    script = "from agentzoo.training.processes import check_launch; check_launch()"
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2", "--no_python"]
+    done = subprocess.run([*launcher, sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert done.returncode
+    assert "`torchrun --nproc_per_node N -m agentzoo train ...`" in done.stderr
+    check_launch({"ACCELERATE_MIXED_PRECISION": "no"})  # one process was asked for
+    check_launch({"ACCELERATE_MIXED_PRECISION": "no", "MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2"})
+
+
+def test_a_machine_with_several_gpus_says_which_it_uses_and_how_to_use_all() -> None:
+    gpus = ["H200", "H200"]
+    assert device_line(torch.device("cuda:1"), gpus, 1) == (
+        "trains on cuda:1 (H200), one of 2 GPUs; all of them: torchrun --nproc_per_node 2 -m agentzoo train ..."
+    )
+    assert device_line(torch.device("cuda"), gpus[:1], 1) == ""
+    assert device_line(torch.device("cpu"), gpus, 1) == ""
+    assert device_line(torch.device("cpu"), [], 2) == "2 processes share each batch, on cpu"
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [("cuda:x", "Known are cpu, cuda, cuda:N and mps"), ("cpu:0", "Known are"), ("gpu", "no device 'gpu'")],
+)
+def test_devices_that_are_none_are_refused(device: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_machine(device, ())
+
+
+@pytest.mark.skipif(torch.backends.mps.is_available(), reason="there is an Apple GPU")
+def test_an_apple_gpu_where_there_is_none_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="finds no Apple GPU"):
+        check_machine("mps", ())
+
+
+def test_a_checksum_sees_every_bit_name_shape_and_word() -> None:
+    tensors = {"a": torch.zeros(2, 3), "b": torch.ones(1, dtype=torch.int64)}
+    found = {
+        checksum(tensors, "x"),
+        checksum(tensors, "y"),
+        checksum({**tensors, "a": torch.zeros(3, 2)}, "x"),
+        checksum({**tensors, "a": torch.full((2, 3), -0.0)}, "x"),
+        checksum({"c": tensors["a"], "b": tensors["b"]}, "x"),
+    }
+    assert len(found) == 5
+    assert checksum(dict(reversed(tensors.items())), "x") in found
