@@ -1,0 +1,234 @@
+"""What a run records and checks: its data, its checkpoint, where it ran, held-out error, trackers, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import SMALL, make_agent
+from data.test_data import episodes_of
+from models.test_learning import coin_episodes
+
+from agentzoo.cli.running import settings_of, tracking_of
+from agentzoo.config import read_recipe, read_record
+from agentzoo.data.episodes import Episodes
+from agentzoo.errors import CheckpointError, TrainingError
+from agentzoo.nn.base import ModelConfig
+from agentzoo.recipe import Recipe, differences, load_recipe
+from agentzoo.registry import get_family
+from agentzoo.store.files import RECIPE
+from agentzoo.store.tensors import read_tensors
+from agentzoo.training.hooks import Hooks
+from agentzoo.training.log import read_log, still_falling
+from agentzoo.training.loop import train
+from agentzoo.training.tracking import TRACKING, Tracking, flat
+from agentzoo.training.watch import COLUMNS, ActionErrors
+from training.test_training import Stopped, recipe, repeatable, run, stop_at
+
+
+def stopped(folder: Path, made: Recipe, data: Episodes) -> None:
+    with pytest.raises(Stopped):
+        train(made, folder, data, hooks=stop_at(12), device="cpu")
+
+
+def test_a_changed_dataset_stops_a_resume(tmp_path: Path) -> None:
+    data = coin_episodes()
+    stopped(tmp_path, recipe(), data)
+    assert read_record(Recipe, tmp_path / RECIPE).data.dataset_sha256 == data.sha256()
+    other = replace(data, actions=-data.actions)
+    with pytest.raises(TrainingError, match=r"the dataset 'coins' has changed: .* start again in another --out"):
+        train(recipe(), tmp_path, other, device="cpu")
+    train(recipe(), tmp_path, data, device="cpu")
+
+
+def test_a_recipe_that_names_its_data_takes_no_other(tmp_path: Path) -> None:
+    data = coin_episodes()
+    pinned = recipe(steps=5).replace(data=recipe().data.model_copy(update={"dataset_sha256": "0" * 64}))
+    with pytest.raises(TrainingError, match=r"the recipe is of 000000000000.*data.dataset_sha256=null"):
+        train(pinned, tmp_path, data, device="cpu")
+    train(pinned.override(["data.dataset_sha256=null"]), tmp_path, data, device="cpu")
+    assert pinned.override(["data.dataset=mine/x-v0"]).data.dataset_sha256 is None
+
+
+def test_a_run_of_before_data_were_pinned_goes_on(tmp_path: Path) -> None:
+    stopped(tmp_path, recipe(), coin_episodes())
+    tree = json.loads((tmp_path / RECIPE).read_text())
+    for name in ("dataset_sha256", "held_out"):
+        del tree["data"][name]
+    del tree["ran"]
+    (tmp_path / RECIPE).write_text(json.dumps(tree))
+    train(recipe(), tmp_path, coin_episodes(), device="cpu")
+
+
+def test_a_flipped_byte_of_a_checkpoint_stops_a_resume(tmp_path: Path) -> None:
+    stopped(tmp_path, recipe(), coin_episodes())
+    path = tmp_path / "checkpoint.safetensors"
+    whole = bytearray(path.read_bytes())
+    whole[-7] ^= 1
+    path.write_bytes(bytes(whole))
+    with pytest.raises(CheckpointError, match=r"is damaged: its tensors do not have the checksum"):
+        run(tmp_path, recipe())
+
+
+def test_a_deleted_checkpoint_is_said(tmp_path: Path) -> None:
+    stopped(tmp_path, recipe(), coin_episodes())
+    (tmp_path / "checkpoint.safetensors").unlink()
+    with pytest.warns(UserWarning, match=r"has a log of 10 updates but no checkpoint.*training starts at update 0"):
+        run(tmp_path, recipe())
+
+
+def test_a_record_says_where_each_stretch_ran(tmp_path: Path) -> None:
+    stopped(tmp_path, recipe(), coin_episodes())
+    run(tmp_path, recipe())
+    (only,) = read_record(Recipe, tmp_path / RECIPE).ran  # the same machine went on
+    assert (only.from_update, only.processes, only.precision, only.threads) == (0, 1, "fp32", torch.get_num_threads())
+    assert only.devices[0].startswith("cpu (")
+    assert differences(recipe(), read_record(Recipe, tmp_path / RECIPE)) == {}
+
+
+def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    def press(step: int) -> None:
+        if step == 13:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    saved: list[int] = []
+    whole = run(tmp_path / "whole", recipe())
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "cut", recipe(), Hooks(on_step=press, on_save=saved.append))
+    assert saved == [10, 14]  # pressed after update 13: the next one is finished
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    resumed = run(tmp_path / "cut", recipe())
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert repeatable(tmp_path / "whole") == repeatable(tmp_path / "cut")
+
+
+def many() -> Episodes:
+    rng = np.random.default_rng(0)
+    return episodes_of(*(list(rng.integers(0, 9, 1 + i % 4).astype(float)) for i in range(40)))
+
+
+def test_five_percent_of_the_episodes_are_held_out_where_the_recipe_leaves_it_open(tmp_path: Path) -> None:
+    made = recipe().replace(data=recipe().data.model_copy(update={"held_out": None}))
+    train(made, tmp_path, many(), device="cpu")
+    assert read_record(Recipe, tmp_path / RECIPE).data.held_out == 0.05
+    rows = read_log(tmp_path)
+    assert [row["step"] for row in rows if row["error_held_out"]] == ["30"]
+    assert all(float(rows[-1][name]) > 0 for name in COLUMNS)
+    assert made.data.held_out is None
+    assert "held_out" not in json.loads(made.to_json())["data"]
+    assert differences(made, read_record(Recipe, tmp_path / RECIPE)) == {}
+
+
+def test_few_episodes_are_all_trained_on(tmp_path: Path) -> None:
+    made = recipe(steps=6).replace(data=recipe().data.model_copy(update={"held_out": None}))
+    train(made, tmp_path, episodes_of([1, 2], [3]), device="cpu")
+    assert read_record(Recipe, tmp_path / RECIPE).data.held_out == 0.0
+
+
+def test_the_record_of_a_run_that_held_out_nothing_is_repeated_so(tmp_path: Path) -> None:
+    (tmp_path / RECIPE).write_text(load_recipe("dt-hopper-medium").to_json())
+    assert read_recipe(tmp_path / RECIPE).data.held_out == 0.0
+
+
+def test_held_out_episodes_are_not_trained_on() -> None:
+    data = many()
+    trained, held = data.held_out(0.05)
+    assert (len(trained.lengths), len(held.lengths)) == (38, 2)
+    assert len(trained) + len(held) == len(data)
+    again = data.held_out(0.05)[1]
+    assert np.array_equal(held.observations, again.observations)
+
+
+@pytest.mark.parametrize("family", ["dt", "bc", "dm", "gpt2-dt", "unimask"])
+def test_errors_are_those_of_act_against_the_data(family: str) -> None:
+    """A network that always answers the action of the data has none; one that is off by a fixed step, its square."""
+    config: ModelConfig = SMALL.get(family) or get_family(family).config(family=family)
+    agent = make_agent(model=config, context=3)
+    model, batches = agent.model.eval(), None
+    rng = np.random.default_rng(0)
+    actions = rng.uniform(-2, 2, (60, 2)).astype(np.float32)
+    data = Episodes(
+        "x", model.io.observation, model.io.action, rng.normal(size=(60, 3)).astype(np.float32), actions,
+        np.ones(60), np.full(30, 2), np.ones(30, bool),
+    )  # fmt: skip
+    errors = ActionErrors(*data.held_out(0.1), 3, 1.0, torch.device("cpu"))
+    batches = errors.batches
+    found = errors.measure(model)
+    assert set(found) == set(COLUMNS)
+    for name, batch in batches.items():
+        newest = batch.valid.sum(1) - 1
+        wanted = batch.actions[torch.arange(len(newest)), newest]
+        with torch.no_grad():
+            said = model.act(batch)
+        assert found[name] == pytest.approx(float(((said - wanted) / 2).square().mean()), rel=1e-4)
+    assert batches["error_first"].shape[1] == 1
+
+
+def test_a_loss_that_still_falls_is_said() -> None:
+    rng = np.random.default_rng(0)
+
+    def rows(losses: np.ndarray) -> list[dict[str, str]]:
+        return [{"step": str(i), "loss": str(loss)} for i, loss in enumerate(losses)]
+
+    noise = 0.002 * rng.normal(size=200)
+    falling = still_falling(rows(np.linspace(1.0, 0.5, 200) + noise))
+    assert falling == pytest.approx(0.09, abs=0.02)  # from .575 to .525 over the last forty rows' halves
+    assert still_falling(rows(np.full(200, 0.5) + noise)) is None
+    assert still_falling(rows(np.linspace(1.0, 0.5, 20))) is None
+
+
+def test_bf16_is_insisted_on_by_hand_alone() -> None:
+    half = load_recipe("dt-hopper-medium").override(["train.precision=bf16"])
+    assert settings_of(half, None, 3).train.precision == "auto"
+    assert settings_of(half, ["train.precision=bf16"], None).train.precision == "bf16"
+    assert settings_of(half.override(["train.precision=fp32"]), None, None).train.precision == "fp32"
+
+
+def test_a_run_that_is_resumed_goes_on_in_the_same_tracker_run(tmp_path: Path) -> None:
+    asked = Tracking(("tensorboard",), project="p", run_name="n", group="g", tags=("a", "b"))
+    first = asked.settled(recipe(), tmp_path)
+    (tmp_path / TRACKING).write_text(json.dumps(vars(replace(first, trackers=()))))
+    again = Tracking(("wandb",)).settled(recipe(), tmp_path)
+    assert again == replace(first, trackers=("wandb",))
+    assert tracking_of(["wandb"], None, None, None, "a, b,") == Tracking(("wandb",), tags=("a", "b"))
+
+
+def test_the_whole_recipe_is_the_config_of_a_tracker() -> None:
+    found = flat({"train": {"lr": 0.1, "betas": [0.9, 0.99]}, "base": None, "agent_id": "x"})
+    assert found == {"train.lr": 0.1, "train.betas": "[0.9, 0.99]", "base": "null", "agent_id": "x"}
+
+
+def test_tensorboard_has_each_update_once_after_a_resume(tmp_path: Path) -> None:
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    tracked = Tracking(("tensorboard",))
+    with pytest.raises(Stopped):
+        train(recipe(), tmp_path, coin_episodes(), hooks=stop_at(17), trackers=tracked, device="cpu")
+    train(recipe(), tmp_path, coin_episodes(), trackers=tracked, device="cpu")
+    written = events.EventAccumulator(str(tmp_path / "dt-test")).Reload()
+    assert [event.step for event in written.Scalars("loss")] == [5, 10, 15, 20, 25, 30]
+
+
+def test_wandb_offline_goes_on_under_the_same_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb.sdk")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    tracked = Tracking(("wandb",), project="p", group="g", tags=("a",))
+    with pytest.raises(Stopped):
+        train(recipe(), tmp_path, coin_episodes(), hooks=stop_at(12), trackers=tracked, device="cpu")
+    train(recipe(), tmp_path, coin_episodes(), trackers=Tracking(("wandb",)), device="cpu")
+    run_id = json.loads((tmp_path / TRACKING).read_text())["run_id"]
+    written = list((tmp_path / "wandb").glob(f"offline-run-*-{run_id}/*.wandb"))
+    assert written
+    assert {path.name for path in written} == {f"run-{run_id}.wandb"}
+    assert any(b"data.context" in path.read_bytes() for path in written)
+
+
+def test_a_checkpoint_carries_its_checksum(tmp_path: Path) -> None:
+    run(tmp_path, recipe(steps=10))
+    assert len(read_tensors(tmp_path / "checkpoint.safetensors")[1]["sha256"]) == 64
