@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from agentzoo.acting.frozen import FrozenStep, FrozenWindow, freeze
 from agentzoo.models.dm import DecisionMamba, DMConfig
 from agentzoo.nn.language.pretrained import mamba_of_sizes
 from agentzoo.research.bench import Figure, compare
@@ -22,7 +23,8 @@ SLOW = 5  # of the peer's steps, which take seconds, fewer are timed
 
 def run(runs: int) -> list[Figure]:
     """`train_step` against the peer, `train_step_teacher` with PSER's past policy against without, and
-    `recurrent_action` of one environment against running its window of K steps again.
+    `recurrent_action` of one environment, in PyTorch and in ONNX Runtime, against running its window of K steps again
+    in PyTorch.
     """
     torch.manual_seed(0)
     action = ActionSpec(kind="box", size=ACTIONS, low=(-1.0,) * ACTIONS, high=(1.0,) * ACTIONS)
@@ -51,8 +53,18 @@ def run(runs: int) -> list[Figure]:
     now = (window.returns_to_go[:, 0], window.observations[:, 0], window.actions[:, 0], window.timesteps[:, 1])
     with torch.inference_mode():
         memory = model.step(memory, *now)[1]
-        acts = (lambda: model.step(memory, *now), lambda: model.act(window))
-        figures.append(compare("recurrent_action", *acts, 10 * runs))
+        figures.append(
+            compare("recurrent_action", lambda: model.step(memory, *now), lambda: model.act(window), 10 * runs)
+        )
+        step_frozen, window_frozen = freeze(model, "recurrent", "dm"), freeze(model, "window", "dm")
+        assert isinstance(step_frozen, FrozenStep)
+        assert isinstance(window_frozen, FrozenWindow)
+        ways: dict[str, Callable[[], object]] = {
+            "recurrent_action, onnx": lambda: step_frozen.step(memory, *now),
+            "window_action, onnx": lambda: window_frozen.act(window),
+        }
+        for name, way in ways.items():
+            figures.append(compare(name, way, lambda: model.act(window), 10 * runs))
     return figures
 
 

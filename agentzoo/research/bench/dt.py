@@ -7,6 +7,7 @@ Both hold the same weights and see the same environments, cut at 200 steps.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import gymnasium as gym
@@ -19,6 +20,7 @@ from agentzoo.data.episodes import Episodes, returns_to_go
 from agentzoo.data.windows import WindowSampler
 from agentzoo.envs.making import make_env
 from agentzoo.errors import UnknownNameError
+from agentzoo.evaluation.jobs import rollout_in_jobs
 from agentzoo.evaluation.rollout import run_seeded
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.models.dt import DecisionTransformer
@@ -35,7 +37,10 @@ AGENT_ID = "dt-hopper-medium"
 
 
 def run(runs: int) -> list[Figure]:
-    """`train_step`, `action` and `evaluate` (per environment step); `runs` times a step, ten times that an action."""
+    """`train_step`, `action` and `evaluate` (per environment step); `runs` times a step, ten times that an action.
+
+    Acting is timed in PyTorch and in ONNX Runtime against the same peer, an evaluation also in two jobs.
+    """
     episodes = _random_episodes()
     recipe = load_recipe(AGENT_ID)
     model = build_model(recipe, episodes)
@@ -45,9 +50,10 @@ def run(runs: int) -> list[Figure]:
     figures = [compare("train_step", ours, _peer_step(recipe, peer_trained, episodes), runs)]
     agent = _agent(episodes)
     peer = _PeerAgent(agent)
-    figures.append(_actions(agent, peer, episodes, 10 * runs))
-    figures.append(_evaluations(agent, peer, max(runs // 10, 3)))
-    return figures
+    frozen = copy.deepcopy(agent).freeze("onnx")
+    for name, one in (("action", agent), ("action, onnx", frozen)):
+        figures.append(_actions(name, one, peer, episodes, 10 * runs))
+    return [*figures, *_evaluations(agent, frozen, peer, max(runs // 10, 3))]
 
 
 def _agent(episodes: Episodes) -> Agent:
@@ -183,7 +189,7 @@ class _PeerAgent:
             timesteps = torch.cat([timesteps, timesteps[-1:] + 1])
 
 
-def _actions(agent: Agent, peer: _PeerAgent, episodes: Episodes, runs: int) -> Figure:
+def _actions(name: str, agent: Agent, peer: _PeerAgent, episodes: Episodes, runs: int) -> Figure:
     """One action of one environment whose context is full."""
     context = agent.config.io.context
     observations = episodes.observations[: 2 * context]
@@ -198,27 +204,33 @@ def _actions(agent: Agent, peer: _PeerAgent, episodes: Episodes, runs: int) -> F
     )
     newest = observations[-1]
     return compare(
-        "action",
+        name,
         lambda: agent.predict(newest, state, deterministic=True, reward=1.0),
         lambda: peer.action(*history),
         runs,
     )
 
 
-def _evaluations(agent: Agent, peer: _PeerAgent, runs: int) -> Figure:
-    """Twenty episodes, milliseconds an environment step."""
-    assert agent.config.env is not None
-    envs = [gym.wrappers.TimeLimit(make_env(agent.config.env).unwrapped, LIMIT) for _ in range(EPISODES)]
+def _evaluations(agent: Agent, frozen: Agent, peer: _PeerAgent, runs: int) -> list[Figure]:
+    """Twenty episodes, milliseconds an environment step. Two jobs make their environments each time."""
+    env_id = agent.config.env
+    assert env_id is not None
+    for one in (agent, frozen):
+        one.config = one.config.model_copy(update={"env_options": {"max_episode_steps": LIMIT}})
+    envs = [gym.wrappers.TimeLimit(make_env(env_id).unwrapped, LIMIT) for _ in range(EPISODES)]
     seeds = [episode_seed(0, episode) for episode in range(EPISODES)]
     steps = sum(one.length for one in run_seeded(agent, envs, EPISODES))
+    ways = {
+        "evaluate": lambda: run_seeded(agent, envs, EPISODES),
+        "evaluate, onnx": lambda: run_seeded(frozen, envs, EPISODES),
+        "evaluate, two jobs": lambda: rollout_in_jobs(agent, env_id, EPISODES, 2),
+        "evaluate, onnx, two jobs": lambda: rollout_in_jobs(frozen, env_id, EPISODES, 2),
+    }
     try:
-        return compare(
-            "evaluate",
-            lambda: run_seeded(agent, envs, EPISODES),
-            lambda: [peer.episode(envs[0], seed) for seed in seeds],
-            runs,
-            scale=1.0 / steps,
-        )
+        return [
+            compare(name, way, lambda: [peer.episode(envs[0], seed) for seed in seeds], runs, scale=1.0 / steps)
+            for name, way in ways.items()
+        ]
     finally:
         for env in envs:
             env.close()

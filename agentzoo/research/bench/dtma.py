@@ -11,6 +11,7 @@ from functools import partial
 
 import torch
 
+from agentzoo.acting.frozen import FrozenWindow, freeze
 from agentzoo.models._language_dt import LanguageDT
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, load_recipe
@@ -24,7 +25,10 @@ SIZES = {"hopper": (11, 3), "pointmaze": (6, 2)}  # observation and action
 
 
 def run(runs: int) -> list[Figure]:
-    """`train_step` and `action` (one window that is full) on both tasks; ten times as many actions are timed."""
+    """`train_step` and `action` (one window that is full) on both tasks; ten times as many actions are timed.
+
+    The gated agent acts in PyTorch and in ONNX Runtime, the peer in PyTorch.
+    """
     figures = []
     for task, sizes in SIZES.items():
         recipes = [load_recipe(f"{family}-{task}-medium") for family in ("gpt2-dtma", "gpt2-dt")]
@@ -36,8 +40,10 @@ def run(runs: int) -> list[Figure]:
         for model in models:
             model.eval()
         with torch.inference_mode():
-            acts = (partial(model.act, window) for model in models)
-            figures.append(compare(f"action {task}", next(acts), next(acts), 10 * runs))
+            frozen = freeze(models[0], "window", recipes[0].agent_id)
+            assert isinstance(frozen, FrozenWindow)
+            for name, act in ((f"action {task}", models[0].act), (f"action {task}, onnx", frozen.act)):
+                figures.append(compare(name, partial(act, window), partial(models[1].act, window), 10 * runs))
     return figures
 
 
