@@ -234,6 +234,37 @@ def verify(
 
 
 @app.command()
+def baselines(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of finished runs of simpler methods")],
+    zoo: Annotated[Path, typer.Option("--zoo", help="folder of staged agents with baselines.json")] = Path("hub_cards"),
+    trust_env_module: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure runs of bc (or of `research offline-rl`) and show them on the cards of all agents of their datasets."""
+    from agentzoo.hub.baseline_rows import add_runs
+
+    with console.status("measuring") as status:
+        rows = add_runs(
+            runs, zoo, trust_env_module=trust_env_module, note=lambda what: status.update(f"measuring: {plain(what)}")
+        )
+    if as_json:
+        print_json([row.model_dump() for row in rows])
+        return
+    table = Table("method", "run", "seed", "score", "return", "episodes")
+    for run, row in zip(runs, rows, strict=True):
+        one = row.result
+        table.add_row(
+            row.method,
+            plain(run),
+            str(one.training_seed),
+            one.score_in_words(),
+            one.return_in_words(),
+            str(one.episodes),
+        )
+    console.print(table)
+
+
+@app.command()
 def export(
     agent: AgentArg,
     output: Annotated[Path, typer.Argument(metavar="FILE", help="an .onnx file")],

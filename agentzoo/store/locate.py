@@ -70,15 +70,26 @@ def staged_backbones() -> dict[str, Path]:
     return _staged(backbones=True)
 
 
+def staged_in(zoo: Path) -> dict[str, Path]:
+    """Agent id -> folder of every agent in this folder."""
+    return dict(sorted(_folders(zoo, backbones=False).items()))
+
+
 def _staged(backbones: bool) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for zoo in _local_zoos():
-        for folder in zoo.iterdir():
-            whole = (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
-            hidden = folder.name.startswith(".")  # one being written, or left by a killed process
-            if whole and not hidden and is_backbone(folder) == backbones:
-                found.setdefault(folder.name, folder)
+        found = _folders(zoo, backbones) | found
     return dict(sorted(found.items()))
+
+
+def _folders(zoo: Path, backbones: bool) -> dict[str, Path]:
+    found = {}
+    for folder in zoo.iterdir():
+        whole = (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
+        hidden = folder.name.startswith(".")  # one being written, or left by a killed process
+        if whole and not hidden and is_backbone(folder) == backbones:
+            found[folder.name] = folder
+    return found
 
 
 def is_backbone(folder: Path) -> bool:

@@ -1,0 +1,32 @@
+"""`agentzoo research offline-rl`: TD3+BC, IQL and CQL through d3rlpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentzoo.cli.console import console, plain
+
+
+def offline_rl(
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="td3+bc, iql or cql")],
+    clone: Annotated[str, typer.Argument(metavar="BC_AGENT", help="a bc agent on the same data: bc-hopper-medium")],
+    steps: Annotated[int, typer.Option("--steps", min=1, help="updates")] = 100_000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="of the training")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="folder of the run; default runs/<agent>-s<seed>")] = None,
+) -> None:
+    """Train a baseline with d3rlpy on an agent's data and write it as an agent. It cannot be resumed."""
+    from agentzoo.data.minari import load_episodes
+    from agentzoo.recipe import load_recipe
+    from agentzoo.research.offline_rl import baseline_recipe, train_baseline
+
+    recipe = baseline_recipe(method, load_recipe(clone), steps, seed)  # type: ignore[arg-type]
+    folder = out or Path("runs") / f"{recipe.agent_id}-s{seed}"
+    episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
+    with console.status(f"{plain(recipe.agent_id)}: {steps:,} updates"):
+        train_baseline(method, recipe, episodes, folder)  # type: ignore[arg-type]
+    console.print(
+        f"done: `agentzoo hub baselines {plain(folder)}` measures it and shows it on the cards.", highlight=False
+    )

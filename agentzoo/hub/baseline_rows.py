@@ -1,0 +1,85 @@
+"""`agentzoo hub baselines`: finished runs of simpler methods become rows of `baselines.json` and of cards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from agentzoo.config import read_record
+from agentzoo.errors import ConfigError
+from agentzoo.evaluation.baselines import BASELINES, CLONE, read_baselines, write_baselines
+from agentzoo.evaluation.results import Baseline
+from agentzoo.hub.card import write_card
+from agentzoo.hub.measured import load_finished, measured
+from agentzoo.recipe import Recipe, differences, load_recipe
+from agentzoo.registry import recipe_table
+from agentzoo.store.files import RECIPE, RESULTS, write_atomic
+from agentzoo.store.locate import staged_in
+from agentzoo.training import log
+from agentzoo.types import Config
+
+MAKING = "baseline.json"
+EPISODES = 100  # of a headline
+
+
+class Making(Config):
+    """`baseline.json` in a run's folder: the method, where it is not the family's own, and how it was trained."""
+
+    method: Literal["bc", "td3+bc", "iql", "cql"]
+    trained_with: Annotated[str, Field(max_length=500)]
+
+
+def write_making(run: Path, making: Making) -> None:
+    """Keep the record in a run's folder."""
+    write_atomic(run / MAKING, making.to_json())
+
+
+def add_runs(
+    runs: Sequence[Path],
+    zoo: Path,
+    *,
+    trust_env_module: bool = False,
+    note: Callable[[str], None] = lambda _: None,
+) -> list[Baseline]:
+    """Measure finished runs on the headline's 100 episodes, keep them in `zoo/baselines.json` and renew the cards.
+
+    A row replaces the one of the same dataset, method and training seed. Measurements are kept beside each run, so a
+    second call measures nothing again.
+
+    Returns:
+        The rows, in the order of `runs`.
+
+    Raises:
+        CheckpointError: a run is not finished. ConfigError: a run of another method, without a `baseline.json`.
+    """
+    made = {run: _making(run, trust_env_module) for run in runs}
+    path, found, datasets = zoo / BASELINES, [], set()
+    for run, (recipe, making) in made.items():
+        result = measured(run, EPISODES, note, trust_env_module)
+        rows = log.read_log(run)
+        updates = int(rows[-1]["step"]) if rows else recipe.train.steps
+        row = Baseline(**dict(making), result=result.model_copy(update={"updates": updates}))
+        write_baselines(path, read_baselines(path).with_row(recipe.data.dataset, row))
+        found.append(row)
+        datasets.add(recipe.data.dataset)
+    for folder in staged_in(zoo).values():
+        if (folder / RESULTS).is_file() and read_record(Recipe, folder / RECIPE).data.dataset in datasets:
+            note(f"the card of {folder.name}")
+            write_card(folder, baselines=path)
+    return found
+
+
+def _making(run: Path, trust: bool) -> tuple[Recipe, Making]:
+    recipe = load_finished(run, trust).recipe
+    assert recipe is not None
+    if (run / MAKING).is_file():
+        return recipe, read_record(Making, run / MAKING)
+    if recipe.model.family != CLONE:
+        raise ConfigError(f"{run} is of family {recipe.model.family!r}; a baseline is of {CLONE!r} or has a {MAKING}.")
+    packaged = load_recipe(recipe.agent_id) if recipe.agent_id in recipe_table() else None
+    same = packaged is not None and not differences(packaged.unseeded(), recipe.unseeded())
+    named = f"agentzoo train {recipe.agent_id}" if same else f"agentzoo train {RECIPE} (not the packaged recipe)"
+    return recipe, Making(method="bc", trained_with=f"{named} --seed {recipe.train.seed}")
