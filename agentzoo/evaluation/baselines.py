@@ -127,11 +127,12 @@ class Compared(NamedTuple):
 
 def comparable(head: Result, rows: Sequence[Baseline]) -> list[Baseline]:
     """The rows that were measured on the episodes of `head`: same environment, seed and number of episodes."""
-    return [
-        one
-        for one in rows
-        if (one.result.env, one.result.seed, one.result.episodes) == (head.env, head.seed, head.episodes)
-    ]
+    return [one for one in rows if _episodes(one.result) == _episodes(head)]
+
+
+def _episodes(result: Result) -> tuple[str, int, int, int]:
+    """What two evaluations share that met the same episodes."""
+    return result.env, result.seed, len(result.returns), len(result.lengths)
 
 
 def compare_with_clones(own: Sequence[Result], rows: Sequence[Baseline]) -> Compared | None:
@@ -142,8 +143,8 @@ def compare_with_clones(own: Sequence[Result], rows: Sequence[Baseline]) -> Comp
     """
     head = own[0]
     clones = [one.result for one in comparable(head, rows) if one.method == CLONE]
-    own = [one for one in own if (one.env, one.seed, one.episodes) == (head.env, head.seed, head.episodes)]
-    if not clones:
+    own = [one for one in own if _episodes(one) == _episodes(head)]
+    if not clones or len(head.returns) != len(head.lengths):
         return None
     difference, low, high = paired_difference(_table(own, "returns"), _table(clones, "returns"))
     score = None
@@ -153,7 +154,7 @@ def compare_with_clones(own: Sequence[Result], rows: Sequence[Baseline]) -> Comp
     steps = None
     if head.success_rate is not None:
         steps = Comparison(*paired_difference(_table(own, "lengths"), _table(clones, "lengths")), less_is_better=True)
-    return Compared(Comparison(difference, low, high), score, steps, len(own), len(clones), head.episodes)
+    return Compared(Comparison(difference, low, high), score, steps, len(own), len(clones), len(head.returns))
 
 
 def _table(results: Sequence[Result], field: Literal["returns", "lengths"]) -> Floats:

@@ -10,10 +10,12 @@ import pytest
 from conftest import SMALL, make_agent
 from typer.testing import CliRunner
 
+from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.baselines import CLONE, read_baselines
+from agentzoo.evaluation.results import evaluate
 from agentzoo.hub.baseline_rows import Making, write_making
 from agentzoo.hub.card import check_card
 from agentzoo.hub.records import read_records
@@ -22,7 +24,7 @@ from agentzoo.recipe import load_recipe
 from agentzoo.research.offline_rl import baseline_recipe, copy_policy
 from agentzoo.store.locate import local_zoo, staged_agents
 from agentzoo.training.loop import build_model
-from hub.conftest import edit, make_folder
+from hub.conftest import make_folder
 
 WAITING = Path(__file__).with_name("waiting_for_bc.txt").read_text().split()
 
@@ -43,7 +45,9 @@ def test_a_run_becomes_a_row_and_cards_show_it(tmp_path: Path) -> None:
     zoo, run = tmp_path / "zoo", tmp_path / "run"
     staged = make_folder(zoo / "dt-test")
     make_agent(model=SMALL["bc"]).save_pretrained(run)
-    edit(staged, "results.json", headline__episodes=100)
+    head = evaluate(Agent.from_pretrained(staged), episodes=100)
+    results = read_records(staged)[2].model_copy(update={"headline": head})
+    (staged / "results.json").write_text(results.to_json())
     shutil.copytree(run, tmp_path / "other")
     write_making(tmp_path / "other", Making(method="iql", trained_with="by hand"))
     done = CliRunner().invoke(app, ["hub", "baselines", str(run), str(tmp_path / "other"), "--zoo", str(zoo)])
@@ -55,8 +59,8 @@ def test_a_run_becomes_a_row_and_cards_show_it(tmp_path: Path) -> None:
     assert read_records(staged)[2].yardsticks == (bc, iql)
     check_card(staged)
     table = (staged / "README.md").read_text().split("## How good is it")[1]
-    assert "| `bc`, behaviour cloning | " in table
-    assert "| IQL | " in table
+    assert "| `bc`, behaviour cloning, training seed 0 | " in table
+    assert "| IQL, training seed 0 | " in table
 
 
 def test_another_family_is_no_baseline(tmp_path: Path) -> None:
