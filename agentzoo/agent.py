@@ -242,7 +242,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         return self.config.weights_sha256 if known else None
 
     def set_random_seed(self, seed: int | None = None) -> None:
-        """Seed the sampling of Discrete actions (`deterministic=False`)."""
+        """Seed the sampling of actions (`deterministic=False`)."""
         self._actions.seed(seed)
 
     @property
@@ -268,8 +268,8 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
                 of plain observations also accepts {"observation": ..., "reward": ...}.
             state: what the last call returned; None starts a new episode in every row.
             episode_start: (N,), True where the observation is the first of an episode.
-            deterministic: a Discrete agent takes its most likely action instead of sampling. A Box agent predicts
-                one action, with or without it.
+            deterministic: take the most likely action instead of sampling, where the network gives a distribution:
+                every Discrete agent, and Box agents like `odt`. Other Box agents predict one action.
             reward: (N,) or a number: the raw reward that came with `observation`. Without it the reward is taken
                 from a `"reward"` key of the observation, else from the bound environment; else the target return
                 stays constant and a warning says so once.
@@ -298,7 +298,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         rtg = np.asarray(previous.targets) if delayed else self._rewards.returns_to_go(previous, starts, reward, seen)
         with torch.inference_mode(), few_threads(n):
             output, current = self._acting.act(previous, observations, rtg, starts, conditions)
-        values = output.float().cpu().numpy()
+            values = self._actions.values(output, deterministic)
         require_finite(values, rtg, self.config, self.target_return)
         actions = self._actions.decode(values, deterministic)
         current = self._acting.remember(current, actions, targets)

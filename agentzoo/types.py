@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -135,6 +135,16 @@ class IOSpec(Config):
         return self
 
 
+class ActionDistribution(Protocol):
+    """What `SequenceModel.act` may return: B actions of a Box, each with its uncertainty."""
+
+    def mode(self) -> Tensor:
+        """(B, A) the action for deterministic acting, in env units."""
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """(B, A) actions drawn at random, in env units; `generator` is on the CPU."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """B windows of K consecutive env steps, padded on the right where `valid` is False.
@@ -143,6 +153,7 @@ class Batch:
     actions: (B, K, A) float32 in the environment's range, or (B, K) int64 counted from 0 for Discrete.
     returns_to_go: (B, K) float32, already divided by `rtg_scale`.
     timesteps: (B, K) int64, 0-based env step. valid: (B, K) bool. Padding holds zeros.
+    rewards: (B, K) float32, raw env units, what each step's action earned; None in acting, where it is still to come.
     """
 
     observations: Tensor
@@ -150,10 +161,13 @@ class Batch:
     returns_to_go: Tensor
     timesteps: Tensor
     valid: Tensor
+    rewards: Tensor | None = None
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """A batch of what `change` makes of each tensor."""
-        return Batch(*(change(getattr(self, name)) for name in self.__dataclass_fields__))
+        """A batch with `change` applied to each tensor."""
+        parts = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
+        changed: dict[str, Any] = {name: None if part is None else change(part) for name, part in parts}
+        return Batch(**changed)
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on `device`."""

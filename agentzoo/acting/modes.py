@@ -18,6 +18,7 @@ from agentzoo.acting.history import AgentState
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.nn.recurrent import RecurrentModel, RecurrentState, reset_rows
+from agentzoo.types import ActionDistribution
 
 
 class MemoryState(NamedTuple):
@@ -55,7 +56,7 @@ class Acting(Protocol):
         rtg: NDArray[np.float64],
         starts: NDArray[np.bool_],
         conditions: Conditions,
-    ) -> tuple[Tensor, Any]:
+    ) -> tuple[Tensor | ActionDistribution, Any]:
         """The network's output (N, A) for one more step, and the state with that step; `starts` (N,) forget the past.
 
         observations: (N, S) raw. rtg: (N,) raw units, of this step. conditions: what it is told of steps to come.
@@ -97,7 +98,7 @@ class _WindowActing:
         rtg: NDArray[np.float64],
         starts: NDArray[np.bool_],
         conditions: Conditions,
-    ) -> tuple[Tensor, AgentState]:
+    ) -> tuple[Tensor | ActionDistribution, AgentState]:
         current = history.append(state, observations, rtg, starts)
         device = self._model.device
         if conditions:

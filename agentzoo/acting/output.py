@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from agentzoo.config import AgentConfig
 from agentzoo.errors import ObservationError
-from agentzoo.types import ActionSpec
+from agentzoo.types import ActionDistribution, ActionSpec
 
 
 class Actions:
-    """Turns network output into actions of one action space. Only choices are random."""
+    """Turns network output into actions of one action space. Choices and draws from a distribution are random."""
 
     def __init__(self, spec: ActionSpec) -> None:
         self._spec = spec
@@ -23,8 +25,16 @@ class Actions:
         self._rng = np.random.default_rng()
 
     def seed(self, seed: int | None) -> None:
-        """Seed the sampling of choices."""
+        """Seed what is sampled."""
         self._rng = np.random.default_rng(seed)
+
+    def values(self, output: Tensor | ActionDistribution, deterministic: bool) -> NDArray[np.float32]:
+        """(N, A) numbers or logits of what a network's `act` returned, drawn at random from a distribution."""
+        if not isinstance(output, Tensor):
+            generator = torch.Generator().manual_seed(int(self._rng.integers(2**63)))
+            output = output.mode() if deterministic else output.sample(generator)
+        found: NDArray[np.float32] = output.float().cpu().numpy()
+        return found
 
     def decode(self, output: NDArray[Any], deterministic: bool) -> NDArray[Any]:
         """(N, A) network output -> (N, A) actions within the Box, or (N,) choices counted from 0."""

@@ -40,6 +40,7 @@ class WindowSampler:
         self.observations = tensor(episodes.observations)
         self.actions = tensor(episodes.actions)
         self.returns_to_go = tensor(episodes.scaled_returns_to_go(rtg_scale))
+        self.rewards = tensor(episodes.rewards.astype(np.float32))
         self.timesteps = tensor(episodes.timesteps())
         self.left = tensor(episodes.steps_left())
         self._offsets = torch.arange(context, device=device)
@@ -96,4 +97,5 @@ class WindowSampler:
             returns_to_go=gather(self.returns_to_go),
             timesteps=gather(self.timesteps),
             valid=valid,
+            rewards=gather(self.rewards),
         )

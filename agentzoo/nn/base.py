@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from agentzoo.papers import Citation
-from agentzoo.types import Batch, Config, IOSpec, Losses
+from agentzoo.types import ActionDistribution, Batch, Config, IOSpec, Losses
 
 ActingMode = Literal["window", "recurrent"]
 
@@ -129,11 +129,17 @@ class SequenceModel(nn.Module, ABC):
         """Named scalar terms, already weighted: their sum is what the optimizer lowers."""
 
     @abstractmethod
-    def act(self, batch: Batch) -> Tensor:
+    def act(self, batch: Batch) -> Tensor | ActionDistribution:
         """For the newest valid step of each window: (B, A) actions in env units, or (B, A) logits if discrete.
 
-        The action stored at the newest step is a placeholder and must not matter.
+        A network that samples Box actions returns their distribution. The action stored at the newest step is a
+        placeholder and must not matter.
         """
+
+    def act_surely(self, batch: Batch) -> Tensor:
+        """As `act`, without chance: (B, A) actions in env units, the mode of a distribution, or logits."""
+        found = self.act(batch)
+        return found if isinstance(found, Tensor) else found.mode()
 
     @property
     def device(self) -> torch.device:

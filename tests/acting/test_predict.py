@@ -605,3 +605,35 @@ def test_spaces_are_those_of_the_environment() -> None:
     assert agent.observation_space == env.observation_space
     assert isinstance(agent, Agent)
     assert "dt-test" in repr(agent)
+
+
+class TwoSided:
+    """Actions of 1 or -1 at even odds; the mode is 0.5."""
+
+    def __init__(self, size: tuple[int, ...]) -> None:
+        self.size = size
+
+    def mode(self) -> torch.Tensor:
+        return torch.full(self.size, 0.5)
+
+    def sample(self, generator: torch.Generator) -> torch.Tensor:
+        return 1.0 - 2.0 * torch.randint(2, self.size, generator=generator)
+
+
+def test_a_distribution_is_sampled_or_its_mode_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make_agent()
+    size = agent.config.io.action.size
+    monkeypatch.setattr(agent.model, "act", lambda batch: TwoSided((len(batch.valid), size)))
+    obs = np.zeros((200, agent.config.io.observation.size), dtype=np.float32)
+    starts = np.ones(200, dtype=bool)
+    sure, _ = agent.predict(obs, None, starts, deterministic=True, reward=np.zeros(200))
+    assert (sure == 0.5).all()
+    agent.set_random_seed(3)
+    drawn, state = agent.predict(obs, None, starts, reward=np.zeros(200))
+    assert set(np.unique(drawn)) == {-1.0, 1.0}
+    assert abs(drawn.mean()) < 0.2  # 200 fair coins or more: a standard deviation of 0.07 or less
+    agent.set_random_seed(3)
+    again, _ = agent.predict(obs, None, starts, reward=np.zeros(200))
+    assert (again == drawn).all()
+    rows, newest = np.arange(200), np.asarray(state.length) - 1
+    assert (np.asarray(state.actions)[rows, newest] == drawn).all()  # what was drawn is what the history holds

@@ -58,6 +58,13 @@ def test_a_window_past_the_end_is_padded_on_the_right_with_zeros() -> None:
     assert batch.actions.tolist() == [[1, 2, 0, 0], [0, 1, 0, 0]]
 
 
+def test_windows_hold_the_rewards_of_their_steps() -> None:
+    batch = WindowSampler(episodes_of([1.0, 2.0, 4.0], [8.0]), 2, 10.0).at(torch.tensor([1, 2, 3]))
+    assert batch.rewards is not None
+    assert batch.rewards.tolist() == [[2.0, 4.0], [4.0, 0.0], [8.0, 0.0]]
+    assert batch.map(lambda part: part[:1]).rewards.tolist() == [[2.0, 4.0]]  # type: ignore[union-attr]
+
+
 def test_windows_up_to_a_step_hold_the_history_that_acting_has_there() -> None:
     sampler = WindowSampler(episodes_of([1, 2, 3], [4, 5, 6, 7]), context=3, rtg_scale=1.0)
     batch = sampler.until(torch.tensor([0, 2, 3, 6]))

@@ -80,7 +80,7 @@ def act(agent: Agent, history: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     ):
         action, state = agent.predict(arrays(observation), state, np.array([start]), deterministic=True, reward=reward)
         with torch.inference_mode():
-            output = agent.model.act(to_batch(state, agent.config.rtg_scale, agent.device))  # type: ignore[arg-type]
+            output = agent.model.act_surely(to_batch(state, agent.config.rtg_scale, agent.device))  # type: ignore[arg-type]
         actions.append(action)
         outputs.append(output[0].numpy())
     return actions, outputs

@@ -64,7 +64,9 @@ def test_hidden_steps_do_not_change_the_action(family: str, env_id: str) -> None
     agent = agent_of(family, env_id)
     batch = random_batch(agent.config.io, [1, 4, 2, 3])
     with torch.no_grad():
-        torch.testing.assert_close(agent.model.act(junk_behind(batch)), agent.model.act(batch), atol=1e-6, rtol=0)
+        torch.testing.assert_close(
+            agent.model.act_surely(junk_behind(batch)), agent.model.act_surely(batch), atol=1e-6, rtol=0
+        )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -72,7 +74,9 @@ def test_the_action_being_chosen_does_not_see_itself(family: str) -> None:
     agent = agent_of(family)
     batch = random_batch(agent.config.io, [4, 4, 2])
     with torch.no_grad():
-        assert torch.equal(agent.model.act(junk_behind(batch, newest_action=True)), agent.model.act(batch))
+        assert torch.equal(
+            agent.model.act_surely(junk_behind(batch, newest_action=True)), agent.model.act_surely(batch)
+        )
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -82,7 +86,7 @@ def test_the_newest_observation_changes_the_action(family: str) -> None:
     moved = batch.observations.clone()
     moved[0, 2] += 1.0
     with torch.no_grad():
-        before, after = agent.model.act(batch), agent.model.act(replace(batch, observations=moved))
+        before, after = agent.model.act_surely(batch), agent.model.act_surely(replace(batch, observations=moved))
     assert not torch.allclose(before[0], after[0], atol=1e-4)
     torch.testing.assert_close(before[1], after[1])
 
@@ -92,10 +96,10 @@ def test_batch_equals_one_by_one(family: str) -> None:
     agent = agent_of(family)
     batch = random_batch(agent.config.io, [4, 1, 3])
     with torch.no_grad():
-        together = agent.model.act(batch)
+        together = agent.model.act_surely(batch)
         for i in range(3):
             alone = batch.map(lambda part: part[i : i + 1])  # noqa: B023  (called at once)
-            torch.testing.assert_close(agent.model.act(alone)[0], together[i], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(agent.model.act_surely(alone)[0], together[i], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("env_id", ENVS)
@@ -123,7 +127,7 @@ def test_predict_step_by_step_equals_one_forward_on_the_window(family: str, env_
         valid=torch.ones(1, 4, dtype=torch.bool),
     )
     with torch.no_grad():
-        expected = agent.model.act(window)[0].numpy()
+        expected = agent.model.act_surely(window)[0].numpy()
     got = taken[-1] - agent.config.io.action.start if discrete else taken[-1]
     np.testing.assert_allclose(got, expected.argmax() if discrete else np.clip(expected, -2, 2), atol=1e-5)
 
@@ -249,7 +253,7 @@ def test_timesteps_beyond_the_table_use_its_last_row(config: ModelConfig) -> Non
     beyond = replace(batch, timesteps=torch.tensor([[7, 8, 9, 12]] * 2))
     within = replace(batch, timesteps=torch.tensor([[7, 8, 8, 8]] * 2))
     with torch.no_grad():
-        assert torch.equal(agent.model.act(beyond), agent.model.act(within))
+        assert torch.equal(agent.model.act_surely(beyond), agent.model.act_surely(within))
         assert torch.equal(agent.model(beyond), agent.model(within))
 
 
@@ -273,10 +277,9 @@ def test_a_new_target_is_read_as_if_it_had_been_asked_for_all_along(family: str)
         before, asked = history([50.0, 20.0], steps), history([9.0, 20.0], steps)
         kept = before.returns_to_go.copy()
         agent.condition(target_return=[9.0, 20.0])
-        changed, state = agent.predict(seen[steps], before, reward=np.full(2, rewards[steps]))
-        same, state_of_same = agent.predict(
-            seen[steps], asked._replace(actions=before.actions), reward=np.full(2, rewards[steps])
-        )
+        now = {"deterministic": True, "reward": np.full(2, rewards[steps])}
+        changed, state = agent.predict(seen[steps], before, **now)
+        same, state_of_same = agent.predict(seen[steps], asked._replace(actions=before.actions), **now)
         np.testing.assert_allclose(changed, same, atol=1e-6)
         np.testing.assert_allclose(state.returns_to_go, state_of_same.returns_to_go, atol=1e-9)
         np.testing.assert_array_equal(before.returns_to_go, kept)

@@ -39,7 +39,8 @@ def decision_windows(
         agent.acting = mode
         for env in envs:
             env.close()
-    whole = Batch(*(torch.cat([getattr(one, name) for one in kept]) for name in kept[0].__dataclass_fields__))
+    names = ("observations", "actions", "returns_to_go", "timesteps", "valid")
+    whole = Batch(**{name: torch.cat([getattr(one, name) for one in kept]) for name in names})
     return whole if most is None else thinned(whole, most)
 
 
