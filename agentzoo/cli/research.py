@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentzoo.cli import heads, inspect, masked, measure, offline_rl, pretrain
+from agentzoo.cli import fuzz, heads, inspect, masked, measure, offline_rl, pretrain
 from agentzoo.cli.groups import make_app
 
 app = make_app(
@@ -21,6 +21,7 @@ app = make_app(
             "bench": measure.bench,
         },
         "Make": {"pretrain": pretrain.app, "offline-rl": offline_rl.offline_rl},
+        "Check": {"fuzz": fuzz.fuzz},
     },
     "Look inside agents, compare them, measure speed, pre-train language models.",
 )

@@ -26,6 +26,7 @@ from agentzoo.envs import quiet_compiler
 from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError, did_you_mean
 from agentzoo.extras import needed
 from agentzoo.store.files import put_back, staging, swap_in
+from agentzoo.store.watch import watched
 from agentzoo.types import ActionSpec, FloatArray, ObservationSpec
 
 MOST_METADATA = 64 * 1024 * 1024  # bytes; the bounds of pictures' spaces are long lists
@@ -91,7 +92,8 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
             build = f" Make it with `agentzoo data build {dataset_id.removeprefix('zoo/').rsplit('-v', 1)[0]}`."
         elif download:
             try:
-                minari.download_dataset(dataset_id)
+                with watched():
+                    minari.download_dataset(dataset_id)
             except Exception as error:  # the remotes raise whatever their client raises
                 build = f" Minari's remote did not give it either: {type(error).__name__}: {error}"
     if is_local(dataset_id):

@@ -6,8 +6,7 @@ import contextlib
 import math
 from typing import Any
 
-from agentzoo.errors import HubError
-from agentzoo.store.remote import Where, explain, patiently
+from agentzoo.store.remote import Where, calling, retried
 from agentzoo.types import Config
 
 LIBRARY = "agentzoo"  # the Hub's library tag
@@ -34,25 +33,25 @@ def remote_agents(
     """
     from huggingface_hub import HfApi
 
-    api = HfApi(token=token, library_name=LIBRARY)
+    def found(token: str | bool | None) -> list[RemoteAgent]:
+        api = HfApi(token=token, library_name=LIBRARY)
 
-    def listed(cards: bool) -> list[Any]:
-        return list(api.list_models(filter=LIBRARY, author=author, cardData=cards, full=True, limit=limit))
+        def listed(cards: bool) -> list[Any]:
+            return list(api.list_models(filter=LIBRARY, author=author, cardData=cards, full=True, limit=limit))
 
-    try:
         try:
-            found = patiently(lambda: listed(True))
+            infos = retried(lambda: listed(True))
         except UNREADABLE:  # one card that the client cannot read takes all others with it
-            found = [_with_card(api, info) for info in patiently(lambda: listed(False))]
-        return sorted((_summary(info) for info in found), key=lambda one: one.repo_id)
-    except Exception as error:
-        raise HubError(f"agents of the Hub could not be listed: {explain(error, Where(author or 'any'))}") from error
+            infos = [_with_card(api, info) for info in retried(lambda: listed(False))]
+        return sorted((_summary(info) for info in infos), key=lambda one: one.repo_id)
+
+    return calling(found, token, Where(author or "any"), "agents of the Hub could not be listed", again=False)
 
 
 def _with_card(api: Any, info: Any) -> Any:
     """What the Hub says of one repo, with its card if that can be read."""
     try:
-        return patiently(lambda: api.model_info(info.id))
+        return retried(lambda: api.model_info(info.id))
     except UNREADABLE:
         return info
 

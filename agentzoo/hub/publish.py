@@ -28,9 +28,13 @@ from agentzoo.store.locate import (
     staged_agents,
     written_whole,
 )
-from agentzoo.store.remote import Where, check_revision, explain, fetch, is_repo_id, patiently
+from agentzoo.store.remote import Where, calling, check_revision, fetch, is_repo_id, retried
+from agentzoo.store.watch import watched
 
 Patterns = str | list[str] | None  # like "*.json"
+
+
+SHORT = 20.0  # seconds to ask what became of a push that failed
 
 
 class Pushed(NamedTuple):
@@ -91,14 +95,17 @@ def push(
         raise ConfigError(f"no file of {folder} is left by {allow_patterns=} and {ignore_patterns=}; nothing to push.")
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
-    api = HfApi(token=token, library_name=LIBRARY)
     where = Where(repo_id, branch)
     head: str | None = None
-    try:
+    api: Any = None
+
+    def upload(token: str | bool | None) -> Any:
+        nonlocal head, api
+        api = HfApi(token=token, library_name=LIBRARY)
         note(f"looking at {repo_id}")
-        patiently(lambda: api.create_repo(repo_id, private=private, exist_ok=True))
-        head = patiently(lambda: api.model_info(repo_id, revision=branch)).sha
-        there = {entry.path for entry in patiently(lambda: list(api.list_repo_tree(repo_id, revision=head)))}
+        retried(lambda: api.create_repo(repo_id, private=private, exist_ok=True))
+        head = retried(lambda: api.model_info(repo_id, revision=branch)).sha
+        there = {entry.path for entry in retried(lambda: list(api.list_repo_tree(repo_id, revision=head)))}
         if RESULTS in there and RESULTS in known and RESULTS not in files and not replace_measured:
             raise ConfigError(
                 f"{where} holds measurements ({RESULTS}), which this agent comes without: they would be deleted. "
@@ -108,7 +115,7 @@ def push(
         operations: list[Any] = [CommitOperationAdd(name, _content(folder, name, repo_id)) for name in files]
         operations += [CommitOperationDelete(name) for name in known if name in there and name not in files]
         note(f"uploading {len(files)} files")
-        info = api.create_commit(
+        return api.create_commit(
             repo_id,
             operations,
             commit_message=commit_message or f"{folder.resolve().name}: upload with agentzoo",
@@ -116,21 +123,27 @@ def push(
             create_pr=create_pr or None,
             parent_commit=head,
         )
-    except ConfigError:
-        raise
-    except Exception as error:
-        fate = _fate(api, where, head)
-        raise HubError(f"{folder} was not pushed to {where}: {explain(error, where)} {fate}") from error
+
+    info = calling(
+        upload, token, where, f"{folder} was not pushed to {where}", lambda: _fate(api, where, head), again=False
+    )
     if tag is not None:
         try:
-            patiently(lambda: api.create_tag(repo_id, tag=tag, revision=info.oid))
-        except Exception as error:
+            calling(
+                lambda _: api.create_tag(repo_id, tag=tag, revision=info.oid),
+                token,
+                where,
+                f"{folder} was pushed to {where} as {info.oid}, but not tagged {tag!r}",
+            )
+        except HubError as error:
             tagged = _tagged(api, repo_id, tag)
-            if tagged != info.oid:
-                why = explain(error, where) if tagged is None else f"that tag is at {tagged}; choose another."
+            if tagged is not None and tagged != info.oid:
                 raise HubError(
-                    f"{folder} was pushed to {where} as {info.oid}, but not tagged {tag!r}: {why}"
-                ) from error
+                    f"{folder} was pushed to {where} as {info.oid}, but not tagged {tag!r}: that tag is at {tagged}; "
+                    "choose another."
+                ) from error.__cause__
+            if tagged is None:
+                raise
     return Pushed(repo_id, info.oid, info.pr_url or info.commit_url, tuple(files), tuple(left_out))
 
 
@@ -168,7 +181,8 @@ def push_agent(agent: Agent, repo_id: str, **options: Any) -> Pushed:
 def _tagged(api: Any, repo_id: str, tag: str) -> str | None:
     """The commit a tag is at; None: there is none, or it cannot be told."""
     try:
-        found = patiently(lambda: api.list_repo_refs(repo_id)).tags
+        with watched(SHORT) as watch:
+            found = retried(lambda: api.list_repo_refs(repo_id), watch).tags
     except Exception:
         return None
     return next((one.target_commit for one in found if one.name == tag), None)
@@ -179,7 +193,8 @@ def _fate(api: Any, where: Where, head: str | None) -> str:
     if head is None:
         return "Nothing was uploaded."
     try:
-        now = api.model_info(where.repo_id, revision=where.revision).sha
+        with watched(SHORT):
+            now = api.model_info(where.repo_id, revision=where.revision).sha
     except Exception:
         return "Its files are as they were, unless the answer to a finished push was lost; the same push again is safe."
     return "Its files are as they were." if now == head else f"The remote is now at {now}; compare before a new push."

@@ -91,8 +91,10 @@ def stage(
     recipe = load_finished(run, trust_env_module).recipe
     assert recipe is not None
     rows = log.read_log(run)
-    if not rows:
-        raise CheckpointError(f"{run / LOG} has no row; train for at least `train.log_every` updates.")
+    if not rows or not rows[-1].get("seconds"):
+        raise CheckpointError(
+            f"{run / LOG} has no row, or its last one no `seconds`; train for at least `train.log_every` updates."
+        )
     final = zoo / recipe.agent_id
     if final.exists():
         _require_apart(final, (run, *seeds, *baselines))

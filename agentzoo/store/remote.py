@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from agentzoo.errors import ConfigError, HubError
+from agentzoo.errors import ConfigError, HubError, shown
+from agentzoo.store.tokens import checked_token, is_clean, redacted, secrets_of, silenced
+from agentzoo.store.watch import LONGEST_WAIT, StoppedError, Watch, watched
 
 T = TypeVar("T")
 ATTEMPTS = 3
-LONGEST_WAIT = 60.0  # seconds; a Hub that asks for more is reported instead of waited for
 BUSY = (408, 429, 500, 502, 503, 504)
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./+-]{0,199}")
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}")
+_log = logging.getLogger("agentzoo.hub")
 _UNREACHABLE = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError")
 _CUT = ("RemoteProtocolError", "ReadError", "ReadTimeout", "WriteError", "WriteTimeout")
 
@@ -67,27 +70,37 @@ def fetch(
         what: the repo holds, for messages. The others are as in `huggingface_hub`.
 
     Raises:
-        HubError: says why not and what to do. The cache then holds no file that is not whole.
+        HubError: says why not and what to do. The cache then holds no file that is not whole. ConfigError: a token or
+            revision that cannot be one.
     """
     from huggingface_hub import snapshot_download
 
     where = Where(repo_id, revision)
     check_revision(revision)
     with_message = f"{what} {where} could not be fetched from the Hub"
-    try:
-        folder = patiently(
-            lambda: snapshot_download(
-                repo_id,
-                revision=revision,
-                token=token,
-                cache_dir=cache_dir,
-                local_files_only=local_files_only,
-                force_download=force_download,
-                allow_patterns=list(files),
-            )
+
+    def download(token: str | bool | None, offline: bool) -> str:
+        return snapshot_download(
+            repo_id,
+            revision=revision,
+            token=token,
+            cache_dir=cache_dir,
+            local_files_only=offline,
+            force_download=force_download,
+            allow_patterns=list(files),
         )
-    except Exception as error:  # the client raises a dozen types from three libraries
-        raise HubError(f"{with_message}: {explain(error, where)} Nothing broken stays in the cache.") from error
+
+    try:
+        folder = calling(lambda token: download(token, local_files_only), token, where, with_message)
+    except HubError as error:
+        if not isinstance(error.__cause__, StoppedError) or force_download:
+            raise HubError(f"{error} Nothing broken stays in the cache.") from error.__cause__
+        try:
+            folder = download(False, True)  # a Hub that is down is no hindrance to what is cached
+        except Exception:
+            raise HubError(f"{error} Nothing broken stays in the cache.") from error.__cause__
+    if not is_snapshot(Path(folder)):
+        raise HubError(f"{with_message}: it was put in {folder}, which is no folder of the cache.")
     broken = _drop_broken(Path(folder), files)
     if broken:
         raise HubError(
@@ -97,15 +110,61 @@ def fetch(
     return Path(folder)
 
 
-def patiently(call: Callable[[], T]) -> T:
-    """`call()`, and again after the wait a busy Hub asks for (`Retry-After`, else 1 and 2 seconds)."""
+def is_snapshot(folder: Path) -> bool:
+    """Whether this is a folder of one commit in a cache of the Hub's client, and nothing that climbs out of it."""
+    return folder.parent.name == "snapshots" and folder.resolve().parent == folder.parent.resolve()
+
+
+def calling(
+    call: Callable[[str | bool | None], T],
+    token: str | bool | None,
+    where: Where,
+    message: str,
+    fate: Callable[[], str] = lambda: "",
+    again: bool = True,
+) -> T:
+    """`call(token)` with the Hub, watched: answers are checked, it has a limit as a whole, and no token is shown.
+
+    Args:
+        call: is given the token as it is sent.
+        token: the user's; None is the stored one.
+        where: what is spoken of.
+        message: the start of an error, without its reason.
+        fate: after a failure: what became of the repo, as a last sentence.
+        again: run the whole call again where the Hub is busy.
+
+    Raises:
+        HubError: `message`, why, and what to do. ConfigError: a token that cannot be one, or the call's own.
+    """
+    token = checked_token(token)
+    secrets = secrets_of(token)
+    failure: HubError
+    with silenced(secrets):
+        try:
+            with watched() as watch:
+                return retried(lambda: call(token), watch) if again else call(token)
+        except ConfigError:
+            raise
+        except Exception as error:  # the client raises a dozen types from three libraries
+            said = f"{message}: {explain(error, where)} {fate()}".rstrip()
+            failure = HubError(redacted(said, secrets))
+            cause = error if is_clean(error, secrets) else None
+    raise failure from cause  # outside the handler: the error of a library may show a token, and is no context then
+
+
+def retried(call: Callable[[], T], watch: Watch | None = None) -> T:
+    """`call()`, and again after the wait a busy Hub asks for (`Retry-After`, else 1 and 2 seconds); logs each retry."""
     for attempt in range(ATTEMPTS):
+        if watch is not None:
+            watch.attempt()
         try:
             return call()
         except Exception as error:
             wait = _wait(error, float(2**attempt))
             if wait is None or attempt == ATTEMPTS - 1:
                 raise
+            status = _response(error).status_code
+        _log.warning("the Hub answered %s; again in %g s, try %d of %d", status, wait, attempt + 2, ATTEMPTS)
         time.sleep(wait)
     raise AssertionError("unreachable")
 
@@ -148,16 +207,21 @@ def explain(error: BaseException, where: Where) -> str:
     from huggingface_hub import constants
 
     names = [type(one).__name__ for one in _chain(error)]
+    stopped = next((one for one in _chain(error) if isinstance(one, StoppedError)), None)
+    if stopped is not None:
+        return _explain_stop(str(stopped))
+    if "FileMetadataError" in names or "TooManyRedirects" in names:
+        return (
+            f"The server at {constants.ENDPOINT} sends a file without its ETag or commit, as a redirect does, or a "
+            "server that is no Hub. Set HF_ENDPOINT to the address of the Hub itself."
+        )
     response = _response(error)
     if response is not None:
         return _explain_answer(response, names, where)
     if "IncompleteSnapshotError" in names:
         return "The cache holds only a part of it, and the Hub was not asked. Call once with the network."
     if any(name in _UNREACHABLE for name in names):
-        return (
-            f"No connection to {constants.ENDPOINT}. Check the network and HF_ENDPOINT; what was fetched before still "
-            "loads with local_files_only=True."
-        )
+        return _explain_stop("no connection")
     if any(name in _CUT for name in names) or "Consistency check failed" in str(error):
         return "The connection broke off on the way, several times. Call again: files that came whole are kept."
     if "LocalEntryNotFoundError" in names or "OfflineModeIsEnabled" in names:
@@ -171,6 +235,17 @@ def explain(error: BaseException, where: Where) -> str:
         return "The disk is full. Make room, or pass another cache_dir."
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]} Check the name, the token and the network and call again."
+
+
+def _explain_stop(why: str) -> str:
+    from huggingface_hub import constants
+
+    if not why.startswith("no connection"):
+        return f"{why[:1].upper()}{why[1:]}"
+    return (
+        f"No connection to {constants.ENDPOINT}. Check the network and HF_ENDPOINT; what was fetched before still "
+        "loads with local_files_only=True."
+    )
 
 
 def _explain_answer(response: Any, names: list[str], where: Where) -> str:
@@ -196,8 +271,11 @@ def _explain_answer(response: Any, names: list[str], where: Where) -> str:
         return (
             f"{said}: your token may not do this. Make one that may read {where.repo_id}, or write to it if you push."
         )
+    if 300 <= status < 400:
+        target = shown(str(response.headers.get("Location") or "nowhere"))
+        return f"{said}, a redirect to {target}. Set HF_ENDPOINT to the address of the Hub itself."
     if status in (409, 412):
-        return f"{said}: somebody else changed {where.repo_id} meanwhile. Look at it and call again."
+        return f"{said}: {where.repo_id} was changed meanwhile. Look at it and call again."
     if status == 429:
         wait = _asked_wait(response)
         return f"{said}: too many requests. Call again {'later' if wait is None else f'in {wait:g} seconds'}."

@@ -8,10 +8,13 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from agentzoo.errors import CheckpointError
+from agentzoo.errors import CheckpointError, shown
 from agentzoo.store.files import LOG, write_atomic
 
+MOST_BYTES = 256 * 1024 * 1024
+MOST_DIGITS = 12  # of a step
 COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds")  # of every log; more follow
 
 
@@ -53,6 +56,8 @@ def still_falling(rows: Sequence[Mapping[str, str]]) -> float | None:
 def read_log(folder: Path) -> list[dict[str, str]]:
     """The rows as text, without a last one that was cut off; empty when there is no file.
 
+    Every cell is empty or a number, `step` is a whole one and `seconds` is finite.
+
     Raises:
         CheckpointError: it is no log.
     """
@@ -60,10 +65,31 @@ def read_log(folder: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
     try:
-        text = path.read_text()
-    except UnicodeDecodeError as error:
+        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+            raise ValueError("it is no regular file, or too large")
+        text = path.read_text(encoding="utf-8")
+        whole = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
+        names = whole.fieldnames
+        if names is not None and "step" not in names:
+            raise ValueError("it has no column `step`")
+        if names is not None and len(set(names)) != len(names):
+            raise ValueError("two columns have one name")
+        rows = [row for row in whole if (row["step"] or "").isdecimal()]
+        for row in rows:
+            _check_row(row)
+    except (OSError, ValueError, csv.Error) as error:
         raise CheckpointError(f"{path} is no log of a training: {error}.") from None
-    whole = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
-    if whole.fieldnames is not None and "step" not in whole.fieldnames:
-        raise CheckpointError(f"{path} is no log of a training: it has no column `step`.")
-    return [row for row in whole if (row["step"] or "").isdecimal()]
+    return rows
+
+
+def _check_row(row: Mapping[Any, Any]) -> None:
+    """Raise ValueError unless each cell is empty or a number."""
+    if None in row or None in row.values():
+        raise ValueError(f"the row of step {shown(row['step'], 20)} has more or fewer cells than columns")
+    if len(row["step"]) > MOST_DIGITS:
+        raise ValueError(f"step {shown(row['step'], 20)} is too large")
+    for name, cell in row.items():
+        if cell and name == "seconds" and not math.isfinite(float(cell)):
+            raise ValueError(f"seconds are {shown(cell, 20)}")
+        if cell:
+            float(cell)

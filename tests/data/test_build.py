@@ -294,7 +294,7 @@ def test_a_policy_that_is_nowhere_is_said_to_be(root: Path, tmp_path: Path, monk
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UnknownNameError, match=r"--trust-policies fetches sb3/tqc-Hopper-v3 .* runs the code it"):
         build("hopper/expert", BuildOptions(tmp_path))
-    with pytest.raises(DataError, match="policy 'sb3/tqc-Hopper-v3' could not be fetched"):
+    with pytest.raises(DataError, match="policy sb3/tqc-Hopper-v3 could not be fetched"):
         build("hopper/expert", BuildOptions(tmp_path, trust_policies=True))
 
 

@@ -12,6 +12,7 @@ import json
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -89,6 +90,14 @@ class Hub(ThreadingHTTPServer):
         self.seen: list[tuple[str, str, dict[str, str]]] = []
         self.corrupt: Callable[[str, bytes], bytes] = lambda _, data: data  # (path, content) as served
         self.list_extra: list[dict[str, Any]] = []
+        self.etag: str | None = None  # of every file, in place of its own
+        self.commit_header: str | None = None
+        self.sha: str | None = None  # of the commit, in what is said of a repo
+        self.echo = False  # repeat a token that is refused, in headers and body
+        self.redirect: str | None = None  # in place of any file
+        self.drip = 0.0  # seconds before each byte of a file
+        self.silent = threading.Event()  # requests of the API are not answered until it is set
+        self.silent.set()
 
     @property
     def url(self) -> str:
@@ -134,6 +143,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def refuse(self, status: int, code: str = "", message: str = "") -> None:
         headers = {"X_Error_Code": code} if code else {}
+        if self.server.echo:
+            message = f"{message or code} {self.token}"
+            headers |= {"X_Echo": str(self.token)}
         self.reply(status, {"error": message or code}, **headers, X_Error_Message=message or code or "error")
 
     def cut(self) -> None:
@@ -150,6 +162,10 @@ class Handler(BaseHTTPRequestHandler):
             self.read_chunks() if "chunked" in self.headers.get("Transfer-Encoding", "") else self.rfile.read(length)
         )
         self.server.seen.append((self.command, parts.path, dict(self.headers)))
+        if "/api/" in parts.path and not self.server.silent.is_set():
+            self.server.silent.wait(30.0)
+            self.cut()
+            return
         self.fault = self.server.fault_of(self.command, parts.path)
         if self.fault is not None and self.fault.status:
             headers = {name.replace("-", "_"): value for name, value in self.fault.headers.items()}
@@ -320,7 +336,9 @@ class Handler(BaseHTTPRequestHandler):
     def info(self, repo_id: str, revision: str = "main") -> None:
         repo = self.repo(repo_id)
         if repo is not None and (oid := self.commit_of(repo, revision)):
-            self.reply(200, describe(repo_id, repo, oid))
+            self.reply(
+                200, describe(repo_id, repo, oid) | ({} if self.server.sha is None else {"sha": self.server.sha})
+            )
 
     def tree(self, repo_id: str, revision: str) -> None:
         repo = self.repo(repo_id)
@@ -386,14 +404,22 @@ class Handler(BaseHTTPRequestHandler):
         if data is None:
             self.refuse(404, "EntryNotFound", "Entry not found")
             return
-        if is_lfs(path, len(data)):
+        if self.server.redirect is not None:
+            self.reply(302, Location=self.server.redirect)
+        elif is_lfs(path, len(data)):
             sha = hashlib.sha256(data).hexdigest()
             self.server.storage[sha] = data
             away = f"http://localhost:{self.server.server_port}/storage/{sha}/{path}"
-            headers = {"X_Linked_Size": str(len(data)), "X_Linked_ETag": f'"{sha}"', "Location": away}
-            self.reply(302, X_Repo_Commit=oid, ETag=f'"{git_sha(data)}"', **headers)
+            headers = {
+                "X_Linked_Size": str(len(data)),
+                "X_Linked_ETag": f'"{self.server.etag or sha}"',
+                "Location": away,
+            }
+            commit = self.server.commit_header or oid
+            self.reply(302, X_Repo_Commit=commit, ETag=f'"{git_sha(data)}"', **headers)
         else:
-            self.send_file(path, data, X_Repo_Commit=oid, ETag=f'"{git_sha(data)}"')
+            etag = self.server.etag or git_sha(data)
+            self.send_file(path, data, X_Repo_Commit=self.server.commit_header or oid, ETag=f'"{etag}"')
 
     def storage_get(self, oid: str, path: str) -> None:
         if self.token is not None:
@@ -415,6 +441,15 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(served[: self.fault.after])
             self.wfile.flush()
             self.cut()
+            return
+        if self.server.drip and self.command == "GET":
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(served)))
+            self.end_headers()
+            for at in range(len(served)):
+                self.wfile.write(served[at : at + 1])
+                self.wfile.flush()
+                time.sleep(self.server.drip)
             return
         self.reply(status, served, Accept_Ranges="bytes", **headers)
 

@@ -15,7 +15,8 @@ from agentzoo.errors import ConfigError, HubError
 from agentzoo.hub.listing import remote_agents
 from agentzoo.hub.publish import push
 from agentzoo.store.files import sha256
-from agentzoo.store.remote import LONGEST_WAIT, Where, explain, patiently
+from agentzoo.store.remote import Where, explain, retried
+from agentzoo.store.watch import LONGEST_WAIT
 from hub.conftest import REPO, cached_files
 from hub.server import TOKEN, Hub
 
@@ -193,7 +194,7 @@ def test_a_busy_hub_is_asked_three_times_and_waited_for_longer(
         raise Refused(status)
 
     with pytest.raises(Refused):
-        patiently(ask)
+        retried(ask)
     assert waits == waited
 
 

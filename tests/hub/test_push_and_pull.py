@@ -203,7 +203,7 @@ def test_a_push_onto_someone_elses_change_is_refused(hub: Hub, folder: Path, mon
     monkeypatch.setattr(HfApi, "preupload_lfs_files", meanwhile)
     agent = Agent.from_pretrained(folder)
     agent.model.obs_mean.add_(1.0)
-    with pytest.raises(HubError, match="somebody else changed tests/dt-test meanwhile"):
+    with pytest.raises(HubError, match="tests/dt-test was changed meanwhile"):
         agent.push_to_hub(REPO, replace_measured=True)
     assert "theirs.txt" in hub.repos[REPO].head
 

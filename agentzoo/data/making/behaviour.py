@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+from pydantic import TypeAdapter
 
+from agentzoo.data.hdf5 import readable
 from agentzoo.data.making.recorder import Recorder, fill_replay_buffer
 from agentzoo.envs import make_env
 from agentzoo.envs.making import explained
-from agentzoo.errors import ConfigError, SpaceError
+from agentzoo.errors import ConfigError, DataError, SpaceError
 from agentzoo.store.files import write_atomic
 
 RECORD = "behaviour.json"
+MOST_RECORD = 16 * 1024 * 1024  # bytes
 POLICY, TRANSITIONS = "policy.zip", "transitions.npz"
 
 
@@ -157,17 +160,27 @@ def _read_record(folder: Path, env_id: str, options: BehaviourOptions) -> Behavi
     path = folder / RECORD
     if not path.exists():
         return Behaviour(env_id, options.seed, options)
-    tree = json.loads(path.read_text())
-    kept = tree.get("options")
-    there = {"env": tree["env_id"], "seed": tree["seed"], **(kept or {})}
+    record = read_behaviour(path)
+    there = {"env": record.env_id, "seed": record.seed, **({} if record.options is None else asdict(record.options))}
     asked = {"env": env_id, **asdict(options)}
     changed = [
         f"{name} {value!r} there, {asked[name]!r} asked" for name, value in there.items() if value != asked[name]
     ]
     if changed:
         raise ConfigError(f"{folder} holds a run with {'; '.join(changed)}. Choose another --out, or delete it.")
-    scores = [Score(*score) for score in tree["scores"]]
-    return Behaviour(**{**tree, "scores": scores, "options": None if kept is None else BehaviourOptions(**kept)})
+    return record
+
+
+def read_behaviour(path: Path) -> Behaviour:
+    """The record of a run.
+
+    Raises:
+        DataError: it cannot be used.
+    """
+    with readable(path, "the record of a behaviour policy"):
+        if path.stat().st_size > MOST_RECORD:
+            raise DataError(f"{path} holds {path.stat().st_size:,} bytes; a record holds a few thousand.")
+        return TypeAdapter(Behaviour).validate_json(path.read_text(encoding="utf-8"))
 
 
 def _write_record(folder: Path, record: Behaviour) -> None:

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agentzoo.errors import DataError, UnknownNameError
+from agentzoo.errors import DataError, HubError, UnknownNameError
+from agentzoo.store.remote import fetch
 from agentzoo.types import FloatArray
 
 ALGORITHMS = {"sac": "stable_baselines3:SAC", "tqc": "sb3_contrib:TQC"}
@@ -56,13 +57,11 @@ def resolve_policy(source: str | Path) -> Path:
     if path.is_file():
         return path
     if str(source).startswith("sb3/"):
-        from huggingface_hub import hf_hub_download
-
-        name = str(source).removeprefix("sb3/")
+        file = str(source).removeprefix("sb3/") + ".zip"
         try:
-            return Path(hf_hub_download(str(source), f"{name}.zip"))
-        except Exception as error:
-            raise DataError(f"policy {source!r} could not be fetched from the Hub: {error}") from error
+            return fetch(str(source), (file,), what="policy") / file
+        except HubError as error:
+            raise DataError(str(error)) from error
     raise UnknownNameError(
         f"no policy file {str(source)!r}. Point --sources (or $AGENTZOO_SOURCES) at the folder that holds it, "
         "or give a Hub id like sb3/tqc-Hopper-v3."

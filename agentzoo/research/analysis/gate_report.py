@@ -6,6 +6,7 @@ These are the Markov heads of the first layer, and their sum is G_Markov, unless
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count as count_from
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -175,7 +176,7 @@ def gate_curve(folder: Path, heads: Sequence[int]) -> GateCurve:
         ConfigError: a log without gates, or heads that leave no one to compare with.
     """
     rows = [row for row in read_log(folder) if row.get("gate_0")]
-    count = sum(name.startswith("gate_") for name in rows[0]) if rows else 0
+    count = next(head for head in count_from(0) if f"gate_{head}" not in rows[0]) if rows else 0
     chosen = sorted(set(heads))
     if not rows:
         raise ConfigError(f"the log in {folder} has no gates; families with gates end in 'dtma' or are gpt2-p.")
@@ -184,5 +185,6 @@ def gate_curve(folder: Path, heads: Sequence[int]) -> GateCurve:
             f"the log in {folder} has gates of {count} heads, 0 to {count - 1}; a curve needs some of them to compare "
             f"with the rest, got {chosen}."
         )
+    rows = [row for row in rows if all(row[f"gate_{head}"] for head in range(count))]
     gates = [[float(row[f"gate_{head}"]) for row in rows] for head in range(count)]
     return GateCurve([int(row["step"]) for row in rows], gates, chosen)

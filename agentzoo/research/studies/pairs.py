@@ -131,9 +131,9 @@ def read_curves(
                 "--set agent_id=..., or see both with `agentzoo research compare`."
             )
         points = {
-            int(row["step"]): float(row["eval_score"] or row["eval_return"])
+            int(row["step"]): float(row.get("eval_score") or row["eval_return"])
             for row in log.read_log(run)
-            if row["eval_return"]
+            if row.get("eval_return")
         }
         if not points:
             every = recipe.eval.every

@@ -1,0 +1,38 @@
+"""`agentzoo research fuzz`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from agentzoo.cli.console import console, listing, plain, print_json, print_listing, progress_bar
+from agentzoo.cli.options import JsonOption
+
+
+def fuzz(
+    cases: Annotated[int, typer.Option("--cases", "-n", min=1, help="damaged files in all")] = 10_000,
+    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
+    only: Annotated[list[str] | None, typer.Option("--reader", help="one reader, e.g. config.json")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Damage files for every reader of strangers' files. Status 1: one ended in none of agentzoo's errors."""
+    from agentzoo.research.fuzz import fuzz as run
+
+    with progress_bar("damaged files", cases) as bar:
+        tallies = run(cases, seed, only or (), bar)
+    if as_json:
+        print_json([asdict(one) for one in tallies])
+    else:
+        table = listing("reader", "cases", "read", "refused", "failures", "slowest")
+        for one in tallies:
+            failures = ", ".join(f"{name} {count}" for name, count in one.failures.most_common())
+            counts = (str(one.cases), str(one.read), str(one.refused))
+            table.add_row(one.reader, *counts, plain(failures or "none"), f"{one.slowest:.2f} s")
+        print_listing(table)
+        for one in tallies:
+            for name, example in one.examples.items():
+                console.print(f"{one.reader}, {name}: {plain(example)}", highlight=False)
+    if any(one.failures for one in tallies):
+        raise SystemExit(1)

@@ -1,0 +1,142 @@
+"""Damaged files for every reader of strangers' files: each one is read, or refused with one of agentzoo's errors.
+
+`agentzoo research fuzz` makes 10,000 damaged files from a fixed seed and counts what their readers do. Cases run in a
+child process, so that a crash in a library's C code, or a reader that does not end, is counted too.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from agentzoo.errors import AgentzooError
+from agentzoo.research.fuzz_damage import damaged
+from agentzoo.research.fuzz_readers import Reader, make_readers
+
+CASES = 10_000
+SECONDS = 20.0  # of one case, after which it counts as endless
+MOST_MESSAGE = 5_000  # bytes of an error's message
+
+
+@dataclass
+class Tally:
+    """What one reader did with its cases."""
+
+    reader: str
+    read: int = 0
+    refused: int = 0
+    failures: Counter[str] = field(default_factory=Counter)  # untyped errors by name, "crash", "endless", "message"
+    examples: dict[str, str] = field(default_factory=dict)  # failure -> the case and the end of its traceback
+    slowest: float = 0.0  # seconds
+
+    @property
+    def cases(self) -> int:
+        """How many there were."""
+        return self.read + self.refused + sum(self.failures.values())
+
+
+def fuzz(
+    cases: int = CASES,
+    seed: int = 0,
+    only: Sequence[str] = (),
+    on_case: Callable[[int, str], None] = lambda *_: None,
+) -> list[Tally]:
+    """Damage files and count what their readers do.
+
+    Args:
+        cases: in all; every reader gets its share.
+        seed: the same seed damages the same bytes in the same way.
+        only: names of readers; all of them by default.
+        on_case: called after each case with 1 and the reader's name.
+
+    Raises:
+        ConfigError: `only` names no reader.
+    """
+    with tempfile.TemporaryDirectory(prefix="agentzoo-fuzz-") as name, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        readers = make_readers(Path(name), only)
+        share = -(-cases // len(readers))
+        return [_run(reader, share, seed, on_case) for reader in readers]
+
+
+def _run(reader: Reader, cases: int, seed: int, on_case: Callable[[int, str], None]) -> Tally:
+    """All cases of one reader; a child that dies is replaced and goes on with the next case."""
+    tally, case = Tally(reader.name), 0
+    good = reader.path.read_bytes()
+    try:
+        while case < cases:
+            parent, child = multiprocessing.Pipe(duplex=False)
+            process = multiprocessing.get_context("fork").Process(
+                target=_cases, args=(reader, good, range(case, cases), seed, child)
+            )
+            process.start()
+            child.close()
+            case += _listen(parent, tally, cases - case, lambda: on_case(1, reader.name))
+            if case < cases:  # the child ended before its time
+                what = "endless" if process.is_alive() else "crash"
+                process.kill()
+                tally.failures[what] += 1
+                tally.examples.setdefault(what, f"case {case}")
+                on_case(1, reader.name)
+                case += 1
+            process.join()
+    finally:
+        reader.path.write_bytes(good)
+    return tally
+
+
+def _listen(parent: Connection, tally: Tally, expected: int, on_case: Callable[[], None]) -> int:
+    """Take the child's reports; how many came before it was silent or gone."""
+    for done in range(expected):
+        try:
+            if not parent.poll(SECONDS):
+                return done
+            outcome, seconds, example = parent.recv()
+        except EOFError:
+            return done
+        tally.slowest = max(tally.slowest, seconds)
+        if outcome == "read":
+            tally.read += 1
+        elif outcome == "refused":
+            tally.refused += 1
+        else:
+            tally.failures[outcome] += 1
+            tally.examples.setdefault(outcome, example)
+        on_case()
+    return expected
+
+
+def _cases(reader: Reader, good: bytes, cases: range, seed: int, child: Connection) -> None:
+    """In the child: damage, read, report."""
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 2)  # C libraries complain there
+    for case in cases:
+        reader.path.write_bytes(damaged(reader.kind, good, seed, case))
+        began = time.perf_counter()
+        outcome, example = attempt(reader.reads)
+        child.send((outcome, time.perf_counter() - began, f"case {case}: {example}"))
+    child.close()
+
+
+def attempt(reads: Sequence[Callable[[], object]]) -> tuple[str, str]:
+    """What the readers of one damaged file do together: "read", "refused", or the name of what is wrong."""
+    refused = False
+    for read in reads:
+        try:
+            read()
+        except AgentzooError as error:
+            refused = True
+            if len(str(error).encode(errors="replace")) > MOST_MESSAGE or not str(error).isprintable():
+                return "message", str(error)[:200]
+        except Exception as error:
+            return type(error).__name__, "".join(traceback.format_exception(error)[-2:])[-600:]
+    return ("refused" if refused else "read"), ""

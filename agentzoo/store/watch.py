@@ -1,0 +1,244 @@
+"""What the Hub answers, looked at before the client writes a byte of it, and a limit for the whole of a call.
+
+The client (huggingface_hub 2.4) names files of its cache after the ETag, the commit and the paths that a server sends,
+unchecked: an ETag `../../x` or `/tmp/x` is written there. It also waits without limit for a server that is silent or
+sends a byte a second. Both are stopped here, in hooks that the client's HTTP session calls for each request and answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from agentzoo.errors import ConfigError, shown
+
+LIMIT_VARIABLE = "AGENTZOO_HUB_TIMEOUT"
+LIMIT = 300.0  # seconds without progress after which a load or push stops
+CONNECT = 3.0  # seconds for a connection
+PROGRESS = 65_536  # bytes that count as progress: a byte a second is none
+LONGEST_WAIT = 60.0  # seconds; a Hub that asks for more is reported instead of waited for
+MOST_REQUESTS = 5_000  # of one call: a listing whose pages never end
+MOST_JSON = 16 * 1024 * 1024  # bytes of an answer that is no file
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]{0,199}")  # an ETag or commit that is safe as a file's name
+_HEADERS = ("etag", "x-linked-etag", "x-repo-commit", "x-xet-hash")
+_log = logging.getLogger("agentzoo.hub")
+_lock = threading.Lock()
+_watches: list[Watch] = []
+
+
+class StoppedError(Exception):
+    """A call to the Hub was given up; the message says why."""
+
+
+class Watch:
+    """One load or push: when it last made progress, and what it asked."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self.marked = time.monotonic()  # of the last progress
+        self.bytes = 0  # since then
+        self.asked: Counter[str] = Counter()
+        self.answers = 0
+
+    def attempt(self) -> None:
+        """The whole call starts again: the same requests are no retries."""
+        self.asked.clear()
+
+    def left(self) -> float:
+        """Seconds until the limit."""
+        return self.limit - (time.monotonic() - self.marked)
+
+    def progress(self, count: int) -> None:
+        """So many bytes came or went."""
+        self.bytes += count
+        if self.bytes >= PROGRESS:
+            self.advance()
+        elif self.left() <= 0:
+            self.stop()
+
+    def advance(self) -> None:
+        """Something was finished."""
+        self.marked, self.bytes = time.monotonic(), 0
+
+    def stop(self) -> None:
+        """Raise StoppedError: the limit has passed."""
+        raise StoppedError(
+            f"no progress in {self.limit:g} seconds. Call again later; {LIMIT_VARIABLE}=SECONDS sets another limit."
+        )
+
+    def request(self, request: Any) -> None:
+        """Before a request: limits, and a line if it is a retry."""
+        if self.left() <= 0:
+            self.stop()
+        name = f"{request.method} {request.url}"
+        self.asked[name] += 1
+        if self.asked[name] > 1:
+            if not self.answers:
+                raise StoppedError(f"no connection to {request.url.host}.")
+            _log.warning("asking the Hub again, try %d: %s", self.asked[name], shown(name))
+        if sum(self.asked.values()) > MOST_REQUESTS:
+            raise StoppedError(f"more than {MOST_REQUESTS} requests were needed; its listing does not end.")
+        limits = dict(request.extensions.get("timeout") or {})
+        for kind, most in (("connect", CONNECT), ("read", self.limit), ("write", self.limit), ("pool", self.limit)):
+            asked = limits.get(kind)
+            limits[kind] = min(most, max(self.left(), 0.1), math.inf if asked is None else asked)
+        request.extensions["timeout"] = limits
+
+    def response(self, response: Any) -> None:
+        """Before the client reads an answer."""
+        self.answers += 1
+        if response.status_code < 400:
+            self.advance()
+        _check_headers(response)
+        wait = str(response.headers.get("Retry-After", "")).strip()
+        if response.status_code in (429, 503) and wait.isdigit() and int(wait[:9]) > LONGEST_WAIT:
+            response.raise_for_status()  # the client itself would wait that long
+
+
+class _Counted:
+    """The bytes of an answer, each part of which is seen by the watches."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self.stream:
+            for watch in list(_watches):
+                watch.progress(len(part))
+            yield part
+
+    def close(self) -> None:
+        """As of the stream inside."""
+        self.stream.close()
+
+
+def _check_headers(response: Any) -> None:
+    for name in _HEADERS:
+        value = response.headers.get(name)
+        if value is None:
+            continue
+        plain = value.removeprefix("W/").strip('"')
+        if not _PLAIN.fullmatch(plain) or ".." in plain:
+            raise StoppedError(
+                f"the server sends {name} {shown(value, 80)}, which is no name of a file: it is damaged or hostile. "
+                "Nothing was written."
+            )
+
+
+def _check_names(response: Any) -> None:
+    """Commits and hashes in an answer of the Hub's API. Paths need no look: only files that we name are fetched."""
+    kind = str(response.headers.get("content-type", ""))
+    if "/api/" not in str(response.url.path) or response.status_code != 200 or "octet-stream" in kind:
+        return
+    try:
+        length = int(response.headers.get("content-length") or 0)
+    except ValueError:
+        length = MOST_JSON + 1
+    if length > MOST_JSON:
+        raise StoppedError(f"the server's answer has {length:,} bytes, where a listing has a few thousand.")
+    response.read()
+    try:
+        tree = response.json()
+    except (ValueError, RecursionError):
+        return  # the client says that it is no JSON
+    entries = tree if isinstance(tree, list) else [tree]
+    for entry in entries:
+        if not isinstance(entry, dict):
+            continue
+        for name in ("sha", "oid"):
+            value = entry.get(name)
+            if value is not None and (not isinstance(value, str) or not _PLAIN.fullmatch(value) or ".." in value):
+                raise StoppedError(f"the server names a commit {shown(value, 80)}, which is none. Nothing was written.")
+
+
+def _on_request(request: Any) -> None:
+    for watch in list(_watches):
+        watch.request(request)
+
+
+def _on_response(response: Any) -> None:
+    if not _watches:
+        return
+    response.stream = _stream_class()(response.stream)
+    for watch in list(_watches):
+        watch.response(response)
+    _check_names(response)
+
+
+def _stream_class() -> type:
+    """`_Counted` as the HTTP library wants it: a subclass of its own."""
+    from huggingface_hub.utils import _http
+
+    library: Any = next(module for name, module in vars(_http).items() if name in ("httpx2", "httpx"))
+    return type("Counted", (_Counted, library.SyncByteStream), {})
+
+
+def limit_of_environment() -> float:
+    """Seconds without progress after which a load or push stops.
+
+    Raises:
+        ConfigError: the variable is no positive number.
+    """
+    text = os.environ.get(LIMIT_VARIABLE)
+    if text is None:
+        return LIMIT
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = math.nan
+    if not limit > 0:
+        raise ConfigError(f"{LIMIT_VARIABLE} is {shown(text)!r}; it takes seconds, 300 by default.")
+    return limit
+
+
+@contextmanager
+def watched(limit: float | None = None) -> Iterator[Watch]:
+    """While this runs, every answer to the Hub's client is checked, and the call as a whole has a limit.
+
+    Args:
+        limit: seconds without progress; None is the environment's.
+
+    The hooks stay in the client's session afterwards, and do nothing there.
+
+    Raises:
+        StoppedError: from within the client's calls.
+    """
+    watch = Watch(limit_of_environment() if limit is None else limit)
+    _install()
+    with _lock:
+        _watches.append(watch)
+    try:
+        yield watch
+    finally:
+        with _lock:
+            _watches.remove(watch)
+
+
+def _install() -> None:
+    """Let every session of the client have the hooks, also one made after a lost connection."""
+    from huggingface_hub import set_client_factory
+    from huggingface_hub.utils import _http
+
+    with _lock:
+        make = _http._GLOBAL_CLIENT_FACTORY
+        if getattr(make, "watched", False):
+            return
+
+        def factory() -> Any:
+            client = make()
+            client.event_hooks = {
+                "request": [*client.event_hooks.get("request", []), _on_request],
+                "response": [*client.event_hooks.get("response", []), _on_response],
+            }
+            return client
+
+        factory.watched = True  # type: ignore[attr-defined]
+        set_client_factory(factory)
