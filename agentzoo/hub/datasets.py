@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from agentzoo.data.minari import datasets_root, open_dataset
 from agentzoo.data.summary import Row, rows
-from agentzoo.errors import ConfigError, HubError
+from agentzoo.errors import ConfigError
 from agentzoo.evaluation.scores import amount
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.store.files import CARD
-from agentzoo.store.remote import Where, explain, is_repo_id, patiently
+from agentzoo.store.remote import Where, calling, is_repo_id, retried
 
 NAMESPACE_FILE = "namespace_metadata.json"
 KIND = "dataset"  # of repo
@@ -126,10 +126,10 @@ def _commit(
     """One commit with these files and the namespace's list, to which `datasets` are added."""
     from huggingface_hub import CommitOperationAdd, HfApi
 
-    api, where = HfApi(token=token, library_name=LIBRARY), Where(repo_id)
-    try:
-        patiently(lambda: api.create_repo(repo_id, repo_type=KIND, private=private, exist_ok=True))
-        head = patiently(lambda: api.dataset_info(repo_id)).sha
+    def commit(token: str | bool | None) -> Any:
+        api = HfApi(token=token, library_name=LIBRARY)
+        retried(lambda: api.create_repo(repo_id, repo_type=KIND, private=private, exist_ok=True))
+        head = retried(lambda: api.dataset_info(repo_id)).sha
         listed = _listed(api, repo_id, head)
         for key, added in (("datasets", datasets), ("namespaces", subspaces)):
             listed[key] = sorted({*listed.get(key, []), *added})
@@ -142,8 +142,8 @@ def _commit(
         return api.create_commit(
             repo_id, operations, repo_type=KIND, commit_message=message, parent_commit=head, revision="main"
         )
-    except Exception as error:  # the client's, of three libraries
-        raise HubError(f"{repo_id} was not changed: {explain(error, where)}") from error
+
+    return calling(commit, token, Where(repo_id), f"{repo_id} was not changed", again=False)
 
 
 def _listed(api: Any, repo_id: str, head: str | None) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _listed(api: Any, repo_id: str, head: str | None) -> dict[str, Any]:
     from huggingface_hub.errors import EntryNotFoundError
 
     try:
-        path = patiently(lambda: api.hf_hub_download(repo_id, NAMESPACE_FILE, repo_type=KIND, revision=head))
+        path = retried(lambda: api.hf_hub_download(repo_id, NAMESPACE_FILE, repo_type=KIND, revision=head))
     except EntryNotFoundError:
         return {}
     tree = json.loads(Path(path).read_text(encoding="utf-8"))

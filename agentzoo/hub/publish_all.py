@@ -18,7 +18,7 @@ from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.publish import check_folder, push
 from agentzoo.store.files import write_atomic
 from agentzoo.store.locate import index_path, staged_agents, staged_backbones
-from agentzoo.store.remote import Where, explain, fetch, is_repo_id, patiently
+from agentzoo.store.remote import Where, calling, fetch, is_repo_id
 
 Note = Callable[[str], None]
 
@@ -108,14 +108,17 @@ def _same_there(item: Item, token: str | bool | None) -> str | None:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
-    api, where = HfApi(token=token, library_name=LIBRARY), Where(item.repo_id)
-    try:
-        head = patiently(lambda: api.model_info(item.repo_id)).sha
-        tree = patiently(lambda: list(api.list_repo_tree(item.repo_id, revision=head)))
-    except RepositoryNotFoundError:
+    def look(token: str | bool | None) -> tuple[str | None, list[Any]]:
+        api = HfApi(token=token, library_name=LIBRARY)
+        try:
+            head = api.model_info(item.repo_id).sha
+            return head, list(api.list_repo_tree(item.repo_id, revision=head))
+        except RepositoryNotFoundError:
+            return None, []
+
+    head, tree = calling(look, token, Where(item.repo_id), f"{item.repo_id} could not be looked at")
+    if head is None:
         return None
-    except Exception as error:
-        raise HubError(f"{item.repo_id} could not be looked at: {explain(error, where)}") from error
     there = {entry.path: entry for entry in tree if entry.path != ".gitattributes"}
     same = there.keys() == set(item.files) and all(_equal(item.folder / name, there[name]) for name in item.files)
     return head if same else None

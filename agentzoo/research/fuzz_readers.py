@@ -25,8 +25,7 @@ from agentzoo.errors import AgentzooError, ConfigError, did_you_mean
 from agentzoo.evaluation.results import DatasetFacts, Results, TrainingFacts, evaluate
 from agentzoo.evaluation.study import STUDY, Study, read_study, write_study
 from agentzoo.hub.card import card_text, check_card, write_card
-from agentzoo.hub.card_results import study_section
-from agentzoo.hub.metadata import check_metadata
+from agentzoo.hub.metadata import check_metadata, inline
 from agentzoo.hub.verify import check_files
 from agentzoo.hub.zoo import describe, summaries
 from agentzoo.models.dt import DTConfig
@@ -118,7 +117,7 @@ def _agent_readers(place: Path) -> list[Reader]:
         Reader(CARD, "text", folder / CARD, [lambda: check_metadata((folder / CARD).read_text(errors="replace"))]),
         Reader(LOG, "csv", folder / LOG, [lambda: read_log(folder), lambda: gate_curve(folder, [0]), card]),
         Reader("index.json", "json", place / "index.json", [lambda: hub_location("x"), lambda: hub_location("z")]),
-        Reader(STUDY, "json", study, [lambda: study_section(read_study(study))]),
+        Reader(STUDY, "json", study, [lambda: inline(read_study(study).note)]),
     ]
 
 
