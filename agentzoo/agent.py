@@ -51,6 +51,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         self._actions = Actions(config.io.action)
         self._conditions = Conditions()
         self._targets = None
+        self.trust_env_options = True  # of a config made here; `from_pretrained` reads a stranger's
         self._env: Any = None
         self._warned: set[str] = set()
         self._rewards = self._unbound()
@@ -85,6 +86,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         device: str = "auto",
         runtime: Runtime = "pytorch",
         trust_env_module: bool = False,
+        trust_env_options: bool = False,
     ) -> Agent:
         """Load an agent by id (`zoo/dt-hopper-medium`), Hub repo or folder.
 
@@ -95,6 +97,8 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
             device: "auto" is CUDA where there is one.
             runtime: "onnx" acts with a frozen copy of the network in ONNX Runtime, as `freeze` does.
             trust_env_module: accept a config whose environment id names a module to import.
+            trust_env_options: accept options of the environment that are not listed for it (`envs.options`), wherever
+                this agent makes one.
 
         Raises:
             UnknownNameError: no such agent, with the nearest id. CheckpointError: files missing, broken or tampered
@@ -118,6 +122,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         if (folder / RECIPE).is_file():
             recipe = read_record(Recipe, folder / RECIPE)
         agent = cls(model.to(place), config, recipe)
+        agent.trust_env_options = trust_env_options
         if env is not None:
             agent.set_env(env, trust_env_module=trust_env_module)
         return agent.freeze(runtime)

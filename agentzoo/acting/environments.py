@@ -23,6 +23,7 @@ class EnvironmentMethods:
 
     config: AgentConfig
     model: SequenceModel
+    trust_env_options: bool
     _env: Any
     _rewards: Rewards
     _warned: set[str]
@@ -71,7 +72,7 @@ class EnvironmentMethods:
         from stable_baselines3.common.vec_env import DummyVecEnv
 
         options = self.config.env_options if env_id == self.config.env else {}
-        made = Monitor(make_configured(env_id, options, trust_env_module))
+        made = Monitor(make_configured(env_id, options, trust_env_module, self.trust_env_options))
         return DummyVecEnv([lambda: made])
 
     def check_env(self, env: Any, *, scaled: bool = False) -> None:

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 
 from agentzoo.cli.console import console, errors_console, listing, plain, print_json, print_listing, print_study
-from agentzoo.cli.options import JsonOption, TrustOption
+from agentzoo.cli.options import JsonOption, TrustOption, TrustOptionsOption
 from agentzoo.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def grid(
     zoo: Annotated[Path, typer.Option("--zoo", help="where staged agents go")] = Path("hub_cards"),
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask before the start")] = False,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Train all agents with all seeds, several at a time. The same command goes on with what is left."""
     if context.invoked_subcommand is not None:

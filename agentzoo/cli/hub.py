@@ -11,7 +11,15 @@ from rich.table import Table
 from agentzoo.cli.console import console, errors_console, plain, print_json, progress_bar
 from agentzoo.cli.groups import Whole
 from agentzoo.cli.importing import import_command
-from agentzoo.cli.options import AgentArg, JsonOption, RevisionOption, TargetOption, TokenOption, TrustOption
+from agentzoo.cli.options import (
+    AgentArg,
+    JsonOption,
+    RevisionOption,
+    TargetOption,
+    TokenOption,
+    TrustOption,
+    TrustOptionsOption,
+)
 
 app = typer.Typer(cls=Whole, no_args_is_help=True, help="Stage, check, push and pull agents; import, export.")
 
@@ -33,6 +41,7 @@ def stage(
     target: TargetOption = None,
     max_mb: Annotated[float, typer.Option("--max-mb", min=0.1, help="of the weights; more are stored as float16")] = 5,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Measure a finished run and write its Hub folder: weights, records, plot, video, card."""
     from agentzoo.hub.stage import stage as run_stage
@@ -206,6 +215,7 @@ def verify(
     revision: RevisionOption = None,
     token: TokenOption = None,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check an agent's files against each other and measure it again: does its card's number hold? Status 1: no."""
@@ -271,6 +281,7 @@ def export(
     format_: Annotated[str, typer.Option("--format", help="only onnx")] = "onnx",
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the network as an ONNX file that answers as the agent does, compared before it is written."""

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 
 from agentzoo.cli.console import console, plain, print_json, print_study, progress_bar
-from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, load_agent
+from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, TrustOptionsOption, load_agent
 from agentzoo.errors import ConfigError
 from agentzoo.store.files import SWEEP_PLOT
 
@@ -28,6 +28,7 @@ def sweep(
     best: Annotated[float | None, typer.Option("--best-in-data", help="draw this return as a line")] = None,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Ask agents for several returns and see what they reach; far above the data shows how they extrapolate."""
@@ -95,6 +96,7 @@ def compare(
     finding: Annotated[str, typer.Option("--finding", help="what there is to see, for the card")] = "",
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="of each run, at least")] = 100,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Trainings side by side in one table and one picture; the others are compared with the first of their environment.
@@ -118,6 +120,7 @@ def pairs(
     out: Annotated[Path, typer.Option("--out", help="folder for study.json and curves.png")] = Path("runs/pairs"),
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="of each run, at least")] = 100,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Learning curves of agents beside their twins from scratch: final scores, and how soon each is nearly there."""

@@ -9,9 +9,23 @@ import typer
 if TYPE_CHECKING:
     from agentzoo.agent import Agent
 
+
+def _trust_options(context: typer.Context, trusted: bool) -> bool:
+    """Trust the options of environments while the command runs, wherever it makes one."""
+    from agentzoo.envs.options import trust_env_options
+
+    trust_env_options(trusted)
+    context.call_on_close(lambda: trust_env_options(False))
+    return trusted
+
+
 AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="an id like dt-hopper-medium, a folder, or a Hub repo")]
 RevisionOption = Annotated[str | None, typer.Option("--revision", help="commit, tag or branch on the Hub")]
 TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
+TrustOptionsOption = Annotated[
+    bool,
+    typer.Option("--trust-env-options", help="accept any option of an environment", callback=_trust_options),
+]
 TokenOption = Annotated[str | None, typer.Option("--token", help="instead of HF_TOKEN or `hf auth login`")]
 TargetOption = Annotated[
     str | None,

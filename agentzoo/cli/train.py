@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agentzoo.cli.options import RevisionOption, TargetOption, TrustOption
+from agentzoo.cli.options import RevisionOption, TargetOption, TrustOption, TrustOptionsOption
 
 OutOption = Annotated[Path | None, typer.Option("--out", help="folder of the run; default runs/<agent>-s<seed>")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="section.field=value, e.g. train.steps=2000")]
@@ -43,6 +43,7 @@ def train(
     tags: TagsOption = None,
     device: DeviceOption = None,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Train an agent from its recipe. A run that was stopped goes on where its last checkpoint is."""
     from agentzoo.cli.running import run_training, settings_of, tracking_of
@@ -88,6 +89,7 @@ def finetune(
     tags: TagsOption = None,
     device: DeviceOption = None,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Train a trained agent further, on other data."""
     from agentzoo.agent import Agent

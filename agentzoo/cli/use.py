@@ -20,6 +20,7 @@ from agentzoo.cli.options import (
     RuntimeOption,
     TokenOption,
     TrustOption,
+    TrustOptionsOption,
     load_agent,
 )
 from agentzoo.errors import ConfigError
@@ -159,6 +160,7 @@ def evaluate(
     ] = False,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
     output: Annotated[Path | None, typer.Option("--output", help="also write the whole record here")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -222,6 +224,7 @@ def enjoy(
     runtime: RuntimeOption = "pytorch",
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Watch an agent in a window; says so where there is no display."""
     from agentzoo.evaluation.enjoy import has_display, play
@@ -251,6 +254,7 @@ def record(
     height: Annotated[int, typer.Option(min=16)] = 240,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Render episodes to a video or a GIF."""
     from agentzoo.evaluation.film import film, save_gif, save_video

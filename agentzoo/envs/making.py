@@ -11,6 +11,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version, parse_env_id
 
 from agentzoo import envs
+from agentzoo.envs.options import check_env_options
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 
 PLANE = 0  # mujoco's mjGEOM_PLANE
@@ -75,14 +76,29 @@ def _what_to_do(env_id: str, missing: str) -> str:
     return ""
 
 
-def make_configured(env_id: str, options: Mapping[str, Any], trust_env_module: bool = False) -> gym.Env[Any, Any]:
+def make_configured(
+    env_id: str,
+    options: Mapping[str, Any],
+    trust_env_module: bool = False,
+    trust_env_options: bool = False,
+    **own: Any,
+) -> gym.Env[Any, Any]:
     """`make_env` with the options of a config or recipe.
 
+    Args:
+        env_id: the environment.
+        options: of a config, which may be a stranger's.
+        trust_env_module: import the module the id names.
+        trust_env_options: accept options that are not listed for this environment (`envs.options`).
+        own: further keyword arguments of the caller's.
+
     Raises:
-        ConfigError: the environment does not take them. Otherwise as `make_env`.
+        ConfigError: the environment does not take them, or they are not trusted. Otherwise as `make_env`.
     """
+    check_env_id(env_id, trust_env_module)
+    check_env_options(env_id, options, trust_env_options)
     try:
-        return make_env(env_id, trust_env_module=trust_env_module, **options)
+        return make_env(env_id, trust_env_module=trust_env_module, **{**options, **own})
     except TypeError as error:
         if not options:
             raise

@@ -62,7 +62,9 @@ def train_in(
     return agent
 
 
-def check_environment(recipe: Recipe, episodes: Episodes, trust_env_module: bool = False) -> None:
+def check_environment(
+    recipe: Recipe, episodes: Episodes, trust_env_module: bool = False, trust_env_options: bool = False
+) -> None:
     """Make the recipe's environment once, before the first update: a wrong name must not wait for an evaluation.
 
     Where a package it needs is not installed and nothing is evaluated while training, that is a warning.
@@ -71,7 +73,7 @@ def check_environment(recipe: Recipe, episodes: Episodes, trust_env_module: bool
         SpaceError: its spaces are not those of the data. Otherwise as `make_configured`.
     """
     try:
-        env = make_configured(recipe.eval.env, recipe.eval.env_options, trust_env_module)
+        env = make_configured(recipe.eval.env, recipe.eval.env_options, trust_env_module, trust_env_options)
     except ConfigError as error:
         if recipe.eval.every or not isinstance(error.__cause__, ImportError | gym.error.DependencyNotInstalled):
             raise

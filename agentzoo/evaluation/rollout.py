@@ -58,7 +58,7 @@ def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, 
     if where is None:
         raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
     options = agent.config.env_options if where == own else {}
-    env = make_configured(where, {**options, **kwargs}, trust_env_module)
+    env = make_configured(where, options, trust_env_module, agent.trust_env_options, **kwargs)
     agent.check_spaces(env.observation_space, env.action_space)
     return env
 

@@ -1,0 +1,146 @@
+"""Which options of an environment a stranger's config may set: a list for each environment we know, with bounds.
+
+Options are keyword arguments of an environment's maker, and an agent's config or recipe names them. Some load a file,
+open a window, or make a simulator's step last for minutes inside C code. What is not listed needs the caller's trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from agentzoo.errors import ConfigError, did_you_mean, shown
+
+_trusting: ContextVar[bool] = ContextVar("trusting_env_options", default=False)
+
+
+class Whole(NamedTuple):
+    """A whole number from `low` to `high`."""
+
+    low: int
+    high: int
+
+
+class Real(NamedTuple):
+    """A number from `low` to `high`."""
+
+    low: float
+    high: float
+
+
+class Choice(NamedTuple):
+    """One of these texts."""
+
+    texts: tuple[str, ...]
+
+
+Bound = Whole | Real | Choice | type[bool]
+WEIGHT = Real(-1_000.0, 1_000.0)  # of a part of the reward
+COMMON: dict[str, Bound] = {  # of every environment
+    "max_episode_steps": Whole(1, 100_000),
+    "render_mode": Choice(("rgb_array",)),
+    "width": Whole(16, 4_096),
+    "height": Whole(16, 4_096),
+}
+MUJOCO: dict[str, Bound] = {
+    **dict.fromkeys(("forward_reward_weight", "ctrl_cost_weight", "contact_cost_weight", "healthy_reward"), WEIGHT),
+    **dict.fromkeys(("reward_near_weight", "reward_dist_weight", "reward_control_weight", "uph_cost_weight"), WEIGHT),
+    **dict.fromkeys(("impact_cost_weight",), WEIGHT),
+    **dict.fromkeys(("terminate_when_unhealthy", "exclude_current_positions_from_observation"), bool),
+    **dict.fromkeys(("use_contact_forces", "include_cfrc_ext_in_observation"), bool),
+    "reset_noise_scale": Real(0.0, 1.0),
+    "frame_skip": Whole(1, 50),
+    "camera_id": Whole(-1, 64),
+}
+MAZE: dict[str, Bound] = {
+    "continuing_task": bool,
+    "reset_target": bool,
+    "reward_type": Choice(("dense", "sparse")),
+}
+_MUJOCO_NAMES = (
+    *("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum"),
+    *("Pusher", "Reacher", "Swimmer", "Walker2d"),
+)
+KNOWN: dict[str, dict[str, Bound]] = {  # name before `_` or `-v`
+    **dict.fromkeys(_MUJOCO_NAMES, MUJOCO),
+    **dict.fromkeys(("PointMaze", "AntMaze"), MAZE),
+    "agentzoo/DoorKey-4x4": {},
+    "agentzoo/Maze2DDense-Medium": {"maze": Choice(("UMaze", "Medium", "Large")), "reward_type": MAZE["reward_type"]},
+    "CartPole": {"sutton_barto_reward": bool},
+    "Pendulum": {"g": Real(-100.0, 100.0)},
+    "MountainCar": {"goal_velocity": Real(-1.0, 1.0)},
+    "MountainCarContinuous": {"goal_velocity": Real(-1.0, 1.0)},
+    "LunarLander": {
+        **dict.fromkeys(("continuous", "enable_wind"), bool),
+        "gravity": Real(-11.9, -0.1),
+        "wind_power": Real(0.0, 20.0),
+        "turbulence_power": Real(0.0, 2.0),
+    },
+    "BipedalWalker": {"hardcore": bool},
+    "FrozenLake": {"map_name": Choice(("4x4", "8x8")), "is_slippery": bool},
+}
+
+
+def allowed_options(env_id: str) -> dict[str, Bound]:
+    """The options that a config may set of this environment, with their bounds."""
+    name = env_id.rsplit("-v", 1)[0]
+    return {**COMMON, **KNOWN.get(name, KNOWN.get(name.split("_")[0], {}))}
+
+
+def check_env_options(env_id: str, options: Mapping[str, Any], trusted: bool = False) -> None:
+    """Refuse options that are not listed for this environment, or lie outside their bounds, unless they are trusted.
+
+    Raises:
+        ConfigError: names the option, what is allowed, and how to trust it.
+    """
+    if trusted or _trusting.get():
+        return
+    allowed = allowed_options(env_id)
+    for name, value in options.items():
+        if name not in allowed:
+            why = f"is none that a config may set of {env_id}.{did_you_mean(name, allowed)}"
+        elif not _fits(value, allowed[name]):
+            why = f"is {shown(repr(value), 60)}; {_words(allowed[name])} is allowed."
+        else:
+            continue
+        raise ConfigError(
+            f"the environment option {shown(name, 60)!r} {why} Options can load files, open windows or never return. "
+            "If you trust them, pass trust_env_options=True (--trust-env-options)."
+        )
+
+
+def _fits(value: Any, bound: Bound) -> bool:
+    if isinstance(bound, Choice):
+        return value in bound.texts
+    if isinstance(bound, Whole):
+        return type(value) is int and bound.low <= value <= bound.high
+    if isinstance(bound, Real):
+        return type(value) in (int, float) and bound.low <= value <= bound.high
+    return type(value) is bool
+
+
+def _words(bound: Bound) -> str:
+    if isinstance(bound, Choice):
+        return " or ".join(map(repr, bound.texts))
+    if isinstance(bound, Whole):
+        return f"a whole number from {bound.low} to {bound.high}"
+    if isinstance(bound, Real):
+        return f"a number from {bound.low:g} to {bound.high:g}"
+    return "true or false"
+
+
+def trust_env_options(trusted: bool) -> None:
+    """From now on, in this context, the options of every config are trusted or not: what a command line switches on."""
+    _trusting.set(trusted)
+
+
+@contextmanager
+def trusting_env_options() -> Iterator[None]:
+    """While this runs, the options of every config are trusted."""
+    token = _trusting.set(True)
+    try:
+        yield
+    finally:
+        _trusting.reset(token)

@@ -1,0 +1,94 @@
+"""Options of environments that a stranger's config names: listed ones within bounds, the rest only if trusted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_agent
+from typer.testing import CliRunner
+
+from agentzoo.agent import Agent
+from agentzoo.cli import app
+from agentzoo.envs.options import KNOWN, MUJOCO, allowed_options, check_env_options, trusting_env_options
+from agentzoo.errors import ConfigError
+from agentzoo.evaluation.rollout import env_of, rollout
+from agentzoo.registry import recipe_table
+
+HOSTILE: list[tuple[str, Any]] = [
+    ("render_mode", "human"),
+    ("frame_skip", 2_147_483_647),
+    ("frame_skip", 0),
+    ("frame_skip", True),
+    ("max_episode_steps", 1_000_000_000),
+    ("max_episode_steps", 0),
+    ("xml_file", "/etc/passwd"),
+    ("width", 1_000_000),
+    ("camera_name", "track"),
+    ("reset_noise_scale", -1.0),
+    ("reset_noise_scale", 1e300),
+    ("terminate_when_unhealthy", 1),
+    ("vector_entry_point", "evil:Evil"),
+    ("apply_api_compatibility", True),
+    ("entry_point", "evil:Evil"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), HOSTILE)
+def test_an_option_that_harms_is_refused_before_the_environment_is_made(name: str, value: Any, tmp_path: Path) -> None:
+    folder = make_agent("Hopper-v5").save_pretrained(tmp_path / "dt-test")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "env_options": {name: value}}))
+    agent = Agent.from_pretrained(folder)  # acting needs no environment
+    for make in (
+        lambda: env_of(agent, None),
+        lambda: agent.set_env("Hopper-v5"),
+        lambda: rollout(agent, "Hopper-v5", 1),
+    ):
+        with pytest.raises(ConfigError, match=rf"environment option '{name}' .*--trust-env-options"):
+            make()
+    result = CliRunner().invoke(app, ["evaluate", str(folder), "-n", "1"])
+    assert isinstance(result.exception, ConfigError)
+    assert "--trust-env-options" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [
+        ("Hopper-v5", {"terminate_when_unhealthy": False, "reset_noise_scale": 0.1, "frame_skip": 5}),
+        ("HalfCheetah-v4", {"ctrl_cost_weight": 0, "max_episode_steps": 300}),
+        ("PointMaze_Medium-v3", {"continuing_task": False, "reward_type": "dense"}),
+        ("agentzoo/Maze2DDense-Medium-v0", {"maze": "UMaze"}),
+        ("Pendulum-v1", {"g": 9.81}),
+        ("anything/Else-v0", {"max_episode_steps": 100, "render_mode": "rgb_array"}),
+    ],
+)
+def test_listed_options_within_their_bounds_pass(env_id: str, options: dict[str, Any]) -> None:
+    check_env_options(env_id, options)
+    with pytest.raises(ConfigError, match="is none that a config may set"):
+        check_env_options(env_id, {"xml_file": "ant.xml"})
+
+
+def test_every_option_of_our_recipes_is_listed() -> None:
+    for recipe in recipe_table().values():
+        check_env_options(recipe.eval.env, recipe.eval.env_options)
+
+
+def test_no_listed_option_names_a_file_or_code() -> None:
+    names = {name for options in (*KNOWN.values(), MUJOCO, allowed_options("x")) for name in options}
+    assert not [name for name in names if any(word in name for word in ("file", "path", "xml", "entry", "class"))]
+
+
+def test_trusted_options_are_passed_on(tmp_path: Path) -> None:
+    folder = make_agent(env_options={"length": 3}).save_pretrained(tmp_path / "dt-test")
+    with pytest.raises(ConfigError, match="'length' is none that a config may set of tests/Counting-v0"):
+        rollout(Agent.from_pretrained(folder), "tests/Counting-v0", 1)
+    trusted = Agent.from_pretrained(folder, trust_env_options=True)
+    assert len(rollout(trusted, "tests/Counting-v0", 1)) == 1
+    with trusting_env_options():
+        assert len(rollout(Agent.from_pretrained(folder), "tests/Counting-v0", 1)) == 1
+    command = ["evaluate", str(folder), "-n", "2", "--json"]
+    assert CliRunner().invoke(app, [*command, "--trust-env-options"]).exit_code == 0
+    assert isinstance(CliRunner().invoke(app, command).exception, ConfigError)  # the switch was of that command
