@@ -78,6 +78,7 @@ class EvalConfig(Config):
     env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
     target_return: TargetReturn
     target_rule: TargetRule = "number"  # that gave the target return, see `data.targets`
+    reference: tuple[float, float] | None = None  # returns that score 0 and 100, where D4RL has none for `env`
     episodes: Annotated[int, Field(ge=1, le=1_000_000)] = 100  # of the final evaluation
     every: Count = 5_000  # training steps between short evaluations; 0: none
     every_episodes: Annotated[int, Field(ge=1, le=10_000)] = 10
@@ -134,6 +135,8 @@ class Recipe(Config):
             del tree["eval"]["target_rule"]
         if not tree.get("ran"):
             tree.pop("ran", None)
+        if "eval" in tree and tree["eval"].get("reference") is None:
+            tree["eval"].pop("reference", None)
         return tree
 
     def pinned(self) -> Recipe:

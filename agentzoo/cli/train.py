@@ -29,8 +29,18 @@ DeviceOption = Annotated[
 def train(
     agent_id: Annotated[
         str,
-        typer.Argument(metavar="AGENT", help="an id (`agentzoo list --all`), a run's folder or a train_config.json"),
+        typer.Argument(
+            metavar="AGENT",
+            help="an id (`agentzoo list --all`), a run's folder or a train_config.json; with --dataset also a family",
+        ),
     ],
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            "--dataset", help="data of your own: environment, target and scale come from it; an id or hf://..."
+        ),
+    ] = None,
+    env: Annotated[str | None, typer.Option("--env", help="Gymnasium id, where the dataset does not name it")] = None,
     out: OutOption = None,
     settings: SetOption = None,
     target: TargetOption = None,
@@ -46,20 +56,17 @@ def train(
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Train an agent from its recipe. A run that was stopped goes on where its last checkpoint is."""
-    from agentzoo.cli.running import run_training, settings_of, tracking_of
-    from agentzoo.config import named_recipe
-    from agentzoo.data.minari import load_episodes
-    from agentzoo.data.targets import choose_target
+    from agentzoo.cli.running import run_training, tracking_of
     from agentzoo.training.machine import check_machine
+    from agentzoo.training.planning import plan
 
     trackers = tracking_of(track, project, run_name, group, tags)
     check_machine(device, trackers.trackers)
-    recipe = settings_of(named_recipe(agent_id), settings, seed).pinned()
-    out = out or _unfinished(agent_id)
-    episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
-    if target is not None:
-        returns = episodes.best(recipe.data.best_fraction).returns
-        recipe = recipe.asked_for(choose_target(target, returns, recipe.eval.env))
+    chosen = [*(settings or []), *([] if seed is None else [f"train.seed={seed}"])]
+    recipe, episodes = plan(agent_id, dataset=dataset, env=env, target=target, settings=chosen)
+    recipe = recipe.pinned()
+    if dataset is None:
+        out = out or _unfinished(agent_id)
     run_training(recipe, episodes, out, None, threads, trackers, device, trust_env_module)
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from agentzoo.data.making.catalogue import DATASETS
 from agentzoo.data.minari import datasets_root, is_local, minari_root, put_dataset
 from agentzoo.errors import ConfigError, DataError
 from agentzoo.extras import needed
@@ -22,13 +23,14 @@ def dataset_of(name: str) -> str:
     """The plain id of a dataset; one named by its address is fetched first, unless it is here.
 
     Args:
-        name: `zoo/hopper/medium-v0`, or an address `hf://OWNER/zoo/hopper/medium-v0`.
+        name: `zoo/hopper/medium-v0`, or `hopper/medium` as `agentzoo data build` has it, or an address
+            `hf://OWNER/zoo/hopper/medium-v0`.
 
     Raises:
         ConfigError: no address Minari knows. DataError: it could not be fetched; nothing of it is kept.
     """
     if "://" not in name:
-        return name
+        return DATASETS[name].dataset_id if name in DATASETS else name
     found = _ADDRESS.fullmatch(name)
     if found is None:
         raise ConfigError(f"{name!r} is no address of a dataset; it looks like hf://OWNER/NAMESPACE/NAME-v0.")

@@ -16,7 +16,7 @@ from agentzoo.data.spaces import describe_misfit
 from agentzoo.envs.making import make_configured
 from agentzoo.errors import ConfigError, SpaceError, warn
 from agentzoo.evaluation.rollout import rollout
-from agentzoo.evaluation.scores import normalized_score, reference_of
+from agentzoo.evaluation.scores import normalized_score, reference_for
 from agentzoo.evaluation.seeds import VALIDATION
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
@@ -100,7 +100,7 @@ def short_evaluation(recipe: Recipe, trust_env_module: bool = False) -> Callable
         env, episodes = recipe.eval.env, recipe.eval.every_episodes
         found = rollout(agent, env, episodes, seed=VALIDATION, n_envs=episodes, trust_env_module=trust_env_module)
         returns = np.array([one.total_reward for one in found])
-        reference = reference_of(recipe.eval.env, recipe.eval.env_options)
+        reference = reference_for(recipe.eval.env, recipe.eval.env_options, recipe)
         score = None if reference is None else float(normalized_score(returns, reference).mean())
         return Evaluation(float(returns.mean()), score)
 

@@ -22,7 +22,7 @@ from agentzoo.envs.wrapping import spec_of
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.jobs import rollout_in_jobs
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
-from agentzoo.evaluation.scores import Reference, amount, mean_interval, normalized_score, reference_of
+from agentzoo.evaluation.scores import Reference, amount, mean_interval, normalized_score, reference_for
 from agentzoo.evaluation.study import Study
 from agentzoo.nn.base import ActingMode
 from agentzoo.store.files import CONFIG
@@ -257,7 +257,7 @@ def summarize(
     lengths = np.array([one.length for one in found])
     # an environment that says so of some episodes alone says it of those that succeed
     successes = [bool(one.success) for one in found] if any(one.success is not None for one in found) else []
-    reference = reference_of(env_id, options)
+    reference = reference_for(env_id, options, agent.recipe)
     low, high = mean_interval(returns)
     score = score_interval = None
     if reference is not None:

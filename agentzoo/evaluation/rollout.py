@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -60,6 +61,37 @@ def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, 
     options = agent.config.env_options if where == own else {}
     env = make_configured(where, options, trust_env_module, agent.trust_env_options, **kwargs)
     agent.check_spaces(env.observation_space, env.action_space)
+    return env
+
+
+def make_vec_env(
+    agent: Agent, n_envs: int = 1, seed: int | None = None, *, trust_env_module: bool = False, **options: Any
+) -> Any:
+    """The agent's environment `n_envs` times as an SB3 DummyVecEnv of Monitors, bound to the agent.
+
+    `stable_baselines3`'s `evaluate_policy(agent, make_vec_env(agent, 8, seed=0))` then measures what the zoo measures,
+    with the options the agent was trained for.
+
+    Args:
+        seed: of the first environment; the others count on.
+        options: of the environment's maker, beside the agent's own: `render_mode="rgb_array"`.
+
+    Raises:
+        ConfigError: the agent names no environment, or `n_envs` is below 1. As `env_of` otherwise.
+    """
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    if n_envs < 1:
+        raise ConfigError(f"n_envs is at least 1, got {n_envs}.")
+    made = [Monitor(env_of(agent, None, trust_env_module=trust_env_module, **options)) for _ in range(n_envs)]
+    env = DummyVecEnv([partial(_itself, one) for one in made])
+    env.seed(seed)
+    agent.set_env(env)
+    return env
+
+
+def _itself(env: Any) -> Any:
     return env
 
 

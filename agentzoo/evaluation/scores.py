@@ -6,16 +6,28 @@ compare with a published table only roughly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from agentzoo.data.references import D4RL_REFERENCES, Reference, normalized_score, reference_of
+from agentzoo.recipe import Recipe
 from agentzoo.types import FloatArray
 
-__all__ = ["D4RL_REFERENCES", "Reference", "amount", "mean_interval", "normalized_score", "over_seeds", "reference_of"]
+__all__ = ["D4RL_REFERENCES", "Reference", "amount", "mean_interval", "normalized_score", "over_seeds", "reference_for"]
 
 MOST_DRAWN = 2_000_000  # values resampled at once; each takes 24 bytes
+
+
+def reference_for(env_id: str, options: Iterable[str], recipe: Recipe | None) -> Reference | None:
+    """D4RL's references of an environment, else those the agent's recipe took from its dataset.
+
+    Args:
+        options: names of those the environment is made with.
+        recipe: the agent's; its references hold for its own environment only.
+    """
+    own = None if recipe is None or recipe.eval.env != env_id else recipe.eval.reference
+    return reference_of(env_id, options) or (None if own is None else Reference(*own))
 
 
 def amount(value: float, thousands: str = "") -> str:

@@ -13,7 +13,7 @@ from agentzoo.config import AgentConfig, read_record
 from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.evaluation.rollout import OnEpisode
-from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
+from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_for
 from agentzoo.evaluation.sweep import FEWEST_RANKED, rank_correlation
 from agentzoo.hub.card import check_card
 from agentzoo.hub.metadata import inline
@@ -143,13 +143,14 @@ def _results(folder: Path, config: AgentConfig) -> tuple[Results | None, Check]:
         return None, Check(name="results", holds=None, said=f"no {RESULTS}: nothing was claimed")
     results = read_record(Results, folder / RESULTS)
     head, problems = results.headline, []
+    recipe = read_record(Recipe, folder / RECIPE) if (folder / RECIPE).is_file() else None
     for one in (head, *results.targets, *results.acting):
         if one.agent_id != config.agent_id or one.weights_sha256 != config.weights_sha256:
             problems.append(f"{_which(one, head)} was measured on other weights")
     others = () if results.best is None else (results.best,)
     for one in (head, *others, *results.targets, *results.seeds, *results.baselines, *results.acting):
         options = config.env_options if one.env == config.env else {}
-        problems += [f"{_which(one, head)}: {wrong}" for wrong in _wrong(one, options)]
+        problems += [f"{_which(one, head)}: {wrong}" for wrong in _wrong(one, options, recipe)]
     if not problems and results.targets:
         ranks = rank_correlation(results.targets) if len(results.targets) >= FEWEST_RANKED else None
         if not _close(ranks, results.spearman):
@@ -164,11 +165,11 @@ def _which(one: Result, head: Result) -> str:
     return f"{inline(one.agent_id)} ({one.checkpoint}, {one.acting}) asked for {one.target_return:g}"
 
 
-def _wrong(one: Result, options: Iterable[str]) -> list[str]:
+def _wrong(one: Result, options: Iterable[str], recipe: Recipe | None) -> list[str]:
     """What of a record does not follow from its episodes, in an environment made with these options."""
     if not len(one.returns) == len(one.lengths) == one.episodes:
         return [f"{one.episodes} episodes, but {len(one.returns)} returns and {len(one.lengths)} lengths"]
-    reference = reference_of(one.env, options)
+    reference = reference_for(one.env, options, recipe)
     expected: dict[str, Any] = {
         "mean_length": float(np.mean(one.lengths)),
         "random_reference": reference and reference.random,

@@ -1,0 +1,103 @@
+"""Training from Python: what `agentzoo train` and `agentzoo finetune` do, without a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from agentzoo.agent import Agent
+from agentzoo.data.minari import load_episodes
+from agentzoo.data.remote import dataset_of
+from agentzoo.evaluation.during import check_environment, train_in
+from agentzoo.training.finetune import finetune_recipe, start_from
+from agentzoo.training.loop import Hooks
+from agentzoo.training.machine import check_machine
+from agentzoo.training.planning import plan
+
+RUNS = Path("runs")
+
+
+def train(
+    agent: str,
+    *,
+    dataset: str | None = None,
+    env: str | None = None,
+    target: str | float | None = None,
+    out: str | Path | None = None,
+    settings: Iterable[str] = (),
+    hooks: Hooks | None = None,
+    device: str | None = None,
+    trust_env_module: bool = False,
+) -> Agent:
+    """Train an agent, or go on with the run in `out`, and return it.
+
+    Args:
+        agent: an id with a recipe, a run's folder or a `train_config.json`; with `dataset` also a family, "dt".
+        dataset: data of your own, which then says the environment, the target and the scale of returns.
+        env: the Gymnasium id, where the dataset does not name it.
+        target: the return to ask for, or a rule: "max", "p90", "d4rl".
+        out: the run's folder; `runs/<agent>-s<seed>` by default.
+        settings: changes of the recipe, like "train.steps=2000".
+        hooks: progress.
+        device: "cpu", "cuda", ...; the fastest there is by default.
+        trust_env_module: import the module that an environment id names.
+
+    Raises:
+        UnknownNameError: no such agent, family or dataset. ConfigError: a setting, device or environment that cannot be
+            used. SpaceError: the environment does not fit the data. TrainingError: `out` holds another run, or the loss
+            is not finite.
+    """
+    check_machine(device, ())
+    wanted = None if target is None else str(target)
+    recipe, episodes = plan(agent, dataset=dataset, env=env, target=wanted, settings=settings)
+    recipe = recipe.pinned()
+    check_environment(recipe, episodes, trust_env_module)
+    folder = Path(out) if out is not None else RUNS / f"{recipe.agent_id}-s{recipe.train.seed}"
+    return train_in(folder, recipe, episodes, hooks=hooks, device=device, trust_env_module=trust_env_module)
+
+
+def finetune(
+    agent: str | Path | Agent,
+    dataset: str,
+    *,
+    name: str | None = None,
+    steps: int = 3_000,
+    normalization: str = "keep",
+    reinit: bool = False,
+    out: str | Path | None = None,
+    settings: Iterable[str] = (),
+    hooks: Hooks | None = None,
+    device: str | None = None,
+    trust_env_module: bool = False,
+) -> Agent:
+    """Train a trained agent further on other data and return the new one; the given agent stays as it is.
+
+    Args:
+        agent: one that is loaded, or what `Agent.from_pretrained` takes.
+        dataset: Minari's id, a name of `agentzoo data list` or an address `hf://...`.
+        name: the new agent's id; `<agent>-finetuned` by default.
+        steps: updates.
+        normalization: "keep" the agent's mean and std, or "dataset": those of the new data.
+        reinit: start layers of another shape afresh.
+        out, settings, hooks, device, trust_env_module: as in `train`.
+
+    Raises:
+        ConfigError: the agent has no recipe. CheckpointError: layers differ in shape. Otherwise as `train`.
+    """
+    check_machine(device, ())
+    base = agent if isinstance(agent, Agent) else Agent.from_pretrained(agent, trust_env_module=trust_env_module)
+    recipe = finetune_recipe(base, dataset_of(dataset), name, steps, normalization, reinit).override(settings)
+    episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
+    start = start_from(base, recipe, episodes)
+    check_environment(recipe, episodes, trust_env_module)
+    folder = Path(out) if out is not None else RUNS / f"{recipe.agent_id}-s{recipe.train.seed}"
+    return train_in(
+        folder,
+        recipe,
+        episodes,
+        start=start,
+        hooks=hooks,
+        device=device,
+        trust_env_module=trust_env_module,
+        license_id=base.config.license,
+    )

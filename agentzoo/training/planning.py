@@ -1,0 +1,191 @@
+"""From what a user names to a recipe and its data: an agent's recipe as it is, or a family and a dataset.
+
+A family and a dataset are enough: the environment, the target return and the scale of returns come from the data. The
+network and the optimizer are those of the family's agent on hopper/medium.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from agentzoo.config import named_recipe
+from agentzoo.data.episodes import Episodes
+from agentzoo.data.minari import dataset_metadata, load_episodes
+from agentzoo.data.references import Reference, reference_of
+from agentzoo.data.remote import dataset_of
+from agentzoo.data.targets import choose_target
+from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean, warn
+from agentzoo.recipe import EvalConfig, Recipe
+from agentzoo.registry import recipe_table
+from agentzoo.types import FloatArray
+
+TEMPLATE = "hopper-medium"  # of each family: whose network and optimizer a dataset of one's own gets
+
+
+def plan(
+    named: str,
+    *,
+    dataset: str | None = None,
+    env: str | None = None,
+    target: str | None = None,
+    settings: Iterable[str] = (),
+) -> tuple[Recipe, Episodes]:
+    """The recipe to train and its data.
+
+    Args:
+        named: an agent's id, a run's folder or a `train_config.json`; with `dataset` also a family, `dt`.
+        dataset: Minari's id, a name of `agentzoo data list` or an address `hf://...`. The environment, target and scale
+            of returns then come from it, and the agent is named after it.
+        env: the Gymnasium id, where the dataset does not name it.
+        target: a number or a rule of `data.targets`.
+        settings: `section.field=value`, applied last.
+
+    Raises:
+        UnknownNameError: no such agent, family or dataset. ConfigError: the dataset names no environment, or a setting
+            does not fit.
+    """
+    settings = list(settings)
+    if dataset is not None:
+        recipe, episodes = recipe_for(named, dataset_of(dataset), env)
+        recipe = recipe.override(settings)
+    else:
+        if env is not None:
+            settings.append(f"eval.env={env}")
+        recipe = named_recipe(named).override(settings)
+        data = recipe.data.model_copy(update={"dataset": dataset_of(recipe.data.dataset)})
+        recipe = recipe.replace(data=data)
+        episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
+    returns = episodes.best(recipe.data.best_fraction).returns
+    if target is not None:
+        recipe = recipe.asked_for(choose_target(target, returns, recipe.eval.env))
+    _warn_of_high_target(recipe, returns)
+    return recipe, episodes
+
+
+def recipe_for(named: str, dataset_id: str, env: str | None = None) -> tuple[Recipe, Episodes]:
+    """A recipe for a dataset of this machine or Minari's remote, and the dataset.
+
+    Args:
+        named: a family, or an agent whose network and optimizer it gets.
+
+    Raises:
+        As `plan`.
+    """
+    template = _template(named)
+    metadata_keys = template.data.obs_keys if dataset_id == template.data.dataset else None
+    episodes = load_episodes(dataset_id, metadata_keys)
+    metadata = dataset_metadata(dataset_id)
+    own = metadata.get("obs_keys")
+    if metadata_keys is None and isinstance(own, list) and own:
+        metadata_keys = tuple(map(str, own))
+        episodes = load_episodes(dataset_id, metadata_keys)
+    env_id, options = _environment(metadata, env)
+    returns = episodes.best(template.data.best_fraction).returns
+    target = choose_target("d4rl", returns, env_id)
+    longest = int(episodes.lengths.max())
+    data = template.data.model_copy(
+        update={"dataset": dataset_id, "obs_keys": metadata_keys, "rtg_scale": scale_of(returns)}
+    )
+    evaluation = EvalConfig(
+        env=env_id,
+        env_options=options,
+        target_return=target.value,
+        target_rule=target.rule,
+        every=template.eval.every,
+        reference=reference_in(metadata, env_id, options),
+    )
+    recipe = template.replace(
+        agent_id=name_for(named, dataset_id),
+        model=template.model.model_copy(update={"max_ep_len": max(template.model.max_ep_len, longest)}),
+        data=data,
+        eval=evaluation,
+    )
+    return Recipe.from_json(recipe.to_json(), f"the recipe for {dataset_id}"), episodes
+
+
+def scale_of(returns: FloatArray) -> float:
+    """What returns are divided by: the power of ten at or below the largest of either sign, 1000 for 3600."""
+    largest = float(np.abs(returns).max())
+    return 1.0 if largest == 0.0 else 10.0 ** math.floor(math.log10(largest))
+
+
+def name_for(named: str, dataset_id: str) -> str:
+    """`dt` and `my/x-v0` -> `dt-my-x`; the zoo's own namespace is left out."""
+    family = named.split("-" + TEMPLATE)[0]
+    plain = re.sub(r"-v\d+$", "", dataset_id.removeprefix("zoo/")).lower()
+    return f"{family}-{re.sub(r'[^a-z0-9_]+', '-', plain)}"[:96].strip("-")
+
+
+def reference_in(metadata: dict[str, Any], env_id: str, options: Iterable[str] = ()) -> tuple[float, float] | None:
+    """The returns that score 0 and 100 as the dataset gives them; None where it does not, or D4RL's are known."""
+    low, high = metadata.get("ref_min_score"), metadata.get("ref_max_score")
+    if reference_of(env_id, options) is not None or low is None or high is None:
+        return None
+    found = Reference(float(low), float(high))
+    return (found.random, found.expert) if found.random < found.expert else None
+
+
+def _template(named: str) -> Recipe:
+    table = recipe_table()
+    name = named.removeprefix("zoo/")
+    if name in table or Path(named).exists():
+        return named_recipe(named)
+    found = [f"{name}-{TEMPLATE}", *(one for one in table if one.startswith(f"{name}-"))]
+    known = next((one for one in found if one in table), None)
+    if known is None:
+        families = sorted({one.removesuffix(f"-{TEMPLATE}") for one in table if one.endswith(TEMPLATE)})
+        raise UnknownNameError(
+            f"no family or agent {named!r}.{did_you_mean(name, [*families, *table])} Families: {', '.join(families)}."
+        )
+    recipe: Recipe = table[known]
+    return recipe
+
+
+def _environment(metadata: dict[str, Any], env: str | None) -> tuple[str, dict[str, Any]]:
+    """The Gymnasium id and options the data was recorded with, unless `env` is given."""
+    spec = _spec(metadata)
+    if env is not None:
+        spec = spec if spec.get("id") == env else {"id": env}
+    name = spec.get("id")
+    if not isinstance(name, str):
+        raise ConfigError("the dataset does not name its environment; pass its Gymnasium id with --env (env=).")
+    kwargs = spec.get("kwargs") or {}
+    options = {
+        key: value
+        for key, value in kwargs.items()
+        if isinstance(value, bool | int | float | str) and key not in ("render_mode", "seed", "width", "height")
+    }
+    steps, usual = spec.get("max_episode_steps"), gym.registry.get(name)
+    if isinstance(steps, int) and usual is not None and usual.max_episode_steps not in (None, steps):
+        options["max_episode_steps"] = steps
+    return name, options
+
+
+def _spec(metadata: dict[str, Any]) -> dict[str, Any]:
+    """The environment's spec as plain data; Minari keeps it as JSON text."""
+    found = metadata.get("eval_env_spec") or metadata.get("env_spec")
+    if found is None:
+        return {}
+    try:
+        tree = json.loads(found if isinstance(found, str) else found.to_json())
+    except (ValueError, AttributeError, TypeError):
+        return {}
+    return tree if isinstance(tree, dict) else {}
+
+
+def _warn_of_high_target(recipe: Recipe, returns: FloatArray) -> None:
+    best = float(returns.max())
+    if recipe.model.acts_on_target() and recipe.eval.target_return > best + 1e-6 * abs(best):
+        warn(
+            f"the target return {recipe.eval.target_return:g} is above the best return in {recipe.data.dataset}, "
+            f"{best:g}; `--target max` (target='max') asks for that instead.",
+            depth=3,
+        )

@@ -1,0 +1,127 @@
+"""A family and a dataset of one's own are enough to train: the rest comes from the data."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from conftest import CountingEnv
+
+import agentzoo
+from agentzoo.data.making.collect import Rollout
+from agentzoo.data.minari import write_dataset
+from agentzoo.errors import ConfigError, UnknownNameError
+from agentzoo.recipe import load_recipe
+from agentzoo.training.planning import name_for, plan, scale_of
+
+QUICK = ("train.steps=4", "train.warmup_steps=1", "eval.every=4", "eval.every_episodes=2", "train.checkpoint_every=4")
+SMALL = ("model.embed_dim=16", "model.n_layers=1", "data.context=4")
+
+
+def cartpole_episode(seed: int) -> Rollout:
+    env = gym.make("CartPole-v1")
+    observation, _ = env.reset(seed=seed)
+    rng, seen, actions, done = np.random.default_rng(seed), [observation], [], False
+    while not done:
+        actions.append(int(rng.integers(2)))
+        observation, _, terminated, truncated, _ = env.step(actions[-1])
+        seen.append(observation)
+        done = terminated or truncated
+    length = len(actions)
+    ends = np.arange(length) == length - 1
+    return Rollout(seed, np.stack(seen), np.array(actions), np.ones(length), ends, np.zeros(length, dtype=bool))
+
+
+@pytest.fixture
+def datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """CartPole by chance as a stock collector leaves it, with reference scores, and data of no known environment."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    episodes = [cartpole_episode(seed) for seed in range(6)]
+    about: dict[str, Any] = {"algorithm_name": "chance", "author": "a test", "description": "By chance."}
+    extra = {"ref_min_score": 9.0, "ref_max_score": 500.0}
+    write_dataset("my/cart-pole-v0", episodes, env=gym.make("CartPole-v1"), extra=extra, **about)
+    env = CountingEnv()
+    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+    one = Rollout(
+        0, np.zeros((4, 3), np.float32), np.zeros((3, 2), np.float32), np.ones(3), np.arange(3) == 2, np.zeros(3, bool)
+    )
+    write_dataset("my/robot-v0", [one], **spaces, **about)
+    return tmp_path
+
+
+def test_a_family_and_a_dataset_make_a_recipe(datasets: Path) -> None:
+    recipe, episodes = plan("dt", dataset="my/cart-pole-v0")
+    assert recipe.agent_id == "dt-my-cart-pole"
+    assert (recipe.eval.env, recipe.eval.env_options) == ("CartPole-v1", {})
+    assert (recipe.eval.target_return, recipe.eval.target_rule) == (episodes.returns.max(), "max")
+    assert recipe.data.rtg_scale == 10.0  # returns of 10 to 99 steps
+    assert recipe.eval.reference == (9.0, 500.0)
+    assert recipe.train == load_recipe("dt-hopper-medium").train
+    changed, _ = plan("dt", dataset="my/cart-pole-v0", target="12", settings=["train.steps=7", "data.rtg_scale=5.0"])
+    assert (changed.eval.target_return, changed.eval.target_rule) == (12.0, "number")
+    assert (changed.train.steps, changed.data.rtg_scale) == (7, 5.0)
+    for family in ("bc", "dm", "unimask"):
+        assert plan(family, dataset="my/cart-pole-v0")[0].agent_id == f"{family}-my-cart-pole"
+    with pytest.raises(UnknownNameError, match="no family or agent 'dtt'"):
+        plan("dtt", dataset="my/cart-pole-v0")
+
+
+def test_data_of_no_environment_asks_for_one(datasets: Path) -> None:
+    with pytest.raises(ConfigError, match="pass its Gymnasium id with --env"):
+        plan("dt", dataset="my/robot-v0")
+    assert plan("dt", dataset="my/robot-v0", env="tests/Counting-v0")[0].eval.env == "tests/Counting-v0"
+
+
+@pytest.mark.parametrize(
+    ("returns", "scale"),
+    [([3600.0, 20.0], 1000.0), ([500.0], 100.0), ([-150.0], 100.0), ([1.0, 0.0], 1.0), ([0.0], 1.0)],
+)
+def test_the_scale_of_returns(returns: list[float], scale: float) -> None:
+    assert scale_of(np.array(returns)) == scale
+
+
+def test_names_follow_the_dataset() -> None:
+    assert name_for("dt", "zoo/hopper/medium-v0") == "dt-hopper-medium"
+    assert name_for("dm-hopper-medium", "D4RL/antmaze/umaze-v1") == "dm-d4rl-antmaze-umaze"
+
+
+def test_a_target_above_the_data_is_warned_of(datasets: Path) -> None:
+    settings = ["data.dataset=my/cart-pole-v0", "eval.env=CartPole-v1"]
+    with pytest.warns(
+        UserWarning, match=r"target return 3600 is above the best return in my/cart-pole-v0, \d+; `--target"
+    ):
+        plan("dt-hopper-medium", settings=settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan("dt-hopper-medium", target="max", settings=settings)
+        plan("bc-hopper-medium", settings=settings)  # it reads no target
+
+
+def test_datasets_go_by_the_names_of_data_list(datasets: Path) -> None:
+    with pytest.raises(UnknownNameError, match="'zoo/hopper/expert-v0'"):
+        plan("dt", dataset="hopper/expert")
+
+
+def test_train_finetune_and_evaluate_from_python(datasets: Path) -> None:
+    agent = agentzoo.train("dt", dataset="my/cart-pole-v0", settings=[*QUICK, *SMALL], device="cpu")
+    assert (datasets / "runs" / "dt-my-cart-pole-s0" / "config.json").is_file()
+    result = agentzoo.evaluate(agent, episodes=3, n_envs=3)
+    mean = result.mean_return
+    assert result.score == pytest.approx(100 * (mean - 9.0) / 491.0)  # with the dataset's references
+    before = agent.weights_sha256
+    tuned = agentzoo.finetune(agent, "my/cart-pole-v0", steps=3, settings=QUICK[2:4], out="tuned", device="cpu")
+    assert tuned.config.agent_id == "dt-my-cart-pole-finetuned"
+    assert agent.weights_sha256 == before != tuned.weights_sha256
+    envs = agentzoo.make_vec_env(agent, 2, seed=3)
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    assert evaluate_policy(agent, envs, n_eval_episodes=2)[0] >= 8.0
+    assert agent.rtg_source == "env"
+    assert len(agentzoo.rollout(agent, envs, 2)) == 2
+    again = agentzoo.make_vec_env(agent, 2, seed=3)
+    np.testing.assert_array_equal(agentzoo.make_vec_env(agent, 2, seed=3).reset(), again.reset())
