@@ -56,7 +56,7 @@ def train(
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Train an agent from its recipe. A run that was stopped goes on where its last checkpoint is."""
-    from agentzoo.cli.running import run_training, tracking_of
+    from agentzoo.cli.running import run_training, settings_of, tracking_of
     from agentzoo.training.machine import check_machine
     from agentzoo.training.planning import plan
 
@@ -64,7 +64,7 @@ def train(
     check_machine(device, trackers.trackers)
     chosen = [*(settings or []), *([] if seed is None else [f"train.seed={seed}"])]
     recipe, episodes = plan(agent_id, dataset=dataset, env=env, target=target, settings=chosen)
-    recipe = recipe.pinned()
+    recipe = settings_of(recipe, [one for one in chosen if one.startswith("train.")], None).pinned()  # its precision
     if dataset is None:
         out = out or _unfinished(agent_id)
     run_training(recipe, episodes, out, None, threads, trackers, device, trust_env_module)
