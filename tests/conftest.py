@@ -164,3 +164,21 @@ def newest_steps(batch: Batch, steps: int) -> Batch:
     places = (lengths - steps).clamp(min=0)[:, None] + kept  # (B, steps)
     rows = torch.arange(len(lengths))[:, None]
     return batch.map(lambda part: part[rows, places])
+
+
+@pytest.fixture(scope="session")
+def lm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny language model: its zoo, and the text it was trained on. Tests must not write to it."""
+    from models.language_cases import language_model
+
+    return language_model(tmp_path_factory.mktemp("language"))
+
+
+@pytest.fixture
+def zoo(lm: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """`lm`, as this machine's zoo and text."""
+    from agentzoo.nn.language.cotraining import TEXT_VARIABLE
+
+    monkeypatch.setenv("AGENTZOO_ZOO", str(lm / "zoo"))
+    monkeypatch.setenv(TEXT_VARIABLE, str(lm / "text"))
+    return lm

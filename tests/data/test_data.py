@@ -14,23 +14,7 @@ from agentzoo.data.normalize import observation_statistics
 from agentzoo.data.spaces import action_spec, observation_spec
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import DataError, SpaceError
-from agentzoo.types import ActionSpec, ObservationSpec
-
-
-def episodes_of(*rewards: list[float]) -> Episodes:
-    """Observations are the step's index in the dataset, so that a window tells where it is from."""
-    lengths = np.array([len(r) for r in rewards])
-    steps = int(lengths.sum())
-    return Episodes(
-        dataset="hand",
-        observation=ObservationSpec(size=1, shapes=((1,),)),
-        action=ActionSpec(kind="discrete", size=3, dtype="int64"),
-        observations=np.arange(1.0, steps + 1, dtype=np.float32)[:, None],
-        actions=np.arange(steps) % 3,
-        rewards=np.concatenate([np.asarray(r, dtype=np.float64) for r in rewards]),
-        lengths=lengths,
-        terminated=np.ones(len(rewards), dtype=bool),
-    )
+from data.cases import episodes_of
 
 
 def test_returns_to_go_of_three_rewards() -> None:

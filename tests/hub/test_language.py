@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import make_agent
-from models.test_gpt2_dt import lm
 
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.publish import push
@@ -19,7 +18,6 @@ from agentzoo.research.analysis.inspection import Options, inspect
 from hub.conftest import REPO
 from hub.server import Hub, Repo
 
-__all__ = ["lm"]  # a fixture
 SMALL = {"embed_dim": 16, "n_heads": 2}
 
 

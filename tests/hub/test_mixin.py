@@ -9,9 +9,9 @@ from conftest import make_agent
 
 from agentzoo.agent import Agent
 from agentzoo.errors import CheckpointError, ConfigError
+from hub.cases import same_actions
 from hub.conftest import REPO
 from hub.server import Hub
-from hub.test_push_and_pull import same_actions
 
 
 def test_push_to_hub_takes_what_the_mixins_take(hub: Hub) -> None:

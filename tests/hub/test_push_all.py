@@ -21,9 +21,9 @@ from agentzoo.data.remote import dataset_of
 from agentzoo.errors import ConfigError, DataError, HubError
 from agentzoo.hub.datasets import card_text, push_card, push_dataset
 from agentzoo.hub.publish_all import plan, push_all
+from hub.cases import same_actions
 from hub.conftest import edit
 from hub.server import Hub
-from hub.test_push_and_pull import same_actions
 
 IDS = ("dt-one", "dt-two")
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from conftest import make_agent
 from huggingface_hub import HfApi
@@ -22,13 +21,9 @@ from agentzoo.hub.listing import remote_agents
 from agentzoo.hub.publish import pull, push
 from agentzoo.hub.verify import check_files
 from agentzoo.store.locate import find_agent
+from hub.cases import same_actions
 from hub.conftest import REPO, cached_files, edit
 from hub.server import READ_TOKEN, TOKEN, Hub
-
-
-def same_actions(first: Agent, second: Agent) -> bool:
-    observations = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
-    return np.array_equal(first.predict(observations)[0], second.predict(observations)[0])
 
 
 def test_push_then_load_by_branch_tag_and_commit(hub: Hub, folder: Path) -> None:

@@ -167,13 +167,11 @@ def test_saved_and_loaded_agents_act_identically(family: str, env_id: str, tmp_p
         obs, reward, *_ = env.step(a)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [family for family in FAMILIES if family != "bc"])  # which reads the newest step
 def test_a_window_of_no_step_costs_nothing(family: str) -> None:
     agent = agent_of(family)
     batch = random_batch(agent.config.io, [3])
     nothing = replace(batch, valid=torch.zeros_like(batch.valid))
-    if family == "bc":  # reads the newest step, so there must be one
-        return
     assert {float(value) for value in agent.model.loss(nothing).values()} == {0.0}
 
 
@@ -200,7 +198,7 @@ def test_every_parameter_learns(family: str, env_id: str) -> None:
 def test_a_parameter_multiplied_by_zero_is_found(family: str) -> None:
     agent = agent_of(family)
     layers = {name: part for name, part in agent.model.named_modules() if isinstance(part, nn.Linear | nn.Embedding)}
-    name, layer = list(layers.items())[0]
+    name, layer = next(iter(layers.items()))
     layer.register_forward_hook(lambda _, __, output: 0.0 * output)
     assert f"{name}.weight" in unmoved(agent)
 

@@ -35,7 +35,7 @@ from agentzoo.research.bench import dtma as benchmark
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import train
 from agentzoo.training.optim import make_optimizer
-from models.test_learning import coin_episodes
+from models.cases import coin_episodes
 
 SMALL: dict[str, Any] = {"embed_dim": 16, "n_layers": 3, "n_heads": 4}
 PAIRS = [(GPT2DTConfig, GPT2DTMAConfig), (CLIPDTConfig, CLIPDTMAConfig), (GPT2DTConfig, DTMAConfig)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import SMALL, make_agent
 from PIL import Image
 from rich.table import Table
 from typer.testing import CliRunner
@@ -20,19 +19,9 @@ from agentzoo.hub.paper_scores import elsewhere
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.recipe import load_recipe
 from agentzoo.research.studies.comparison import as_study, compare, differences, draw_comparison
+from research.cases import a_run
 
 CARDS = Path(__file__).resolve().parents[2] / "hub_cards"
-
-
-def a_run(folder: Path, agent_id: str, seed: int = 0, family: str = "dt", **changes: float) -> Path:
-    made = make_agent(model=SMALL[family])
-    assert made.recipe is not None
-    train = made.recipe.train.model_copy(update={"seed": seed, **changes})
-    recipe = made.recipe.replace(agent_id=agent_id, train=train)
-    config = made.config.model_copy(update={"agent_id": agent_id})
-    with_name = Agent(made.model, config, recipe)
-    with_name.save_pretrained(folder)
-    return folder
 
 
 def test_runs_are_measured_once_and_seeds_go_together(tmp_path: Path) -> None:

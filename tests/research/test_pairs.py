@@ -19,7 +19,7 @@ from agentzoo.recipe import load_recipe
 from agentzoo.research.studies.comparison import compare
 from agentzoo.research.studies.pairs import as_study, pairs_of, read_curves
 from agentzoo.training import log
-from research.test_comparison import a_run as a_finished_run
+from research.cases import a_run as a_finished_run
 
 CARDS = Path(__file__).resolve().parents[2] / "hub_cards"
 COLUMNS = [*log.COLUMNS, "eval_return", "eval_score", "action_mse"]

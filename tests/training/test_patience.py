@@ -10,7 +10,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.recipe import Recipe
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import Evaluation, Hooks
-from training.test_training import recipe, run
+from training.cases import recipe, run
 
 
 def patient(patience: int, every: int = 5) -> Recipe:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from data.test_data import episodes_of
+from data.cases import episodes_of
 
 from agentzoo.config import read_record
 from agentzoo.data.windows import WindowSampler
@@ -29,9 +29,9 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 import torch
-from data.test_data import episodes_of
+from data.cases import episodes_of
 from agentzoo.training.loop import Hooks, train
-from training.test_training import recipe
+from training.cases import recipe
 
 torch.set_num_threads(1)
 folder, killed = Path(sys.argv[2]), int(sys.argv[3])

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import SMALL, make_agent
-from data.test_data import episodes_of
-from models.test_learning import coin_episodes
+from data.cases import episodes_of
+from models.cases import coin_episodes
 
 from agentzoo.cli.running import settings_of, tracking_of
 from agentzoo.config import read_recipe, read_record
@@ -29,7 +29,7 @@ from agentzoo.training.log import read_log, still_falling
 from agentzoo.training.loop import train
 from agentzoo.training.tracking import TRACKING, Tracking, flat
 from agentzoo.training.watch import COLUMNS, ActionErrors
-from training.test_training import Stopped, recipe, repeatable, run, stop_at
+from training.cases import Stopped, recipe, repeatable, run, stop_at
 
 
 def stopped(folder: Path, made: Recipe, data: Episodes) -> None:

@@ -1,69 +1,34 @@
-"""Training: schedules, logs, errors, and that a run killed at any moment goes on to the same bits."""
+"""Training: schedules, logs, and that a stopped run goes on to the same bits."""
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from accelerate import Accelerator
-from accelerate.tracking import GeneralTracker
-from conftest import CountingEnv, make_agent
-from data.test_data import episodes_of
-from models.test_learning import coin_episodes
-from typer.testing import CliRunner
+from conftest import make_agent
+from data.cases import episodes_of
+from models.cases import coin_episodes
 
-from agentzoo.agent import Agent
-from agentzoo.cli import app
-from agentzoo.config import AgentConfig
 from agentzoo.data.episodes import Episodes
-from agentzoo.data.minari import load_episodes
 from agentzoo.data.normalize import observation_statistics
-from agentzoo.errors import CheckpointError, ConfigError, TrainingError, UnknownNameError
-from agentzoo.evaluation.during import check_environment, short_evaluation
-from agentzoo.evaluation.seeds import episode_seed
-from agentzoo.models.bc import BCConfig, BehaviourCloning
+from agentzoo.errors import TrainingError
 from agentzoo.models.dt import DecisionTransformer, DTConfig
-from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
+from agentzoo.recipe import TrainConfig
 from agentzoo.registry import get_family
-from agentzoo.store.files import LOG, sha256
 from agentzoo.store.tensors import read_tensors
-from agentzoo.training.finetune import finetune_recipe, start_from
-from agentzoo.training.lock import held, holder
 from agentzoo.training.log import append_row, read_log, start_log
 from agentzoo.training.loop import Evaluation, Hooks, build_model, train
-from agentzoo.training.machine import check_machine, warn_of_slow_precision
 from agentzoo.training.optim import lr_factor, make_optimizer
-from agentzoo.training.tracking import Tracking, tracking
 from agentzoo.types import Batch, Losses
-
-
-def recipe(steps: int = 30, **fields: object) -> Recipe:
-    settings = {"batch_size": 8, "warmup_steps": 5, "checkpoint_every": 10, "log_every": 5, "steps": steps, **fields}
-    settings.setdefault("precision", "fp32")
-    return Recipe(
-        agent_id="dt-test",
-        model=DTConfig(embed_dim=8, n_layers=1),
-        data=DataConfig(dataset="coins", context=2, rtg_scale=1.0, held_out=0.0),
-        train=TrainConfig(**settings),  # type: ignore[arg-type]
-        eval=EvalConfig(env="tests/Counting-v0", target_return=1.0, every=0),
-    )
-
-
-def run(folder: Path, made: Recipe, hooks: Hooks | None = None) -> dict[str, torch.Tensor]:
-    train(made, folder, coin_episodes(), hooks=hooks, device="cpu")
-    return read_tensors(folder / "model.safetensors")[0]
+from training.cases import Stopped, evaluated, one_window, recipe, repeatable, run, stop_at
 
 
 @pytest.mark.parametrize(
@@ -137,10 +102,6 @@ def test_the_optimizer_has_the_recipes_moments() -> None:
     assert (found["betas"], found["eps"]) == ((0.8, 0.9), 1e-3)
 
 
-def one_window() -> Episodes:
-    return episodes_of([1.0])
-
-
 @pytest.mark.parametrize(("made_of", "dropout"), [(coin_episodes, 0.0), (one_window, 0.5)])
 def test_seeds_draw_other_windows_and_drop_other_units(
     made_of: Callable[[], Episodes], dropout: float, tmp_path: Path
@@ -181,24 +142,6 @@ def test_one_update_is_the_one_written_on_paper(tmp_path: Path) -> None:
     found, _ = read_tensors(tmp_path / "model.safetensors")
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value.detach(), atol=2e-6, rtol=1e-4)
-
-
-class Stopped(Exception):
-    """Thrown out of a hook, as a user who presses Ctrl-C."""
-
-
-def stop_at(step: int) -> Hooks:
-    def check(now: int) -> None:
-        if now == step:
-            raise Stopped
-
-    return Hooks(on_step=check)
-
-
-def repeatable(folder: Path) -> list[list[str]]:
-    """What a log says of the updates, without how long they took."""
-    kept = ("step", "loss", "lr", "grad_norm", "action_mse")
-    return [[row[name] for name in kept] for row in read_log(folder)]
 
 
 @pytest.mark.filterwarnings("ignore:the recipe multiplies")
@@ -262,10 +205,6 @@ def test_the_log_ends_with_the_last_update(tmp_path: Path) -> None:
     assert [row["step"] for row in read_log(tmp_path)] == ["5", "10", "13"]
 
 
-def evaluated(made: Recipe, every: int) -> Recipe:
-    return made.replace(eval=made.eval.model_copy(update={"every": every}))
-
-
 def test_rows_are_means_of_their_updates(tmp_path: Path) -> None:
     """A row every 4 updates and, in between, one at each evaluation of the updates so far."""
     run(tmp_path / "each", recipe(steps=9, log_every=1))
@@ -321,8 +260,8 @@ from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.store.tensors import save_tensors
 from agentzoo.nn.language.cotraining import Language
 from agentzoo.training.loop import Hooks, train
-from models.test_learning import coin_episodes
-from training.test_training import recipe
+from models.cases import coin_episodes
+from training.cases import recipe
 
 torch.set_num_threads(1)
 
@@ -381,360 +320,3 @@ def test_two_processes_train_one_network_and_go_on_as_two_alone(tmp_path: Path) 
     assert not (tmp_path / "cut" / "model.safetensors").exists()
     run_processes("cut", 2, 99)
     assert same(weights("whole"), weights("cut"))
-
-
-def test_a_loss_that_was_never_finite_names_no_checkpoint(tmp_path: Path) -> None:
-    def poison(model: torch.nn.Module) -> Hooks:
-        return Hooks(on_step=lambda _: torch.nn.init.constant_(next(iter(model.parameters())), float("nan")))
-
-    model = build_model(recipe(), coin_episodes())
-    with pytest.raises(TrainingError, match=r"updates before 5\. Start again in another folder"):
-        train(recipe(), tmp_path, coin_episodes(), start=model, hooks=poison(model), device="cpu")
-
-
-def test_an_environment_that_cannot_be_made_is_found_before_training(tmp_path: Path, tiny_hopper: str) -> None:
-    """Also where nothing is evaluated while training."""
-    settings = [f"data.dataset={tiny_hopper}", "eval.env=Hoper-v5", "eval.every=0"]
-    with pytest.raises(UnknownNameError, match="no environment 'Hoper-v5'"):
-        check_environment(recipe().override(settings), load_episodes(tiny_hopper))
-
-
-def test_short_evaluations_start_where_final_ones_never_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
-    reset = CountingEnv.reset
-
-    def noted(self: CountingEnv, *, seed: int | None = None, options: Any = None) -> Any:
-        seen.extend([] if seed is None else [seed])
-        return reset(self, seed=seed, options=options)
-
-    monkeypatch.setattr(CountingEnv, "reset", noted)
-    agent = make_agent()
-    assert agent.recipe is not None
-    short_evaluation(agent.recipe)(agent.model)
-    assert len(set(seen)) == agent.recipe.eval.every_episodes
-    assert min(seen) > episode_seed(9, 9_999)
-
-
-@pytest.mark.parametrize(("options", "scored"), [({}, True), ({"ctrl_cost_weight": 0.1}, False)])
-def test_a_short_evaluation_where_options_change_the_task_has_no_score(options: dict[str, Any], scored: bool) -> None:
-    agent = make_agent("Hopper-v5", env_options=options, every_episodes=1)
-    assert agent.recipe is not None
-    assert (short_evaluation(agent.recipe)(agent.model).score is not None) is scored
-
-
-def test_a_folder_of_another_recipe_is_refused(tmp_path: Path) -> None:
-    run(tmp_path, recipe(steps=1))
-    with pytest.raises(TrainingError, match=r"steps: 1 there, 2 asked"):
-        run(tmp_path, recipe(steps=2))
-
-
-def test_a_run_of_before_hashes_were_kept_goes_on(tmp_path: Path) -> None:
-    based, data = recipe(steps=1).replace(base="dt-base"), coin_episodes()
-    for made in (based, based.replace(base_weights_sha256="0" * 64)):
-        train(made, tmp_path, data, start=build_model(made, data), device="cpu")
-
-
-def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
-    def again(step: int) -> None:
-        if step == 3:  # a lock counts within its process as well
-            unfinished = tmp_path / ".model.safetensors.abc"
-            unfinished.write_text("half")
-            with pytest.raises(TrainingError, match=rf"is being trained by process {os.getpid()}\. Wait for it"):
-                run(tmp_path, recipe())
-            assert unfinished.exists()
-            unfinished.unlink()
-
-    run(tmp_path, recipe(), Hooks(on_step=again))
-    assert holder(tmp_path) is None
-    assert not (tmp_path / "training.pid").exists()
-    run(tmp_path, recipe())
-
-
-def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
-    script = (
-        "import sys, time; from pathlib import Path; from agentzoo.training.lock import held\n"
-        "with held(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
-    )
-    process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    assert holder(tmp_path) == str(process.pid)
-    with pytest.raises(TrainingError, match=f"by process {process.pid}"), held(tmp_path):
-        pass
-    process.kill()
-    process.wait()
-    process.stdout.close()
-    assert holder(tmp_path) is None
-    with held(tmp_path):
-        assert holder(tmp_path) == str(os.getpid())
-
-
-def test_a_device_or_tracker_that_is_not_here_is_said_before_anything_is_loaded(tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    for options, said in (
-        (["--device", "cdua"], "no device 'cdua'. Did you mean 'cuda'"),
-        (["--track", "tensorbord"], "no tracker 'tensorbord'. Did you mean 'tensorboard'"),
-    ):
-        settings = ["--set", "data.dataset=nobody/has-it-v0", "--out", str(folder), *options]
-        done = CliRunner().invoke(app, ["train", "dt-hopper-medium", *settings])
-        assert isinstance(done.exception, ConfigError), done.output
-        assert said in str(done.exception)
-    with pytest.raises(ConfigError, match="no device 'tpu'"):
-        train(recipe(), folder, coin_episodes(), device="tpu")
-    assert not folder.exists()
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_cuda_where_there_is_none_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="finds no CUDA device"):
-        train(recipe(), tmp_path / "out", coin_episodes(), device="cuda")
-
-
-def test_a_tracker_that_is_not_installed_is_named_with_its_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "trackio").mkdir()  # what another run logged is no package
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *(p for p in sys.path if "site-packages" not in p)])
-    with pytest.raises(ConfigError, match=r"'trackio' is not installed.*agentzoo\[track\]"):
-        check_machine(None, ["trackio"])
-
-
-class HeardTracker(GeneralTracker):
-    """A tracker of one's own, as accelerate lets one bring."""
-
-    name = "heard"
-    requires_logging_directory = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.ended = 0
-
-    @property
-    def tracker(self) -> HeardTracker:
-        return self
-
-    def finish(self) -> None:
-        self.ended += 1
-
-
-def test_a_tracker_hears_the_end_of_a_run_that_fails(tmp_path: Path) -> None:
-    heard = HeardTracker()
-    with (
-        pytest.raises(TrainingError),
-        tracking(Accelerator(cpu=True, log_with=heard), Tracking(("heard",)), recipe(), tmp_path),
-    ):
-        raise TrainingError("not finite")
-    assert heard.ended == 1
-
-
-def test_a_run_is_tracked(tmp_path: Path) -> None:
-    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    train(recipe(steps=10), tmp_path, coin_episodes(), trackers=Tracking(("tensorboard",)), device="cpu")
-    written = events.EventAccumulator(str(tmp_path / "dt-test")).Reload()
-    assert [event.step for event in written.Scalars("loss")] == [5, 10]
-
-
-@pytest.mark.filterwarnings("ignore:the recipe multiplies")
-@pytest.mark.parametrize("first", ["fp32", "bf16"])
-def test_a_process_trains_in_one_precision_after_the_other(first: str, tmp_path: Path) -> None:
-    weights = {}
-    for precision in (first, "bf16" if first == "fp32" else "fp32"):
-        run(tmp_path / precision, recipe(steps=5, precision=precision))
-        weights[precision] = read_tensors(tmp_path / precision / "model.safetensors")[0]
-    assert any(not torch.equal(value, weights["bf16"][name]) for name, value in weights["fp32"].items())
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "fast"),
-    [
-        ({"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
-        ({"architecture": "x86_64", "avx2": True, "avx512_bf16": True, "amx_bf16": False}, True),
-        ({"architecture": "x86_64", "avx2": True, "avx512_bf16": False, "amx_bf16": True}, True),
-        ({"architecture": "aarch64"}, True),
-        ({}, True),  # an older PyTorch says nothing
-    ],
-)
-def test_a_recipe_in_bfloat16_warns_where_that_is_slow(
-    capabilities: dict[str, object], fast: bool, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
-) -> None:
-    monkeypatch.setattr("agentzoo.training.machine.cpu_capabilities", lambda: capabilities)
-    warn_of_slow_precision("fp32", "cpu")
-    warn_of_slow_precision("bf16", "cuda")
-    assert not recwarn
-    warn_of_slow_precision("bf16", "cpu")
-    assert [str(warning.message).startswith("the recipe multiplies") for warning in recwarn] == ([] if fast else [True])
-
-
-@pytest.mark.gpu
-def test_each_training_runs_on_the_device_it_asks_for(tmp_path: Path) -> None:
-    seen = []
-
-    class Watched(BehaviourCloning):
-        def begin_step(self, step: int, total: int) -> None:
-            seen.append(self.obs_mean.device.type)
-
-    made = recipe(steps=1).replace(model=BCConfig(embed_dim=8))
-    for place, device in enumerate((None, "cpu", None, "cuda")):
-        start = Watched(made.model, build_model(made, coin_episodes()).io)  # type: ignore[arg-type]
-        train(made, tmp_path / str(place), coin_episodes(), start=start, device=device)
-    assert seen == ["cuda", "cpu", "cuda", "cuda"]
-
-
-def test_a_broken_checkpoint_is_explained(tmp_path: Path) -> None:
-    run(tmp_path, recipe(steps=10))
-    path = tmp_path / "checkpoint.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(CheckpointError, match=r"checkpoint.safetensors"):
-        run(tmp_path, recipe(steps=10))
-
-
-COMMAND = [
-    *(sys.executable, "-m", "agentzoo", "train", "dt-hopper-medium", "--threads", "1", "--device", "cpu"),
-    *("--set", "data.dataset=zoo/hopper/tiny-v0", "--set", "train.steps=60", "--set", "train.batch_size=4"),
-    *("--set", "model.embed_dim=16", "--set", "train.checkpoint_every=7", "--set", "train.log_every=5"),
-    *("--set", "eval.every=30", "--set", "eval.every_episodes=2", "--out"),
-]
-
-
-@pytest.mark.slow
-def test_kill_9_at_random_moments_then_resume_equals_the_uninterrupted_run(tiny_hopper: str, tmp_path: Path) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*COMMAND, str(tmp_path / "whole")], check=True, env=environment, capture_output=True)
-    whole = (tmp_path / "whole" / "model.safetensors").read_bytes()
-    folder, rng = tmp_path / "killed", np.random.default_rng(int(time.time()))
-    kills = 0
-    while kills < 3:
-        process = subprocess.Popen(
-            [*COMMAND, str(folder)], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        aim = int(rng.integers(1, 55))
-        while process.poll() is None:
-            rows = read_log(folder)
-            if rows and int(rows[-1]["step"]) >= aim:
-                break
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        kills += 1
-    subprocess.run([*COMMAND, str(folder)], check=True, env=environment, capture_output=True)
-    assert (folder / "model.safetensors").read_bytes() == whole
-    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
-
-
-def test_finetune_starts_from_the_weights_and_keeps_normalization(tiny_hopper: str, tmp_path: Path) -> None:
-    base = make_agent("Hopper-v5", context=4)
-    base.model.obs_mean.fill_(0.5)
-    episodes = load_episodes(tiny_hopper)
-    made = finetune_recipe(base, tiny_hopper, None, 20, "keep")
-    assert (made.agent_id, made.base, made.train.steps, made.train.warmup_steps) == (
-        "dt-test-finetuned",
-        "dt-test",
-        20,
-        2,
-    )
-    start = start_from(base, made, episodes)
-    assert all(
-        torch.equal(a, b) for a, b in zip(start.state_dict().values(), base.model.state_dict().values(), strict=True)
-    )
-    recomputed = start_from(base, finetune_recipe(base, tiny_hopper, None, 20, "dataset"), episodes)
-    np.testing.assert_allclose(recomputed.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)
-    model = train(made, tmp_path, episodes, start=start, device="cpu")
-    assert torch.equal(model.obs_mean, base.model.obs_mean)
-
-
-def test_a_fine_tune_warms_up_no_longer_than_its_base() -> None:
-    base = make_agent()
-    assert base.recipe is not None
-    base.recipe = base.recipe.override(["train.warmup_steps=3"])
-    assert finetune_recipe(base, "a/b-v0", None, 1000, "keep").train.warmup_steps == 3
-
-
-def test_a_fine_tune_is_repeated_from_the_same_weights_alone(tiny_hopper: str, tmp_path: Path) -> None:
-    folder = make_agent("Hopper-v5", context=4).save_pretrained(tmp_path / "base")
-    base, episodes = Agent.from_pretrained(folder, device="cpu"), load_episodes(tiny_hopper)
-    made = finetune_recipe(base, tiny_hopper, None, 20, "keep")
-    assert made.base_weights_sha256 == sha256(folder / "model.safetensors")
-    made = Recipe.from_json(made.to_json(), "as stored")
-    start_from(base, made, episodes)
-    with torch.no_grad():
-        next(base.model.parameters()).add_(1.0)
-    base.save_pretrained(folder)
-    newer = Agent.from_pretrained(folder, device="cpu")
-    with pytest.raises(
-        CheckpointError, match=rf"'dt-test' with weights of sha256 {made.base_weights_sha256[:12]}.*--rev"
-    ):
-        start_from(newer, made, episodes)
-    before = {k: v for k, v in json.loads(made.to_json()).items() if k != "base_weights_sha256"}
-    start_from(newer, Recipe.from_json(json.dumps(before), "of before"), episodes)
-
-
-def test_a_recipe_is_trained_from_where_it_says(tiny_hopper: str, tmp_path: Path) -> None:
-    base, episodes = make_agent("Hopper-v5", context=4), load_episodes(tiny_hopper)
-    made = finetune_recipe(base, tiny_hopper, None, 20, "keep")
-    with pytest.raises(ConfigError, match=r"goes on from 'dt-test'; `agentzoo finetune dt-test --recipe FILE` repeats"):
-        train(made, tmp_path / "run", episodes, device="cpu")
-    assert not (tmp_path / "run").exists()
-    with pytest.raises(ConfigError, match="'dt-test' names no base: it trains from nothing"):
-        start_from(base, made.replace(agent_id="dt-test", base=None), episodes)
-    with pytest.raises(CheckpointError, match="the recipe fine-tunes 'another', not 'dt-test'"):
-        start_from(base, made.replace(base="another"), episodes)
-
-
-def test_a_finetune_of_changed_weights_names_no_file(tiny_hopper: str, tmp_path: Path) -> None:
-    made = recipe(steps=1)
-    model = train(made, tmp_path / "run", coin_episodes(), device="cpu")
-    saved = Agent(model, AgentConfig.of(made, model.io), made).save_pretrained(tmp_path / "agent")
-    base = Agent.from_pretrained(saved)
-    assert finetune_recipe(base, tiny_hopper, None, 3, "keep").base_weights_sha256 == base.config.weights_sha256
-    with torch.no_grad():
-        next(base.model.parameters()).add_(1.0)
-    assert finetune_recipe(base, tiny_hopper, None, 3, "keep").base_weights_sha256 is None
-
-
-@pytest.mark.parametrize(
-    ("content", "said"), [(b"a,b\n1,2\n", "has no column `step`"), (b"step\n\xff\n", "no log of a training")]
-)
-def test_a_file_that_is_no_log_is_said(content: bytes, said: str, tmp_path: Path) -> None:
-    (tmp_path / LOG).write_bytes(content)
-    with pytest.raises(CheckpointError, match=said):
-        read_log(tmp_path)
-
-
-def test_finetune_on_other_shapes_names_the_layers(tiny_hopper: str) -> None:
-    base = make_agent("tests/Counting-v0", context=4)
-    episodes = load_episodes(tiny_hopper)
-    made = finetune_recipe(base, tiny_hopper, "mine", 10, "keep")
-    shapes = r"embed_obs.weight \(16, 3\) -> \(16, 11\).*predict_action.*--reinit --normalization dataset"
-    with pytest.raises(CheckpointError, match=shapes):
-        start_from(base, made, episodes)
-    with pytest.raises(ConfigError, match="mean and std cannot be kept"):
-        start_from(base, finetune_recipe(base, tiny_hopper, "mine", 10, "keep", reinit=True), episodes)
-    made = finetune_recipe(base, tiny_hopper, "mine", 10, "dataset", reinit=True)
-    assert Recipe.from_json(made.to_json(), "it says how it started").reinit
-    start = start_from(base, made, episodes)
-    kept = base.model.get_parameter("backbone.blocks.0.attn.qkv.weight")
-    assert torch.equal(start.get_parameter("backbone.blocks.0.attn.qkv.weight"), kept)
-    np.testing.assert_allclose(start.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)
-    deeper = make_agent("Hopper-v5", context=4, model=DTConfig(embed_dim=16, n_layers=2))
-    made = finetune_recipe(deeper, tiny_hopper, "mine", 10, "keep").override(["model.n_layers=1"])
-    lost = r"blocks.1.ln_1.weight \(16,\) -> absent; .* and 2 more.*do without those that become absent"
-    with pytest.raises(CheckpointError, match=lost):
-        start_from(deeper, made, episodes)
-    kept = start_from(deeper, made.replace(reinit=True), episodes).state_dict()
-    assert all(torch.equal(deeper.model.state_dict()[name], value) for name, value in kept.items())
-    base.recipe = None
-    with pytest.raises(ConfigError, match=r"has no train_config.json"):
-        finetune_recipe(base, tiny_hopper, None, 10, "keep")
-
-
-def test_a_trained_agent_is_a_folder_that_loads(tiny_hopper: str, tmp_path: Path) -> None:
-    from agentzoo.config import AgentConfig
-
-    episodes = load_episodes(tiny_hopper)
-    made = recipe(steps=3).override([f"data.dataset={tiny_hopper}", "eval.env=Hopper-v5"])
-    model = train(made, tmp_path, episodes, device="cpu")
-    Agent(model, AgentConfig.of(made, model.io), made).save_pretrained(tmp_path)
-    obs = np.zeros(11, dtype=np.float32)
-    loaded = Agent.from_pretrained(tmp_path)
-    assert loaded.predict(obs)[0].shape == (3,)
-    np.testing.assert_allclose(loaded.model.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)

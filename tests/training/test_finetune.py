@@ -1,0 +1,143 @@
+"""Fine-tuning, and what a trained agent's folder holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_agent
+from models.cases import coin_episodes
+
+from agentzoo.agent import Agent
+from agentzoo.config import AgentConfig
+from agentzoo.data.minari import load_episodes
+from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.models.dt import DTConfig
+from agentzoo.recipe import Recipe
+from agentzoo.store.files import LOG, sha256
+from agentzoo.training.finetune import finetune_recipe, start_from
+from agentzoo.training.log import read_log
+from agentzoo.training.loop import train
+from training.cases import recipe
+
+
+def test_finetune_starts_from_the_weights_and_keeps_normalization(tiny_hopper: str, tmp_path: Path) -> None:
+    base = make_agent("Hopper-v5", context=4)
+    base.model.obs_mean.fill_(0.5)
+    episodes = load_episodes(tiny_hopper)
+    made = finetune_recipe(base, tiny_hopper, None, 20, "keep")
+    assert (made.agent_id, made.base, made.train.steps, made.train.warmup_steps) == (
+        "dt-test-finetuned",
+        "dt-test",
+        20,
+        2,
+    )
+    start = start_from(base, made, episodes)
+    assert all(
+        torch.equal(a, b) for a, b in zip(start.state_dict().values(), base.model.state_dict().values(), strict=True)
+    )
+    recomputed = start_from(base, finetune_recipe(base, tiny_hopper, None, 20, "dataset"), episodes)
+    np.testing.assert_allclose(recomputed.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)
+    model = train(made, tmp_path, episodes, start=start, device="cpu")
+    assert torch.equal(model.obs_mean, base.model.obs_mean)
+
+
+def test_a_fine_tune_warms_up_no_longer_than_its_base() -> None:
+    base = make_agent()
+    assert base.recipe is not None
+    base.recipe = base.recipe.override(["train.warmup_steps=3"])
+    assert finetune_recipe(base, "a/b-v0", None, 1000, "keep").train.warmup_steps == 3
+
+
+def test_a_fine_tune_is_repeated_from_the_same_weights_alone(tiny_hopper: str, tmp_path: Path) -> None:
+    folder = make_agent("Hopper-v5", context=4).save_pretrained(tmp_path / "base")
+    base, episodes = Agent.from_pretrained(folder, device="cpu"), load_episodes(tiny_hopper)
+    made = finetune_recipe(base, tiny_hopper, None, 20, "keep")
+    assert made.base_weights_sha256 == sha256(folder / "model.safetensors")
+    made = Recipe.from_json(made.to_json(), "as stored")
+    start_from(base, made, episodes)
+    with torch.no_grad():
+        next(base.model.parameters()).add_(1.0)
+    base.save_pretrained(folder)
+    newer = Agent.from_pretrained(folder, device="cpu")
+    with pytest.raises(
+        CheckpointError, match=rf"'dt-test' with weights of sha256 {made.base_weights_sha256[:12]}.*--rev"
+    ):
+        start_from(newer, made, episodes)
+    before = {k: v for k, v in json.loads(made.to_json()).items() if k != "base_weights_sha256"}
+    start_from(newer, Recipe.from_json(json.dumps(before), "of before"), episodes)
+
+
+def test_a_recipe_is_trained_from_where_it_says(tiny_hopper: str, tmp_path: Path) -> None:
+    base, episodes = make_agent("Hopper-v5", context=4), load_episodes(tiny_hopper)
+    made = finetune_recipe(base, tiny_hopper, None, 20, "keep")
+    with pytest.raises(ConfigError, match=r"goes on from 'dt-test'; `agentzoo finetune dt-test --recipe FILE` repeats"):
+        train(made, tmp_path / "run", episodes, device="cpu")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match="'dt-test' names no base: it trains from nothing"):
+        start_from(base, made.replace(agent_id="dt-test", base=None), episodes)
+    with pytest.raises(CheckpointError, match="the recipe fine-tunes 'another', not 'dt-test'"):
+        start_from(base, made.replace(base="another"), episodes)
+
+
+def test_a_finetune_of_changed_weights_names_no_file(tiny_hopper: str, tmp_path: Path) -> None:
+    made = recipe(steps=1)
+    model = train(made, tmp_path / "run", coin_episodes(), device="cpu")
+    saved = Agent(model, AgentConfig.of(made, model.io), made).save_pretrained(tmp_path / "agent")
+    base = Agent.from_pretrained(saved)
+    assert finetune_recipe(base, tiny_hopper, None, 3, "keep").base_weights_sha256 == base.config.weights_sha256
+    with torch.no_grad():
+        next(base.model.parameters()).add_(1.0)
+    assert finetune_recipe(base, tiny_hopper, None, 3, "keep").base_weights_sha256 is None
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"a,b\n1,2\n", "has no column `step`"), (b"step\n\xff\n", "no log of a training")]
+)
+def test_a_file_that_is_no_log_is_said(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / LOG).write_bytes(content)
+    with pytest.raises(CheckpointError, match=said):
+        read_log(tmp_path)
+
+
+def test_finetune_on_other_shapes_names_the_layers(tiny_hopper: str) -> None:
+    base = make_agent("tests/Counting-v0", context=4)
+    episodes = load_episodes(tiny_hopper)
+    made = finetune_recipe(base, tiny_hopper, "mine", 10, "keep")
+    shapes = r"embed_obs.weight \(16, 3\) -> \(16, 11\).*predict_action.*--reinit --normalization dataset"
+    with pytest.raises(CheckpointError, match=shapes):
+        start_from(base, made, episodes)
+    with pytest.raises(ConfigError, match="mean and std cannot be kept"):
+        start_from(base, finetune_recipe(base, tiny_hopper, "mine", 10, "keep", reinit=True), episodes)
+    made = finetune_recipe(base, tiny_hopper, "mine", 10, "dataset", reinit=True)
+    assert Recipe.from_json(made.to_json(), "it says how it started").reinit
+    start = start_from(base, made, episodes)
+    kept = base.model.get_parameter("backbone.blocks.0.attn.qkv.weight")
+    assert torch.equal(start.get_parameter("backbone.blocks.0.attn.qkv.weight"), kept)
+    np.testing.assert_allclose(start.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)
+    deeper = make_agent("Hopper-v5", context=4, model=DTConfig(embed_dim=16, n_layers=2))
+    made = finetune_recipe(deeper, tiny_hopper, "mine", 10, "keep").override(["model.n_layers=1"])
+    lost = r"blocks.1.ln_1.weight \(16,\) -> absent; .* and 2 more.*do without those that become absent"
+    with pytest.raises(CheckpointError, match=lost):
+        start_from(deeper, made, episodes)
+    kept = start_from(deeper, made.replace(reinit=True), episodes).state_dict()
+    assert all(torch.equal(deeper.model.state_dict()[name], value) for name, value in kept.items())
+    base.recipe = None
+    with pytest.raises(ConfigError, match=r"has no train_config.json"):
+        finetune_recipe(base, tiny_hopper, None, 10, "keep")
+
+
+def test_a_trained_agent_is_a_folder_that_loads(tiny_hopper: str, tmp_path: Path) -> None:
+    from agentzoo.config import AgentConfig
+
+    episodes = load_episodes(tiny_hopper)
+    made = recipe(steps=3).override([f"data.dataset={tiny_hopper}", "eval.env=Hopper-v5"])
+    model = train(made, tmp_path, episodes, device="cpu")
+    Agent(model, AgentConfig.of(made, model.io), made).save_pretrained(tmp_path)
+    obs = np.zeros(11, dtype=np.float32)
+    loaded = Agent.from_pretrained(tmp_path)
+    assert loaded.predict(obs)[0].shape == (3,)
+    np.testing.assert_allclose(loaded.model.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)
