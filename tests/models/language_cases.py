@@ -45,7 +45,9 @@ def recipe(model: Any, steps: int = 12) -> Recipe:
         agent_id="gpt2-dt-test",
         model=model,
         data=DataConfig(dataset="coins", context=2, rtg_scale=1.0),
-        train=TrainConfig(steps=steps, batch_size=8, warmup_steps=2, checkpoint_every=4, log_every=2, lr=1e-2),
+        train=TrainConfig(
+            steps=steps, batch_size=8, warmup_steps=2, checkpoint_every=4, log_every=2, lr=1e-2, precision="fp32"
+        ),
         eval=EvalConfig(env="tests/Counting-v0", target_return=1.0, every=0),
     )
 

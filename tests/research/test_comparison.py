@@ -88,10 +88,15 @@ def test_differences_are_what_one_would_set() -> None:
     whole, cut = load_recipe("dm-hopper-medium-replay-ablation"), load_recipe("dm-hopper-medium-replay-no-pser")
     assert differences(whole, cut) == "model.beta_final=0, model.beta_min=0"
     assert differences(whole, whole.override(["train.seed=3", "train.lr=0.01"])) == "train.lr=0.01"
-    other = differences(load_recipe("dt-pointmaze-medium"), load_recipe("dtma-pointmaze-medium"))
-    assert other == "Decision Transformer with mixed attention"
-    sized = load_recipe("dt-pointmaze-medium").override(["model.embed_dim=64"])
-    assert differences(load_recipe("dtma-pointmaze-medium"), sized) == "Decision Transformer, model.embed_dim=64"
+    sizes = ["model.embed_dim=256", "model.n_heads=4", "model.timestep_rank=64"]
+    plain = load_recipe("dt-pointmaze-medium").override(sizes)
+    mixed = "Decision Transformer with mixed attention, model.activation=gelu_pytorch_tanh"
+    assert differences(plain, load_recipe("dtma-pointmaze-medium")) == mixed
+    sized = plain.override(["model.embed_dim=64"])
+    assert (
+        differences(load_recipe("dtma-pointmaze-medium"), sized)
+        == "Decision Transformer, model.embed_dim=64, model.activation=relu"
+    )
     noted = load_recipe("gpt2-dtma-pointmaze-medium")
     noted = noted.replace(model=noted.model.model_copy(update={"markov_at_start": ((0.5, 1.0),) * 4}))
     assert differences(load_recipe("dtma-pointmaze-medium"), noted).endswith(", model.backbone=lm-mini")
