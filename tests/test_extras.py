@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tomllib
 
 from agentzoo.errors import ConfigError
 from agentzoo.extras import needed

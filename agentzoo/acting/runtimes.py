@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 import torch
-from typing_extensions import Self
 
 from agentzoo.acting.frozen import freeze
 from agentzoo.acting.loading import pick_device

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Self
 
 from agentzoo.acting.conditions import Conditions, checked_steps, checked_targets
 from agentzoo.acting.environments import OBSERVATION_KEY, PLAIN_KEYS
