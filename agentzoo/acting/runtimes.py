@@ -51,8 +51,8 @@ class RuntimeMethods:
 
         Args:
             runtime: "onnx" exports the network as it is now to ONNX Runtime on the CPU, and compares it with PyTorch on
-                random inputs. Later changes of `agent.model` do not reach it. It acts without chance: it returns the mode
-                of a Box distribution. "pytorch" acts with `agent.model` again.
+                random inputs. Later changes of `agent.model` do not reach it. It acts without chance: it returns the
+                mode of a Box distribution. "pytorch" acts with `agent.model` again.
 
         Returns:
             The agent itself.

@@ -6,6 +6,7 @@ import fnmatch
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -19,11 +20,6 @@ from agentzoo.registry import recipe_table
 from agentzoo.store.files import write_atomic
 from agentzoo.training.loop import claim
 from agentzoo.types import Config
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 PLAN = "grid.json"
 MOST_SEEDS = 1_000
