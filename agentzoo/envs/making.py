@@ -61,6 +61,10 @@ def explained(env_id: str) -> Iterator[None]:
         elsewhere = "" if ":" in env_id else f" If a package of its own has it, name that first: 'PACKAGE:{env_id}'."
         hint = did_you_mean(env_id, gym.registry) or elsewhere
         raise UnknownNameError(f"no environment {env_id!r}.{hint}") from error
+    except AssertionError as error:
+        raise ConfigError(
+            f"{env_id} cannot be made: its package does not work with the versions of others that are installed here."
+        ) from error
     except gym.error.Error as error:
         raise ConfigError(f"{env_id!r} cannot be made: {' '.join(map(str, error.args))}") from error
 

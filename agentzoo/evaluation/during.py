@@ -25,6 +25,8 @@ from agentzoo.training.loop import Evaluation, Hooks, train, with_precision
 from agentzoo.training.processes import process_index
 from agentzoo.training.tracking import Tracking
 
+CANNOT = (ImportError, gym.error.DependencyNotInstalled, AssertionError)  # why an environment cannot be made here
+
 
 def train_in(
     folder: Path,
@@ -75,7 +77,7 @@ def check_environment(
     try:
         env = make_configured(recipe.eval.env, recipe.eval.env_options, trust_env_module, trust_env_options)
     except ConfigError as error:
-        if recipe.eval.every or not isinstance(error.__cause__, ImportError | gym.error.DependencyNotInstalled):
+        if recipe.eval.every or not isinstance(error.__cause__, CANNOT):
             raise
         warn(f"{error} Training goes on without it; the agent can only be measured elsewhere.", depth=2)
         return

@@ -1,0 +1,58 @@
+"""Decision Transformers on Minari's own public datasets, which anybody can fetch. We publish no weights of these.
+
+`agentzoo train dt-mujoco-hopper-medium` fetches `mujoco/hopper/medium-v0` from Minari's remote on first use. Targets
+are D4RL's constants, the goal's reward, or the expert's return that D4RL scores as 100; `--target max` asks for the
+best return in the data instead. References are D4RL's (Farama-Foundation/D4RL, d4rl/infos.py).
+"""
+
+from __future__ import annotations
+
+from agentzoo.models.dt import DTConfig
+from agentzoo.recipe import DataConfig, EvalConfig, Recipe
+from agentzoo.recipes._tasks import LOCOMOTION
+from agentzoo.recipes.dt import CPU_BUDGET
+
+LEVELS = ("simple", "medium", "expert")
+ROBOTS = {**LOCOMOTION, "ant": ("Ant-v5", 3879.7)}
+# D4RL/antmaze -> the environment it was recorded in; v5 has other observations
+ANT_MAZES = {
+    "umaze": "AntMaze_UMaze-v4",
+    "umaze-diverse": "AntMaze_UMaze-v4",
+    "medium-play": "AntMaze_Medium-v4",
+    "medium-diverse": "AntMaze_Medium_Diverse_GR-v4",
+    "large-play": "AntMaze_Large-v4",
+    "large-diverse": "AntMaze_Large_Diverse_GR-v4",
+}
+PEN = (96.262799, 3076.8331017826877)
+KITCHEN = (0.0, 4.0)  # tasks of four
+GOAL = (0.0, 1.0)
+
+
+def _recipe(
+    name: str, dataset: str, evaluation: EvalConfig, scale: float, keys: tuple[str, ...] | None = None
+) -> Recipe:
+    data = DataConfig(dataset=dataset, rtg_scale=scale, obs_keys=keys)
+    return Recipe(agent_id=f"dt-{name}", model=DTConfig(), data=data, train=CPU_BUDGET, eval=evaluation)
+
+
+def _recipes() -> list[Recipe]:
+    found = []
+    for robot, (env, target) in ROBOTS.items():
+        evaluation = EvalConfig(env=env, target_return=target)
+        for level in LEVELS:
+            found.append(_recipe(f"mujoco-{robot}-{level}", f"mujoco/{robot}/{level}-v0", evaluation, 1000.0))
+    for maze, env in ANT_MAZES.items():
+        evaluation = EvalConfig(env=env, env_options={"continuing_task": False}, target_return=1.0, reference=GOAL)
+        keys = ("observation", "desired_goal")
+        found.append(_recipe(f"antmaze-{maze}", f"D4RL/antmaze/{maze}-v1", evaluation, 1.0, keys))
+    for kind in ("human", "cloned", "expert"):
+        evaluation = EvalConfig(env="AdroitHandPen-v1", target_return=PEN[1], reference=PEN)
+        found.append(_recipe(f"pen-{kind}", f"D4RL/pen/{kind}-v2", evaluation, 1000.0))
+    for kind in ("complete", "partial", "mixed"):
+        # its tasks are no option that a recipe can hold, so it is not measured while it trains
+        evaluation = EvalConfig(env="FrankaKitchen-v1", target_return=4.0, every=0, reference=KITCHEN)
+        found.append(_recipe(f"kitchen-{kind}", f"D4RL/kitchen/{kind}-v2", evaluation, 1.0, ("observation",)))
+    return found
+
+
+RECIPES = {recipe.agent_id: recipe for recipe in _recipes()}
