@@ -52,7 +52,7 @@ class ActionErrors:
 
 
 def _error(model: SequenceModel, batch: Batch) -> Tensor:
-    said = model.act(batch).float()  # (B, A)
+    said = model.act_surely(batch).float()  # (B, A)
     done = last_valid(batch.actions, batch.valid)
     if model.io.action.kind == "discrete":
         return cross_entropy(said, done)

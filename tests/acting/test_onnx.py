@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_agent
-from models.test_live_weights import play, small_config, ways
+from models.acting_cases import play, small_config, ways
 
 from agentzoo.acting import frozen
 from agentzoo.agent import Agent

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-import sys
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
