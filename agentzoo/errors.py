@@ -50,11 +50,11 @@ class ShapeError(AgentzooError, ValueError):
 
 
 class ObservationError(AgentzooError, ValueError):
-    """An observation or reward has the right shape but values nothing can act on (NaN, infinity)."""
+    """An observation or reward has the right shape but holds NaN or infinity."""
 
 
 class SpaceError(AgentzooError, ValueError):
-    """An environment's or dataset's spaces do not fit the agent, or are of a kind no family reads."""
+    """The spaces of an environment or dataset do not fit the agent, or no family supports them."""
 
 
 class DataError(AgentzooError, ValueError):
@@ -66,7 +66,7 @@ class CheckpointError(AgentzooError):
 
 
 class HubError(CheckpointError):
-    """The Hub could not be reached, refused, or sent something else than it announced."""
+    """The Hub could not be reached, refused the request, or sent something other than it announced."""
 
 
 class RuntimeMismatchError(AgentzooError):
@@ -78,11 +78,11 @@ class EvaluationError(AgentzooError):
 
 
 class TrainingError(AgentzooError):
-    """Training cannot go on: a non-finite loss, or a run folder of another recipe."""
+    """Training cannot continue: a non-finite loss, or a run folder of another recipe."""
 
 
 class StorageError(AgentzooError, OSError):
-    """Something could not be written; the file that was there before is untouched."""
+    """A file could not be written. The previous file is unchanged."""
 
 
 class UnknownNameError(AgentzooError, KeyError):

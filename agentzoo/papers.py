@@ -1,4 +1,4 @@
-"""The papers that families and numbers beside ours are from."""
+"""The papers of the families and of published numbers on cards."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class TrainConfig(Config):
 
 
 class EvalConfig(Config):
-    """How the agent is asked to act, fixed before training."""
+    """How the agent is evaluated, fixed before training."""
 
     env: EnvId  # Gymnasium's
     env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
@@ -105,7 +105,7 @@ class Recipe(Config):
     eval: EvalConfig
     base: AgentId | None = None  # a fine-tune: the agent whose weights it starts from
     base_weights_sha256: Digest | None = None  # of that agent's model.safetensors
-    reinit: bool = False  # a fine-tune: layers of another shape than the base's started afresh
+    reinit: bool = False  # a fine-tune: layers whose shape differs from the base's start from random weights
     ran: Annotated[tuple[Stretch, ...], Field(max_length=1_000)] = ()  # written by the run; of no packaged recipe
 
     @field_validator("model", mode="before")
@@ -116,11 +116,11 @@ class Recipe(Config):
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
         if self.train.patience and not self.eval.every:
-            raise ValueError("train.patience counts evaluations that got no better, and eval.every=0 makes none")
+            raise ValueError("train.patience needs evaluations while training, and eval.every=0 makes none")
         if self.reinit and self.base is None:
-            raise ValueError("reinit is of a fine-tune, and there is no base")
+            raise ValueError("reinit is for a fine-tune, and this recipe names no base")
         if self.model.needs_raw_observations() and self.data.normalization != "none":
-            raise ValueError("this model learns one-hot observations as they are: set data.normalization=none")
+            raise ValueError("this model needs raw one-hot observations: set data.normalization=none")
         return self
 
     @model_serializer(mode="wrap")
@@ -140,11 +140,11 @@ class Recipe(Config):
         return tree
 
     def pinned(self) -> Recipe:
-        """With the hashes of what training reads beside the data (`ModelConfig.pinned`)."""
+        """With the hashes of the files that training reads beside the data (`ModelConfig.pinned`)."""
         return self.replace(model=self.model.pinned())
 
     def unpinned(self) -> Recipe:
-        """As a package has it."""
+        """Without those hashes, as packaged recipes are."""
         data = self.data.model_copy(update={"dataset_sha256": None})
         return self.replace(model=self.model.unpinned(), data=data, ran=())
 
@@ -158,7 +158,7 @@ class Recipe(Config):
         return settled
 
     def replace(self, **fields: Any) -> Recipe:
-        """A copy with some of the fields of the recipe itself changed."""
+        """A copy with these fields of the recipe itself changed."""
         return self.model_copy(update=fields)
 
     def asked_for(self, target: Target) -> Recipe:
@@ -167,7 +167,7 @@ class Recipe(Config):
         return self.replace(eval=self.eval.model_copy(update=changed))
 
     def unseeded(self) -> Recipe:
-        """What the seeds of one training have in common: a copy with seed 0."""
+        """A copy with seed 0, equal for all seeds of one training."""
         return self.replace(train=self.train.model_copy(update={"seed": 0}))
 
     def override(self, settings: Iterable[str]) -> Recipe:
@@ -211,8 +211,8 @@ class Recipe(Config):
 def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
     """Field -> its values in `first` and `other`, where they differ, named as `--set` does.
 
-    Of two families' models the family is named and what both have: they have fields of their own. What was noted of
-    another file is only named where that has the same name, and both are known: recipes of before kept none.
+    Models of two families are compared in the family's name and in the fields that both have. A hash of another file is
+    only compared where both recipes name the same file and hold a hash.
     """
     ours, theirs = _fields(first), _fields(other)
     of_one_family = first.model.family == other.model.family
@@ -222,9 +222,9 @@ def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
         if ours.get(name) != theirs.get(name)
         and (of_one_family or not name.startswith("model.") or name in ours.keys() & theirs.keys())
     }
-    noted = {"base_weights_sha256": "base", "data.dataset_sha256": "data.dataset"}
+    sources = {"base_weights_sha256": "base", "data.dataset_sha256": "data.dataset"}
     for model in (first.model, other.model):
-        noted |= {f"model.{field}": f"model.{source}" for field, source in model.noted.items()}
+        sources |= {f"model.{field}": f"model.{source}" for field, source in model.recorded.items()}
     found.pop("ran", None)
     if "auto" in found.get("train.precision", ()):
         del found["train.precision"]  # a run stores what it chose
@@ -233,7 +233,7 @@ def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
     return {
         name: values
         for name, values in found.items()
-        if name not in noted or (noted[name] not in found and None not in values)
+        if name not in sources or (sources[name] not in found and None not in values)
     }
 
 

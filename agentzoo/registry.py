@@ -111,7 +111,7 @@ def service(name: str) -> Callable[..., Any]:
     `agentzoo/__init__.py` says which there are; their modules are imported on first use.
 
     Raises:
-        UnknownNameError: nobody provides it.
+        UnknownNameError: there is none of this name.
     """
     if name not in _services:
         raise UnknownNameError(f"no service {name!r}.{did_you_mean(name, _services)} Known: {', '.join(_services)}.")

@@ -1,4 +1,4 @@
-"""The words every part shares: `Batch`, what crosses a network's border, and the shape glossary.
+"""Types that every part shares: `Batch`, what a network is built for, and the letters for shapes.
 
 Shapes: `B` windows, `K` context (env steps), `N` envs, `S` obs size, `A` action size, `D` embedding,
 `H` heads, `L` steps in an episode, `T` steps in a dataset.
@@ -33,7 +33,7 @@ M = TypeVar("M", bound="Config")
 
 
 class Config(BaseModel):
-    """A frozen record that checks itself: exact types, known keys only, no NaN, JSON both ways."""
+    """A frozen, checked record: exact types, known keys only, no NaN, to JSON and back."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
@@ -118,7 +118,7 @@ class ObservationSpec(Config):
 
 
 class IOSpec(Config):
-    """All a family needs to know of the environment to build its network."""
+    """What a family must know about the environment to build its network."""
 
     observation: ObservationSpec
     action: ActionSpec

@@ -1,4 +1,4 @@
-"""Pictures of what a masked agent answers: a strip of grids, or curves, beside what really happened."""
+"""Pictures of a masked agent's predictions beside what really happened: a strip of grids, or curves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_CURVES = 12  # of a wide observation, the first so many numbers
 
 
 def draw_answer(answer: Answer, truth: Window | None, path: Path, title: str = "") -> Path:
-    """One window's answer as a picture; hidden steps are told apart from shown ones.
+    """One window's answer as a picture that marks hidden and shown steps.
 
     Args:
         answer: of one window, or the first of several.

@@ -67,7 +67,7 @@ def train_in(
 def check_environment(
     recipe: Recipe, episodes: Episodes, trust_env_module: bool = False, trust_env_options: bool = False
 ) -> None:
-    """Make the recipe's environment once, before the first update: a wrong name must not wait for an evaluation.
+    """Make the recipe's environment once, so that a wrong name is found before the first update.
 
     Where a package it needs is not installed and nothing is evaluated while training, that is a warning.
 

@@ -26,7 +26,7 @@ def play(
     window: bool = True,
     trust_env_module: bool = False,
 ) -> Iterator[EpisodeResult]:
-    """Play episodes one after another, in a window if asked, and yield how each went.
+    """Play episodes one after another, in a window if asked, and yield each result.
 
     Raises:
         ConfigError: no environment is named, or it opens no window. SpaceError: it does not fit the agent.

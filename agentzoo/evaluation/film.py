@@ -28,7 +28,7 @@ SHORTEST_DELAY = 2  # of a GIF's frame, in hundredths of a second: browsers show
 
 @dataclass(frozen=True)
 class Clip:
-    """Frames (F, H, W, 3) uint8 of some episodes, how they went, and the frames a second of real time."""
+    """Frames (F, H, W, 3) uint8 of episodes, the results of these episodes, and the frames per second of real time."""
 
     frames: list[NDArray[np.uint8]]
     episodes: list[EpisodeResult]

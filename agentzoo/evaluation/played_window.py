@@ -1,4 +1,4 @@
-"""A window of an episode that an agent really ran, to ask about."""
+"""A window from an episode that an agent ran, for questions about it."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Result(Config):
     def success_flags(self) -> tuple[bool, ...] | None:
         """Which episodes reached their goal; None if the record does not say.
 
-        Records made before `successes` was stored say it where only a success is rewarded.
+        A record without `successes` says it if only success is rewarded.
         """
         if self.successes is not None or self.success_rate is None:
             return self.successes
@@ -120,16 +120,16 @@ class DatasetFacts(Config):
 
 
 class TrainingFacts(Config):
-    """How long training took, on what."""
+    """How long training took, and the hardware."""
 
     seconds: float  # of updates; evaluations not counted
     parameters: int
     hardware: str
-    updates: int | None = None  # fewer than the recipe's where it ran out of patience; None: not noted
+    updates: int | None = None  # fewer than the recipe's if training stopped early; None: unknown
 
 
 class Results(Config):
-    """`results.json`: the headline evaluation, the ones beside it, and what other trained copies reached."""
+    """`results.json`: the headline evaluation, and those of other seeds, methods, targets and ways of acting."""
 
     headline: Result
     dataset: DatasetFacts
@@ -161,14 +161,14 @@ def evaluate(
     jobs: int = 1,
     on_episode: OnEpisode = lambda _: None,
 ) -> Result:
-    """Run `episodes` episodes and say how they went.
+    """Run `episodes` episodes and return the record.
 
     Args:
         agent: its own target return is used unless `target_return` is given. An id or folder is loaded.
         env: an id, or any environment `rollout` takes; the config's own by default.
         seed: episode e is reset with `10_000 * (seed + 1) + e`.
-        command: what to record as repeating this; by default what does, if anything: the agent was named, or its id
-            leads to the same one on this machine.
+        command: what repeats this evaluation, for the record. By default it is made, if the agent was named or its id
+            leads to the same agent on this machine.
         jobs: processes of one thread that share the environments and episodes, see `evaluation.jobs`.
 
     Raises:
@@ -212,7 +212,7 @@ def evaluate(
 
 
 def _name_of(agent: Agent) -> str | None:
-    """Its id, if what is staged here under that id is this agent."""
+    """The agent's id, if the agent staged under it is this one."""
     folder = staged_agents().get(agent.config.agent_id)
     if folder is None or agent.weights_sha256 is None:
         return None
@@ -224,7 +224,7 @@ def _name_of(agent: Agent) -> str | None:
 
 
 def with_command(one: Result, agent: Agent, named: str, n_envs: int = 20) -> Result:
-    """The record with the command that repeats it where `named` leads to this agent."""
+    """The record with the command that repeats it; `named` must lead to this agent."""
     command = f"agentzoo evaluate {shlex.quote(named)} -n {one.episodes} --seed {one.seed}"
     command += f" --target {one.target_return:.12g}"
     if one.env != agent.config.env:
@@ -255,7 +255,7 @@ def summarize(
     """The record of finished episodes; `options` are those that the environment was made with."""
     returns = np.array([one.total_reward for one in found])
     lengths = np.array([one.length for one in found])
-    # an environment that says so of some episodes alone says it of those that succeed
+    # some environments report success only for the episodes that succeed
     successes = [bool(one.success) for one in found] if any(one.success is not None for one in found) else []
     reference = reference_for(env_id, options, agent.recipe)
     low, high = mean_interval(returns)
@@ -333,7 +333,7 @@ def _id_of(env: Any) -> str:
 
 
 def _options_of(env: Any) -> list[str]:
-    """Names of what an environment was made with unlike the one that its id makes."""
+    """Names of the options in which an environment differs from the one that its id makes."""
     spec = spec_of(env)
     registered = None if spec is None else gym.registry.get(spec.id)
     if spec is None or registered is None:

@@ -115,7 +115,7 @@ def rollout(
             one at a time), an SB3 VecEnv or a gymnasium VectorEnv (its environments share out the episodes evenly
             beforehand, so that short ones are not favoured, and reset themselves). Of SB3's VecNormalize, what it was
             given is read; no other wrapper may change observations or rewards.
-        on_episode: hears each episode as it ends.
+        on_episode: called with each episode as it ends.
 
     Raises:
         SpaceError: the environment does not fit the agent. ConfigError: `episodes` or `n_envs` below 1, an agent that
@@ -153,7 +153,7 @@ def rollout(
 def run_episode(
     agent: Agent, env: gym.Env[Any, Any], seed: int, before_step: Callable[[int], None] = lambda _: None
 ) -> EpisodeResult:
-    """One episode of one environment; `before_step` hears the step about to be taken (to render it, say)."""
+    """One episode of one environment; `before_step` is called with the number of the next step, to render it, say."""
     observation, _ = env.reset(seed=seed)
     state, reward, total, length = None, 0.0, 0.0, 0
     while True:
@@ -188,7 +188,7 @@ def run_seeded(
     are used than there are episodes.
 
     Args:
-        on_state: hears the agent's state after each of its answers, a row for each environment in use.
+        on_state: called with the agent's state after each of its actions, a row for each environment in use.
         numbers: of the episodes to play, in place of 0..`episodes`-1.
 
     Raises:
@@ -244,7 +244,7 @@ def _stack(observations: list[Any]) -> Any:
 
 @dataclass
 class _Step:
-    """What a self-resetting environment says after each step; `send` takes the actions.
+    """The output of a self-resetting environment after each step; `send` takes the actions.
 
     Observations, rewards of the step, which episodes it ended and how, and which observations begin an episode.
     """

@@ -31,7 +31,7 @@ def reference_for(env_id: str, options: Iterable[str], recipe: Recipe | None) ->
 
 
 def amount(value: float, thousands: str = "") -> str:
-    """A return or length in words: with as many digits as its size is worth, so that 0.48 is no 0.
+    """A return or length as text: two digits after the point below 100, none from there on.
 
     Args:
         thousands: "," groups digits.

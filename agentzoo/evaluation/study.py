@@ -1,4 +1,4 @@
-"""An experiment beside an agent's headline, as a record that its card shows: a table, a picture, a few words."""
+"""An experiment as a record that a card shows: a table, a picture and a note."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Text = Annotated[str, Field(max_length=200)]
 
 
 class Study(Config):
-    """What was found, ready to print. `picture` is a file beside the record, or in the agent's folder once staged."""
+    """A finding, ready to print. `picture` is a file beside the record, or in the agent's folder once staged."""
 
     title: Text
     columns: Annotated[tuple[Text, ...], Field(max_length=MOST_COLUMNS)] = ()
@@ -36,12 +36,12 @@ class Study(Config):
 
 
 def cell(text: str) -> str:
-    """As much as a cell or title of a study takes."""
+    """The text, cut to the length of a cell or title of a study."""
     return text if len(text) <= MOST_IN_CELL else text[: MOST_IN_CELL - 1] + "…"
 
 
 def filled(note: str, sentences: Sequence[str]) -> str:
-    """The note of a study, with as many whole sentences after it as it takes."""
+    """The note of a study, followed by as many whole sentences as fit."""
     for sentence in sentences:
         if len(note) + 1 + len(sentence) <= MOST_IN_NOTE:
             note += f" {sentence}"
@@ -59,7 +59,7 @@ def read_study(path: Path) -> Study:
     """The record at `path`, a file or the folder it lies in.
 
     Raises:
-        CheckpointError: it is not there. ConfigError: it cannot be used.
+        CheckpointError: there is none. ConfigError: it cannot be used.
     """
     path = path / STUDY if path.is_dir() else path
     if not path.is_file():

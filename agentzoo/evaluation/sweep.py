@@ -1,4 +1,4 @@
-"""Asked against achieved return: does the agent do what it is told?"""
+"""Asked and achieved return: does the agent follow its target?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentzoo.evaluation.study import MOST_COLUMNS, MOST_IN_CELL, Study
 from agentzoo.extras import needed
 from agentzoo.plots import new_figure, save_figure
 
-FEWEST_RANKED = 3  # targets that ranks say something of
+FEWEST_RANKED = 3  # targets for a rank correlation
 MOST_AGENTS = MOST_COLUMNS - 1  # of one table
 
 
@@ -39,10 +39,10 @@ def sweep(
 
 
 def titles(agents: Mapping[str, Agent]) -> dict[str, str]:
-    """How agents were named -> what to call them beside each other: their ids, or that name where ids are the same.
+    """Given name -> title in a table: the agent's id, or the given name where ids are equal.
 
     Raises:
-        ConfigError: they act in different environments, whose returns say nothing of each other.
+        ConfigError: they act in different environments, so their returns cannot be compared.
     """
     envs = sorted({str(agent.config.env) for agent in agents.values()})
     if len(envs) > 1:

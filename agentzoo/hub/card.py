@@ -151,7 +151,7 @@ def _training(recipe: Recipe, results: Results | None) -> dict[str, Any]:
         command = f"agentzoo finetune {code(recipe.base)} --recipe {RECIPE}"
     command += " --trust-env-module" if ":" in recipe.eval.env else ""
     made = recipe_of(recipe.data.dataset)
-    options = "" if made is None else made.told
+    options = "" if made is None else made.build_options
     updates = updates_done(recipe, results)
     return {
         "train_command": command,

@@ -1,1 +1,1 @@
-"""What only masked networks can be asked."""
+"""Questions, goals and waypoints: what only masked networks support."""

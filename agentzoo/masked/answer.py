@@ -1,6 +1,6 @@
-"""Asking a masked agent about a window: what was before, what comes next, what led from here to there.
+"""Questions about a window to a masked agent: its past, its future, the actions between two observations.
 
-One pass of the network answers; `agentzoo.masked.histories` draws whole pasts and futures step by step.
+One pass of the network gives the answer. `agentzoo.masked.histories` samples whole pasts and futures step by step.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class HasNetwork(Protocol):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a masked agent says of every step of N windows, the shown ones included.
+    """The prediction of a masked agent for every step of N windows, shown steps included.
 
     observations: (N, K, ...) in the environment's units, a dict of them for a Dict space; where the observation's parts
-        are choices, the probabilities of each. actions: (N, K, A) in the environment's units, or probabilities.
-    window: what it was asked about. Without the leading N where the question had none.
+        are choices, their probabilities. actions: (N, K, A) in the environment's units, or probabilities.
+    window: the question. Arrays have no leading N where the question had none.
     """
 
     observations: Any
@@ -48,11 +48,11 @@ class Answer:
     agent: HasNetwork
 
     def most_likely(self) -> Window:
-        """The windows with everything hidden filled in: the likeliest choice, or the predicted number."""
+        """The windows with all hidden parts filled in: the likeliest choice, or the predicted number."""
         return _filled(self, None)
 
     def sample(self, seed: int | np.random.Generator = 0) -> Window:
-        """The windows with everything hidden filled in, choices drawn from their probabilities, each on its own."""
+        """The windows with all hidden parts filled in; each choice is drawn independently from its probabilities."""
         return _filled(self, np.random.default_rng(seed))
 
 
@@ -68,7 +68,7 @@ def infer(
     timestep: int | None = None,
     window: Window | None = None,
 ) -> Answer:
-    """Fill in a window: any part may be shown, all of it is answered.
+    """Fill in a window: any part may be shown, and every part is predicted.
 
     Args:
         agent: one of a masked family.
@@ -77,15 +77,16 @@ def infer(
         actions: (K, A) or (N, K, A); (K,) or (N, K) for Discrete, where -1 is unknown (with `start` above it,
             `start - 1`). None: all are unknown.
         returns: the return-to-go of the first step, one number or (N,), in raw units. None: unknown.
-        mask: shows less than is known: "observations" and "actions" (K,) or (N, K) bool, "returns" a bool.
+        mask: hides part of what is known, where False: "observations" and "actions" (K,) or (N, K) bool, "returns" a
+            bool.
         task, step: shows what this task shows at this step, a number from 0: "past", "future", "bc", "rc", "goal",
             "waypoint", "forward" or "inverse". Not together with `mask`.
         timestep: the environment step of the window's first, 0 by default.
-        window: observations, actions, returns and timestep, read already (`question.read_window`); instead of them.
+        window: replaces observations, actions, returns and timestep (`question.read_window` makes one).
 
     Raises:
-        ConfigError: the agent cannot be asked; `task` without `step`, or with `mask`; `window` with what it holds
-            already. ShapeError: other shapes, or nothing given that says how many steps there are. UnknownNameError: no
+        ConfigError: the network is not masked; `task` without `step` or with `mask`; `window` together with what it
+            holds. ShapeError: other shapes, or nothing given that says how many steps there are. UnknownNameError: no
             such task.
     """
     require_masked(agent.model, "asked about a window")
@@ -96,12 +97,12 @@ def infer(
         parts = {"observations": observations, "actions": actions, "returns": returns, "timestep": timestep}
         given = [name for name, value in parts.items() if value is not None]
         if given:
-            raise ConfigError(f"a window brings its own {', '.join(given)}: leave them away, or leave window= away.")
+            raise ConfigError(f"window= already holds {', '.join(given)}: pass either the window or these.")
     if task is not None:
         if step is None or mask is not None:
-            raise ConfigError("a task is asked at a step (step=0, 1, ...) and brings its own mask (leave mask= away).")
+            raise ConfigError("task= needs step= (0, 1, ...) and has its own mask, so mask= must be left out.")
         if not is_count(step):
-            raise ConfigError(f"a task is asked at a step 0, 1, ..., not at {step!r}.")
+            raise ConfigError(f"step is 0, 1, ...; got {step!r}.")
         window = replace(window, mask=_both(window.mask, _task_mask(window, task, step)))
     elif mask is not None:
         window = replace(window, mask=_both(window.mask, _own_mask(window, mask)))
@@ -109,7 +110,7 @@ def infer(
 
 
 def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:
-    """`infer` for windows that are read already."""
+    """`infer` for a `Window`."""
     model = require_masked(agent.model, "asked about a window")
     shown = [torch.from_numpy(values) for values in (window.mask.observations, window.mask.actions)]
     returns = torch.zeros_like(shown[0])
@@ -191,7 +192,7 @@ def _filled(answer: Answer, rng: np.random.Generator | None) -> Window:
 
 
 def _choose(probabilities: NDArray[Any], rng: np.random.Generator | None) -> NDArray[np.int64]:
-    """(..., C) -> (...): the likeliest choice, or one drawn."""
+    """(..., C) -> (...): the likeliest choice, or a random one with `rng`."""
     if rng is None:
         return np.asarray(probabilities.argmax(axis=-1), dtype=np.int64)
     noise = rng.gumbel(size=probabilities.shape)

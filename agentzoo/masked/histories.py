@@ -1,4 +1,4 @@
-"""Whole pasts and futures, drawn from a masked agent one step at a time and held against the environment."""
+"""Whole pasts and futures, sampled from a masked agent step by step and checked against the environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.masked.answer import HasNetwork, ask
 from agentzoo.masked.question import Bools, Floats, Window
 
-TRIES = 100  # redraws of one step of a history before it is given up
+TRIES = 100  # draws of one step before its row is marked as inconsistent
 
 # (N, S) observations, (N, A) or (N,) actions, (N, S) next observations -> (N,) bool, whether the environment could
 Possible = Callable[[Floats, NDArray[Any], Floats], Bools]
@@ -21,7 +21,7 @@ Transition = Callable[[Floats, NDArray[Any]], Floats]
 
 
 class Histories(NamedTuple):
-    """Sampled windows, and which of them hold only steps the environment could have taken."""
+    """Sampled windows, and which of them hold only steps that the environment allows."""
 
     window: Window
     consistent: Bools
@@ -32,15 +32,14 @@ def histories(
 ) -> Histories:
     """Sample what is hidden, from the last step backwards.
 
-    At each step first the action is drawn and shown, then the observation; both are drawn again, at most `tries` times,
-    where the environment does not lead from them to the next observation, or to them from a step before that was shown.
-    What was shown from the start is never changed: where it contradicts itself or cannot be reached, the row is kept
-    and marked.
+    At each step the action is drawn first, then the observation. Both are drawn again, at most `tries` times, if the
+    environment does not lead from them to the next observation, or from a shown earlier step to them. Shown parts never
+    change. A row whose shown parts contradict each other or cannot be reached is kept and marked.
 
     Args:
         agent: of a masked family.
         window: N windows; for N samples of one question, the same window N times.
-        possible: says which steps the environment could have taken.
+        possible: which steps the environment allows.
     """
     rng = np.random.default_rng(seed)
     count, steps = window.mask.actions.shape
@@ -87,7 +86,7 @@ def futures(agent: HasNetwork, window: Window, transition: Transition, seed: int
     """
     rng = np.random.default_rng(seed)
     if not window.mask.observations[:, 0].all():
-        raise ConfigError("a future starts from a first observation, which this window hides.")
+        raise ConfigError("a future starts from the first observation, and this window hides it.")
     count, steps = window.mask.actions.shape
     window = window.take(np.arange(count))
     for t in range(steps):

@@ -1,4 +1,4 @@
-"""Windows of an agent's steps as a question is asked about them: what is known, and which of it is shown."""
+"""Windows of steps as questions: what is known, and which part of it is shown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Mask(NamedTuple):
 
 @dataclass(frozen=True)
 class Window:
-    """N windows of K steps as a network reads them; what `mask` hides may hold anything finite.
+    """N windows of K steps as a network reads them. Hidden parts may hold any finite number.
 
     observations: (N, K, S). actions: (N, K, A), or (N, K) counted from 0. returns: (N,) raw units, of the first step.
     timestep: of the first step.
@@ -54,7 +54,7 @@ class Window:
 def read_window(
     config: AgentConfig, observations: Any = None, actions: Any = None, returns: Any = None, timestep: int = 0
 ) -> tuple[Window, bool]:
-    """The arguments of `infer` as a `Window` that shows all that is known, and whether they were a single one.
+    """The arguments of `infer` as a `Window` that shows all known parts, and whether there was no leading N.
 
     Raises:
         ShapeError: see `infer`.
@@ -66,7 +66,7 @@ def read_window(
     act = _read_actions(config, actions)
     found = next((part for part in (obs, act) if part is not None), None)
     if found is None:
-        raise ShapeError("a question needs observations or actions: they say how many steps the window has.")
+        raise ShapeError("a question needs observations or actions, which set the number of steps of the window.")
     (count, steps), single = found[0].shape[:2], found[2]
     if steps > io.context:
         raise ShapeError(f"the window has {steps} steps; {config.agent_id} reads at most {io.context}.")

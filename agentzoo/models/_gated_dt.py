@@ -43,7 +43,7 @@ class GatedConfig(LanguageDTConfig):
     """What every gated family adds."""
 
     paper: ClassVar[Citation | None] = ZHAO
-    noted: ClassVar[dict[str, str]] = {**LanguageDTConfig.noted, "markov_at_start": "backbone"}
+    recorded: ClassVar[dict[str, str]] = {**LanguageDTConfig.recorded, "markov_at_start": "backbone"}
 
     n_heads: HeadCount = 4
     gate_scale: Literal["heads", "paper"] = "heads"  # s: as many as there are heads, or 1
@@ -59,13 +59,13 @@ class GatedConfig(LanguageDTConfig):
             raise ValueError(f"markov_at_start has {len(self.markov_at_start)} entries for {self.n_heads} heads")
         return self
 
-    def notes_of(self, found: Pretrained) -> dict[str, Any]:
+    def records_of(self, found: Pretrained) -> dict[str, Any]:
         """Also what its heads are."""
         heads = layer_statistics(found.blocks["blocks.0.attn.qkv.weight"], self.n_heads)
         # three decimals, so that another machine notes the same; a share of 1 is exact: every entry is positive
         shares = [1.0 if one.positive_share == 1.0 else min(round(one.positive_share, 3), 0.999) for one in heads]
         start = tuple((share, round(min(one.ratio, 1e6), 3)) for share, one in zip(shares, heads, strict=True))
-        return {**super().notes_of(found), "markov_at_start": start}
+        return {**super().records_of(found), "markov_at_start": start}
 
     def origin(self) -> Origin:
         """With the scale of the gates."""

@@ -36,7 +36,7 @@ class LanguageDTConfig(ModelConfig):
 
     paper: ClassVar[Citation | None] = REID
     counterpart: ClassVar[str | None] = None  # family that takes text towers where this one takes decoders, or reverse
-    noted: ClassVar[dict[str, str]] = {"backbone_sha256": "backbone"}
+    recorded: ClassVar[dict[str, str]] = {"backbone_sha256": "backbone"}
 
     architecture: Architecture
     backbone: BackboneName | None = None  # folder, staged id or Hub id; None: random weights. Read in training only
@@ -106,15 +106,15 @@ class LanguageDTConfig(ModelConfig):
 
     def pinned(self) -> LanguageDTConfig:
         """With what is noted of the backbone that is there now; what is noted is checked when training begins."""
-        if self.backbone is None or all(getattr(self, name) is not None for name in self.noted):
+        if self.backbone is None or all(getattr(self, name) is not None for name in self.recorded):
             return self
         from agentzoo.nn.language.pretrained import load_backbone
 
-        found = self.notes_of(load_backbone(self.backbone, self.backbone_revision))
+        found = self.records_of(load_backbone(self.backbone, self.backbone_revision))
         return self.model_copy(update={k: v for k, v in found.items() if getattr(self, k) is None})
 
-    def notes_of(self, found: Pretrained) -> dict[str, Any]:
-        """The fields `noted`, of this backbone."""
+    def records_of(self, found: Pretrained) -> dict[str, Any]:
+        """The fields `recorded`, of this backbone."""
         return {"backbone_sha256": found.sha256()}
 
     def environment(self) -> dict[str, str]:

@@ -45,7 +45,7 @@ class ModelConfig(Config):
 
     title: ClassVar[str] = ""  # of the family, in words
     paper: ClassVar[Citation | None] = None  # that a card cites for it
-    noted: ClassVar[dict[str, str]] = {}  # field that a training fills in -> field whose file it describes
+    recorded: ClassVar[dict[str, str]] = {}  # field that training fills in -> field that names the file it describes
 
     family: str
     max_ep_len: Annotated[int, Field(ge=1, le=100_000)] = 1000  # rows of a timestep table; later steps use the last
@@ -67,8 +67,8 @@ class ModelConfig(Config):
         return self
 
     def unpinned(self) -> ModelConfig:
-        """As a packaged recipe has it: without the fields `noted`, which `pinned` fills in."""
-        return self.model_copy(update=dict.fromkeys(self.noted))
+        """As a packaged recipe has it: without the fields `recorded`, which `pinned` fills in."""
+        return self.model_copy(update=dict.fromkeys(self.recorded))
 
     def environment(self) -> dict[str, str]:
         """Environment variables that a training needs, each with a placeholder for its value."""

@@ -12,6 +12,7 @@ from huggingface_hub import constants
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, HubError
+from agentzoo.hub.card import card_text
 from agentzoo.hub.listing import remote_agents
 from agentzoo.hub.publish import push
 from agentzoo.store.files import sha256
@@ -48,7 +49,9 @@ def mean_of(agent: Agent) -> float:
 def is_sound(cache: Path, folder: Path) -> bool:
     """No temporary file, and whatever the cache holds of the agent is byte for byte what was pushed."""
     held = cached_files(cache)
-    whole = all(data == (folder / name).read_bytes() for name, data in held.items())
+    pushed = {path.name: path.read_bytes() for path in folder.iterdir()}
+    pushed["README.md"] = card_text(folder, REPO).encode()  # a pushed card names its repo
+    whole = all(data == pushed[name] for name, data in held.items())
     return whole and not list(cache.rglob("*.incomplete"))
 
 

@@ -138,10 +138,10 @@ def test_shorter_windows_and_their_place_in_time() -> None:
         ({"observations": np.zeros((4, 3)), "actions": np.zeros((3, 2))}, ShapeError, r"actions \(1, 3\)"),
         ({"actions": np.zeros((4, 3))}, ShapeError, r"expects \(K, 2\) or \(N, K, 2\)"),
         ({"observations": np.zeros((4, 3)), "task": "pst", "step": 1}, UnknownNameError, "Did you mean 'past'"),
-        ({"observations": np.zeros((4, 3)), "task": "past"}, ConfigError, "asked at a step"),
+        ({"observations": np.zeros((4, 3)), "task": "past"}, ConfigError, "needs step="),
         ({"observations": np.zeros((4, 3)), "task": "past", "step": 9}, ConfigError, "steps 1 to 4 of 4, got"),
-        ({"observations": np.zeros((4, 3)), "task": "past", "step": 1, "mask": {}}, ConfigError, "brings its own mask"),
-        ({"observations": np.zeros((4, 3)), "task": "past", "step": 0.5}, ConfigError, "not at 0.5"),
+        ({"observations": np.zeros((4, 3)), "task": "past", "step": 1, "mask": {}}, ConfigError, "has its own mask"),
+        ({"observations": np.zeros((4, 3)), "task": "past", "step": 0.5}, ConfigError, "got 0.5"),
         ({"observations": np.zeros((4, 3)), "timestep": -5}, ShapeError, "0, 1, ...; got -5"),
         ({"observations": np.zeros((4, 3)), "returns": [1.0, 2.0]}, ShapeError, r"shape \(2,\); one number or \(1,\)"),
         ({"observations": [[1, 2, 3], [1, 2]]}, ShapeError, "observations is no array of numbers"),
@@ -159,9 +159,9 @@ def test_bad_questions_are_explained(question: dict[str, Any], error: type[Excep
 def test_a_window_says_it_all() -> None:
     agent = make_agent(model=UniMaskConfig(**SIZES))
     window, _ = read_window(agent.config, np.zeros((4, 3)), np.zeros((4, 2)))
-    with pytest.raises(ConfigError, match=r"^a window brings its own observations, returns, timestep: leave them away"):
+    with pytest.raises(ConfigError, match=r"^window= already holds observations, returns, timestep: pass either"):
         agent.infer(window=window, observations=np.ones((4, 3)), returns=1.0, timestep=0)
-    with pytest.raises(ConfigError, match="brings its own actions"):
+    with pytest.raises(ConfigError, match="already holds actions"):
         agent.infer(window=window, actions=np.zeros((4, 2)), task="past", step=1)
 
 
@@ -267,7 +267,7 @@ def test_futures_follow_the_environment() -> None:
     assert found.mask.actions.all()
     assert all(really_happens(found, i) for i in range(6))
     np.testing.assert_array_equal(found.observations, futures(agent, asked, transition_rows, seed=1).observations)
-    with pytest.raises(ConfigError, match="a future starts from a first observation"):
+    with pytest.raises(ConfigError, match="a future starts from the first observation"):
         futures(agent, hidden(asked, slice(0, 1), slice(0)), transition_rows)
 
 

@@ -351,7 +351,7 @@ def test_a_head_with_one_entry_below_zero_is_not_noted_as_all_positive() -> None
     key[: dim // 2, 0] *= -1.0  # of the first head
     blocks = {"blocks.0.attn.qkv.weight": torch.cat((query, key, query))}
     backbone: Any = SimpleNamespace(blocks=blocks, sha256=lambda: "0" * 64)
-    noted = GPT2DTMAConfig(embed_dim=dim, n_heads=2).notes_of(backbone)["markov_at_start"]
+    noted = GPT2DTMAConfig(embed_dim=dim, n_heads=2).records_of(backbone)["markov_at_start"]
     assert [share for share, _ in noted] == [0.999, 1.0]
 
 

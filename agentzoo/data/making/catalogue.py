@@ -111,7 +111,7 @@ class DatasetRecipe:
     steps: int | None = DEFAULT_STEPS  # asked for by default; None: fixed by its source
     options: EnvOptions = ()  # of `gymnasium.make`
     obs_keys: tuple[str, ...] | None = None  # of a Dict observation: what agents read
-    told: str = ""  # options of a build that names policies and buffers, which are not part of the package
+    build_options: str = ""  # of a build that names policies and buffers, which are not part of the package
 
     @property
     def dataset_id(self) -> str:
@@ -219,7 +219,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"Actions sampled from a SAC policy whose training on {env_id} was stopped early.",
             algorithm="SAC",
-            told=OWN,
+            build_options=OWN,
             episodes=_run(_policy(env_id, f"sac-{env}-medium.zip")),
         )
         yield DatasetRecipe(
@@ -227,7 +227,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"Every whole episode in the replay buffer of the SAC run on {env_id} that gave the medium policy.",
             algorithm="SAC",
-            told=OWN,
+            build_options=OWN,
             episodes=_replay(f"{env}-medium-replay.npz"),
             steps=None,
         )
@@ -236,7 +236,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"Actions sampled from a fully trained TQC policy (Hub: sb3/tqc-{title}-v3) on {env_id}.",
             algorithm="TQC",
-            told=OTHERS,
+            build_options=OTHERS,
             episodes=_run(_policy(env_id, f"tqc-{env}-expert.zip", f"sb3/tqc-{title}-v3")),
         )
         yield DatasetRecipe(
@@ -244,7 +244,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"All episodes of {medium}, then all of {expert}; each half has the steps asked for.",
             algorithm="SAC, TQC",
-            told=f"{OWN} {OTHERS}",
+            build_options=f"{OWN} {OTHERS}",
             episodes=_both((medium, expert)),
         )
 
