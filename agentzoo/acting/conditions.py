@@ -1,4 +1,4 @@
-"""What a masked agent is told of steps still to come: a goal, waypoints."""
+"""Observations of later steps that a masked agent acts towards: a goal, waypoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rows = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Conditions:
-    """Flat observations to come, the same for all environments (1, S) or one each (N, S).
+    """Flat observations of later steps, the same for all environments (1, S) or one each (N, S).
 
     goal: is to be reached at the end of the window. waypoints: by environment step.
     """
@@ -37,9 +37,9 @@ class Conditions:
         return self if goal is None else replace(self, goal=goal)
 
     def place(self, state: AgentState, rtg_scale: float, device: torch.device) -> tuple[Batch, Known]:
-        """The window to act from, and what it holds of steps to come.
+        """The window to act from, and the known observations of its later steps.
 
-        The goal keeps the last place of the window free, so that one step less of the past is seen.
+        The goal takes the last place of the window, so the agent sees one step less of the past.
         """
         n, context = state.observations.shape[:2]
         for rows in (*self.waypoints.values(), *([] if self.goal is None else [self.goal])):

@@ -18,8 +18,8 @@ class AgentState(NamedTuple):
     """The last K steps of N environments, padded on the right; `length` of the K are real.
 
     observations: (N, K, S) float32, raw. actions: (N, K, A) float32, or (N, K) int64 counted from 0; the newest step
-    holds what was answered. returns_to_go: (N, K) float64, raw units. timesteps: (N,) int64, of the newest step.
-    length: (N,) int64. targets: (N,) float64, raw units, the return asked for at the newest step; less the newest
+    holds the action taken. returns_to_go: (N, K) float64, raw units. timesteps: (N,) int64, of the newest step.
+    length: (N,) int64. targets: (N,) float64, raw units, the target return at the newest step. Less the newest
     return-to-go, it is the sum of the episode's rewards so far.
     """
 
@@ -31,7 +31,7 @@ class AgentState(NamedTuple):
     targets: NDArray[np.float64]
 
     def newest_return_to_go(self) -> NDArray[np.float64]:
-        """(N,) raw units, what is still to come as the agent sees it; 0 for a history of no step."""
+        """(N,) the return-to-go of the newest step, in raw units; 0 before the first step."""
         return self.returns_to_go[np.arange(len(self.length)), np.maximum(self.length - 1, 0)]
 
 
@@ -42,7 +42,7 @@ def _shapes(io: IOSpec, n: int) -> tuple[tuple[int, ...], ...]:
 
 
 def empty_state(io: IOSpec, n: int) -> AgentState:
-    """N histories of no step."""
+    """N histories before their first step."""
     observations, actions, returns_to_go, timesteps, length, targets = _shapes(io, n)
     return AgentState(
         observations=np.zeros(observations, dtype=np.float32),
@@ -80,9 +80,9 @@ def check_state(state: Any, io: IOSpec, n: int) -> AgentState:
 
 
 def retargeted(state: S, targets: NDArray[np.float64]) -> S:
-    """The history as if `targets` (N,) had been asked for all along: every return-to-go shifts by as much.
+    """The history as if `targets` (N,) had been the target returns from the start: every return-to-go shifts.
 
-    A memory's newest one, that is, of an `AgentState` those of all real steps.
+    Those of all real steps of an `AgentState`, the newest one of a `MemoryState`.
     """
     found: Any = state
     change = targets - found.targets
@@ -98,7 +98,7 @@ def retargeted(state: S, targets: NDArray[np.float64]) -> S:
 def append(
     state: AgentState, observations: FloatArray, returns_to_go: FloatArray, starts: NDArray[np.bool_]
 ) -> AgentState:
-    """A new state with one more step and the same targets; rows where `starts` forget everything before it.
+    """A new state with one more step and the same targets. Rows where `starts` is True forget all earlier steps.
 
     Args:
         state: stays as it is.
@@ -154,7 +154,7 @@ def newest(state: AgentState, steps: int) -> AgentState:
 
 
 def with_actions(state: AgentState, actions: NDArray[Any]) -> AgentState:
-    """The same state (its `actions` changed in place) holding what was answered at the newest step."""
+    """The same state with the actions of its newest step, written in place."""
     state.actions[np.arange(len(state.length)), state.length - 1] = actions
     return state
 

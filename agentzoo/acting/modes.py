@@ -1,4 +1,4 @@
-"""How an agent uses its network: read the last K steps again, or carry a memory whose size never changes.
+"""How an agent uses its network: run the last K steps at every step, or carry a memory of constant size.
 
 Both keep everything in the state that `predict` passes on, one row per environment.
 """
@@ -22,9 +22,9 @@ from agentzoo.types import ActionDistribution
 
 
 class MemoryState(NamedTuple):
-    """What recurrent acting knows of N environments.
+    """The history of N environments in recurrent acting.
 
-    actions: (N, A) float32, or (N,) int64 counted from 0; the last ones answered. returns_to_go: (N,) float64, raw
+    actions: (N, A) float32, or (N,) int64 counted from 0, the last ones. returns_to_go: (N,) float64, raw
     units, and timesteps: (N,) int64, of the newest step. memory: the network's own tensors, on its device. targets:
     (N,) float64, as in `AgentState`.
     """
@@ -36,15 +36,15 @@ class MemoryState(NamedTuple):
     targets: NDArray[np.float64]
 
     def newest_return_to_go(self) -> NDArray[np.float64]:
-        """(N,) raw units, what is still to come as the agent sees it; 0 for a memory of no step."""
+        """(N,) the return-to-go of the last step, in raw units; 0 before the first step."""
         return self.returns_to_go
 
 
 class Acting(Protocol):
-    """One way to act. States that come in are never changed."""
+    """One way to act. It never changes the states it is given."""
 
     def empty(self, n: int) -> Any:
-        """The state of `n` environments that have seen nothing."""
+        """The state of `n` environments before their first step."""
 
     def check(self, state: Any, n: int) -> Any:
         """`state` if it is one of this agent for `n` rows; ShapeError otherwise."""
@@ -59,11 +59,11 @@ class Acting(Protocol):
     ) -> tuple[Tensor | ActionDistribution, Any]:
         """The network's output (N, A) for one more step, and the state with that step; `starts` (N,) forget the past.
 
-        observations: (N, S) raw. rtg: (N,) raw units, of this step. conditions: what it is told of steps to come.
+        observations: (N, S) raw. rtg: (N,) raw units, of this step. conditions: known observations of later steps.
         """
 
     def remember(self, state: Any, actions: NDArray[Any], targets: NDArray[np.float64]) -> Any:
-        """The state `act` gave, holding what was answered and (N,) what was asked for."""
+        """The state that `act` returned, with the actions taken and the (N,) target returns."""
 
 
 def check_mode(mode: ActingMode, model: SequenceModel) -> None:
@@ -75,12 +75,12 @@ def check_mode(mode: ActingMode, model: SequenceModel) -> None:
 
 
 def make_acting(mode: ActingMode, network: Any, rtg_scale: float) -> Acting:
-    """The way to act that `mode` names, with a network or a frozen one (`acting.frozen`)."""
+    """The way to act that `mode` names, with a network or a frozen network (`acting.frozen`)."""
     return _WindowActing(network, rtg_scale) if mode == "window" else _RecurrentActing(network, rtg_scale)
 
 
 class _WindowActing:
-    """The last K steps are run through the network at every step, as in training."""
+    """Runs the last K steps through the network at every step, as in training."""
 
     def __init__(self, model: Any, rtg_scale: float) -> None:
         self._model, self._scale = model, rtg_scale
@@ -112,7 +112,7 @@ class _WindowActing:
 
 
 class _RecurrentActing:
-    """One step of the network a step of the environment, whatever the episode's length."""
+    """Runs one step of the network for each step of the environment, for episodes of any length."""
 
     def __init__(self, model: Any, rtg_scale: float) -> None:
         self._model, self._scale = model, rtg_scale

@@ -66,7 +66,7 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
 
 
 def reward_beside(observation: Any, spec: ObservationSpec) -> NDArray[np.float64] | None:
-    """(N,) of a Dict observation that brings the last rewards without them being observed.
+    """(N,) rewards in a Dict observation, if the agent does not observe them itself.
 
     Raises:
         ShapeError: no numbers.
@@ -81,7 +81,7 @@ def _called(key: str) -> str:
 
 
 def as_numbers(values: Any, called: str) -> NDArray[Any]:
-    """`values` as an array of whatever kind of number they are.
+    """`values` as an array of numbers of their own kind.
 
     Raises:
         ShapeError: ragged, or no numbers; it names them as `called`.
@@ -96,5 +96,5 @@ def as_numbers(values: Any, called: str) -> NDArray[Any]:
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is 0, 1, ..."""
+    """Whether it is a whole number from 0 on."""
     return isinstance(value, int | np.integer) and bool(value >= 0)

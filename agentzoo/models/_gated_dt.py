@@ -90,7 +90,7 @@ class GatedDT(LanguageDT):
         return [block.get_submodule("attn") for block in self.backbone.blocks]  # type: ignore[misc]
 
     def loss(self, batch: Batch) -> Losses:
-        """GPT2-DT's; the gates of the first layer are noted on the way."""
+        """GPT2-DT's loss; it also keeps the gates of the first layer for `figures`."""
         terms, means = self._watched_loss(batch, (0,))
         self._gate_means = means[0].detach()
         return terms
@@ -101,7 +101,7 @@ class GatedDT(LanguageDT):
         return {} if means is None else {f"gate_{head}": mean for head, mean in enumerate(means)}
 
     def begin_training(self, fresh: bool) -> None:
-        """As GPT2-DT. A backbone has no gates, so they are put aside while it is loaded."""
+        """As GPT2-DT. A backbone has no gates, so they are taken out while its weights load."""
         gates = [attention.gate for attention in self.attentions]
         for attention in self.attentions:
             attention.gate = None
@@ -127,7 +127,7 @@ class GatedDT(LanguageDT):
             gate.keeps, gate.kept = True, []
         try:
             terms = super().loss(batch)
-            # text of a co-training passes the gates after the windows
+            # co-training sends text through the gates after the windows
             return terms, {layer: _mean_over_tokens(gate.kept[0], batch.valid) for layer, gate in gates.items()}
         finally:
             for gate in gates.values():

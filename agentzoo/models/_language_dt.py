@@ -90,7 +90,7 @@ class LanguageDT(SequenceModel):
     # -- training ----------------------------------------------------------------------------------------------------
 
     def begin_training(self, fresh: bool) -> None:
-        """Take the backbone's weights, and what the language losses need; a fine-tune goes on without language."""
+        """Load the backbone's weights and what the language losses need. A fine-tune has no language losses."""
         config, tokens = self.config, TOKENS_PER_STEP * self.io.context
         if tokens > MOST_SEEN:
             warnings.warn(
@@ -160,11 +160,11 @@ class LanguageDT(SequenceModel):
             self.language.load_tensors(tensors)
 
     def decays(self, name: str) -> bool:
-        """Every parameter, as the reference does, but for what is the backbone's where `backbone_decays` says no."""
+        """Every parameter, as the reference does; the backbone's only if `backbone_decays` is set."""
         return self.config.backbone_decays or not self._is_the_backbones(name)
 
     def lr_scale(self, name: str) -> float:
-        """What is the backbone's learns at `backbone_lr` times the rate."""
+        """`backbone_lr` for the backbone's parameters."""
         return self.config.backbone_lr if self._is_the_backbones(name) else 1.0
 
     def _is_the_backbones(self, name: str) -> bool:
@@ -182,7 +182,7 @@ class LanguageDT(SequenceModel):
         return tokens
 
     def _read(self, inputs: Tensor, batch: Batch, read: Read) -> Tensor:
-        """(B, Lq, A): what the head makes of the tokens at `read`."""
+        """(B, Lq, A): the head's output at the tokens `read`."""
         time = self.embed_timestep(batch.timesteps.clamp(max=self.config.max_ep_len - 1))  # (B, K, D)
         hidden = self.backbone(self.embed_dropout(inputs + time.repeat_interleave(TOKENS_PER_STEP, dim=1)), read)
         tied = self.config.tie_action_head
@@ -210,7 +210,7 @@ class LanguageDT(SequenceModel):
 
 
 def _is_trained(name: str, adaptation: Adaptation) -> bool:
-    """Whether parameter `name` of the blocks is."""
+    """Whether parameter `name` of the blocks is trained."""
     if adaptation == "lora":
         return ".lora_" in name or name.endswith("qkv.bias")
     if adaptation == "part":
@@ -238,7 +238,7 @@ def _require_sizes(found: Sizes, config: LanguageDTConfig, name: str) -> None:
 
 
 def stretch(table: Tensor, rows: int) -> Tensor:
-    """(P, D) -> (rows, D): the first rows, or, where there are too few, rows 2 to P-1 again and again.
+    """(P, D) -> (rows, D): the first rows; if there are too few, rows 2 to P-1 repeat.
 
     Source: machelreid/can-wikipedia-help-offline-rl@e1060f0; the first two rows of such tables are unlike the others.
     """

@@ -44,7 +44,7 @@ class BCConfig(ModelConfig):
 
 @register("bc", BCConfig)
 class BehaviourCloning(SequenceModel):
-    """An MLP from the K newest observations to the action of the newest; returns and actions are not read."""
+    """An MLP from the last K observations to the next action. It reads no returns and no actions."""
 
     config: BCConfig
 
@@ -63,7 +63,7 @@ class BehaviourCloning(SequenceModel):
         """(B, A): the encoded action (or logits) of each window's newest valid step."""
         obs = self.normalize_obs(batch.observations, batch.valid)
         steps = torch.arange(self.io.context, device=obs.device)
-        # shift right so that the newest step is always in the last K-th place, whatever the window's length
+        # shifted right, so that the newest step is the last of K for any length of the window
         source = steps[None, :] - (self.io.context - batch.valid.sum(dim=1))[:, None]  # (B, K)
         seen = source >= 0
         rows = torch.arange(obs.shape[0], device=obs.device)[:, None]

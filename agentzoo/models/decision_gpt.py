@@ -1,7 +1,7 @@
 """Decision-GPT: a causal transformer that sees a return-to-go at the first step of its window only.
 
 The causal twin of Uni[MASK], and its baseline: K triples (return-to-go, observation, action), each through a Linear
-of its own, a LayerNorm and a learned place in the window; no timestep embedding. It predicts every action of a window.
+of its own, a LayerNorm and a learned position in the window; no timestep embedding. It predicts every action.
 
 Source: Carroll et al. 2022, arXiv:2211.10869, appendix; micahcarroll/uniMASK@e57ee48.
 """
@@ -48,7 +48,7 @@ class DecisionGPTConfig(ModelConfig):
         return self
 
     def acts_on_target(self) -> bool:
-        """Unless it is a cloner."""
+        """Unless it clones behaviour."""
         return self.use_returns
 
 
@@ -88,7 +88,7 @@ class DecisionGPT(SequenceModel):
     def factor_losses(self, batch: Batch, masking: Masking) -> Losses:
         """The error of the actions that `masking` asks for.
 
-        It sees all before them, and the returns shown there if it uses them; a cloner sees none, whatever it is asked.
+        Each is predicted from all that comes before it, with the returns that `masking` shows if `use_returns` is set.
         """
         target = self.encode_actions(batch.actions)
         asked = masking.ask_actions & batch.valid

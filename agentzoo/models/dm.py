@@ -19,12 +19,12 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import linear, pad, smooth_l1_loss
+from torch.nn.functional import pad, smooth_l1_loss
 
 from agentzoo.nn.attention import LayerCount
 from agentzoo.nn.base import ActingMode, ModelConfig, SequenceModel, action_loss, mean_over_valid
+from agentzoo.nn.gather import Gather
 from agentzoo.nn.mamba import Mamba, RMSNorm, StateCount
-from agentzoo.nn.plain import is_plain
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid
 from agentzoo.papers import LV, Citation
 from agentzoo.registry import register
@@ -76,59 +76,12 @@ class DMConfig(ModelConfig):
 
 
 class Memory(NamedTuple):
-    """What acting carries from step to step; zeros for an env that has seen nothing. G branches: coarse, then fine."""
+    """The state of recurrent acting; zeros before the first step. G branches: coarse, then fine."""
 
     conv: Tensor  # (N, layers, G, W-1, I) last inputs of the convolutions
     ssm: Tensor  # (N, layers, G, states, I)
     tokens: Tensor  # (N, layers, 2, D) the last two u, which the gather reads; (N, layers, 0, D) without a fine branch
     seen: Tensor  # (N,) int64 steps so far
-
-
-class Gather(nn.Module):
-    """The convolution in front of the fine branch: three tokens wide, all channels mixed.
-
-    `step` sees the tokens of its own step so far, `causal3` the last three tokens, `summary` whole steps.
-    """
-
-    def __init__(self, dim: int, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-        self.conv = nn.Conv1d(dim, dim, TOKENS_PER_STEP, stride=TOKENS_PER_STEP if kind == "summary" else 1)
-
-    def forward(self, u: Tensor) -> Tensor:
-        """(B, L, D) -> (B, L, D), or one summary a step (B, K, D)."""
-        if self.kind != "step":
-            before = 0 if self.kind == "summary" else TOKENS_PER_STEP - 1
-            return self._convolve(pad(u, (0, 0, before, 0)))
-        steps = u.reshape(-1, TOKENS_PER_STEP, u.shape[2])  # (B·K, 3, D)
-        if is_plain(self.conv):
-            return self._convolve_steps(steps.flatten(1)).view(u.shape)
-        return self._convolve(pad(steps, (0, 0, TOKENS_PER_STEP - 1, 0))).reshape(u.shape)
-
-    def advance(self, before: Tensor, u: Tensor) -> Tensor:
-        """`forward` for the tokens (a, R, s), u (N, 3, D), after (R, s), `before` (N, 2, D).
-
-        Returns:
-            (N, 3, D), or the summary of the step that ends with the action, (N, 1, D).
-        """
-        if self.kind == "summary":
-            return self._convolve(torch.cat((before, u[:, :1]), dim=1))
-        if self.kind == "causal3":
-            return self._convolve(torch.cat((before, u), dim=1))
-        action = self._convolve(torch.cat((before, u[:, :1]), dim=1))
-        return torch.cat((action, self._convolve(pad(u[:, 1:], (0, 0, TOKENS_PER_STEP - 1, 0)))), dim=1)
-
-    def _convolve(self, x: Tensor) -> Tensor:
-        """(B, L, D) -> (B, L - 2, D), or (B, L / 3, D) for summaries."""
-        out: Tensor = self.conv(x.transpose(1, 2)).transpose(1, 2)
-        return out
-
-    def _convolve_steps(self, steps: Tensor) -> Tensor:
-        """(B·K, 3D) -> (B·K, 3D) by one product with a block-triangular matrix: twice as fast as three taps."""
-        dim = self.conv.in_channels
-        taps = self.conv.weight.permute(0, 2, 1)  # (D, 3, D), oldest token first
-        rows = [pad(taps[:, -n:].flatten(1), (0, (TOKENS_PER_STEP - n) * dim)) for n in (1, 2, 3)]
-        return linear(steps, torch.cat(rows), self.conv.bias.repeat(TOKENS_PER_STEP))  # type: ignore[union-attr]
 
 
 class Layer(nn.Module):
@@ -302,7 +255,7 @@ class DecisionMamba(SequenceModel):
         self, state: Memory, rtg: Tensor, obs: Tensor, previous_action: Tensor, timestep: Tensor
     ) -> tuple[Tensor, Memory]:
         """`nn.recurrent.RecurrentModel.step`: equal to `act` on a window that holds the whole episode."""
-        seen = (state.seen > 0).view(-1, 1, 1)  # of the others the action token must leave no trace
+        seen = (state.seen > 0).view(-1, 1, 1)  # before the first step there is no last action
         mask = torch.cat((seen, torch.ones_like(seen), torch.ones_like(seen)), dim=1).to(obs.dtype)
         tokens = torch.stack(
             (

@@ -41,7 +41,7 @@ class DTConfig(ModelConfig):
     timestep_rank: Annotated[int, Field(ge=1, le=8192)] | None = None  # r: the table is (max_ep_len, r) · (r, D)
 
     def acts_on_target(self) -> bool:
-        """Unless it is a cloner."""
+        """Unless it clones behaviour."""
         return self.use_returns
 
     @model_validator(mode="after")

@@ -1,7 +1,7 @@
-"""Uni[MASK]: one bidirectional network over trajectory snippets that answers any question about them.
+"""Uni[MASK]: one bidirectional network over trajectory snippets that predicts any part of them from the rest.
 
 A window of K steps is K tokens; a token holds the step's action, the return-to-go (of the first step at most) and the
-observation's factors side by side. Hiding something writes zeros there. Whatever is hidden can be asked for.
+observation's factors side by side. Hidden numbers are zeros. The network predicts every part, hidden or not.
 
 Symbols: F numbers in a token, R of them for the return-to-go; factor: the action, or one part of the observation.
 
@@ -53,7 +53,7 @@ class UniMaskConfig(ModelConfig):
     onehot_observations: bool = False  # every part of the observation is one choice, learned by cross-entropy
     return_classes: ReturnClasses | None = None  # None: the return-to-go is a number
     tasks: tuple[Task, ...] = ("rnd",)  # trained on; several take turns
-    turns: Literal["batch", "window"] = "batch"  # who takes turns
+    turns: Literal["batch", "window"] = "batch"  # what takes turns
     action_weight: Weight = 1.0
     state_weight: Weight = 1.0  # of each factor of the observation
     mask_indicator: bool = False  # three more inputs a token: whether action, return and observation are shown
@@ -68,7 +68,7 @@ class UniMaskConfig(ModelConfig):
         return self
 
     def acts_on_target(self) -> bool:
-        """Unless it is a cloner."""
+        """Unless it clones behaviour."""
         return self.acts_on_returns
 
     def needs_raw_observations(self) -> bool:
@@ -85,7 +85,7 @@ class UniMaskConfig(ModelConfig):
 
 
 class _Transformer(nn.Module):
-    """Bidirectional post-LayerNorm encoder over K tokens, with fixed sinusoids for the place in the window."""
+    """Bidirectional post-LayerNorm encoder over K tokens, with fixed sinusoids for positions."""
 
     places: Tensor
 
@@ -137,7 +137,7 @@ def sinusoids(length: int, dim: int) -> Tensor:
 
 
 class Output(NamedTuple):
-    """What the network says of every step: logits for a one-hot factor, numbers for another.
+    """Predictions for every step: logits for a one-hot factor, numbers for any other.
 
     action: (B, K, A). observations: one (B, K, S_f) a factor.
     """
@@ -148,7 +148,7 @@ class Output(NamedTuple):
 
 @register("unimask", UniMaskConfig)
 class UniMask(MaskedModel):
-    """The masked network; `tasks` only decides what it is trained on, it can be asked anything."""
+    """The masked network. `tasks` decides what it is trained on; it takes any question."""
 
     config: UniMaskConfig
 
@@ -163,7 +163,7 @@ class UniMask(MaskedModel):
 
     @property
     def _factors(self) -> list[str]:
-        """What the parts of the observation are called beside "action", whatever their keys are."""
+        """Names of the parts of the observation; a prefix keeps them apart from "action"."""
         keys = self.io.observation.keys
         return ["observation"] if keys is None else [f"obs/{key}" for key in keys]
 
@@ -173,7 +173,7 @@ class UniMask(MaskedModel):
         return [math.prod(shape) for shape in self.io.observation.shapes]
 
     def begin_step(self, step: int, total: int) -> None:
-        """Tasks take turns by the update's number, so that a resumed run goes on with the right one."""
+        """Tasks take turns by the update's number, so a resumed run continues with the right one."""
         self._turn = step
 
     def draw_masking(self, batch: Batch) -> Masking:
@@ -188,7 +188,7 @@ class UniMask(MaskedModel):
         return Masking(*(torch.stack(masks)[whose, every] for masks in zip(*drawn, strict=True)))
 
     def forward(self, batch: Batch, masking: Masking) -> Output:
-        """What the network says of every item of the windows, shown and hidden ones alike."""
+        """Predictions for every item of the windows, shown and hidden ones alike."""
         batch, shown = self._whole(batch, masking)
         action = self.encode_actions(batch.actions)
         parts = [
@@ -207,7 +207,7 @@ class UniMask(MaskedModel):
         return Output(action, torch.split(observation, self.factor_sizes, dim=-1))
 
     def factor_losses(self, batch: Batch, masking: Masking) -> Losses:
-        """Unweighted error of each factor over all items asked for; 0 where nothing is."""
+        """Unweighted error of each factor over all items asked for; 0 if there are none."""
         said = self(batch, masking)
         asked = masking.within(batch.valid)
         keep = batch.shape[1]
@@ -227,12 +227,12 @@ class UniMask(MaskedModel):
         return {name: value * weights[name] for name, value in found.items()}
 
     def act(self, batch: Batch) -> Tensor:
-        """(B, A) for the newest valid step, in env units, or logits; the first return-to-go is shown or not."""
+        """(B, A) for the newest valid step, in env units, or logits. `acts_on_returns` shows the first return-to-go."""
         nothing = torch.zeros_like(batch.valid)
         return self.act_knowing(batch, Known(torch.zeros_like(batch.observations), nothing))
 
     def act_knowing(self, batch: Batch, known: Known) -> Tensor:
-        """As `act`, shown some observations of steps still to come."""
+        """As `act`, with some observations of later steps shown."""
         lengths = batch.valid.sum(dim=1, keepdim=True)
         steps = torch.arange(batch.shape[1], device=lengths.device)
         ahead = known.shown & ~batch.valid
@@ -262,7 +262,7 @@ class UniMask(MaskedModel):
         return True
 
     def _whole(self, batch: Batch, masking: Masking) -> tuple[Batch, Masking]:
-        """Windows of exactly K steps, longer by hidden ones where need be."""
+        """The windows with hidden steps added up to K."""
         missing = self.io.context - batch.shape[1]
         shown = masking.within(batch.valid)
         if missing <= 0:

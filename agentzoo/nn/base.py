@@ -60,7 +60,7 @@ class ModelConfig(Config):
         return {}
 
     def pinned(self) -> ModelConfig:
-        """With the hashes of the files that a training reads beside its data, so that a run goes on with the same ones.
+        """With the hashes of the files that a training reads beside its data; a resumed run needs the same files.
 
         Hashes that are there already stay: `SequenceModel.begin_training` refuses other files.
         """
@@ -148,7 +148,7 @@ class SequenceModel(nn.Module, ABC):
 
     @property
     def acting(self) -> ActingMode:
-        """How an agent of this network acts unless told otherwise; "recurrent" needs `nn.recurrent.RecurrentModel`."""
+        """How an agent of this network acts by default; "recurrent" needs `nn.recurrent.RecurrentModel`."""
         return "window"
 
     def begin_training(self, fresh: bool) -> None:
@@ -158,14 +158,14 @@ class SequenceModel(nn.Module, ABC):
         """
 
     def begin_step(self, step: int, total: int) -> None:
-        """Called by the loop before update `step` (0-based) of `total`: schedules and teachers move here."""
+        """Called by the loop before update `step` (0-based) of `total`, for schedules and teachers."""
 
     def figures(self) -> Losses:
         """Scalars of the last `loss` that the log shows beside its terms; the optimizer never sees them."""
         return {}
 
     def training_state(self) -> dict[str, Tensor]:
-        """Tensors beside the weights that training needs to go on exactly (a teacher's weights, say)."""
+        """Tensors beside the weights that an exact resume needs, for example a teacher's weights."""
         return {}
 
     def load_training_state(self, tensors: dict[str, Tensor]) -> None:
@@ -184,20 +184,20 @@ class SequenceModel(nn.Module, ABC):
         return ((observations - self.obs_mean) / self.obs_std) * valid.unsqueeze(-1)
 
     def encode_actions(self, actions: Tensor) -> Tensor:
-        """Env actions -> what the network reads, (..., A): a Box mapped to [-1, 1], Discrete (...) to one-hot."""
+        """Env actions -> network input, (..., A): a Box mapped to [-1, 1], Discrete (...) to one-hot."""
         if self.io.action.kind == "discrete":
             return nn.functional.one_hot(actions, self.io.action.size).to(self.obs_mean.dtype)
         return (actions - self.action_center) / self.action_half
 
     def decode_actions(self, encoded: Tensor) -> Tensor:
-        """What the network says -> what `act` answers: [-1, 1] -> env units for a Box; logits stay logits."""
+        """Network output -> what `act` returns: [-1, 1] -> env units for a Box; logits stay logits."""
         if self.io.action.kind == "discrete":
             return encoded
         return encoded * self.action_half + self.action_center
 
 
 def mean_over_valid(values: Tensor, valid: Tensor) -> Tensor:
-    """Mean of `values` (B, K) or (B, K, X) over the steps where `valid` (B, K); 0, not NaN, where none is."""
+    """Mean of `values` (B, K) or (B, K, X) over the steps where `valid` (B, K) is True; 0 if it never is."""
     if values.ndim == 3:
         values = values.mean(-1)
     weight = valid.to(values.dtype)
@@ -213,6 +213,6 @@ def action_loss(predicted: Tensor, encoded: Tensor, valid: Tensor, discrete: boo
 
 
 def parameter_count(model: nn.Module) -> int:
-    """Numbers in all parameters as they are saved, low-rank updates merged; buffers do not count."""
+    """How many numbers the saved parameters hold: low-rank updates are merged, buffers do not count."""
     buffers = {name for name, _ in model.named_buffers()}
     return sum(value.numel() for name, value in model.state_dict().items() if name not in buffers)

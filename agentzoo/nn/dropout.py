@@ -1,7 +1,7 @@
-"""Dropout whose random bits do not cost more than the matrix products around it.
+"""Dropout with random bits that are cheap on a CPU.
 
 PyTorch draws one Bernoulli number an element on a CPU, about 13 ns each: 40 ms of a 200 ms Decision Transformer step.
-In C it is one pass over memory, and the backward pass asks again what was kept instead of storing it. Without a C
+In C it is one pass over memory, and the backward pass computes again what was kept instead of storing it. Without a C
 compiler four 16-bit fields come from one 64-bit draw, so the keep probability is exact to 1/65536.
 """
 
@@ -24,7 +24,7 @@ def keep_scale(shape: torch.Size, p: float, like: Tensor) -> Tensor:
     """A tensor of `shape`: 0 with probability `p`, else 1/(1-p), drawn from the default generator."""
     count = shape.numel()
     dropped = round(p * _LEVELS)
-    if dropped == _LEVELS:  # beyond what 16 bits can be compared with
+    if dropped == _LEVELS:  # 16 bits cannot express it
         return torch.zeros(shape, dtype=like.dtype, device="cpu")
     bits = torch.empty((count + 3) // 4, dtype=torch.int64, device="cpu").random_(_INT64_MIN, None)
     keep = bits.view(torch.int16)[:count] >= dropped - _LEVELS // 2
@@ -79,7 +79,7 @@ class Dropout(nn.Module):
         return torch.addcmul(residual, branch, keep_scale(branch.shape, self.p, branch))
 
     def fuses(self, *tensors: Tensor) -> bool:
-        """Whether C drops from these tensors; it has no scale for dropping everything."""
+        """Whether C does it for these tensors. With `p` = 1 there is no scale that C could use."""
         return self.p < 1.0 and fuses(*tensors)
 
     def _compiled(self, x: Tensor, residual: Tensor | None) -> Tensor:

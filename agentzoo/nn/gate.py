@@ -21,7 +21,7 @@ class Gate(nn.Module):
         self.weight = nn.Parameter(torch.zeros(n_heads, dim))
         self.bias = nn.Parameter(torch.zeros(n_heads))
         self.scale = scale  # s
-        self.keeps = False  # whether `kept` gathers what the gate said, one entry a forward pass
+        self.keeps = False  # whether `kept` collects the weights, one entry a forward pass
         self.kept: list[Tensor] = []
 
     def weights(self, tokens: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ class Gate(nn.Module):
             return linear(tokens.float(), self.weight, self.bias).softmax(dim=-1)
 
     def forward(self, heads: Tensor, tokens: Tensor) -> Tensor:
-        """Outputs of the heads (B, N, Lq, D/N) and the tokens that ask (B, Lq, D) -> (B, N, Lq, D/N)."""
+        """Outputs of the heads (B, N, Lq, D/N) and the querying tokens (B, Lq, D) -> (B, N, Lq, D/N)."""
         weights = self.weights(tokens)
         if self.keeps:
             self.kept.append(weights)

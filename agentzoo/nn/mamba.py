@@ -27,7 +27,7 @@ from agentzoo.nn.native.scan import (
 from agentzoo.nn.plain import is_plain, linear_rows
 
 StateCount = Annotated[int, Field(ge=1, le=1024)]
-_ROWS = 16  # windows at a time, so that what is computed from them is still in the cache for the next operation
+_ROWS = 16  # windows at a time, so that the next operation finds them in the cache
 
 
 class Mamba(nn.Module):
@@ -56,7 +56,7 @@ class Mamba(nn.Module):
         Args:
             x: the tokens that are convolved and scanned.
             gate: (B, L, D) what the gate is read from; `x` by default.
-            mask: (B, L, 1), 0 where a token must leave no trace; the caller has already zeroed `x` there. Tokens
+            mask: (B, L, 1), 0 where a token must have no effect; the caller has already zeroed `x` there. Tokens
                 after the last one that is read need no mask: nothing flows backwards.
         """
         inputs, z = self._project(x, gate)
@@ -68,7 +68,7 @@ class Mamba(nn.Module):
     def advance(
         self, x: Tensor, gate: Tensor | None, mask: Tensor | None, conv_state: Tensor, ssm_state: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """`forward` over the next tokens of sequences whose past is in two states; no gradients.
+        """`forward` over the next tokens of sequences, given the states that hold their past.
 
         Args:
             x, gate, mask: as in `forward`, usually one to three tokens.
@@ -108,7 +108,7 @@ class Mamba(nn.Module):
 
 
 def causal_conv_silu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """silu(bias + Σ_k weight[:, k] x[l - W + 1 + k]) for every channel alone, zeros before the first token.
+    """silu(bias + Σ_k weight[:, k] x[l - W + 1 + k]) for each channel, with zeros before the first token.
 
     x: (B, L, I). weight: (I, W), its last tap on the token itself. bias: (I,).
     On a CPU `nn.Conv1d` with groups loses most of its time in the backward pass; this does not.

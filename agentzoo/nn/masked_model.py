@@ -40,9 +40,9 @@ def encode_returns(batch: Batch, classes: tuple[int, int] | None, max_ep_len: in
 
 
 def factor_error(predicted: Tensor, target: Tensor, asked: Tensor, onehot: bool) -> Tensor:
-    """Mean over the steps where `asked` (B, K) of cross-entropy, or of the mean square over a factor's numbers.
+    """Mean over the steps where `asked` (B, K) is True: of cross-entropy, or of the mean squared error of a factor.
 
-    predicted, target: (B, K, S_f). 0, not NaN, where nothing is asked.
+    predicted, target: (B, K, S_f). 0 if nothing is asked.
     """
     each = -(predicted.log_softmax(-1) * target).sum(-1) if onehot else (predicted - target).square().mean(-1)
     return mean_over_valid(each, asked)
@@ -50,14 +50,14 @@ def factor_error(predicted: Tensor, target: Tensor, asked: Tensor, onehot: bool)
 
 @runtime_checkable
 class Askable(Protocol):
-    """What can be measured on a task's masks."""
+    """A network whose errors on a task's masks can be measured."""
 
     def factor_losses(self, batch: Batch, masking: Masking) -> Losses:
         """The unweighted error of each factor over what `masking` asks for."""
 
 
 class Known(NamedTuple):
-    """Observations of steps still to come: a goal, waypoints. observations: (B, K, S) raw. shown: (B, K) bool."""
+    """Observations of later steps: a goal, waypoints. observations: (B, K, S) raw. shown: (B, K) bool."""
 
     observations: Tensor
     shown: Tensor
@@ -70,7 +70,7 @@ class MaskedModel(SequenceModel):
 
     @abstractmethod
     def act_knowing(self, batch: Batch, known: Known) -> Tensor:
-        """As `act`, with observations of later steps of the window in sight."""
+        """As `act`, with observations of later steps of the window shown."""
 
     @abstractmethod
     def answer(self, batch: Batch, masking: Masking) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -1,4 +1,4 @@
-"""What a masked model sees and what it is asked: the eight tasks of Uni[MASK], random masks, and masks of one's own.
+"""What a masked model sees and what it predicts: the eight tasks of Uni[MASK], random masks, and any others.
 
 K steps are numbered 0..K-1. A task has one free step `i`; `masking_at` gives its masks for chosen `i`, `draw` for
 random ones. What a task hides beyond what it asks for stays hidden and is not learned from.
@@ -27,8 +27,8 @@ _RETURN_SHOWN: dict[str, float] = {"rnd": 0.5, "rnd-bc": 0.0, "rnd-rc": 1.0}  # 
 class Masking(NamedTuple):
     """Masks over B windows of K steps, (B, K) bool, True where shown or asked; never both.
 
-    observations, actions, returns: what the network sees (of the returns-to-go only the first step's ever is).
-    ask_observations, ask_actions: what it has to say.
+    observations, actions, returns: what the network sees (of the returns-to-go at most the first step's).
+    ask_observations, ask_actions: what it has to predict.
     """
 
     observations: Tensor
@@ -38,7 +38,7 @@ class Masking(NamedTuple):
     ask_actions: Tensor
 
     def within(self, valid: Tensor) -> Masking:
-        """The same masks with everything off where `valid` (B, K) is False."""
+        """The same masks, False wherever `valid` (B, K) is False."""
         return Masking(*(mask & valid for mask in self))
 
 
@@ -152,7 +152,7 @@ def draw(
 def _draw_random(
     batch: int, context: int, returns: float, generator: torch.Generator | None, device: torch.device | str
 ) -> Masking:
-    """Each window hides its observations and actions with a probability of its own, uniform in (0, 1)."""
+    """Each window draws the probability of hiding an observation or action, uniform in (0, 1)."""
     share = torch.rand(batch, 1, generator=generator, device=device)  # (B, 1), for (2, B, K) below
     hidden = torch.rand(2, batch, context, generator=generator, device=device) < share
     first = torch.arange(context, device=device) == 0

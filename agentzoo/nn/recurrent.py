@@ -1,4 +1,4 @@
-"""What a network offers that can act step by step, at a cost that does not grow with the episode.
+"""The interface of networks that act step by step, at a cost that does not grow with the episode.
 
 Such a network carries its own memory of each env's past, a `RecurrentState`, instead of reading the last K steps again.
 """
@@ -23,12 +23,12 @@ class RecurrentModel(Protocol):
     """
 
     def initial_state(self, n: int, device: torch.device | None = None, dtype: torch.dtype | None = None) -> Any:
-        """The state of `n` envs that have seen nothing; the network's own device and dtype by default."""
+        """The state of `n` envs before their first step; on the network's device and of its dtype by default."""
 
     def step(
         self, state: Any, rtg: Tensor, obs: Tensor, previous_action: Tensor, timestep: Tensor
     ) -> tuple[Tensor, Any]:
-        """Act once in every env; the state that came in is left as it was.
+        """Act once in every env. The state passed in is not changed.
 
         Args:
             state: from `initial_state` or the step before.
@@ -44,7 +44,7 @@ class RecurrentModel(Protocol):
 
 
 def reset_rows(state: State, fresh: Tensor) -> State:
-    """`state` with the rows where `fresh` (N,) is True starting anew."""
+    """`state` with zeros in the rows where `fresh` (N,) is True."""
     kept = [tensor.masked_fill(fresh.view(-1, *(1,) * (tensor.ndim - 1)), 0) for tensor in state]
     make: Any = type(state)
     reset: State = make(*kept)

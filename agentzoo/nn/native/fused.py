@@ -23,7 +23,7 @@ _WORTH_A_THREAD = 1 << 16  # numbers; fewer are done before a thread has started
 
 
 def fuses(*tensors: Tensor) -> bool:
-    """Whether `fused.c` is for these tensors: float32 or bfloat16 on a CPU, where there is a compiler.
+    """Whether `fused.c` takes these tensors: float32 or bfloat16 on a CPU, with a C compiler.
 
     C sees no numbers inside the transforms of `torch.func`, nor in a batch of gradients taken at once.
     """
@@ -52,7 +52,7 @@ def causal_weights(scores: Tensor, factor: float, p: float, read: tuple[int, int
     Args:
         scores: (..., Lq, L), of tensors that `fuses`.
         p: of dropout, below 1.
-        read: (start, stop, step) of the tokens that ask; by default all L of them.
+        read: (start, stop, step) of the querying tokens; by default all L.
 
     Raises:
         ValueError: these are not Lq of L tokens; C would write behind a tensor.

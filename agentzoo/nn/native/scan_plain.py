@@ -1,0 +1,73 @@
+"""The selective scan of `nn/native/scan.py` in a few PyTorch operations: the yardstick, the step of acting, for graphs.
+
+Formulas and shapes are those of `nn/native/scan.py`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu, softplus
+
+
+class ScanInputs(NamedTuple):
+    """The tensors of the scan's formulas; before softplus, `delta` has no bias yet."""
+
+    x: Tensor  # (B, L, I)
+    delta: Tensor  # (B, L, I)
+    A: Tensor  # (I, N)
+    B: Tensor  # (B, L, N)
+    C: Tensor  # (B, L, N)
+    D: Tensor  # (I,)
+    z: Tensor  # (B, L, I)
+    delta_bias: Tensor  # (I,)
+
+
+def continue_scan(state: Tensor, inputs: ScanInputs) -> tuple[Tensor, Tensor]:
+    """The scan from `state` (B, N, I) instead of zero: y (B, L, I) and the state after token L-1.
+
+    This is the recurrence of acting, for L of a few tokens: constant work and memory a token. Where x is 0 for a row
+    whose state is 0, the state stays 0: such a row skips the token.
+    """
+    x, delta, A, B, C, D, z, delta_bias = inputs
+    step = softplus(delta + delta_bias)
+    decay = torch.exp(step.unsqueeze(2) * A.transpose(0, 1))  # (B, L, N, I)
+    added = B.unsqueeze(3) * (step * x).unsqueeze(2)
+    states = []
+    for token in range(x.shape[1]):
+        state = torch.addcmul(added[:, token], decay[:, token], state)
+        states.append(state)
+    read = (C.unsqueeze(2) @ torch.stack(states, dim=1)).squeeze(2)  # (B, L, I)
+    return (read + D * x) * silu(z), state
+
+
+def loop_scan(
+    x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, z: Tensor, delta_bias: Tensor
+) -> Tensor:
+    """The formulas written out token by token in differentiable operations: the yardstick, and second derivatives."""
+    step = softplus(delta + delta_bias)
+    transposed = A.transpose(0, 1)
+    state = torch.zeros_like(x[:, 0, None] * transposed)
+    outputs = []
+    for token in range(x.shape[1]):
+        decay = torch.exp(step[:, token, None] * transposed)  # (B, N, I)
+        state = decay * state + B[:, token, :, None] * (step[:, token] * x[:, token])[:, None]
+        outputs.append((C[:, token, :, None] * state).sum(1))
+    return (torch.stack(outputs, 1) + D * x) * silu(z)
+
+
+def doubling_scan(
+    x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, z: Tensor, delta_bias: Tensor
+) -> Tensor:
+    """The same in log2(L) steps over whole (B, L, N, I) tensors, for graphs: each joins twice as many tokens."""
+    step = softplus(delta + delta_bias)
+    decay = torch.exp(step.unsqueeze(2) * A.transpose(0, 1))  # (B, L, N, I)
+    state = B.unsqueeze(-1) * (step * x).unsqueeze(2)
+    apart = 1
+    while apart < x.shape[1]:
+        state = torch.cat((state[:, :apart], state[:, apart:] + decay[:, apart:] * state[:, :-apart]), dim=1)
+        decay = torch.cat((decay[:, :apart], decay[:, apart:] * decay[:, :-apart]), dim=1)
+        apart *= 2
+    return ((C.unsqueeze(-1) * state).sum(2) + D * x) * silu(z)
