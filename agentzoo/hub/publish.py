@@ -112,7 +112,8 @@ def push(
                 "Measure it and push the folder (`agentzoo hub stage`, `agentzoo hub push`), or pass "
                 "replace_measured=True."
             )
-        operations: list[Any] = [CommitOperationAdd(name, _content(folder, name, repo_id)) for name in files]
+        contents = {name: uploaded(folder, name, repo_id) if name == CARD else str(folder / name) for name in files}
+        operations: list[Any] = [CommitOperationAdd(name, content) for name, content in contents.items()]
         operations += [CommitOperationDelete(name) for name in known if name in there and name not in files]
         note(f"uploading {len(files)} files")
         return api.create_commit(
@@ -157,10 +158,10 @@ def _chosen(names: tuple[str, ...], allow: Patterns, ignore: Patterns) -> list[s
     return [name for name in names if (allow is None or matches(name, allow)) and not matches(name, ignore)]
 
 
-def _content(folder: Path, name: str, repo_id: str) -> str | bytes:
-    """What to upload: the file's path, or the bytes of an agent's card with the repo's real name."""
+def uploaded(folder: Path, name: str, repo_id: str) -> bytes:
+    """The content of a file as `push` uploads it: an agent's card names the repo, all else is as it lies there."""
     if name != CARD or is_backbone(folder):
-        return str(folder / name)
+        return (folder / name).read_bytes()
     return card_text(folder, repo_id).encode()
 
 

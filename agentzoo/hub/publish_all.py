@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from agentzoo.errors import ConfigError, HubError
 from agentzoo.hub.datasets import push_card
 from agentzoo.hub.listing import LIBRARY
-from agentzoo.hub.publish import check_folder, push
+from agentzoo.hub.publish import check_folder, push, uploaded
 from agentzoo.store.files import write_atomic
 from agentzoo.store.locate import index_path, staged_agents, staged_backbones
 from agentzoo.store.remote import Where, calling, fetch, is_repo_id
@@ -120,13 +120,14 @@ def _same_there(item: Item, token: str | bool | None) -> str | None:
     if head is None:
         return None
     there = {entry.path: entry for entry in tree if entry.path != ".gitattributes"}
-    same = there.keys() == set(item.files) and all(_equal(item.folder / name, there[name]) for name in item.files)
+    same = there.keys() == set(item.files) and all(
+        _equal(uploaded(item.folder, name, item.repo_id), there[name]) for name in item.files
+    )
     return head if same else None
 
 
-def _equal(file: Path, entry: Any) -> bool:
-    """Whether a file has the hash that the Hub lists: sha256 of a large one, git's of a small one."""
-    content = file.read_bytes()
+def _equal(content: bytes, entry: Any) -> bool:
+    """Whether content has the hash that the Hub lists: sha256 of a large file, git's of a small one."""
     if getattr(entry, "lfs", None):
         return bool(entry.lfs.sha256 == hashlib.sha256(content).hexdigest())
     header = b"blob %d\0" % len(content)
@@ -150,7 +151,7 @@ def _check(item: Item, published: Published, token: str | bool | None) -> None:
         folder = fetch(item.repo_id, item.files, revision=published.commit, token=token, cache_dir=cache)
         check_folder(folder)
         for name in item.files:
-            if (folder / name).read_bytes() != (item.folder / name).read_bytes():
+            if (folder / name).read_bytes() != uploaded(item.folder, name, item.repo_id):
                 raise HubError(
                     f"{item.repo_id}@{published.commit} holds another {name} than {item.folder}. Push again."
                 )
