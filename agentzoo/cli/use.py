@@ -49,7 +49,8 @@ def list_command(
 ) -> None:
     """Agents of the zoo: what is staged, with its score; `--all`: what has a recipe only, too."""
     from agentzoo.config import read_text
-    from agentzoo.hub.zoo import markdown_table, summaries, with_table
+    from agentzoo.hub.tables import markdown_table, with_table
+    from agentzoo.hub.zoo import summaries
     from agentzoo.store.files import write_atomic
     from agentzoo.store.locate import staged_backbones
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from agentzoo.config import AgentConfig, read_record
-from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
+from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.results import Results, versions
-from agentzoo.evaluation.scores import amount
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.registry import families, recipe_table
 from agentzoo.store.files import CONFIG, RECIPE, RESULTS
@@ -22,6 +21,7 @@ class Summary(Config):
 
     agent_id: str
     staged: bool
+    family: str | None = None
     env: str | None = None
     target: float | None = None
     steps: int | None = None
@@ -65,6 +65,7 @@ def _of_folder(agent_id: str, folder: Path, packaged: Summary | None) -> Summary
     fields: dict[str, Any] = {
         "agent_id": agent_id,
         "staged": True,
+        "family": config.model.family,
         "env": config.env,
         "target": config.target_return,
     }
@@ -84,57 +85,12 @@ def _of_recipe(recipe: Recipe) -> Summary:
     return Summary(
         agent_id=recipe.agent_id,
         staged=False,
+        family=recipe.model.family,
         env=evaluation.env,
         target=evaluation.target_return,
         steps=steps,
         dataset=recipe.data.dataset,
     )
-
-
-MARKS = ("<!-- zoo: `agentzoo list --into README.md` writes this table -->", "<!-- /zoo -->")
-
-
-def markdown_table() -> str:
-    """What is staged, as a Markdown table whose agents link to their cards.
-
-    Raises:
-        CheckpointError: an agent's folder cannot be read; a table without it would not be missed.
-    """
-    lines = [
-        "| agent | environment | score (95 %) | return | its data's | asked for | trained on | updates |",
-        "|---|---|---:|---:|---:|---:|---|---:|",
-    ]
-    for one in summaries():
-        if one.problem is not None:
-            raise CheckpointError(f"{one.agent_id} cannot be read: {one.problem}")
-        if not one.staged:
-            continue
-        reached = "" if one.mean_return is None else amount(one.mean_return, ",")
-        cells = (
-            f"[`{one.agent_id}`](hub_cards/{one.agent_id}/README.md)",
-            f"`{one.env or ''}`",
-            one.shown_score(),
-            reached,
-            "" if one.data_return is None else amount(one.data_return, ","),
-            f"{one.target:,g}",
-            f"`{one.dataset or ''}`",
-            f"{one.steps:,}",
-        )
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def with_table(text: str) -> str:
-    """`text` with the table between its two marks made again.
-
-    Raises:
-        ConfigError: the marks are not there, once and in order.
-    """
-    before, found, rest = text.partition(MARKS[0])
-    _, closed, after = rest.partition(MARKS[1])
-    if not found or not closed:
-        raise ConfigError(f"the file needs the two lines {MARKS[0]} and {MARKS[1]}; the table goes between them.")
-    return f"{before}{MARKS[0]}\n{markdown_table()}\n{MARKS[1]}{after}"
 
 
 def list_agents(staged_only: bool = True) -> list[str]:

@@ -22,7 +22,8 @@ from agentzoo.data.minari import load_episodes
 from agentzoo.envs import MAZE2D_DENSE
 from agentzoo.errors import CheckpointError, ConfigError, SpaceError
 from agentzoo.evaluation.during import check_environment
-from agentzoo.hub.zoo import list_agents, markdown_table, summaries
+from agentzoo.hub.tables import markdown_table
+from agentzoo.hub.zoo import list_agents, summaries
 from agentzoo.models.dt import DecisionTransformer
 from agentzoo.recipe import load_recipe
 from agentzoo.store.files import WEIGHTS

@@ -86,8 +86,8 @@ def test_validation_files_and_held_out_ends_are_not_trained_on(text: Path) -> No
 
 
 def test_the_readme_trains_on_all_books_but_not_on_the_validation_text(text: Path, tmp_path: Path) -> None:
-    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
-    (line,) = re.findall(r"^agentzoo (pretrain lm .*?) *(?:#.*)?$", readme, flags=re.MULTILINE)
+    readme = (Path(__file__).resolve().parents[2] / "agentzoo" / "research" / "README.md").read_text()
+    (line,) = re.findall(r"^agentzoo (research pretrain lm .*?) *(?:#.*)?$", readme, flags=re.MULTILINE)
     (text / "valid.txt").rename(text / "wikitext2-valid.txt")
     fields = {k: v for k, v in TINY.model_dump().items() if getattr(LM_SIZES["chibi"], k) != v} | {"steps": 5}
     command = [

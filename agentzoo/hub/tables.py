@@ -1,0 +1,85 @@
+"""The zoo as Markdown: every agent for `hub_cards/README.md`, the best ones for the README."""
+
+from __future__ import annotations
+
+from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.evaluation.scores import amount
+from agentzoo.hub.zoo import Summary, summaries
+
+HEAD = "agent | environment | score (95 %) | return | its data's |"
+RULE = "---|---|---:|---:|---:|"
+
+
+def markdown_table() -> str:
+    """Every staged agent; the agents link to their cards, as seen from `hub_cards/`.
+
+    Raises:
+        CheckpointError: an agent's folder cannot be read; a table without it would not be missed.
+    """
+    lines = [f"| {HEAD} asked for | trained on | updates |", f"|{RULE}---:|---|---:|"]
+    for one in _staged():
+        lines.append(f"{_row(one, '')} {one.target:,g} | `{one.dataset or ''}` | {one.steps:,} |")
+    return "\n".join(lines)
+
+
+def best_table() -> str:
+    """The best staged agent of each family and environment, by score or, where there is none, by return.
+
+    Raises:
+        CheckpointError: as `markdown_table`.
+    """
+    best: dict[tuple[str, str], Summary] = {}
+    for one in _staged():
+        key = (one.family or "", one.env or "")
+        if key not in best or _merit(one) > _merit(best[key]):
+            best[key] = one
+    found = [(environment, family, one) for (family, environment), one in best.items()]
+    rows = [f"| `{family}` {_row(one, 'hub_cards/')}" for _, family, one in sorted(found, key=lambda row: row[:2])]
+    return "\n".join([f"| family | {HEAD}", f"|---|{RULE}", *rows])
+
+
+TABLES = {
+    ("<!-- zoo: `agentzoo list --into hub_cards/README.md` writes this table -->", "<!-- /zoo -->"): markdown_table,
+    ("<!-- best of the zoo: `agentzoo list --into README.md` writes this table -->", "<!-- /best of the zoo -->"): (
+        best_table
+    ),
+}
+
+
+def with_table(text: str) -> str:
+    """`text` with the table between two marks made again.
+
+    Raises:
+        ConfigError: no pair of marks is there, in order.
+    """
+    for (first, last), make in TABLES.items():
+        before, found, rest = text.partition(first)
+        _, closed, after = rest.partition(last)
+        if found and closed:
+            return f"{before}{first}\n{make()}\n{last}{after}"
+    pairs = ", or ".join(f"{first} and {last}" for first, last in TABLES)
+    raise ConfigError(f"the file needs the two lines {pairs}; the table goes between them.")
+
+
+def _staged() -> list[Summary]:
+    found = summaries()
+    for one in found:
+        if one.problem is not None:
+            raise CheckpointError(f"{one.agent_id} cannot be read: {one.problem}")
+    return [one for one in found if one.staged]
+
+
+def _merit(one: Summary) -> tuple[float, float]:
+    lowest = float("-inf")
+    return (lowest if one.score is None else one.score, lowest if one.mean_return is None else one.mean_return)
+
+
+def _row(one: Summary, folder: str) -> str:
+    cells = (
+        f"[`{one.agent_id}`]({folder}{one.agent_id}/README.md)",
+        f"`{one.env or ''}`",
+        one.shown_score(),
+        "" if one.mean_return is None else amount(one.mean_return, ","),
+        "" if one.data_return is None else amount(one.data_return, ","),
+    )
+    return "| " + " | ".join(cells) + " |"
