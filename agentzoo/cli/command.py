@@ -24,7 +24,7 @@ GROUPS: Groups = {
         "enjoy": use.enjoy,
         "record": use.record,
     },
-    "Train": {"train": train.train, "finetune": train.finetune, "grid": grid.app},
+    "Train": {"train": train.train, "finetune": train.finetune, "grid": grid.app, "search": grid.search},
     "Data": {"data": data.app},
     "Publish": {"hub": hub.app},
     "Research": {"research": research.app},

@@ -19,6 +19,7 @@ from agentzoo.errors import ConfigError
 if TYPE_CHECKING:
     from agentzoo.training.grid.drive import Engine
     from agentzoo.training.grid.plan import Plan
+    from agentzoo.training.grid.search import TrialResult
     from agentzoo.training.grid.status import RunStatus
 
 app = typer.Typer(help="Train many runs at once: agents x seeds.", rich_markup_mode=None)
@@ -263,3 +264,84 @@ def _finish(out: Path, plan: Plan, work: Any, stage: bool, zoo: Path, trust: boo
             errors_console.print(f"staged {plain(folder)}", highlight=False)
     if failed:
         raise typer.Exit(1)
+
+
+def search(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="an id with a recipe, or a train_config.json")],
+    space: Annotated[
+        list[str], typer.Option("--space", help="FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; repeatable")
+    ],
+    trials: Annotated[int, typer.Option("--trials", min=1, help="runs in all")] = 20,
+    pruner: Annotated[
+        str, typer.Option("--pruner", help="halving stops poor trials early; none stops none")
+    ] = "halving",
+    settings: Annotated[list[str] | None, typer.Option("--set", help="section.field=value, for every trial")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="of the drawn values")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="folder of the trials; runs/search-<agent>")] = None,
+    jobs: JobsOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = 0.0,
+    address: AddressOption = None,
+    engine: EngineOption = None,
+    trust_env_module: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Search hyperparameters of one recipe by its short evaluations, on seeds that headline numbers never use."""
+    from agentzoo.config import named_recipe
+    from agentzoo.data.mapped import map_dataset
+    from agentzoo.errors import did_you_mean
+    from agentzoo.research.grid import run_task
+    from agentzoo.training.grid.drive import only_driver
+    from agentzoo.training.grid.search import as_settings, best, check_search, parse_space
+    from agentzoo.training.grid.search import search as run
+
+    known = ("halving", "none")
+    if pruner not in known:
+        raise ConfigError(f"no pruner {pruner!r}.{did_you_mean(pruner, known)} Known: halving and none.")
+    recipe = named_recipe(agent).override(settings or ()).pinned()
+    wanted = parse_space(space)
+    check_search(recipe, wanted)
+    out = out or Path("runs") / f"search-{recipe.agent_id}"
+    with only_driver(out), _stoppable():
+        chosen, threads = make_engine(engine, address, jobs, cpus, gpus, None, out)
+        with chosen, Live(console=errors_console, auto_refresh=False, transient=True) as live:
+            if not address:
+                map_dataset(recipe.data.dataset, recipe.data.obs_keys)
+
+            def show(found: list[TrialResult]) -> None:
+                if errors_console.is_terminal:
+                    live.update(_trial_table(found), refresh=True)
+
+            found = run(
+                recipe,
+                wanted,
+                out,
+                chosen,
+                run_task,
+                trials=trials,
+                pruner="halving" if pruner == "halving" else "none",
+                seed=seed,
+                threads=threads,
+                device="cuda" if gpus else "cpu",
+                trust_env_module=trust_env_module,
+                on_change=show,
+            )
+    if as_json:
+        print_json([one._asdict() for one in found])
+    else:
+        print_listing(_trial_table(found))
+    winner = best(found)
+    if winner is not None:
+        words = " ".join(f"--set {setting}" for setting in as_settings(winner))
+        errors_console.print(f"best: agentzoo train {plain(agent)} {plain(words)}", highlight=False, soft_wrap=True)
+    if any(one.state == "fail" for one in found):
+        raise typer.Exit(1)
+
+
+def _trial_table(found: list[TrialResult]) -> Table:
+    table = listing("trial", "state", "updates", "last return", "settings")
+    for one in sorted(found, key=lambda one: -float("inf") if one.value is None else one.value, reverse=True):
+        value = "" if one.value is None else f"{one.value:.1f}"
+        settings = ", ".join(f"{name}={setting}" for name, setting in one.settings.items())
+        table.add_row(one.folder, one.state, f"{one.updates:,}", value, plain(settings))
+    return table

@@ -138,7 +138,7 @@ def pairs(
 
 
 def bench(
-    family: Annotated[str, typer.Argument(help="a benchmark: dt, dm, dtma or context")],
+    family: Annotated[str, typer.Argument(help="a benchmark: dt, dm, dtma, context or grid")],
     runs: Annotated[int, typer.Option("--runs", min=1, help="timings of each figure")] = 20,
     threads: Annotated[int, typer.Option("--threads", min=1)] = 2,
     plot: Annotated[Path | None, typer.Option("--plot", help="also draw it, where the benchmark can")] = None,
@@ -171,8 +171,8 @@ def bench(
         print_json([figure._asdict() for figure in figures])
         return
     table = Table(
-        "figure", "ours, ms", "peer, ms", "ratio", title=f"agentzoo research bench {family}, {threads} threads"
+        "figure", "ours", "peer", "ratio", "unit", title=f"agentzoo research bench {family}, {threads} threads"
     )
     for figure in figures:
-        table.add_row(figure.figure, f"{figure.ours:.2f}", f"{figure.peer:.2f}", f"{figure.ratio:.3f}")
+        table.add_row(figure.figure, f"{figure.ours:.2f}", f"{figure.peer:.2f}", f"{figure.ratio:.3f}", figure.unit)
     console.print(table)

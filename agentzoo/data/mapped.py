@@ -120,7 +120,7 @@ class MappedEpisodes(Episodes):
         if not folder.exists():
             with _exclusive(self.folder):
                 if not folder.exists():
-                    _write(make(), folder)
+                    write_mapped(make(), folder)
         return MappedEpisodes.open(folder)
 
 
@@ -142,7 +142,7 @@ def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> Map
     if not folder.exists():
         with _exclusive(folder.parent):
             if not folder.exists():
-                _write(load_episodes(dataset_id, obs_keys), folder)
+                write_mapped(load_episodes(dataset_id, obs_keys), folder)
     return MappedEpisodes.open(folder)
 
 
@@ -172,8 +172,8 @@ def _mapped(path: Path) -> NDArray[Any]:
     return found
 
 
-def _write(episodes: Episodes, folder: Path) -> None:
-    """All or nothing: files in a hidden folder that is renamed once it is complete."""
+def write_mapped(episodes: Episodes, folder: Path) -> None:
+    """The files that `MappedEpisodes.open` reads, all or none: a hidden folder is renamed once it is complete."""
     with staging(folder.parent, ".mapping-") as draft:
         whole = draft / "whole"
         whole.mkdir()

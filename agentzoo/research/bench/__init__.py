@@ -18,6 +18,7 @@ class Figure(NamedTuple):
     ours: float
     peer: float
     ratio: float
+    unit: str = "ms"  # MB of memory in `bench grid`
 
 
 def compare(

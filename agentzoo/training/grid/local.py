@@ -6,11 +6,13 @@ shares the parent's memory until it changes it; datasets are mapped files (`data
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,7 +22,9 @@ from typing import Any, NamedTuple
 from agentzoo.errors import ConfigError
 from agentzoo.training.grid.tasks import Job, Outcome, Task, fail, read_failure, work
 
+WARM = "agentzoo.training.grid.warm"
 GRACE = 10.0  # seconds a stopped run has to put away its lock before it is killed
+FAILED = 3  # exit code of a run that raised, and recorded it
 STOPPED = 130  # exit code of a run that was stopped
 KILLED = 9  # SIGKILL, which the kernel sends where memory is short
 
@@ -123,7 +127,8 @@ class LocalEngine:
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             environment[name] = str(task.threads)
         process = self._processes(job).Process(target=_main, args=(job, task, environment), name=task.folder.name)
-        process.start()
+        with _without_main():
+            process.start()
         self._running[task.folder] = _Running(process, job, task, gpu, attempt)
 
     def _processes(self, job: Job) -> Any:
@@ -131,7 +136,7 @@ class LocalEngine:
             method = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
             self._context = multiprocessing.get_context(method)
             if method == "forkserver":
-                self._context.set_forkserver_preload([job.__module__])
+                self._context.set_forkserver_preload([job.__module__, WARM])
         return self._context
 
     def _outcome(self, each: _Running) -> Outcome | None:
@@ -139,7 +144,7 @@ class LocalEngine:
         code, folder = each.process.exitcode, each.task.folder
         if code == 0:
             return Outcome(folder, "done")
-        if code == 1:
+        if code == FAILED:
             failure = read_failure(folder)
             return Outcome(folder, "failed", failure.error if failure else "see its log")
         if each.attempt <= self.retries:
@@ -151,6 +156,23 @@ class LocalEngine:
     def _give_back(self, gpu: int | None) -> None:
         if self._room is not None and gpu is not None:
             self._room[gpu] += 1
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Processes started meanwhile do not import the script that this one runs: a job is found by its module's name, and
+    a script without a guard would start its grid again in every run.
+    """
+    main = sys.modules["__main__"]
+    kept = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
+    main.__spec__ = None
+    if "__file__" in kept:
+        del main.__file__
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(main, name, value)
 
 
 def _gpu_room(share: float) -> list[int] | None:
@@ -187,7 +209,7 @@ def _main(job: Job, task: Task, environment: dict[str, str]) -> None:
         outcome = work(job, task)
     except KeyboardInterrupt:
         os._exit(STOPPED)
-    raise SystemExit(0 if outcome.state == "done" else 1)
+    raise SystemExit(0 if outcome.state == "done" else FAILED)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,0 +1,247 @@
+"""Searching hyperparameters of one recipe: trials are runs of a grid's engine, optuna draws them and stops the poor.
+
+A trial's value is its last short evaluation, on validation seeds that final evaluations never use. Every trial draws
+its values from a seed of its own, so a search that is stopped and started again draws the same ones.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from agentzoo.errors import ConfigError
+from agentzoo.recipe import Recipe
+from agentzoo.store.files import write_atomic
+from agentzoo.training.grid.drive import Engine
+from agentzoo.training.grid.tasks import Job, Outcome, Task
+from agentzoo.training.log import read_log
+
+JOURNAL = "search.journal"  # optuna's storage
+RESULTS = "search-results.json"
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?")
+
+
+class Range(NamedTuple):
+    """Numbers from `low` to `high`, both included; whole ones if both are. `log`: evenly over magnitudes."""
+
+    low: float
+    high: float
+    log: bool
+
+
+Space = Mapping[str, Range | tuple[Any, ...]]  # field -> a range, or choices
+
+
+class TrialResult(NamedTuple):
+    """One trial. `value` is its last short evaluation, None before the first."""
+
+    number: int
+    folder: str
+    state: str  # optuna's: running, complete, pruned or fail
+    settings: dict[str, Any]
+    updates: int
+    value: float | None
+
+
+def parse_space(texts: Iterable[str]) -> dict[str, Range | tuple[Any, ...]]:
+    """`train.lr=1e-5..1e-3:log` is a range, `model.n_layers=1,2,3` are choices.
+
+    Raises:
+        ConfigError: something else, a field named twice, or nothing at all.
+    """
+    space: dict[str, Range | tuple[Any, ...]] = {}
+    for text in texts:
+        field, found, values = (part.strip() for part in text.partition("="))
+        if not found or not values or field in space:
+            raise ConfigError(
+                f"--space takes each field once, as FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; got {text!r}."
+            )
+        match = _RANGE.fullmatch(values)
+        if match is None:
+            space[field] = tuple(_value(part.strip()) for part in values.split(","))
+            continue
+        low, high = (int(part) if re.fullmatch(r"[-+]?\d+", part) else float(part) for part in match.groups()[:2])
+        if low >= high or (match[3] and low <= 0):
+            raise ConfigError(f"--space {text!r}: the first number is below the second, and above 0 with :log.")
+        space[field] = Range(low, high, bool(match[3]))
+    if not space:
+        raise ConfigError("a search needs at least one --space FIELD=LOW..HIGH or FIELD=A,B,C.")
+    return space
+
+
+def check_search(recipe: Recipe, space: Space) -> None:
+    """Raise ConfigError unless the recipe evaluates while it trains and takes the ends and choices of the space."""
+    if not recipe.eval.every:
+        raise ConfigError("a search compares short evaluations, and eval.every=0 makes none; --set eval.every=N.")
+    for field, values in space.items():
+        ends = values[:2] if isinstance(values, Range) else values
+        for value in ends:
+            recipe.override([_setting(field, value)])
+
+
+def search(
+    recipe: Recipe,
+    space: Space,
+    out: Path,
+    engine: Engine,
+    job: Job,
+    *,
+    trials: int,
+    pruner: Literal["halving", "none"] = "halving",
+    seed: int = 0,
+    threads: int = 1,
+    device: str | None = "cpu",
+    trust_env_module: bool = False,
+    on_change: Callable[[list[TrialResult]], None] = lambda _: None,
+) -> list[TrialResult]:
+    """Run trials until there are `trials` of them, going on with a search in `out`.
+
+    Args:
+        pruner: `halving` stops a trial that is not among the best third of those with as many updates, at the first
+            evaluation and at three, nine, ... times as many updates (asynchronous successive halving).
+        seed: of the drawn values; `train.seed` is the recipe's.
+        on_change: is given all trials, about twice a second.
+
+    Returns:
+        All trials in the order of their numbers.
+
+    Raises:
+        ConfigError: optuna is not installed, or `out` holds another search.
+    """
+    optuna = _import_optuna()
+    study = _study(optuna, recipe, space, out, pruner)
+    active: dict[Path, Any] = {}
+    unfinished = study.get_trials(states=(optuna.trial.TrialState.RUNNING,))  # of a driver that was stopped
+    left = [optuna.trial.Trial(study, each._trial_id) for each in unfinished]
+    with engine:
+        while True:
+            while engine.free() > 0 and (left or len(study.get_trials(deepcopy=False)) < trials):
+                trial = left.pop(0) if left else _ask(optuna, study, space, seed)
+                settings = [_setting(field, value) for field, value in trial.params.items()]
+                folder = (out / _name(trial.number)).resolve()
+                text = recipe.override(settings).to_json()
+                task = Task(folder, text, threads, device, trust_env_module=trust_env_module)
+                engine.start(job, task)
+                active[folder] = trial
+            if not active:
+                break
+            for outcome in engine.ended(0.5):
+                _tell(optuna, study, active.pop(outcome.folder), outcome)
+            for folder, trial in list(active.items()):
+                _report(study, trial, folder)
+                if trial.should_prune():
+                    engine.stop(folder)
+                    del active[folder]
+                    study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+            on_change(_results(study, out))
+    found = _results(study, out)
+    write_atomic(out / RESULTS, json.dumps([one._asdict() for one in found], indent=2) + "\n")
+    return found
+
+
+def best(found: Sequence[TrialResult]) -> TrialResult | None:
+    """The finished trial with the highest value; None without one."""
+    finished = [one for one in found if one.state == "complete" and one.value is not None]
+    return max(finished, key=lambda one: one.value or 0.0, default=None)
+
+
+def as_settings(one: TrialResult) -> list[str]:
+    """What `--set` takes to train as this trial did."""
+    return [_setting(field, value) for field, value in one.settings.items()]
+
+
+def _study(optuna: Any, recipe: Recipe, space: Space, out: Path, pruner: str) -> Any:
+    out.mkdir(parents=True, exist_ok=True)
+    backend = optuna.storages.journal.JournalFileBackend(str(out / JOURNAL))
+    halving = optuna.pruners.SuccessiveHalvingPruner(min_resource=recipe.eval.every, reduction_factor=3)
+    study = optuna.create_study(
+        study_name=recipe.agent_id,
+        storage=optuna.storages.JournalStorage(backend),
+        direction="maximize",
+        pruner=halving if pruner == "halving" else optuna.pruners.NopPruner(),
+        load_if_exists=True,
+    )
+    asked = {"recipe": json.loads(recipe.to_json()), "space": {k: list(v) for k, v in space.items()}, "pruner": pruner}
+    known = {name: study.user_attrs.get(name) for name in asked}
+    if any(value is not None for value in known.values()) and known != json.loads(json.dumps(asked)):
+        changed = [name for name in asked if known[name] != json.loads(json.dumps(asked[name]))]
+        raise ConfigError(f"{out} holds a search with another {' and '.join(changed)}. Choose another --out.")
+    for name, value in asked.items():
+        study.set_user_attr(name, value)
+    return study
+
+
+def _ask(optuna: Any, study: Any, space: Space, seed: int) -> Any:
+    number = len(study.get_trials(deepcopy=False))
+    study.sampler = optuna.samplers.RandomSampler(seed=seed * 1_000_003 + number)
+    return study.ask({field: _distribution(optuna, values) for field, values in space.items()})
+
+
+def _distribution(optuna: Any, values: Range | tuple[Any, ...]) -> Any:
+    if not isinstance(values, Range):
+        return optuna.distributions.CategoricalDistribution(values)
+    whole = isinstance(values.low, int) and isinstance(values.high, int)
+    kind = optuna.distributions.IntDistribution if whole else optuna.distributions.FloatDistribution
+    return kind(values.low, values.high, log=values.log)
+
+
+def _report(study: Any, trial: Any, folder: Path) -> float | None:
+    """Hand new short evaluations to optuna; the last one there is."""
+    known = study._storage.get_trial(trial._trial_id).intermediate_values
+    value = None
+    for row in read_log(folder):
+        if row.get("eval_return"):
+            value = float(row["eval_return"])
+            if int(row["step"]) not in known:
+                trial.report(value, int(row["step"]))
+    return value
+
+
+def _tell(optuna: Any, study: Any, trial: Any, outcome: Outcome) -> None:
+    value = _report(study, trial, outcome.folder)
+    if outcome.state == "done" and value is not None:
+        study.tell(trial, value)
+    else:
+        study.tell(trial, state=optuna.trial.TrialState.FAIL)
+
+
+def _results(study: Any, out: Path) -> list[TrialResult]:
+    found = []
+    for each in study.get_trials(deepcopy=False):
+        steps = each.intermediate_values
+        last = max(steps, default=0)
+        name = _name(each.number)
+        found.append(TrialResult(each.number, name, each.state.name.lower(), dict(each.params), last, steps.get(last)))
+    return found
+
+
+def _name(number: int) -> str:
+    return f"trial-{number:04}"
+
+
+def _setting(field: str, value: Any) -> str:
+    return f"{field}={json.dumps(value)}"
+
+
+def _value(text: str) -> Any:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        return text
+    return found if isinstance(found, str | int | float | bool) else text
+
+
+def _import_optuna() -> Any:
+    if importlib.util.find_spec("optuna") is None:
+        raise ConfigError("a search needs optuna: pip install 'agentzoo[search]'.")
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+    return optuna

@@ -1,0 +1,102 @@
+"""Searches: what a space means, and a real one that is stopped, goes on, and prunes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from agentzoo.cli import app
+from agentzoo.errors import ConfigError
+from agentzoo.recipe import load_recipe
+from agentzoo.research.grid import run_task
+from agentzoo.training.grid.local import LocalEngine
+from agentzoo.training.grid.search import Range, TrialResult, best, check_search, parse_space, search
+from training.grid_cases import settings_for
+
+
+def test_a_space_has_ranges_and_choices() -> None:
+    found = parse_space(
+        ["train.lr=1e-5..1e-3:log", "model.n_layers=1..3", "data.context=5,10", "train.schedule=constant,cosine"]
+    )
+    assert found == {
+        "train.lr": Range(1e-5, 1e-3, True),
+        "model.n_layers": Range(1, 3, False),
+        "data.context": (5, 10),
+        "train.schedule": ("constant", "cosine"),
+    }
+
+
+@pytest.mark.parametrize("text", ["train.lr", "train.lr=", "train.lr=3..1", "train.lr=0..1:log"])
+def test_a_space_that_cannot_be_searched_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--space"):
+        parse_space([text])
+
+
+def test_a_search_is_checked_before_anything_starts() -> None:
+    recipe = load_recipe("dt-hopper-medium")
+    with pytest.raises(ConfigError, match=r"train\.lr"):
+        check_search(recipe, parse_space(["train.lrr=1e-5..1e-3"]))
+    with pytest.raises(ConfigError, match="n_layers"):
+        check_search(recipe, parse_space(["model.n_layers=1,many"]))
+    with pytest.raises(ConfigError, match=r"eval\.every"):
+        check_search(recipe.override(["eval.every=0"]), parse_space(["train.lr=1e-5..1e-3"]))
+    with pytest.raises(ConfigError, match="at least one"):
+        parse_space([])
+
+
+def test_the_best_trial_is_the_highest_that_finished() -> None:
+    found = [
+        TrialResult(0, "trial-0000", "complete", {"train.lr": 0.1}, 10, 3.0),
+        TrialResult(1, "trial-0001", "pruned", {"train.lr": 0.2}, 5, 9.0),
+        TrialResult(2, "trial-0002", "complete", {"train.lr": 0.3}, 10, 4.0),
+    ]
+    assert best(found) == found[2]
+    assert best(found[1:2]) is None
+
+
+@pytest.mark.slow
+def test_a_search_goes_on_where_it_was_and_draws_the_same_values(
+    tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTZOO_CACHE", str(tmp_path / "cache"))
+    settings = [*settings_for(tiny_hopper, 40), "eval.every=20", "eval.every_episodes=1"]
+    recipe = load_recipe("dt-hopper-medium").override(settings)
+    space = parse_space(["train.lr=1e-5..1e-2:log", "model.n_layers=1,2"])
+    whole = search(recipe, space, tmp_path / "whole", LocalEngine(2), run_task, trials=3, pruner="none")
+    assert [one.state for one in whole] == ["complete"] * 3
+    assert all(one.updates == 40 and one.value is not None for one in whole)
+    assert len({one.settings["train.lr"] for one in whole}) == 3
+    assert json.loads((tmp_path / "whole" / "search-results.json").read_text())[2]["number"] == 2
+
+    def stop(found: list[TrialResult]) -> None:
+        if any(one.state == "complete" for one in found):
+            raise KeyboardInterrupt
+
+    parts = tmp_path / "parts"
+    with pytest.raises(KeyboardInterrupt):
+        search(recipe, space, parts, LocalEngine(1), run_task, trials=3, pruner="none", on_change=stop)
+    again = search(recipe, space, parts, LocalEngine(1), run_task, trials=3, pruner="none")
+    assert [(one.settings, one.value) for one in again] == [(one.settings, one.value) for one in whole]
+    with pytest.raises(ConfigError, match="another space"):
+        search(recipe, parse_space(["train.lr=0.1,0.2"]), parts, LocalEngine(1), run_task, trials=3, pruner="none")
+
+
+@pytest.mark.slow
+def test_poor_trials_are_stopped_early_on_the_command_line(
+    tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One at a time, so that the first trial is there to compare with; with a third kept, most others are pruned."""
+    monkeypatch.setenv("AGENTZOO_CACHE", str(tmp_path / "cache"))
+    words = ["search", "dt-hopper-medium", "--trials", "4", "--jobs", "1", "--cpus-per-run", "1", "--json"]
+    words += ["--space", "train.lr=1e-6..1e-2:log", "--out", str(tmp_path / "search")]
+    for setting in (*settings_for(tiny_hopper, 60), "eval.every=20", "eval.every_episodes=1"):
+        words += ["--set", setting]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert {one["state"] for one in found} <= {"complete", "pruned"}
+    assert len(found) == 4
+    assert "agentzoo train dt-hopper-medium --set train.lr=" in result.stderr
