@@ -24,7 +24,7 @@ from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import datasets_root, load_episodes, open_dataset
 from agentzoo.errors import DataError, StorageError
 from agentzoo.store.files import sha256, staging, write_atomic
-from agentzoo.types import ActionSpec, Config, ObservationSpec
+from agentzoo.types import ActionSpec, Config, IntArray, ObservationSpec
 
 ARRAYS = ("observations", "actions", "rewards", "lengths", "terminated")
 SPEC = "spec.json"
@@ -72,16 +72,6 @@ class MappedEpisodes(Episodes):
             raise DataError(f"{folder} cannot be read: {error}. Delete it; it is made again.") from error
         return cls(spec.dataset, spec.observation, spec.action, **arrays, folder=folder)
 
-    def best(self, fraction: float) -> Episodes:
-        """As `Episodes.best`."""
-        return self if fraction >= 1.0 else self._selection(f"best-{fraction!r}", lambda: self._plain().best(fraction))
-
-    def at_least(self, steps: int) -> Episodes:
-        """As `Episodes.at_least`."""
-        if (self.lengths >= steps).all():
-            return self
-        return self._selection(f"from-{steps}-steps", lambda: self._plain().at_least(steps))
-
     def delayed(self) -> Episodes:
         """As `Episodes.delayed`."""
         return self._selection("delayed", lambda: self._plain().delayed())
@@ -114,6 +104,10 @@ class MappedEpisodes(Episodes):
                 if not path.exists():
                     _save_array(path, make())
         return _mapped(path)
+
+    def _chosen(self, chosen: IntArray) -> MappedEpisodes:
+        name = hashlib.sha256(np.ascontiguousarray(chosen, dtype=np.int64).tobytes()).hexdigest()[:16]
+        return self._selection(f"chosen-{name}", lambda: self._plain()._chosen(chosen))
 
     def _selection(self, name: str, make: Callable[[], Episodes]) -> MappedEpisodes:
         folder = self.folder / name

@@ -48,6 +48,9 @@ def test_mapped_arrays_and_what_is_derived_equal_the_dataset(tiny_hopper: str) -
     assert_same(mapped.best(0.3).delayed(), plain.best(0.3).delayed())
     longest = int(plain.lengths.max())
     assert_same(mapped.at_least(longest), plain.at_least(longest))
+    for ours, theirs in zip(mapped.held_out(0.3), plain.held_out(0.3), strict=True):
+        assert isinstance(ours, MappedEpisodes)
+        assert_same(ours, theirs)
     assert mapped.best(1.0) is mapped
     assert isinstance(mapped.best(0.3), MappedEpisodes)
 
