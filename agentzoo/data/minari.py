@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.hdf5 import NUMBERS, check_hdf5, readable
 from agentzoo.data.making.collect import Rollout
+from agentzoo.data.metadata import MAIN, check_metadata, read_metadata
 from agentzoo.data.spaces import action_spec, flatten_observations, observation_spec
 from agentzoo.envs import quiet_compiler
 from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError, did_you_mean
@@ -29,7 +30,6 @@ from agentzoo.store.files import put_back, staging, swap_in
 from agentzoo.store.watch import watched
 from agentzoo.types import ActionSpec, FloatArray, ObservationSpec
 
-MOST_METADATA = 64 * 1024 * 1024  # bytes; the bounds of pictures' spaces are long lists
 _ID = re.compile(r"(?:[\w-]+/)*[\w-]+-v\d+")
 
 
@@ -57,26 +57,9 @@ def local_datasets() -> dict[str, dict[str, Any]]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        return _metadata_of(path)
+        return read_metadata(path)
     except DataError:
         return {}
-
-
-def _metadata_of(path: Path) -> dict[str, Any]:
-    """The metadata of a dataset.
-
-    Raises:
-        DataError: no regular file, too large, or no JSON object.
-    """
-    try:
-        if not path.is_file() or path.stat().st_size > MOST_METADATA:
-            raise ValueError("it is missing, no regular file, or too large")
-        tree = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(tree, dict):
-            raise ValueError("it is no JSON object")
-        return tree
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} cannot be read: {error}. Fetch or build the dataset again.") from error
 
 
 def open_dataset(dataset_id: str, download: bool = True) -> Any:
@@ -99,8 +82,8 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
     if is_local(dataset_id):
         folder = datasets_root() / dataset_id / "data"
         check_metadata(folder / "metadata.json")
-        if (folder / "main_data.hdf5").exists():  # Minari has other formats
-            check_hdf5(folder / "main_data.hdf5")
+        if (folder / MAIN).exists():  # Minari has other formats
+            check_hdf5(folder / MAIN)
         try:
             return minari.load_dataset(dataset_id)
         except Exception as error:
@@ -112,23 +95,6 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
 def is_local(dataset_id: str) -> bool:
     """Whether there is a folder of this dataset on this machine."""
     return ".." not in dataset_id.split("/") and (datasets_root() / dataset_id / "data").is_dir()
-
-
-def check_metadata(path: Path) -> None:
-    """Refuse metadata that would make Minari build an environment: one names any function, and its arguments.
-
-    Minari asks the environment for the spaces that the metadata does not give; we read data, and never need one.
-
-    Raises:
-        DataError: the file cannot be read, or a space is missing.
-    """
-    metadata = _metadata_of(path)
-    missing = [name for name in ("observation_space", "action_space") if not isinstance(metadata.get(name), str)]
-    if missing:
-        raise DataError(
-            f"{path} does not say its {' and '.join(missing)}. Minari would make the environment it names to find out, "
-            "which runs code; write the dataset again with its spaces."
-        )
 
 
 def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, download: bool = True) -> Episodes:

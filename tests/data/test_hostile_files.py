@@ -200,12 +200,17 @@ def test_an_npz_header_that_declares_terabytes(root: Path, tmp_path: Path) -> No
 
 def test_metadata_without_end_is_not_read(tiny_hopper: str) -> None:
     path = Path(os.environ["MINARI_DATASETS_PATH"]) / tiny_hopper / "data" / "metadata.json"
-    text = path.read_text()
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(DataError, match="no regular file"):
         load_episodes(tiny_hopper)
-    path.unlink()
-    path.write_text(json.dumps({**json.loads(text), "total_episodes": 10**9}))
-    with pytest.raises(DataError):
+
+
+@pytest.mark.parametrize("episodes", [2**31, 10**9, -1, 20.0, "20", None, True])
+def test_a_count_of_episodes_that_would_fill_the_memory(episodes: object, tiny_hopper: str) -> None:
+    path = Path(os.environ["MINARI_DATASETS_PATH"]) / tiny_hopper / "data" / "metadata.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "total_episodes": episodes}))
+    began = time.perf_counter()
+    with pytest.raises(DataError, match="episodes; a file of this size holds"):
         load_episodes(tiny_hopper)
+    assert time.perf_counter() - began < 5.0

@@ -1,0 +1,52 @@
+"""`metadata.json` of a Minari dataset, which a stranger may have written: looked at before Minari reads it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from agentzoo.data.hdf5 import MOST_OBJECTS
+from agentzoo.errors import DataError, shown
+
+MAIN = "main_data.hdf5"
+LEAST_EPISODE = 100  # bytes of an episode in it
+MOST_METADATA = 64 * 1024 * 1024  # bytes; the bounds of pictures' spaces are long lists
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """The metadata of a dataset.
+
+    Raises:
+        DataError: no regular file, too large, or no JSON object.
+    """
+    try:
+        if not path.is_file() or path.stat().st_size > MOST_METADATA:
+            raise ValueError("it is missing, no regular file, or too large")
+        tree = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(tree, dict):
+            raise ValueError("it is no JSON object")
+        return tree
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path} cannot be read: {error}. Fetch or build the dataset again.") from error
+
+
+def check_metadata(path: Path) -> None:
+    """Refuse metadata that would make Minari build an environment: one names any function, and its arguments.
+
+    Minari asks the environment for the spaces that the metadata does not give; we read data, and never need one.
+
+    Raises:
+        DataError: the file cannot be read, or a space is missing.
+    """
+    metadata = read_metadata(path)
+    missing = [name for name in ("observation_space", "action_space") if not isinstance(metadata.get(name), str)]
+    if missing:
+        raise DataError(
+            f"{path} does not say its {' and '.join(missing)}. Minari would make the environment it names to find out, "
+            "which runs code; write the dataset again with its spaces."
+        )
+    episodes, data = metadata.get("total_episodes"), path.with_name(MAIN)
+    most = data.stat().st_size // LEAST_EPISODE if data.is_file() else MOST_OBJECTS
+    if type(episodes) is not int or not 0 <= episodes <= most:  # Minari makes a list of so many numbers
+        raise DataError(f"{path} counts {shown(episodes)} episodes; a file of this size holds {most:,} at most.")
