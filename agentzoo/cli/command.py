@@ -6,10 +6,14 @@ Heavy imports happen inside the commands, so that `--help` answers at once.
 from __future__ import annotations
 
 import os
+import sys
 import warnings
+from typing import Annotated
 
+import typer
 from rich.console import Console
 
+from agentzoo import __version__
 from agentzoo.cli import data, grid, hub, research, train, use
 from agentzoo.cli.console import errors_console
 from agentzoo.cli.groups import Groups, make_app
@@ -38,6 +42,20 @@ MOVED = {
 INTERRUPTED = 130  # typer's exit status after Ctrl-C
 
 app = make_app(GROUPS, "Pretrained offline-RL sequence agents: use, train and publish them.", MOVED)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        sys.stdout.write(f"agentzoo {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+    ] = False,
+) -> None: ...
 
 
 def main() -> None:

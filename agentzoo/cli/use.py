@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -40,6 +40,8 @@ def list_command(
     remote: Annotated[bool, typer.Option("--remote", help="what a Hub has instead")] = False,
     author: Annotated[str | None, typer.Option("--author", help="with --remote: of one account")] = None,
     token: TokenOption = None,
+    env: Annotated[str | None, typer.Option("--env", help="Only agents of this environment, e.g. Hopper-v5.")] = None,
+    family: Annotated[str | None, typer.Option("--family", help="Only agents of this family, e.g. dt.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="also those that have a recipe only")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="print what is staged as a Markdown table")] = False,
     into: Annotated[
@@ -51,11 +53,19 @@ def list_command(
     from agentzoo.config import read_text
     from agentzoo.hub.tables import markdown_table, with_table
     from agentzoo.hub.zoo import summaries
+    from agentzoo.registry import get_family
     from agentzoo.store.files import write_atomic
     from agentzoo.store.locate import staged_backbones
 
     if remote:
-        _refuse("with --remote", {"--all": all_, "--markdown": markdown, "--into": into})
+        options: dict[str, object] = {
+            "--env": env,
+            "--family": family,
+            "--all": all_,
+            "--markdown": markdown,
+            "--into": into,
+        }
+        _refuse("with --remote", options)
         list_remote(author, token, as_json)
         return
     _refuse("without --remote", {"--author": author, "--token": token})
@@ -67,7 +77,9 @@ def list_command(
         _refuse("with --markdown", {"--all": all_, "--json": as_json})
         sys.stdout.write(markdown_table() + "\n")
         return
-    known = summaries()
+    if family is not None:
+        get_family(family)  # an unknown one is named with the nearest
+    known = [one for one in summaries() if env in (None, one.env) and family in (None, one.family)]
     found = [one for one in known if all_ or one.staged or one.problem]
     if as_json:
         print_json([one.model_dump() for one in found])
@@ -126,10 +138,17 @@ def show(agent: AgentArg, as_json: JsonOption = False) -> None:
         if isinstance(fields, dict):
             table = Table("field", "value", title=section, title_justify="left")
             for name, value in fields.items():
-                table.add_row(name, plain(json.dumps(value) if not isinstance(value, str) else value))
+                table.add_row(name, plain(value if isinstance(value, str) else json.dumps(_rounded(value))))
             console.print(table)
         else:
             console.print(f"{section}: {plain(fields)}", highlight=False)
+
+
+def _rounded(value: Any) -> Any:
+    """`value` with fractions cut to six digits, as people read them; `--json` has all digits."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def info(as_json: JsonOption = False) -> None:

@@ -16,6 +16,7 @@ from conftest import make_agent
 from masked.cases import doorkey_agent
 from typer.testing import CliRunner
 
+from agentzoo import __version__
 from agentzoo.cli import app, main
 from agentzoo.cli.command import GROUPS, MOVED
 from agentzoo.data.minari import load_episodes
@@ -117,6 +118,17 @@ def test_help_shows_a_dozen_commands_in_groups_with_whole_summaries() -> None:
     assert sum(map(len, GROUPS.values())) <= 12
     for words in ((), ("research",), ("hub",), ("data",), ("research", "gates")):
         assert "..." not in agentzoo(*words, "--help").stdout.partition("\n")[2]
+
+
+def test_version_list_filters_and_rounded_numbers(zoo: dict[str, str]) -> None:
+    assert CliRunner().invoke(app, ["--version"]).output == f"agentzoo {__version__}\n"
+    for words, count in (("--env Hopper-v5 --family dt", 1), ("--env Ant-v5", 0), ("--family dm", 0)):
+        done = CliRunner().invoke(app, ["list", *words.split(), "--json"], env=zoo)
+        assert len(json.loads(done.output)) == count, words
+    assert "Did you mean 'dm'" in str(CliRunner().invoke(app, ["list", "--family", "dmm"], env=zoo).exception)
+    shown = CliRunner().invoke(app, ["show", "dm-hopper-medium"], env={"COLUMNS": "100"}).output
+    assert "3029.86 " in shown
+    assert "3029.8623" not in shown
 
 
 def test_old_names_of_commands_stop_and_say_the_new_one() -> None:
