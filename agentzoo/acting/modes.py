@@ -5,6 +5,7 @@ Both keep everything in the state that `predict` passes on, one row per environm
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -18,7 +19,9 @@ from agentzoo.acting.history import AgentState
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.nn.recurrent import RecurrentModel, RecurrentState, reset_rows
-from agentzoo.types import ActionDistribution
+from agentzoo.types import ActionDistribution, Batch
+
+MOST_WINDOWS = 1_024  # of one forward pass
 
 
 class MemoryState(NamedTuple):
@@ -79,6 +82,20 @@ def make_acting(mode: ActingMode, network: Any, rtg_scale: float) -> Acting:
     return _WindowActing(network, rtg_scale) if mode == "window" else _RecurrentActing(network, rtg_scale)
 
 
+def act_in_chunks(act: Callable[[Batch], Any], batch: Batch) -> Any:
+    """`act(batch)`, at most `MOST_WINDOWS` windows at a time: thousands at once take gigabytes."""
+    count = batch.shape[0]
+    if count <= MOST_WINDOWS:
+        return act(batch)
+    parts = []
+    for first in range(0, count, MOST_WINDOWS):
+        rows = slice(first, first + MOST_WINDOWS)
+        parts.append(act(batch.map(lambda part, rows=rows: part[rows])))  # type: ignore[misc]
+        if not isinstance(parts[0], Tensor):
+            return act(batch)  # a distribution, which cannot be put together from parts
+    return torch.cat(parts)
+
+
 class _WindowActing:
     """Runs the last K steps through the network at every step, as in training."""
 
@@ -105,7 +122,7 @@ class _WindowActing:
             return self._model.act_knowing(*conditions.place(current, self._scale, device)), current
         batch = history.to_batch(current, self._scale, device)
         longest = int(current.length.max())  # steps that are padding in every window are left out
-        return self._model.act(batch.map(lambda part: part[:, :longest])), current
+        return act_in_chunks(self._model.act, batch.map(lambda part: part[:, :longest])), current
 
     def remember(self, state: AgentState, actions: NDArray[Any], targets: NDArray[np.float64]) -> AgentState:
         return history.with_actions(state, actions)._replace(targets=targets)
