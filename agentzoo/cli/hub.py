@@ -284,7 +284,13 @@ def export(
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the network as an ONNX file that answers as the agent does, compared before it is written."""
+    """Write the network as an ONNX file that answers as the agent does, compared before it is written.
+
+    The file reads windows of the last K steps, K being `context` in its metadata: raw observations; the agent's own
+    actions, 0 at the newest step; the return still to come divided by `rtg_scale`; timesteps from 0; and `valid`.
+    Windows are padded on the right with zeros. `input_contract` in the metadata has the shapes and types, and
+    demos/act_with_onnx.py plays an episode with onnxruntime and numpy.
+    """
     from agentzoo.agent import Agent
     from agentzoo.errors import ConfigError
     from agentzoo.hub.export import export_onnx

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
 
 from agentzoo.acting.threads import use_free_cores
+from agentzoo.agent import Agent
 from agentzoo.cli.console import Words, console, errors_console, plain
 from agentzoo.data.episodes import Episodes
-from agentzoo.evaluation.during import check_environment, train_in
+from agentzoo.evaluation.during import check_environment, short_evaluation, train_in
+from agentzoo.evaluation.scores import amount
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.training.log import read_log, still_falling
-from agentzoo.training.loop import Hooks, with_precision
+from agentzoo.training.loop import Evaluation, Hooks, with_precision
 from agentzoo.training.machine import device_line, gpu_names, pick_device
 from agentzoo.training.processes import local_process_count, process_count, process_index
 from agentzoo.training.tracking import Tracking
@@ -56,6 +58,7 @@ def run_training(
     device: str | None,
     trust: bool,
     license_id: str = "mit",
+    measures_start: bool = False,
 ) -> None:
     """Train, with progress on the terminal, and save the agent. Of several processes the main one prints and saves."""
     main = process_index() == 0
@@ -67,9 +70,13 @@ def run_training(
     folder = out or Path("runs") / f"{recipe.agent_id}-s{recipe.train.seed}"
     recipe = with_precision(recipe, folder, device)
     _introduce(recipe, episodes, folder, device, used)
+    measure = short_evaluation(recipe, trust) if measures_start and main and recipe.eval.every else None
+    before = None if measure is None or start is None else measure(start)
     _train(recipe, episodes, folder, start, trackers, device, trust, license_id)
     if not main:
         return
+    if measure is not None and before is not None:
+        _compare(before, measure(Agent.from_pretrained(folder, device="cpu").model), recipe.eval.every_episodes)
     falls = still_falling(read_log(folder))
     if falls is not None:
         errors_console.print(
@@ -80,6 +87,18 @@ def run_training(
     console.print(
         f"done: `agentzoo evaluate {plain(folder)}` measures it, `agentzoo record {plain(folder)} demo.mp4` shows it."
     )
+
+
+def _compare(before: Evaluation, after: Evaluation, episodes: int) -> None:
+    """Print what a fine-tune changed, both measured on the same episodes."""
+    console.print(
+        f"before: {_reached(before)}, after: {_reached(after)} (the same {episodes} episodes)", highlight=False
+    )
+
+
+def _reached(one: Evaluation) -> str:
+    score = "" if one.score is None else f"score {one.score:.1f}, "
+    return f"{score}return {amount(one.mean_return, ',')}"
 
 
 def _introduce(recipe: Recipe, episodes: Episodes, folder: Path, device: str | None, threads: int) -> None:

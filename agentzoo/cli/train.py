@@ -124,7 +124,8 @@ def finetune(
     recipe = settings_of(recipe, settings, seed)
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     start = start_from(base, recipe, episodes)
-    run_training(recipe, episodes, out, start, threads, trackers, device, trust_env_module, base.config.license)
+    licensed = base.config.license
+    run_training(recipe, episodes, out, start, threads, trackers, device, trust_env_module, licensed, True)
 
 
 def _unfinished(named: str) -> Path | None:

@@ -21,6 +21,14 @@ from agentzoo.nn.masked_model import MaskedModel
 from agentzoo.store.files import write_atomic
 from agentzoo.types import Config
 
+CONTRACT = (
+    "Inputs, each with a leading axis of environments: observations (K, S) float32, raw units; actions (K, A) float32, "
+    "environment units, or (K,) int64 choices counted from 0, 0 at the newest step; returns_to_go (K,) float32: the "
+    "target return less all rewards so far, divided by rtg_scale; timesteps (K,) int64, steps of the episode from 0; "
+    "valid (K,) bool. A window holds the last K steps, oldest first, padded on the right with zeros and valid=False. "
+    "Inputs that a network does not read are absent. Output: action (A,) in environment units, clipped, or one logit a "
+    "choice. K is `context`; context, rtg_scale and target_return are in this file's metadata."
+)
 TOLERANCE = 1e-4  # of the action's range, or of the largest logit
 
 
@@ -81,6 +89,7 @@ def _properties(agent: Agent) -> dict[str, str]:
     config = agent.config
     return {
         "agent_id": config.agent_id,
+        "input_contract": CONTRACT,
         "context": str(config.io.context),
         "rtg_scale": repr(config.rtg_scale),
         "rewards": config.rewards,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -138,3 +140,26 @@ def test_a_file_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(RuntimeMismatchError, match="differs from PyTorch's by"):
         export_onnx(agent, tmp_path / "x.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_example_plays_the_episode_that_the_agent_plays(tmp_path: Path) -> None:
+    """demos/act_with_onnx.py, with what the file's metadata says and nothing else."""
+    spec = importlib.util.spec_from_file_location("act_with_onnx", Path(__file__).parents[2] / "demos/act_with_onnx.py")
+    assert spec is not None
+    assert spec.loader is not None
+    demo = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(demo)
+    agent = Agent.from_pretrained("dt-hopper-medium", device="cpu")
+    agent.acting = "window"
+    export_onnx(agent, tmp_path / "agent.onnx")
+    metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "agent.onnx").metadata_props}
+    assert "padded on the right with zeros" in metadata["input_contract"]
+    env, state, reward, total = gym.make(str(agent.config.env)), None, 0.0, 0.0
+    observation, _ = env.reset(seed=0)
+    for _ in range(25):
+        action, state = agent.predict(observation, state, deterministic=True, reward=reward)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        total += float(reward)
+        if terminated or truncated:
+            break
+    assert demo.play(str(tmp_path / "agent.onnx"), seed=0, steps=25) == pytest.approx(total, abs=0.05)

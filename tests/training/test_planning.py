@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -125,3 +126,14 @@ def test_train_finetune_and_evaluate_from_python(datasets: Path) -> None:
     assert len(agentzoo.rollout(agent, envs, 2)) == 2
     again = agentzoo.make_vec_env(agent, 2, seed=3)
     np.testing.assert_array_equal(agentzoo.make_vec_env(agent, 2, seed=3).reset(), again.reset())
+
+
+def test_finetune_says_what_it_changed(datasets: Path) -> None:
+    from typer.testing import CliRunner
+
+    from agentzoo.cli.command import app
+
+    agentzoo.train("dt", dataset="my/cart-pole-v0", settings=[*QUICK, *SMALL], out="run", device="cpu")
+    arguments = ["finetune", "run", "--dataset", "my/cart-pole-v0", "--steps", "3", "--out", "tuned"]
+    found = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert re.search(r"before: return [\d.]+, after: return [\d.]+ \(the same 2 episodes\)", found.output), found.output
