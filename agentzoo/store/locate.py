@@ -181,8 +181,9 @@ def find_agent(
             nowhere = f"${ZOO_VARIABLE}, which is {f'{named}, no folder' if named else 'not set'}"
             looked = ", ".join(map(str, _local_zoos())) or nowhere
             absent = (
-                f" It has a recipe, but its weights are neither in {looked} nor on the Hub as far as the index knows: "
-                f"`agentzoo train {plain}` makes them; a Hub repo is named as OWNER/NAME."
+                f" It is known, but its weights are neither in {looked} nor on the Hub as far as the index says. Name "
+                f"its Hub repo as OWNER/NAME, or set ${ZOO_VARIABLE} to a folder that holds {plain}/. "
+                f"`agentzoo train {plain}` trains another one from its recipe."
             )
             if plain in staged:
                 absent = (

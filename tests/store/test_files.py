@@ -373,7 +373,7 @@ def test_local_zoo_by_id(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert find_agent(name) == zoo / "dt-mine"
     with pytest.raises(UnknownNameError, match=r"no agent 'zoo/dt-mime'. Did you mean 'dt-mine'"):
         find_agent("zoo/dt-mime")
-    with pytest.raises(UnknownNameError, match=r"neither in .* `agentzoo train bc-walker2d-medium` makes"):
+    with pytest.raises(UnknownNameError, match=r"neither in .* `agentzoo train bc-walker2d-medium` trains"):
         find_agent("bc-walker2d-medium")
     with pytest.raises(UnknownNameError, match=r"One is staged at .*dt-mine, but a revision .* name OWNER/NAME"):
         find_agent("zoo/dt-mine", revision="v1")
