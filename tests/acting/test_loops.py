@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -127,3 +129,16 @@ def test_binding_an_environment_of_other_options_says_how_to_make_it() -> None:
         agent.set_env(gym.make("tests/Counting-v0", length=5))
         agent.set_env("tests/Counting-v0")
         agent.set_env(CountingEnv())  # of no id: its maker knows what it is
+
+
+def test_the_demo_of_loops_runs_as_it_is_written() -> None:
+    """Rewards are 1, 2, 3, ... of each step."""
+    path = Path(__file__).parents[2] / "demos" / "act_in_loops.py"
+    demo: dict[str, Any] = runpy.run_path(str(path))
+    ends = CountingEnv()
+    ends.reset(seed=0)
+    assert demo["plain_loop"](make_agent(), CountingEnv(), 100) == ends.end * (ends.end + 1) / 2
+    assert demo["plain_loop"](make_agent(), CountingEnv(), 2) == 3.0
+    agent = make_agent()
+    assert demo["vector_loop"](agent, vector_env(), 3) == 12.0
+    assert agent.rtg_source == "reward"
