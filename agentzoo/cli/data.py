@@ -39,8 +39,8 @@ def list_command(as_json: JsonOption = False) -> None:
         print_json([asdict(row) for row in found])
         return
     table = listing("dataset", "steps", "episodes", "mean", "best", "score")
-    told = console.width >= ROOM
-    if told:
+    wide = console.width >= ROOM
+    if wide:
         table.add_column("how it was made")
     for row in found:
         numbers = [f"({row.steps:,})" if row.steps else "", "not built", "", ""]
@@ -49,7 +49,12 @@ def list_command(as_json: JsonOption = False) -> None:
         elif row.built:
             returns = [row.mean_return, row.best_return]
             numbers = [f"{row.steps:,}", f"{row.episodes:,}", *("" if r is None else amount(r, ",") for r in returns)]
-        cells = [plain(row.dataset_id), *numbers, _number(row.mean_score), *([plain(row.made_by)] if told else [])]
+        cells = [
+            plain(row.dataset_id),
+            *numbers,
+            _number(row.mean_score),
+            *([plain(row.made_by)] if wide else []),
+        ]
         table.add_row(*cells, style="" if row.built else "dim")
     console.print(f"datasets in {plain(datasets_root())}", highlight=False, soft_wrap=True)
     print_listing(table)
@@ -71,7 +76,7 @@ def show(
     from agentzoo.data.making.catalogue import DATASETS
     from agentzoo.data.remote import dataset_of
 
-    summary = summaries.summarise(DATASETS[dataset].dataset_id if dataset in DATASETS else dataset_of(dataset))
+    summary = summaries.summarize(DATASETS[dataset].dataset_id if dataset in DATASETS else dataset_of(dataset))
     if plot is not None:
         summaries.plot(summary, plot)
     record = summary.to_json()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -12,6 +13,9 @@ from agentzoo.cli.console import console, plain, print_json, print_study, progre
 from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, TrustOptionsOption, load_agent
 from agentzoo.errors import ConfigError
 from agentzoo.store.files import SWEEP_PLOT
+
+if TYPE_CHECKING:
+    from agentzoo.evaluation.results import Result
 
 
 def sweep(
@@ -32,14 +36,12 @@ def sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Ask agents for several returns and see what they reach; far above the data shows how they extrapolate."""
-    from agentzoo.evaluation.scores import amount
     from agentzoo.evaluation.study import write_study
     from agentzoo.evaluation.sweep import (
         MOST_AGENTS,
         as_study,
         even_targets,
         plot_sweeps,
-        rank_correlation,
         titles,
     )
     from agentzoo.evaluation.sweep import sweep as run
@@ -79,12 +81,19 @@ def sweep(
         print_json([one.model_dump() for results in found.values() for one in results])
         return
     for title, results in found.items():
-        ranks = rank_correlation(results)
-        name = f"{title}: " + ("always the same" if ranks is None else f"rank correlation {ranks:.2f}")
-        table = Table("asked", "achieved (95 %)", "length", title=plain(name), title_justify="left")
-        for one in results:
-            table.add_row(f"{one.target_return:g}", one.return_in_words(), amount(one.mean_length))
-        console.print(table)
+        _print_sweep(title, results)
+
+
+def _print_sweep(title: str, results: Sequence[Result]) -> None:
+    from agentzoo.evaluation.scores import amount
+    from agentzoo.evaluation.sweep import rank_correlation
+
+    ranks = rank_correlation(results)
+    name = f"{title}: " + ("always the same" if ranks is None else f"rank correlation {ranks:.2f}")
+    table = Table("asked", "achieved (95 %)", "length", title=plain(name), title_justify="left")
+    for one in results:
+        table.add_row(f"{one.target_return:g}", one.return_in_words(), amount(one.mean_length))
+    console.print(table)
 
 
 def compare(

@@ -55,7 +55,6 @@ def list_command(
     from agentzoo.hub.zoo import summaries
     from agentzoo.registry import get_family
     from agentzoo.store.files import write_atomic
-    from agentzoo.store.locate import staged_backbones
 
     if remote:
         options: dict[str, object] = {
@@ -84,6 +83,12 @@ def list_command(
     if as_json:
         print_json([one.model_dump() for one in found])
         return
+    _print_agents(known, found, all_)
+
+
+def _print_agents(known: list[Summary], found: list[Summary], all_: bool) -> None:
+    from agentzoo.store.locate import staged_backbones
+
     rows = [one for one in found if one.staged or one.problem]
     table = _agents(rows)
     if not fits(table) and not any(one.problem for one in rows):

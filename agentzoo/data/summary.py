@@ -52,7 +52,7 @@ class Summary:
 
     @property
     def scores(self) -> NDArray[np.float64] | None:
-        """(E,) normalised returns: 0 random, 100 expert."""
+        """(E,) normalized returns: 0 random, 100 expert."""
         return None if self.reference is None else normalized_score(self.returns, self.reference)
 
     def to_json(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _readable_row(dataset_id: str, metadata: dict[str, Any], recipe: str | None)
     )
 
 
-def summarise(dataset_id: str) -> Summary:
+def summarize(dataset_id: str) -> Summary:
     """Read every episode of a local dataset.
 
     Raises:
@@ -210,7 +210,7 @@ def plot(summary: Summary, path: Path) -> None:
             return reference.random + score * (reference.expert - reference.random) / 100.0
 
         scale = axes.secondary_xaxis(-0.22, functions=(to_score, to_return))
-        scale.set_xlabel("normalised (0 random, 100 expert)")
+        scale.set_xlabel("normalized (0 random, 100 expert)")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     save_figure(figure, path, dpi=150)

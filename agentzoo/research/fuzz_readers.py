@@ -19,7 +19,7 @@ from agentzoo.data.making.importing import import_file
 from agentzoo.data.making.runners import ControllerRunner
 from agentzoo.data.minari import load_episodes, write_dataset
 from agentzoo.data.spaces import action_spec, observation_spec
-from agentzoo.data.summary import rows, summarise
+from agentzoo.data.summary import rows, summarize
 from agentzoo.envs import DOORKEY, make_env
 from agentzoo.errors import AgentzooError, ConfigError, did_you_mean
 from agentzoo.evaluation.results import DatasetFacts, Results, TrainingFacts, evaluate
@@ -170,7 +170,7 @@ def _data_readers(place: Path) -> list[Reader]:
         return load_episodes(DATASET, download=False)
 
     def summary() -> object:
-        return summarise(DATASET).to_json()
+        return summarize(DATASET).to_json()
 
     return [
         Reader("metadata.json", "json", data / "metadata.json", [dataset, summary, rows]),

@@ -18,7 +18,7 @@ import pytest
 from agentzoo.data.hdf5 import check_hdf5
 from agentzoo.data.making.importing import import_file
 from agentzoo.data.minari import load_episodes
-from agentzoo.data.summary import summarise
+from agentzoo.data.summary import summarize
 from agentzoo.errors import AgentzooError, DataError
 
 SECRET = b"root:x:0:0:root:/root:/bin/bash\n" * 40
@@ -97,7 +97,7 @@ def test_a_minari_dataset_with_links_is_refused_unread(link: Link, secret: Path,
         shape = file["episode_3/observations"].shape
         del file["episode_3/observations"]
         link(file, "episode_3/observations", shape, secret)
-    for read in (load_episodes, summarise):
+    for read in (load_episodes, summarize):
         with pytest.raises(DataError, match=REFUSED):
             read(tiny_hopper)
 

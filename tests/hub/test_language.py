@@ -13,8 +13,9 @@ from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.publish import push
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.nn.language.cotraining import TEXT_VARIABLE, read_token_chunks
-from agentzoo.nn.language.pretrained import load_backbone, new_language_model
+from agentzoo.nn.language.pretrained import load_backbone
 from agentzoo.research.analysis.inspection import Options, inspect
+from agentzoo.research.pretrain.networks import new_language_model
 from hub.conftest import REPO
 from hub.server import Hub, Repo
 

@@ -27,11 +27,12 @@ from agentzoo.models.gpt2_p import GPT2P, GPT2PConfig
 from agentzoo.nn.base import ModelConfig, parameter_count
 from agentzoo.nn.gate import Gate
 from agentzoo.nn.language.cotraining import Language
-from agentzoo.nn.language.pretrained import load_backbone, new_language_model
+from agentzoo.nn.language.pretrained import load_backbone
 from agentzoo.nn.markov import head_matrix, layer_statistics, markov_statistics, rule_threshold
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig, load_recipe
 from agentzoo.research.analysis.head_report import markov_report
 from agentzoo.research.bench import dtma as benchmark
+from agentzoo.research.pretrain.networks import new_language_model
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import train
 from agentzoo.training.optim import make_optimizer
@@ -109,7 +110,7 @@ def test_gates_sum_to_one_and_differ_from_token_to_token() -> None:
 
 
 def test_a_gate_shut_by_its_bias_equals_a_head_set_to_zero() -> None:
-    """And the rest renormalised, which are computed here by hand."""
+    """And the rest renormalized, which are computed here by hand."""
     model = with_random_gates(gated())
     attention = model.attentions[1]
     tokens = torch.randn(2, 6, 16)

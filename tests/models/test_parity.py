@@ -11,8 +11,8 @@ from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.nn.attention import Backbone, causal_bias
 from agentzoo.nn.base import parameter_count
 from agentzoo.nn.language.gpt2 import LanguageBackbone
-from agentzoo.nn.language.pretrained import as_transformers_decision_transformer
 from agentzoo.nn.tokens import STATE_TOKENS, interleave
+from agentzoo.research.peers import as_transformers_decision_transformer
 
 
 @pytest.mark.parametrize("heads", [1, 4])

@@ -1,4 +1,4 @@
-"""The only file that imports transformers: backbones from its checkpoints, models to pre-train, our networks as its.
+"""The only file that imports transformers: backbones from its checkpoints.
 
 Nothing here is needed to load or run a finished agent.
 """
@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -23,92 +23,13 @@ from agentzoo.nn.language.tokenizer import TOKENIZER
 from agentzoo.store.files import CONFIG
 from agentzoo.store.remote import check_revision, fetch
 
-if TYPE_CHECKING:
-    from agentzoo.models.dt import DecisionTransformer
 
+def transformers_library() -> Any:
+    """The module `transformers`.
 
-def as_transformers_decision_transformer(model: DecisionTransformer) -> Any:
-    """`transformers.DecisionTransformerModel` with the weights of `model`, in eval mode.
-
-    Its backbone adds row 0 of a learned position table to every token; the table is zeroed here, which the published
-    architecture amounts to.
+    Raises:
+        ConfigError: it is not installed.
     """
-    transformers = _transformers()
-    config = model.config
-    peer = transformers.DecisionTransformerModel(
-        transformers.DecisionTransformerConfig(
-            state_dim=model.io.observation.size,
-            act_dim=model.io.action.size,
-            hidden_size=config.embed_dim,
-            max_ep_len=config.max_ep_len,
-            n_layer=config.n_layers,
-            n_head=config.n_heads,
-            n_inner=4 * config.embed_dim,
-            activation_function=config.activation,
-            resid_pdrop=config.dropout,
-            embd_pdrop=config.dropout,
-            attn_pdrop=config.dropout,
-        )
-    )
-    pairs: list[tuple[nn.Module, nn.Module]] = [
-        (peer.embed_return, model.embed_return),
-        (peer.embed_state, model.embed_obs),
-        (peer.embed_action, model.embed_action),
-        (peer.embed_timestep, model.embed_timestep),
-        (peer.embed_ln, model.embed_ln),
-        (peer.predict_action[0], model.predict_action),
-        (peer.encoder.ln_f, model.backbone.ln_f),
-    ]
-    for theirs, module in zip(peer.encoder.h, model.backbone.blocks, strict=True):
-        block: Any = module
-        pairs += [
-            (theirs.ln_1, block.ln_1),
-            (theirs.attn.c_attn, block.attn.qkv),
-            (theirs.attn.c_proj, block.attn.proj),
-            (theirs.ln_2, block.ln_2),
-            (theirs.mlp.c_fc, block.up),
-            (theirs.mlp.c_proj, block.down),
-        ]
-    with torch.no_grad():
-        peer.encoder.wpe.weight.zero_()
-        for theirs, ours in pairs:
-            for name, value in ours.named_parameters():
-                target = theirs.get_parameter(name)
-                transposed = type(theirs).__name__ == "Conv1D" and name == "weight"  # (in, out), not (out, in)
-                target.copy_(value.T if transposed else value)
-    return peer.eval()
-
-
-def mamba_of_sizes(embed_dim: int, state_size: int, n_layers: int) -> Any:
-    """An untrained `transformers.MambaModel` without cache, to time against."""
-    transformers = _transformers()
-    sizes = {"hidden_size": embed_dim, "state_size": state_size, "num_hidden_layers": n_layers}
-    return transformers.MambaModel(transformers.MambaConfig(vocab_size=2, use_cache=False, **sizes))
-
-
-def new_language_model(
-    vocab_size: int, embed_dim: int, n_layers: int, n_heads: int, positions: int, activation: str
-) -> Any:
-    """An untrained `transformers.GPT2LMHeadModel` without dropout."""
-    transformers = _transformers()
-    config = transformers.GPT2Config(
-        vocab_size=vocab_size,
-        n_embd=embed_dim,
-        n_layer=n_layers,
-        n_head=n_heads,
-        n_positions=positions,
-        activation_function=activation,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        bos_token_id=0,
-        eos_token_id=0,
-        use_cache=False,
-    )
-    return transformers.GPT2LMHeadModel(config)
-
-
-def _transformers() -> Any:
     try:
         import transformers
     except ImportError:
@@ -197,7 +118,7 @@ def load_backbone(name: str, revision: str | None = None) -> Pretrained:
             other shapes than the config says, left over, or no safetensors. HubError: not here, and the Hub could not
             be reached or has no such model.
     """
-    transformers = _transformers()
+    transformers = transformers_library()
     check_revision(revision)
     source, revision = _source(name, revision)
     if not Path(source).is_dir():
@@ -405,29 +326,3 @@ def _backbones() -> Iterable[str]:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0][:300]
-
-
-def new_clip_model(
-    *,
-    vocab_size: int,
-    end_of_text: int,
-    width: int,
-    layers: int,
-    heads: int,
-    positions: int,
-    vision_layers: int,
-    projection: int,
-    pixels: int,
-    patch: int,
-) -> Any:
-    """An untrained `transformers.CLIPModel` whose towers are as wide; sentences are read at `end_of_text`."""
-    transformers = _transformers()
-    common = {"hidden_size": width, "intermediate_size": 4 * width, "num_attention_heads": heads}
-    common |= {"projection_dim": projection}
-    text = {"vocab_size": vocab_size, "num_hidden_layers": layers, "max_position_embeddings": positions}
-    text |= {"bos_token_id": end_of_text, "eos_token_id": end_of_text, "pad_token_id": end_of_text}
-    vision = {"num_hidden_layers": vision_layers, "image_size": pixels, "patch_size": patch}
-    config = transformers.CLIPConfig(
-        text_config={**common, **text}, vision_config={**common, **vision}, projection_dim=projection
-    )
-    return transformers.CLIPModel(config)

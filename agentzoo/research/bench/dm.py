@@ -12,8 +12,8 @@ from torch import Tensor
 
 from agentzoo.acting.frozen import FrozenStep, FrozenWindow, freeze
 from agentzoo.models.dm import DecisionMamba, DMConfig
-from agentzoo.nn.language.pretrained import mamba_of_sizes
 from agentzoo.research.bench import Figure, compare
+from agentzoo.research.peers import mamba_of_sizes
 from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
 
 OBS, ACTIONS = 11, 3  # Hopper's

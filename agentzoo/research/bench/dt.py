@@ -24,9 +24,9 @@ from agentzoo.evaluation.jobs import rollout_in_jobs
 from agentzoo.evaluation.rollout import run_seeded
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.models.dt import DecisionTransformer
-from agentzoo.nn.language.pretrained import as_transformers_decision_transformer
 from agentzoo.recipe import load_recipe
 from agentzoo.research.bench import Figure, compare
+from agentzoo.research.peers import as_transformers_decision_transformer
 from agentzoo.training.loop import build_model
 from agentzoo.training.optim import make_optimizer
 from agentzoo.types import ActionSpec, ObservationSpec

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from agentzoo.nn.language import tokenizer as bpe
-from agentzoo.nn.language.pretrained import new_clip_model
 from agentzoo.research.pretrain.model_card import clip_card
+from agentzoo.research.pretrain.networks import new_clip_model
 from agentzoo.research.pretrain.run import Row, claim, pretrain
 from agentzoo.research.pretrain.scenes import PIXELS, TILE, Pairs, Scenes, make_pairs
 from agentzoo.research.pretrain.settings import CLIPSettings

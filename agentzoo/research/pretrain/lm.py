@@ -21,8 +21,8 @@ from torch.nn.functional import cross_entropy
 from agentzoo.errors import CheckpointError, DataError, TrainingError
 from agentzoo.nn.language import tokenizer as bpe
 from agentzoo.nn.language.corpus import CorpusRecord, Document, Tokens, read_document, text_files, tokenize
-from agentzoo.nn.language.pretrained import new_language_model
 from agentzoo.research.pretrain.model_card import language_model_card
+from agentzoo.research.pretrain.networks import new_language_model
 from agentzoo.research.pretrain.run import Row, claim, pretrain
 from agentzoo.research.pretrain.settings import LMSettings
 from agentzoo.store.files import CONFIG, LOG, RESULTS, WEIGHTS, write_atomic

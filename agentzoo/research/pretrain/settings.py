@@ -1,4 +1,4 @@
-"""What a pre-training is told: sizes of the network and how the optimizer runs."""
+"""Settings of a pre-training: sizes of the network and how the optimizer runs."""
 
 from __future__ import annotations
 

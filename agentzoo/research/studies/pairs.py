@@ -164,7 +164,7 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
     rows = []
     for curve in sorted(curves, key=lambda c: c.agent_id):
         rows.append((curve.agent_id, curve.each(), curve.over_seeds(), curve.soon()))
-    told = [
+    what_differs = [
         f"{one.agent_id} differs from {twin.agent_id} in {differences(twin.recipe, one.recipe)}."
         for one, twin in pairs_of(curves)
     ]
@@ -180,7 +180,7 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
             "of which three give ten different samples. Updates, mean and range over the seeds, are those of the first "
             "short evaluation that is good enough, so they are as coarse as those are apart and chance makes them "
             "early.",
-            told,
+            what_differs,
         ),
     )
 
