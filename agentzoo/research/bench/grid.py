@@ -105,9 +105,7 @@ def _ray(folder: Path, repeats: int) -> list[Figure]:
     """Runs of one update: what an engine adds to a run, on Ray's workers that have been used before."""
     from agentzoo.training.grid.cluster import RayEngine
 
-    began = time.perf_counter()
     with RayEngine(folder, jobs=2) as engine:
-        started = 1e3 * (time.perf_counter() - began)
 
         def on(chosen: Engine) -> Callable[[], object]:
             def work() -> None:
@@ -122,7 +120,7 @@ def _ray(folder: Path, repeats: int) -> list[Figure]:
 
         with LocalEngine(2) as local:
             figure = compare("a run of 1 update on Ray", on(engine), on(local), max(3, repeats), scale=1.0 / RUNS)
-    return [figure, Figure("start of Ray", started, float("nan"), float("nan"))]
+    return [figure]
 
 
 class _Memory(NamedTuple):
