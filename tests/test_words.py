@@ -20,6 +20,8 @@ from agentzoo.store.files import CARD
 from agentzoo.store.locate import hub_location, staged_agents, staged_backbones
 
 ROOT = Path(__file__).resolve().parents[1]
+# staged agents whose packaged recipe has improved since they were trained
+WAITING = (ROOT / "tests" / "waiting_for_training.txt").read_text().split()
 READMES = [ROOT / "README.md", ROOT / "hub_cards" / "README.md", *sorted((ROOT / "agentzoo").glob("*/README.md"))]
 STAGED = sorted(staged_agents().items())
 
@@ -104,8 +106,11 @@ def test_staged_recipes_are_the_packaged_ones(agent_id: str, folder: Path) -> No
     config, recipe, results = read_records(folder)
     assert config.agent_id == recipe.agent_id == results.headline.agent_id == agent_id
     packaged = load_recipe(agent_id).pinned()  # with the hash of the backbone that is staged beside it
-    assert differences(packaged, recipe) == {}
-    assert recipe.unsettled(packaged) == packaged.unpinned()
+    if agent_id in WAITING:  # its recipe has improved since; the new training is to come
+        assert differences(packaged, recipe) != {}, f"{agent_id} is trained: delete it from waiting_for_training.txt"
+    else:
+        assert differences(packaged, recipe) == {}
+        assert recipe.unsettled(packaged) == packaged.unpinned()
     assert results.headline.weights_sha256 == config.weights_sha256
     assert results.headline.episodes >= 100
 
@@ -113,7 +118,11 @@ def test_staged_recipes_are_the_packaged_ones(agent_id: str, folder: Path) -> No
 @pytest.mark.parametrize(("agent_id", "folder"), STAGED)
 def test_staged_files_fit_together(agent_id: str, folder: Path) -> None:
     """What `agentzoo hub verify` says without acting."""
-    assert [check.said for check in check_files(folder)[2] if not check.holds] == []
+    unsettled = [check for check in check_files(folder)[2] if not check.holds]
+    if agent_id in WAITING:
+        assert [(check.name, check.holds) for check in unsettled] == [("package", None)]
+    else:
+        assert [check.said for check in unsettled] == []
 
 
 @pytest.mark.parametrize(("agent_id", "folder"), STAGED)
