@@ -183,7 +183,10 @@ def test_a_checkpoint_that_is_the_final_one_has_no_row_of_its_own(folder: Path) 
 def test_a_dataset_of_the_zoo_is_made_before_training(folder: Path) -> None:
     assert "agentzoo data build" not in card_text(folder)
     for dataset, command in (
-        ("zoo/hopper/medium-v0", "agentzoo data build hopper/medium --sources DIR\nagentzoo train train_config.json"),
+        (
+            "zoo/hopper/medium-v0",
+            "agentzoo data build hopper/medium --sources DIR --trust-policies\nagentzoo train train_config.json",
+        ),
         ("zoo/doorkey/train-50-v0", "agentzoo data build doorkey/train-50\nagentzoo train train_config.json"),
     ):
         edit(folder, "train_config.json", data__dataset=dataset)
@@ -194,7 +197,7 @@ def test_a_dataset_of_the_zoo_is_made_before_training(folder: Path) -> None:
     text = card_text(folder)
     assert "agentzoo data build hopper/medium-expert --sources DIR --trust-policies\n" in text
     assert "are not distributed" in text
-    assert "an expert that other people trained" in text
+    assert "Loading one runs the code it holds" in text
 
 
 def test_what_a_masked_agent_can_be_asked_is_what_it_was_trained_on(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ class Score(NamedTuple):
 
 @dataclass
 class Behaviour:
-    """What a run was told and did: kept in `behaviour.json`, and what `train_behaviour` returns."""
+    """Settings and course of a run: kept in `behaviour.json`, and what `train_behaviour` returns."""
 
     env_id: str
     seed: int
@@ -93,7 +93,7 @@ def train_behaviour(
         env_id: an environment with Box observations and Box actions.
         folder: gets the files named above; one run each.
         options: threshold, limits and seed.
-        on_steps: hears the env steps done so far. on_score: hears each evaluation.
+        on_steps: called with the env steps done so far. on_score: called with each evaluation.
 
     Raises:
         SpaceError: SAC cannot act there. ConfigError: the folder holds a run with another environment or other options.
@@ -128,7 +128,7 @@ def train_behaviour(
     judge = Monitor(make_env(env_id))
     while record.steps < options.max_steps and not record.reached:
         chunk = min(options.evaluate_every, options.max_steps - record.steps)
-        model.learn(chunk, reset_num_timesteps=False, callback=_heard(on_steps))
+        model.learn(chunk, reset_num_timesteps=False, callback=_reporting(on_steps))
         record.steps = int(model.num_timesteps)
         judge.reset(seed=1_000_003 * (options.seed + 1) + record.steps)  # never a seed the policy trained on
         mean, std = evaluate_policy(model, judge, n_eval_episodes=options.episodes, deterministic=False)
@@ -140,7 +140,7 @@ def train_behaviour(
     return record
 
 
-def _heard(on_steps: Callable[[int], None]) -> Callable[[dict[str, Any], dict[str, Any]], bool]:
+def _reporting(on_steps: Callable[[int], None]) -> Callable[[dict[str, Any], dict[str, Any]], bool]:
     def callback(local: dict[str, Any], _: dict[str, Any]) -> bool:
         on_steps(int(local["self"].num_timesteps))
         return True

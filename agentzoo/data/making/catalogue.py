@@ -178,7 +178,7 @@ def _replay(buffer: str) -> Callable[[BuildOptions], Iterator[Rollout]]:
     def episodes(options: BuildOptions) -> Iterator[Rollout]:
         from agentzoo.data.making.buffers import read_npz
 
-        return _heard(read_npz(options.buffer(buffer)), options)
+        return _counted(read_npz(options.buffer(buffer)), options)
 
     return episodes
 
@@ -196,7 +196,7 @@ def _both(names: tuple[str, str]) -> Callable[[BuildOptions], Iterator[Rollout]]
         for line in dataset_metadata(recipe.dataset_id).get(SOURCES_KEY, ()):
             digest, _, file = line.partition("  ")
             options.on_source(file, digest)
-        return _heard(built, options)
+        return _counted(built, options)
 
     def episodes(options: BuildOptions) -> Iterator[Rollout]:
         parts = [part(name, options) for name in names]  # now: while a set is written, Minari looks elsewhere
@@ -205,7 +205,8 @@ def _both(names: tuple[str, str]) -> Callable[[BuildOptions], Iterator[Rollout]]
     return episodes
 
 
-def _heard(rollouts: Iterable[Rollout], options: BuildOptions) -> Iterator[Rollout]:
+def _counted(rollouts: Iterable[Rollout], options: BuildOptions) -> Iterator[Rollout]:
+    """The same rollouts; each is reported as it passes."""
     for rollout in rollouts:
         options.on_steps(len(rollout))
         yield rollout
@@ -219,7 +220,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"Actions sampled from a SAC policy whose training on {env_id} was stopped early.",
             algorithm="SAC",
-            build_options=OWN,
+            build_options=f"{OWN} {OTHERS}",
             episodes=_run(_policy(env_id, f"sac-{env}-medium.zip")),
         )
         yield DatasetRecipe(

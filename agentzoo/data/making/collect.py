@@ -67,7 +67,7 @@ def collect(
     on_episode: Callable[[int], None] = lambda _: None,
     first: int = 0,
 ) -> Iterator[Rollout]:
-    """Episodes `first`, `first + 1`, ... until their steps reach `steps`; `on_episode` hears the steps of each.
+    """Episodes `first`, `first + 1`, ... until their steps reach `steps`; `on_episode` gets the steps of each.
 
     At most two blocks a worker are in flight, so memory does not grow with `steps`.
     """
