@@ -46,7 +46,7 @@ def stage(
     """Measure a finished run and write its Hub folder: weights, records, plot, video, card."""
     from agentzoo.hub.stage import stage as run_stage
 
-    def note(what: str) -> None:
+    def on_progress(what: str) -> None:
         status.update(f"staging: {plain(what)}")
         if what.startswith("no "):  # something that the agent goes without, to be read after the spinner is gone
             errors_console.print(plain(what), highlight=False)
@@ -64,7 +64,7 @@ def stage(
             force=force,
             target=target,
             max_bytes=int(1e6 * max_mb),
-            note=note,
+            on_progress=on_progress,
         )
     console.print(f"staged {plain(folder)}", highlight=False)
 
@@ -113,7 +113,7 @@ def push(
             tag=tag,
             commit_message=message,
             create_pr=create_pr,
-            note=lambda what: status.update(plain(what)),
+            on_progress=lambda what: status.update(plain(what)),
         )
     if as_json:
         print_json(done._asdict())
@@ -141,7 +141,7 @@ def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json
         console.print(f"{len(items)} repos, {sum(item.bytes for item in items) / 1e6:.1f} MB; nothing was sent.")
         return
     with console.status("pushing") as status:
-        found = push_all(org, token=token, private=private or None, note=lambda what: status.update(plain(what)))
+        found = push_all(org, token=token, private=private or None, on_progress=lambda what: status.update(plain(what)))
     if as_json:
         print_json([one._asdict() for one in found])
         return
@@ -255,7 +255,10 @@ def baselines(
 
     with console.status("measuring") as status:
         rows = add_runs(
-            runs, zoo, trust_env_module=trust_env_module, note=lambda what: status.update(f"measuring: {plain(what)}")
+            runs,
+            zoo,
+            trust_env_module=trust_env_module,
+            on_progress=lambda what: status.update(f"measuring: {plain(what)}"),
         )
     if as_json:
         print_json([row.model_dump() for row in rows])

@@ -91,12 +91,12 @@ def heatmap(
             for cell in todo:
                 done = 0
 
-                def note(update: int, cell: Any = cell) -> None:
+                def on_progress(update: int, cell: Any = cell) -> None:
                     nonlocal done
                     bar(update - done, cell.name)
                     done = update
 
-                study.run_cell(cell, out, windows, note)
+                study.run_cell(cell, out, windows, on_progress)
                 bar(cell.recipe.train.steps - done, cell.name)
     found = study.collect(out, chosen, episodes, epochs)
     write_atomic(out / "heatmap.json", found.to_json())

@@ -117,7 +117,7 @@ def compare(
 
     require_picture(out / PICTURE)
     with console.status("reading") as status:
-        compared = run(runs, episodes, note=status.update, trust_env_module=trust_env_module)
+        compared = run(runs, episodes, on_progress=status.update, trust_env_module=trust_env_module)
     draw_comparison(compared, out / PICTURE)
     study = as_study(compared, title, finding=finding)
     write_study(study, out)

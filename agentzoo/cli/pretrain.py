@@ -51,11 +51,11 @@ def lm(
     chosen = LM_SIZES[size].override(settings or [])
     run = out or Path("runs") / chosen.name
     _threads(threads)
-    with _bar(chosen.name, chosen.steps) as (on_step, on_row, note):
+    with _bar(chosen.name, chosen.steps) as (on_step, on_row, on_progress):
         task = train_language_model(
-            chosen, run, corpus, validation or [], on_step=on_step, on_row=on_row, note=note
+            chosen, run, corpus, validation or [], on_step=on_step, on_row=on_row, on_progress=on_progress
         )  # fmt: skip
-        note("measuring")
+        on_progress("measuring")
         figures = write_language_model(task, run, to or run / "hub", hardware)
     _finish(figures, to or run / "hub", as_json)
 
@@ -76,9 +76,9 @@ def clip(
     chosen = CLIP_MINI.override(settings or [])
     run = out or Path("runs") / chosen.name
     _threads(threads)
-    with _bar(chosen.name, chosen.steps) as (on_step, on_row, note):
-        task = train_clip(chosen, run, on_step=on_step, on_row=on_row, note=note)
-        note("measuring")
+    with _bar(chosen.name, chosen.steps) as (on_step, on_row, on_progress):
+        task = train_clip(chosen, run, on_step=on_step, on_row=on_row, on_progress=on_progress)
+        on_progress("measuring")
         figures = write_clip(task, run, to or run / "hub", hardware)
     _finish(figures, to or run / "hub", as_json)
 

@@ -42,7 +42,7 @@ def add_runs(
     zoo: Path,
     *,
     trust_env_module: bool = False,
-    note: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> list[Baseline]:
     """Measure finished runs on the headline's 100 episodes, keep them in `zoo/baselines.json` and renew the cards.
 
@@ -58,7 +58,7 @@ def add_runs(
     made = {run: _making(run, trust_env_module) for run in runs}
     path, found, datasets = zoo / BASELINES, [], set()
     for run, (recipe, making) in made.items():
-        result = measured(run, EPISODES, note, trust_env_module)
+        result = measured(run, EPISODES, on_progress, trust_env_module)
         rows = log.read_log(run)
         updates = int(rows[-1]["step"]) if rows else recipe.train.steps
         row = Baseline(**dict(making), result=result.model_copy(update={"updates": updates}))
@@ -67,7 +67,7 @@ def add_runs(
         datasets.add(recipe.data.dataset)
     for folder in staged_in(zoo).values():
         if (folder / RESULTS).is_file() and read_record(Recipe, folder / RECIPE).data.dataset in datasets:
-            note(f"the card of {folder.name}")
+            on_progress(f"the card of {folder.name}")
             write_card(folder, baselines=path)
     return found
 

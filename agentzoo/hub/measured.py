@@ -16,7 +16,7 @@ from agentzoo.store.files import CONFIG, RECIPE, RESULT, RESULTS, WEIGHTS, write
 def measured(
     run: Path,
     episodes: int,
-    note: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
     trust_env_module: bool = False,
     or_more: bool = False,
 ) -> Result:
@@ -34,7 +34,7 @@ def measured(
         kept = None
     if kept is not None and (kept.episodes == episodes or (or_more and kept.episodes > episodes)):
         return kept
-    note(f"{episodes} episodes of {run.name}")
+    on_progress(f"{episodes} episodes of {run.name}")
     found = evaluate(agent, episodes=episodes, trust_env_module=trust_env_module)
     found = found.model_copy(update={"command": None})  # an id names what is staged, not this run
     if kept is None or kept.episodes < episodes:
@@ -43,7 +43,7 @@ def measured(
 
 
 def headline(
-    folder: Path, episodes: int, note: Callable[[str], None] = lambda _: None, trust_env_module: bool = False
+    folder: Path, episodes: int, on_progress: Callable[[str], None] = lambda _: None, trust_env_module: bool = False
 ) -> Result:
     """What a run's final weights score (`measured`), or what a staged agent's record says they do.
 
@@ -54,7 +54,7 @@ def headline(
         CheckpointError: no finished run, or a record that is not of the weights beside it.
     """
     if not (folder / RESULTS).is_file():
-        return measured(folder, episodes, note, trust_env_module, or_more=True)
+        return measured(folder, episodes, on_progress, trust_env_module, or_more=True)
     _, results, checks = check_files(folder)
     wrong = [check.said for check in checks if check.name in ("weights", "results") and check.holds is False]
     if results is None or wrong:

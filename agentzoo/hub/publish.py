@@ -60,7 +60,7 @@ def push(
     allow_patterns: Patterns = None,
     ignore_patterns: Patterns = None,
     replace_measured: bool = True,
-    note: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Pushed:
     """Check a folder as a stranger would, then upload it in a single commit.
 
@@ -102,7 +102,7 @@ def push(
     def upload(token: str | bool | None) -> Any:
         nonlocal head, api
         api = HfApi(token=token, library_name=LIBRARY)
-        note(f"looking at {repo_id}")
+        on_progress(f"looking at {repo_id}")
         retried(lambda: api.create_repo(repo_id, private=private, exist_ok=True))
         head = retried(lambda: api.model_info(repo_id, revision=branch)).sha
         there = {entry.path for entry in retried(lambda: list(api.list_repo_tree(repo_id, revision=head)))}
@@ -115,7 +115,7 @@ def push(
         contents = {name: uploaded(folder, name, repo_id) if name == CARD else str(folder / name) for name in files}
         operations: list[Any] = [CommitOperationAdd(name, content) for name, content in contents.items()]
         operations += [CommitOperationDelete(name) for name in known if name in there and name not in files]
-        note(f"uploading {len(files)} files")
+        on_progress(f"uploading {len(files)} files")
         return api.create_commit(
             repo_id,
             operations,

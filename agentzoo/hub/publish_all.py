@@ -20,7 +20,7 @@ from agentzoo.store.files import write_atomic
 from agentzoo.store.locate import index_path, staged_agents, staged_backbones
 from agentzoo.store.remote import Where, calling, fetch, is_repo_id
 
-Note = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
 class Item(NamedTuple):
@@ -67,7 +67,7 @@ def push_all(
     token: str | bool | None = None,
     private: bool | None = None,
     index: Path | None = None,
-    note: Note = lambda _: None,
+    on_progress: OnProgress = lambda _: None,
 ) -> list[Published]:
     """Push every folder of `plan(org)` and the datasets' card, write the index, load all back and compare hashes.
 
@@ -81,16 +81,16 @@ def push_all(
     items = plan(org)
     done: list[Published] = []
     for i, item in enumerate(items):
-        note(f"{i + 1} of {len(items)}: {item.name}")
+        on_progress(f"{i + 1} of {len(items)}: {item.name}")
         try:
             done.append(_pushed(item, token, private))
         except HubError as error:
             raise HubError(f"{error} {i} of {len(items)} are published; the same command goes on.") from error
-    note("the card of the datasets")
+    on_progress("the card of the datasets")
     datasets = push_card(org, token=token, private=private)
     _write_index(index or index_path(), done, datasets)
     for i, (item, published) in enumerate(zip(items, done, strict=True)):
-        note(f"checking {i + 1} of {len(items)}: {item.name}")
+        on_progress(f"checking {i + 1} of {len(items)}: {item.name}")
         _check(item, published, token)
     return done
 

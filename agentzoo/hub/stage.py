@@ -62,7 +62,7 @@ def stage(
     trust_env_module: bool = False,
     force: bool = False,
     max_bytes: int = MAX_BYTES,
-    note: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Evaluate a finished run and write its folder, whole or not at all.
 
@@ -80,7 +80,7 @@ def stage(
         trust_env_module: import the module an environment id names.
         force: replace an agent of another environment, dataset or family.
         max_bytes: of the weights; larger ones are stored as float16, and refused if they are still larger.
-        note: called with each step that begins.
+        on_progress: called with each step that begins.
 
     Raises:
         CheckpointError: the run is not finished, its weights are too large, a study is missing, or the agent in the
@@ -106,9 +106,9 @@ def stage(
     _require_comparable(recipe, seeds, baselines, trust_env_module)
     with written_whole(final) as folder:
         shown = take_studies(studies, folder)
-        _copy(run, folder, recipe, max_bytes, note)
-        _keep_license(final, folder, note)
-        measuring = _Measuring(folder, _facts(recipe.data, episodes), trust_env_module, note)
+        _copy(run, folder, recipe, max_bytes, on_progress)
+        _keep_license(final, folder, on_progress)
+        measuring = _Measuring(folder, _facts(recipe.data, episodes), trust_env_module, on_progress)
         results = Results(
             **measuring.headline(),
             dataset=measuring.facts,
@@ -118,7 +118,7 @@ def stage(
                 hardware=hardware,
                 updates=int(rows[-1]["step"]),
             ),
-            best=_best(run, recipe, trust_env_module, note),
+            best=_best(run, recipe, trust_env_module, on_progress),
             **measuring.targets(sweep_episodes),
             seeds=tuple(measuring.beside(path) for path in seeds),
             baselines=tuple(measuring.beside(path).model_copy(update=_updates(path)) for path in baselines),
@@ -133,9 +133,9 @@ def stage(
 class _Measuring:
     """The measurements of one staged folder."""
 
-    def __init__(self, folder: Path, facts: DatasetFacts, trust: bool, note: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, facts: DatasetFacts, trust: bool, on_progress: Callable[[str], None]) -> None:
         self.folder, self.facts = folder, facts
-        self._trust, self._note = trust, note
+        self._trust, self._on_progress = trust, on_progress
         self.agent = Agent.from_pretrained(folder, trust_env_module=trust)
         assert self.agent.recipe is not None
         self.recipe = self.agent.recipe
@@ -148,22 +148,22 @@ class _Measuring:
     def headline(self) -> dict[str, Any]:
         """Fields of `Results`: the evaluation, and one for each other way of acting."""
         episodes = self.recipe.eval.episodes
-        self._note(f"{episodes} episodes of {self.recipe.agent_id}")
+        self._on_progress(f"{episodes} episodes of {self.recipe.agent_id}")
         head = evaluate(self.agent, episodes=episodes, trust_env_module=self._trust)
         self._length = head.lengths[0]
-        acting = tuple(map(self._named, _other_ways(self.agent, episodes, self._trust, self._note)))
+        acting = tuple(map(self._named, _other_ways(self.agent, episodes, self._trust, self._on_progress)))
         return {"headline": self._named(head), "acting": acting}
 
     def beside(self, run: Path) -> Result:
         """Another run on as many episodes."""
-        return measured(run, self.recipe.eval.episodes, self._note, self._trust)
+        return measured(run, self.recipe.eval.episodes, self._on_progress, self._trust)
 
     def targets(self, episodes: int) -> dict[str, Any]:
         """Fields of `Results`: what the agent reaches for eight targets, and whether that is drawn."""
         if not episodes:
             return {}
-        plots = _can_plot(self._note)
-        self._note("eight target returns")
+        plots = _can_plot(self._on_progress)
+        self._on_progress("eight target returns")
         asked = sweep_targets(self.agent.target_return, self.facts)
         found = sweep(self.agent, asked, episodes, trust_env_module=self._trust)
         if plots:
@@ -172,10 +172,10 @@ class _Measuring:
 
     def film(self) -> bool:
         """Whether a video could be made."""
-        return _video(self.agent, self.folder / VIDEO, self._length, self._trust, self._note)
+        return _video(self.agent, self.folder / VIDEO, self._length, self._trust, self._on_progress)
 
 
-def _copy(run: Path, folder: Path, recipe: Recipe, max_bytes: int, note: Callable[[str], None]) -> None:
+def _copy(run: Path, folder: Path, recipe: Recipe, max_bytes: int, on_progress: Callable[[str], None]) -> None:
     """The files of the run, asked for the return that `recipe` names, its weights as float16 if they are large."""
     for file in (CONFIG, WEIGHTS, LOG):
         shutil.copyfile(run / file, folder / file)
@@ -184,7 +184,7 @@ def _copy(run: Path, folder: Path, recipe: Recipe, max_bytes: int, note: Callabl
     asked = {"target_return": recipe.eval.target_return}
     write_atomic(folder / CONFIG, config.model_copy(update=asked).to_json())
     if (folder / WEIGHTS).stat().st_size > max_bytes:
-        note("storing weights as float16")
+        on_progress("storing weights as float16")
         as_float16(folder, max_bytes)
 
 
@@ -221,13 +221,13 @@ def _require_apart(final: Path, runs: Sequence[Path]) -> None:
     require_replaceable(final)
 
 
-def _keep_license(old: Path, new: Path, note: Callable[[str], None]) -> None:
+def _keep_license(old: Path, new: Path, on_progress: Callable[[str], None]) -> None:
     """Keep the license that the replaced agent was given with `agentzoo hub card --license`."""
     if not (old / CONFIG).is_file():
         return
     before, config = (read_record(AgentConfig, at / CONFIG) for at in (old, new))
     if before.license != config.license:
-        note(f"keeping the license of the agent it replaces, {before.license}")
+        on_progress(f"keeping the license of the agent it replaces, {before.license}")
         write_atomic(new / CONFIG, config.model_copy(update={"license": before.license}).to_json())
 
 
@@ -257,34 +257,34 @@ def _require_same_task(recipe: Recipe, final: Path) -> None:
         )
 
 
-def _can_plot(note: Callable[[str], None]) -> bool:
+def _can_plot(on_progress: Callable[[str], None]) -> bool:
     try:
         figure_class()
     except ConfigError as error:
-        note(f"no plot: {error}")
+        on_progress(f"no plot: {error}")
         return False
     return True
 
 
-def _video(staged: Agent, path: Path, steps: int, trust: bool, note: Callable[[str], None]) -> bool:
+def _video(staged: Agent, path: Path, steps: int, trust: bool, on_progress: Callable[[str], None]) -> bool:
     """Film one episode of about `steps`. A failure is noted and no more, so that no measurement is lost."""
-    note("a video")
+    on_progress("a video")
     every = math.ceil(steps / FRAMES)
     try:
         save_video(film(staged, episodes=1, every=every, max_frames=4 * FRAMES, trust_env_module=trust), path)
     except Exception as error:  # whatever an environment raises when it is asked for pictures
-        note(f"no video: {error if isinstance(error, AgentzooError) else f'{type(error).__name__}: {error}'}")
+        on_progress(f"no video: {error if isinstance(error, AgentzooError) else f'{type(error).__name__}: {error}'}")
         return False
     return True
 
 
-def _other_ways(staged: Agent, episodes: int, trust: bool, note: Callable[[str], None]) -> Iterator[Result]:
+def _other_ways(staged: Agent, episodes: int, trust: bool, on_progress: Callable[[str], None]) -> Iterator[Result]:
     """The same weights in each other way of acting."""
     own = staged.acting
     ways: tuple[ActingMode, ...] = ("window", "recurrent") if isinstance(staged.model, RecurrentModel) else ("window",)
     for way in ways:
         if way != own:
-            note(f"{episodes} episodes, {way} acting")
+            on_progress(f"{episodes} episodes, {way} acting")
             staged.acting = way
             yield evaluate(staged, episodes=episodes, trust_env_module=trust)
     staged.acting = own
@@ -321,14 +321,14 @@ def as_float16(folder: Path, max_bytes: int = MAX_BYTES) -> None:
     write_atomic(folder / CONFIG, config.to_json())
 
 
-def _best(run: Path, recipe: Recipe, trust: bool, note: Callable[[str], None]) -> Result | None:
+def _best(run: Path, recipe: Recipe, trust: bool, on_progress: Callable[[str], None]) -> Result | None:
     """The best checkpoint of the run, asked for what `recipe` asks; None where the final weights did best."""
     if not (run / BEST).is_file():
         return None
     best, last = read_tensors(run / BEST)[0], read_tensors(run / WEIGHTS)[0]
     if all(torch.equal(best[name], value) for name, value in last.items()):
         return None
-    note("the best checkpoint of the run")
+    on_progress("the best checkpoint of the run")
     agent = Agent.from_pretrained(run, trust_env_module=trust)
     agent.target_return = recipe.eval.target_return
     load_strict(agent.model, run / BEST)

@@ -74,14 +74,14 @@ def tasks_of(out: Path, plan: Plan, threads: int, device: str | None, trust_env_
     ]
 
 
-def map_datasets(plan: Plan, note: Callable[[str], None] = lambda _: None) -> None:
+def map_datasets(plan: Plan, on_progress: Callable[[str], None] = lambda _: None) -> None:
     """Make the mapped files of all datasets of a plan, so that an unknown one is found before anything starts.
 
     Raises:
         UnknownNameError, SpaceError, DataError, StorageError: as `map_dataset`.
     """
     for dataset, keys in dict.fromkeys((row.recipe.data.dataset, row.recipe.data.obs_keys) for row in plan.rows):
-        note(f"reading {dataset}")
+        on_progress(f"reading {dataset}")
         map_dataset(dataset, keys)
 
 
@@ -165,19 +165,30 @@ def staging_groups(plan: Plan) -> dict[str, list[Row]]:
 
 
 def stage_finished(
-    out: Path, plan: Plan, zoo: Path, trust_env_module: bool = False, note: Callable[[str], None] = lambda _: None
+    out: Path,
+    plan: Plan,
+    zoo: Path,
+    trust_env_module: bool = False,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Stage each agent of which all seeds are done: the first as the agent, the others as its seeds."""
     staged = []
     for agent_id, rows in staging_groups(plan).items():
         folders = [out / row.folder for row in rows]
         if all(is_done(folder) for folder in folders):
-            note(f"staging {agent_id}")
+            on_progress(f"staging {agent_id}")
             staged.append(
-                stage(folders[0], zoo, hardware(), seeds=folders[1:], trust_env_module=trust_env_module, note=note)
+                stage(
+                    folders[0],
+                    zoo,
+                    hardware(),
+                    seeds=folders[1:],
+                    trust_env_module=trust_env_module,
+                    on_progress=on_progress,
+                )
             )
         else:
-            note(f"{agent_id} is not staged: not all of its seeds are done")
+            on_progress(f"{agent_id} is not staged: not all of its seeds are done")
     return staged
 
 

@@ -90,7 +90,7 @@ def test_an_agent_that_heeds_no_target_in_an_environment_without_pictures_is_sta
     try:
         run = finished(tmp_path / "run", tiny_hopper, "tests/Blind-v0")
         heard: list[str] = []
-        folder = stage(run, tmp_path / "zoo", "a test machine", sweep_episodes=1, note=heard.append)
+        folder = stage(run, tmp_path / "zoo", "a test machine", sweep_episodes=1, on_progress=heard.append)
     finally:
         del gym.registry["tests/Blind-v0"]
     assert any("renders nothing" in what for what in heard)
@@ -142,7 +142,7 @@ def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str
     )
     for options, error, said in wrong:
         with pytest.raises(error, match=said):
-            stage(run, zoo, "a test machine", note=heard.append, **options)
+            stage(run, zoo, "a test machine", on_progress=heard.append, **options)
     assert heard == []
     assert not list(zoo.iterdir())
     notes = finished(tmp_path / "dt-test", tiny_hopper) / "notes.txt"
@@ -150,7 +150,7 @@ def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str
     for start, said in ((notes.parent, "is the run itself"), (run, r"also holds notes\.txt")):
         for force in (False, True):
             with pytest.raises(StorageError, match=said):
-                stage(start, tmp_path, "a test machine", force=force, note=heard.append)
+                stage(start, tmp_path, "a test machine", force=force, on_progress=heard.append)
     assert heard == []
     assert notes.read_text() == "mine"
 
@@ -194,7 +194,7 @@ def test_without_matplotlib_an_agent_is_staged_without_its_plot(
         monkeypatch.setitem(sys.modules, module, None)
     heard: list[str] = []
     run = finished(tmp_path / "run", tiny_hopper)
-    folder = stage(run, tmp_path / "zoo", "a test machine", sweep_episodes=1, note=heard.append)
+    folder = stage(run, tmp_path / "zoo", "a test machine", sweep_episodes=1, on_progress=heard.append)
     assert any("agentzoo[plots]" in what for what in heard)
     results = Results.from_json((folder / "results.json").read_text(), "results.json")
     assert (len(results.targets), results.plotted) == (8, False)
@@ -215,7 +215,7 @@ def test_the_last_training_is_staged_whatever_the_one_before_scored(tiny_hopper:
     raised = first.headline.model_copy(update={"weights_sha256": "0" * 64, "mean_return": 1e6})
     path.write_text(first.model_copy(update={"headline": raised}).to_json())
     heard: list[str] = []
-    quickly(run, zoo, note=heard.append)
+    quickly(run, zoo, on_progress=heard.append)
     assert Results.from_json(path.read_text(), "results.json").headline.mean_return == first.headline.mean_return
     assert "keeping the license of the agent it replaces, apache-2.0" in heard
     assert "\nlicense: apache-2.0\n" in (folder / "README.md").read_text()
@@ -244,7 +244,7 @@ def test_another_agent_of_the_same_name_is_replaced_only_if_forced(
     before = (there / "model.safetensors").read_bytes()
     heard: list[str] = []
     with pytest.raises(CheckpointError, match=rf"dt-test holds another agent, dt-test: {said}.*--force"):
-        quickly(run, zoo, note=heard.append)
+        quickly(run, zoo, on_progress=heard.append)
     assert heard == []  # nothing was measured
     assert (there / "model.safetensors").read_bytes() == before
     quickly(run, zoo, force=True)

@@ -113,7 +113,7 @@ def train_clip(
     *,
     on_step: Callable[[int], None] = lambda _: None,
     on_row: Callable[[Row], None] = lambda _: None,
-    note: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> ContrastiveTask:
     """Train, or go on with the run in `folder`. The scenes are drawn again each time, the same from the same seed.
 
@@ -128,7 +128,7 @@ def train_clip(
         settings.scenes,
         settings.held_out,
         settings.seed,
-        lambda done: note(f"drawing scenes {done:,}/{whole:,}") if done % 250 == 0 else None,
+        lambda done: on_progress(f"drawing scenes {done:,}/{whole:,}") if done % 250 == 0 else None,
     )
     if (folder / bpe.TOKENIZER).exists():
         tokenizer = bpe.load_tokenizer(folder / bpe.TOKENIZER)

@@ -114,7 +114,7 @@ def train_language_model(
     *,
     on_step: Callable[[int], None] = lambda _: None,
     on_row: Callable[[Row], None] = lambda _: None,
-    note: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
 ) -> LanguageTask:
     """Train, or go on with the run in `folder`; the tokenizer is learned once and stays.
 
@@ -140,9 +140,9 @@ def train_language_model(
     if (folder / bpe.TOKENIZER).exists():
         tokenizer = bpe.load_tokenizer(folder / bpe.TOKENIZER)
     else:
-        note(f"learning {settings.vocab_size} tokens")
+        on_progress(f"learning {settings.vocab_size} tokens")
         tokenizer = bpe.train_tokenizer((one.text for one in trained), settings.vocab_size)
-    note("reading the text")
+    on_progress("reading the text")
     task = LanguageTask(settings, *_tokens(trained, dict(zip(names, measured, strict=True)), tokenizer))
     with held(folder):  # nothing is written before all that can be wrong with the text was found
         claim(folder, settings, writes=True)

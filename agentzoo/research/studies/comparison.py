@@ -64,7 +64,7 @@ class Compared(NamedTuple):
 def compare(
     runs: Sequence[Path],
     episodes: int,
-    note: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
     trust_env_module: bool = False,
 ) -> list[Compared]:
     """Measure finished runs, or take what was measured; runs whose recipes differ in the seed alone are seeds.
@@ -73,7 +73,7 @@ def compare(
 
     Args:
         runs: folders of finished runs, or of staged agents, whose headline is taken.
-        note: hears what is being measured.
+        on_progress: called with a line on each step.
         trust_env_module: import the module an environment id names.
 
     Raises:
@@ -86,7 +86,7 @@ def compare(
         require_finished(run)
         recipe = read_record(Recipe, run / RECIPE)
         require_new(recipe, run, seen)
-        result = headline(run, episodes, note, trust_env_module)
+        result = headline(run, episodes, on_progress, trust_env_module)
         found.setdefault(recipe.unseeded().to_json(), (recipe, []))[1].append(result)
     for recipe, results in found.values():
         envs = sorted({one.env for one in results})

@@ -54,7 +54,7 @@ def gates_by_context(
     agents: Sequence[Agent],
     contexts: Sequence[int] | None = None,
     looks: Looks | None = None,
-    note: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
     *,
     trust_env_module: bool = False,
 ) -> list[ContextGates]:
@@ -90,7 +90,7 @@ def gates_by_context(
         return [
             point
             for agent, length in zip(ordered, lengths, strict=True)
-            for point in _look(agent, [length], looks, note, trust_env_module)
+            for point in _look(agent, [length], looks, on_progress, trust_env_module)
         ]
     (agent,) = agents
     own = agent.config.io.context
@@ -100,7 +100,7 @@ def gates_by_context(
             f"{agent.config.agent_id} was trained with context {own}; name at least two of 1 to {own} with --context, "
             f"got {', '.join(map(str, chosen)) or 'none'}."
         )
-    return _look(agent, chosen, looks, note, trust_env_module)
+    return _look(agent, chosen, looks, on_progress, trust_env_module)
 
 
 def _require_same_heads(agents: Sequence[Agent], looks: Looks) -> None:
@@ -119,9 +119,9 @@ def _counted(agent: Agent, looks: Looks) -> CountedHeads:
 
 
 def _look(
-    agent: Agent, contexts: Sequence[int], looks: Looks, note: Callable[[str], None], trust: bool
+    agent: Agent, contexts: Sequence[int], looks: Looks, on_progress: Callable[[str], None], trust: bool
 ) -> list[ContextGates]:
-    note(f"{looks.episodes} episodes of {agent.config.agent_id}")
+    on_progress(f"{looks.episodes} episodes of {agent.config.agent_id}")
     counted = _counted(agent, looks)
     windows = decision_windows(agent, looks.episodes, looks.seed, looks.most_windows, trust_env_module=trust)
     name, own = agent.config.agent_id, agent.config.io.context

@@ -147,14 +147,14 @@ def task_loss(model: SequenceModel, windows: Batch, task: StepTask, count: int, 
 
 
 def run_cell(
-    cell: Cell, folder: Path, windows: Batch, note: Callable[[int], None] = lambda _: None
+    cell: Cell, folder: Path, windows: Batch, on_progress: Callable[[int], None] = lambda _: None
 ) -> dict[str, float]:
     """Train one cell (or go on) and measure it; what it says is kept in `losses.json` of its folder.
 
     Args:
         folder: of the whole map.
         windows: the held-out ones.
-        note: hears each update.
+        on_progress: called with the number of each update.
 
     Raises:
         TrainingError: the folder holds this cell with other settings.
@@ -174,7 +174,7 @@ def run_cell(
         total = sum(task_loss(model, windows, task, 1, CHECK_SEED) for task in cell.selects)
         return Evaluation(-total, None)
 
-    hooks = Hooks(evaluate=validate, on_step=note)
+    hooks = Hooks(evaluate=validate, on_step=on_progress)
     model = train(cell.recipe, own, episodes, start=start, hooks=hooks, device="cpu")
     load_strict(model, own / BEST)
     losses: dict[str, float] = {t: task_loss(model, windows, t, WINDOWS, FINAL_SEED) for t in cell.columns}

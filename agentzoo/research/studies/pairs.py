@@ -103,7 +103,7 @@ class Curve(NamedTuple):
 def read_curves(
     runs: Sequence[Path],
     episodes: int,
-    note: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
     trust_env_module: bool = False,
 ) -> list[Curve]:
     """The curves of finished or unfinished runs, by agent id; finished ones are measured unless they were.
@@ -111,7 +111,7 @@ def read_curves(
     Args:
         runs: folders of trainings or of staged agents, whose headline is their final score.
         episodes: of a final score that is measured now.
-        note: hears what is being measured.
+        on_progress: called with a line on each step.
         trust_env_module: import the module an environment id names.
 
     Raises:
@@ -139,7 +139,7 @@ def read_curves(
             every = recipe.eval.every
             what = f"its first comes at update {every:,}" if every else "train with eval.every above 0"
             raise DataError(f"{run} has no evaluation in its log; {what}.")
-        final = headline(run, episodes, note, trust_env_module) if is_finished(run) else None
+        final = headline(run, episodes, on_progress, trust_env_module) if is_finished(run) else None
         found.setdefault(recipe.agent_id, []).append((points, final))
     curves = []
     for agent_id, seeds in found.items():
