@@ -37,7 +37,7 @@ def main() -> None:
     os.environ["MINARI_DATASETS_PATH"] = str(args.made / "datasets")
     with console.status("staging") as status:
         hardware = f"{os.cpu_count()} cores, {platform.machine()}"
-        folder = stage(args.made / "run", args.out, hardware, sweep_episodes=args.sweep, note=status.update)
+        folder = stage(args.made / "run", args.out, hardware, sweep_episodes=args.sweep, on_progress=status.update)
     files, _ = check_folder(folder)
     console.print(f"{folder}: {', '.join(files)}")
 

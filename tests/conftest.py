@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from agentzoo.registry import get_family
 from agentzoo.types import Batch, IOSpec
 
 torch.set_num_threads(1)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, its children too
 
 SMALL = {"dt": DTConfig(embed_dim=16, n_layers=2, n_heads=2), "bc": BCConfig(embed_dim=16)}
 

@@ -16,23 +16,23 @@ from rich.console import Console
 from agentzoo import __version__
 from agentzoo.cli import data, grid, hub, research, train, use
 from agentzoo.cli.console import errors_console
-from agentzoo.cli.groups import Groups, make_app
+from agentzoo.cli.groups import Command, Groups, make_app
 from agentzoo.errors import MOST_SAID, AgentzooError, shown
 
 GROUPS: Groups = {
     "Use": {
         "list": use.list_command,
         "show": use.show,
-        "info": use.info,
         "evaluate": use.evaluate,
         "enjoy": use.enjoy,
         "record": use.record,
     },
-    "Train": {"train": train.train, "finetune": train.finetune, "grid": grid.app, "search": grid.search},
+    "Train": {"train": train.train, "finetune": train.finetune, "grid": grid.app},
     "Data": {"data": data.app},
     "Publish": {"hub": hub.app},
     "Research": {"research": research.app},
 }
+BESIDE: dict[str, Command] = {"info": use.info, "search": grid.search}  # named by the help of --version and of grid
 MOVED = {
     **{name: f"hub {name}" for name in ("stage", "card", "verify", "push", "pull", "import", "export")},
     **{name: f"research {name}" for name in ("inspect", "gates", "infer", "compare", "pairs", "sweep", "bench")},
@@ -41,7 +41,7 @@ MOVED = {
 }
 INTERRUPTED = 130  # typer's exit status after Ctrl-C
 
-app = make_app(GROUPS, "Pretrained offline-RL sequence agents: use, train and publish them.", MOVED)
+app = make_app(GROUPS, "Pretrained offline-RL sequence agents: use, train and publish them.", MOVED, BESIDE)
 
 
 def _print_version(asked: bool) -> None:
@@ -53,7 +53,13 @@ def _print_version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=_print_version,
+            help="Print the version and exit; `agentzoo info` prints more, for a bug report.",
+        ),
     ] = False,
 ) -> None: ...
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from agentzoo.training.grid.search import TrialResult
     from agentzoo.training.grid.status import RunStatus
 
-app = typer.Typer(help="Train many runs at once: agents x seeds.", rich_markup_mode=None)
+HELP = "Train many runs at once: agents x seeds.\n\n`agentzoo search` tries hyperparameters of one recipe the same way."
+app = typer.Typer(help=HELP, rich_markup_mode=None)
 STYLES = {"running": "cyan", "evaluating": "cyan", "done": "green", "failed": "red"}
 MOST_SHOWN = 30  # rows of the live table
 

@@ -32,11 +32,14 @@ class Whole(TyperGroup):
                 formatter.write_dl([(name, _summary(self.commands[name])) for name in names])
 
 
-def make_app(groups: Groups, summary: str, moved: Mapping[str, str] | None = None) -> typer.Typer:
+def make_app(
+    groups: Groups, summary: str, moved: Mapping[str, str] | None = None, beside: Mapping[str, Command] | None = None
+) -> typer.Typer:
     """An app with these commands.
 
     Args:
         moved: old name -> new one. An old name stops with a sentence that says the new one.
+        beside: commands that the help of others names, so that the list of commands stays short.
     """
     gone = moved or {}
 
@@ -52,7 +55,7 @@ def make_app(groups: Groups, summary: str, moved: Mapping[str, str] | None = Non
     app = typer.Typer(
         cls=Grouped, no_args_is_help=True, help=summary, pretty_exceptions_enable=False, rich_markup_mode=None
     )
-    for group in groups.values():
+    for group in (*groups.values(), beside or {}):
         for name, command in group.items():
             if isinstance(command, typer.Typer):
                 app.add_typer(command, name=name)

@@ -62,8 +62,9 @@ def explained(env_id: str) -> Iterator[None]:
         hint = did_you_mean(env_id, gym.registry) or elsewhere
         raise UnknownNameError(f"no environment {env_id!r}.{hint}") from error
     except AssertionError as error:
+        said = " ".join(f"AssertionError {error}".split())
         raise ConfigError(
-            f"{env_id} cannot be made: its package does not work with the versions of others that are installed here."
+            f"{env_id} cannot be made: {said}. Its package may not work with the versions of others installed here."
         ) from error
     except gym.error.Error as error:
         raise ConfigError(f"{env_id!r} cannot be made: {' '.join(map(str, error.args))}") from error
@@ -104,9 +105,10 @@ def make_configured(
     try:
         return make_env(env_id, trust_env_module=trust_env_module, **{**options, **own})
     except TypeError as error:
-        if not options:
+        if not (options or own):
             raise
-        raise ConfigError(f"{env_id} cannot be made with env_options {dict(options)}: {error}") from error
+        what = f"env_options {dict(options)}" if options else " ".join(f"{name}={own[name]!r}" for name in own)
+        raise ConfigError(f"{env_id} cannot be made with {what}: {error}") from error
 
 
 def requirements_of(env_id: str) -> list[str]:

@@ -82,7 +82,7 @@ def test_one_bad_dataset_is_a_row_and_descriptions_are_plain_text(
     a_copy(minari_root, "steps-v0", total_steps="many")
     a_copy(minari_root, "spec-v0", env_spec="[1]")
     cut = a_copy(minari_root, "cut-v0", return_mean=None) / "main_data.hdf5"
-    cut.write_bytes(cut.read_bytes()[:1000])
+    cut.write_bytes(cut.read_bytes()[:10_000])
     (a_copy(minari_root, "no-v0") / "metadata.json").write_text("{")
     (minari_root / "my backup" / "data").mkdir(parents=True)  # Minari's own list ends there
     rows = {row["dataset_id"]: row for row in json.loads(data("list", "--json").stdout)}

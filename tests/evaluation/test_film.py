@@ -133,7 +133,7 @@ def test_a_world_that_has_a_width_keeps_it_and_its_choices_are_numbers(tmp_path:
         (filmed,) = film(agent).episodes
         assert (filmed.total_reward, filmed.length) == (played.total_reward, played.length)
         blind = make_agent("tests/Blind-v0")
-        with pytest.raises(ConfigError, match="tests/Blind-v0 cannot be made to render as rgb_array: AssertionError"):
+        with pytest.raises(ConfigError, match="tests/Blind-v0 cannot be made: AssertionError"):
             film(blind)
         heard: list[str] = []
         assert not _video(blind, tmp_path / "x.mp4", 5, False, heard.append)
@@ -146,7 +146,7 @@ def test_an_environment_that_takes_no_render_mode_is_explained() -> None:
     gym.register("tests/Mute-v0", entry_point=lambda: CountingEnv())
     try:
         agent = make_agent("tests/Mute-v0")
-        with pytest.raises(ConfigError, match=r"tests/Mute-v0 cannot be made with .*'render_mode': 'rgb_array'"):
+        with pytest.raises(ConfigError, match=r"tests/Mute-v0 cannot be made with render_mode='rgb_array'"):
             film(agent)
         with pytest.raises(ConfigError, match=r"tests/Mute-v0.* cannot be made.*render_mode"):
             list(play(agent, window=True))

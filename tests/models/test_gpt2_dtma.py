@@ -274,7 +274,7 @@ def test_saved_gates_are_loaded(tmp_path: Path) -> None:
     loaded = Agent.from_pretrained(agent.save_pretrained(tmp_path / "saved")).model
     assert isinstance(loaded, GatedDT)
     assert all(torch.equal(a.weight, b.weight) for a, b in zip(gates_of(loaded), gates_of(agent.model), strict=True))
-    assert "weighed by gates, times the number of heads" in loaded.config.origin()
+    assert loaded.config.origin().gate_scale == "heads"
 
 
 # -- the penalty of GPT2-P ---------------------------------------------------------------------------------------------
@@ -451,6 +451,8 @@ def test_clip_has_no_markov_head_in_its_first_layer() -> None:
 def test_the_benchmark_times_both_tasks() -> None:
     figures = benchmark.run(1)
     assert [one.figure for one in figures] == [
-        f"{what} {task}" for task in ("hopper", "pointmaze") for what in ("train_step", "action")
+        f"{what} {task}{runtime}"
+        for task in ("hopper", "pointmaze")
+        for what, runtime in (("train_step", ""), ("action", ""), ("action", ", onnx"))
     ]
     assert all(one.ratio == one.ours / one.peer > 0.0 for one in figures)

@@ -250,6 +250,7 @@ def test_contexts_that_cannot_be_are_refused() -> None:
 def test_the_context_command_writes_a_study(tmp_path: Path) -> None:
     folder, out = gated(1).save_pretrained(tmp_path / "a"), tmp_path / "out"
     asked = [
+        "research",
         "gates",
         "context",
         str(folder),

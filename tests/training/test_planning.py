@@ -136,4 +136,7 @@ def test_finetune_says_what_it_changed(datasets: Path) -> None:
     agentzoo.train("dt", dataset="my/cart-pole-v0", settings=[*QUICK, *SMALL], out="run", device="cpu")
     arguments = ["finetune", "run", "--dataset", "my/cart-pole-v0", "--steps", "3", "--out", "tuned"]
     found = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert re.search(r"before: return [\d.]+, after: return [\d.]+ \(the same 2 episodes\)", found.output), found.output
+    assert re.search(
+        r"before: score [\d.]+, return [\d.]+, after: score [\d.]+, return [\d.]+ \(the same 2\s+episodes\)",
+        found.output,
+    ), found.output
