@@ -7,10 +7,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from agentzoo.nn.language.pretrained import transformers_library
+from agentzoo.errors import ConfigError
 
 if TYPE_CHECKING:
     from agentzoo.models.dt import DecisionTransformer
+
+
+def transformers_library() -> Any:
+    """The module `transformers`.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import transformers
+    except ImportError:
+        raise ConfigError("transformers is not installed: pip install 'agentzoo[language]'.") from None
+    return transformers
 
 
 def as_transformers_decision_transformer(model: DecisionTransformer) -> Any:

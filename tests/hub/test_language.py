@@ -10,7 +10,7 @@ import torch
 from conftest import make_agent
 
 from agentzoo.errors import CheckpointError, ConfigError
-from agentzoo.hub.publish import push
+from agentzoo.hub.publish import pull, push
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.nn.language.cotraining import TEXT_VARIABLE, read_token_chunks
 from agentzoo.nn.language.pretrained import load_backbone
@@ -31,6 +31,35 @@ def test_inspect_tells_a_language_model_from_an_agent(hub: Hub, folder: Path, tm
     assert (language.kind, agent.kind) == ("language model", "dt")
     assert language.markov is not None
     assert len(language.markov.heads) == 4
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [{"attn_implementation": "evil-org/attention"}, {"quantization_config": {"quant_method": "awq"}}, {"n_layer": 100}],
+)
+def test_a_hostile_config_of_a_hub_stops_pull_inspect_and_training(
+    evil: dict[str, object], hub: Hub, tmp_path: Path
+) -> None:
+    """Nothing of another repo is asked for, and the weights of a config that is refused are not downloaded."""
+    new_language_model(20, 16, 2, 2, 8, "relu").save_pretrained(tmp_path / "lm")
+    config = json.loads((tmp_path / "lm" / "config.json").read_text())
+    (tmp_path / "lm" / "config.json").write_text(json.dumps({**config, **evil}))
+    hub.repos["tests/lm"] = Repo()
+    hub.repos["tests/lm"].commit({path.name: path.read_bytes() for path in (tmp_path / "lm").iterdir()})
+    agent = make_agent(model=GPT2DTConfig(**SMALL, n_layers=2, backbone="tests/lm"))
+    with pytest.raises((ConfigError, CheckpointError), match="backbone"):
+        load_backbone("tests/lm")
+    fits = "n_layer" in evil  # only the header of the weights says otherwise
+    assert hub.count("GET", "model.safetensors$") == (1 if fits else 0)
+    for use in (
+        lambda: inspect("tests/lm"),
+        lambda: agent.model.begin_training(fresh=True),
+        lambda: pull("tests/lm", tmp_path / "pulled"),
+    ):
+        with pytest.raises((ConfigError, CheckpointError), match="backbone"):
+            use()
+    assert not (tmp_path / "pulled").exists()
+    assert all("tests/lm" in path for _, path, _ in hub.seen)
 
 
 def test_an_earlier_revision_of_a_language_model(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

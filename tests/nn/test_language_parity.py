@@ -208,7 +208,7 @@ def test_a_checkpoint_that_lacks_weights_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"n_layer": 2}, r"more in its blocks than its config.json says: 11 tensors: h\.2\."),
+        ({"n_layer": 2}, r"more in its blocks than its config.json says: 12 tensors: h\.2\."),
         ({"n_embd": 16}, r"has other shapes than its config.json says: 4\d tensors: .*\(32, 96\), not \(16, 48\)"),
         ({"n_layer": 4}, r"lacks 12 tensors: h\.3\."),
     ],

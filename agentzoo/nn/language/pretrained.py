@@ -1,73 +1,98 @@
-"""The only file that imports transformers: backbones from its checkpoints.
+"""Backbones: checkpoints of four architectures, with the names of nn.language. Nothing else reads them.
 
-Nothing here is needed to load or run a finished agent.
+A checkpoint is a stranger's. Its `config.json` is read by `foreign_config`, its sizes are compared with the header of
+its tensors, and only then is a number read: no other library builds what they say. Nothing here is needed to load or
+run a finished agent.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 
-from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubError, did_you_mean
-from agentzoo.nn.language.gpt2 import ACTIVATIONS, Architecture, Sizes
+from agentzoo.errors import CheckpointError, HubError, did_you_mean
+from agentzoo.nn.language.foreign_config import Described, read_foreign_config
+from agentzoo.nn.language.gpt2 import Architecture, LanguageBackbone, Sizes
 from agentzoo.nn.language.tokenizer import TOKENIZER
-from agentzoo.store.files import CONFIG
+from agentzoo.store.files import CONFIG, WEIGHTS
 from agentzoo.store.remote import check_revision, fetch
+from agentzoo.store.tensors import check_header, read_tensors
 
-
-def transformers_library() -> Any:
-    """The module `transformers`.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    try:
-        import transformers
-    except ImportError:
-        raise ConfigError("transformers is not installed: pip install 'agentzoo[language]'.") from None
-    return transformers
-
-
-# -- backbones: checkpoints of four architectures, with the names of nn.language -------------------------------------
-
-_GPT2 = {"ln_1": "ln_1", "attn.qkv": "attn.c_attn", "attn.proj": "attn.c_proj", "up": "mlp.c_fc", "down": "mlp.c_proj"}
-_LAYERS: dict[str, dict[str, str | tuple[str, ...]]] = {  # ours -> theirs; several are stacked
-    "gpt2": {**_GPT2, "ln_2": "ln_2"},
-    "imagegpt": {**_GPT2, "ln_2": "ln_2"},
-    "gptj": {
-        "ln_1": "ln_1",
-        "attn.qkv": ("attn.q_proj", "attn.k_proj", "attn.v_proj"),
-        "attn.proj": "attn.out_proj",
-        "up": "mlp.fc_in",
-        "down": "mlp.fc_out",
-    },
-    "clip": {
-        "ln_1": "layer_norm1",
-        "attn.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        "attn.proj": "self_attn.out_proj",
-        "ln_2": "layer_norm2",
-        "up": "mlp.fc1",
-        "down": "mlp.fc2",
-    },
-}
-_KINDS: dict[str, Architecture] = {
-    "gpt2": "gpt2",
-    "imagegpt": "imagegpt",
-    "gptj": "gptj",
-    "clip": "clip",
-    "clip_text_model": "clip",
-}
-_OF_A_BLOCK = re.compile(r"(?:^|\.)(?:h|layers)\.\d+\.")
+CORPUS = "corpus.json"  # the text it was trained on, where it was made here
+_SPLIT = f"{WEIGHTS}.index.json"  # says which of several files holds a tensor
+_FILES = (CONFIG, WEIGHTS, _SPLIT, TOKENIZER, CORPUS)
 _MASKS = (".attn.bias", ".attn.masked_bias")  # constants that older checkpoints carry
+_TOKENS, _POSITIONS = "tokens", "positions"  # beside the names of a `LanguageBackbone`
+_FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where an architecture keeps its tensors, as transformers names them. Several names are stacked."""
+
+    tokens: str
+    positions: str | None
+    blocks: str
+    final: str
+    layers: Mapping[str, str | tuple[str, ...]]  # ours -> theirs
+    turned: bool  # its linear layers hold (in, out), as `Conv1D` does
+
+
+_GPT2 = {
+    "ln_1": "ln_1",
+    "attn.qkv": "attn.c_attn",
+    "attn.proj": "attn.c_proj",
+    "ln_2": "ln_2",
+    "up": "mlp.c_fc",
+    "down": "mlp.c_proj",
+}
+_LAYOUTS: dict[Architecture, _Layout] = {
+    "gpt2": _Layout("wte", "wpe", "h", "ln_f", _GPT2, turned=True),
+    "imagegpt": _Layout("wte", "wpe", "h", "ln_f", _GPT2, turned=True),
+    "gptj": _Layout(
+        "wte",
+        None,
+        "h",
+        "ln_f",
+        {
+            "ln_1": "ln_1",
+            "attn.qkv": ("attn.q_proj", "attn.k_proj", "attn.v_proj"),
+            "attn.proj": "attn.out_proj",
+            "up": "mlp.fc_in",
+            "down": "mlp.fc_out",
+        },
+        turned=False,
+    ),
+    "clip": _Layout(
+        "embeddings.token_embedding",
+        "embeddings.position_embedding",
+        "encoder.layers",
+        "final_layer_norm",
+        {
+            "ln_1": "layer_norm1",
+            "attn.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+            "attn.proj": "self_attn.out_proj",
+            "ln_2": "layer_norm2",
+            "up": "mlp.fc1",
+            "down": "mlp.fc2",
+        },
+        turned=False,
+    ),
+}
+
+
+class _Part(NamedTuple):
+    """A tensor of the file that is, or is a part of, one of ours."""
+
+    name: str
+    shape: tuple[int, ...]
+    turned: bool
 
 
 class Pretrained(NamedTuple):
@@ -75,7 +100,7 @@ class Pretrained(NamedTuple):
 
     name: str  # as it was asked for
     source: str  # folder or Hub id
-    revision: str | None  # of the Hub
+    folder: Path  # where its files are
     sizes: Sizes
     blocks: dict[str, Tensor]  # the state dict of a `LanguageBackbone`
     tokens: Tensor  # (V, D): the token table
@@ -98,13 +123,8 @@ class Pretrained(NamedTuple):
 
     def file(self, name: str) -> Path | None:
         """The path of another file of the checkpoint, or None where it has none."""
-        from transformers.utils import cached_file
-
-        try:
-            found = cached_file(self.source, name, revision=self.revision, _raise_exceptions_for_missing_entries=False)
-        except OSError as error:
-            raise HubError(f"{name} of backbone {self.name!r} could not be fetched: {_first_line(error)}") from error
-        return None if found is None else Path(found)
+        path = self.folder / name
+        return path if path.is_file() else None
 
 
 def load_backbone(name: str, revision: str | None = None) -> Pretrained:
@@ -114,64 +134,46 @@ def load_backbone(name: str, revision: str | None = None) -> Pretrained:
         revision: commit, tag or branch; asks for the Hub, where a staged one has the name too.
 
     Raises:
-        ConfigError: an architecture, activation or option that is not known. CheckpointError: weights are missing, of
-            other shapes than the config says, left over, or no safetensors. HubError: not here, and the Hub could not
-            be reached or has no such model.
+        ConfigError: an architecture, key or value that is not known. CheckpointError: weights are missing, of other
+            shapes than the config says, left over, not finite, or no safetensors. HubError: not here, and the Hub
+            could not be reached or has no such model.
     """
-    transformers = transformers_library()
     check_revision(revision)
     source, revision = _source(name, revision)
+    folder = Path(source)
+    if not folder.is_dir():
+        folder = _fetched(name, source, revision, [CONFIG])
+    described = read_foreign_config(name, folder / CONFIG)
     if not Path(source).is_dir():
-        _reach(name, source, revision)
+        folder = _fetched(name, source, folder.name, _FILES)  # of the same commit
+    layout = _LAYOUTS[described.sizes.architecture]
+    path = folder / WEIGHTS
+    _require_safetensors(name, path)
     try:
-        tree, _ = transformers.PretrainedConfig.get_config_dict(source, revision=revision)
-    except (OSError, ValueError) as error:
-        raise _not_loaded(name, source, error) from error
-    kind = _kind(name, tree)
-    os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "true")  # transformers would ask a service for them
-    loader = transformers.CLIPTextModel if kind == "clip" else transformers.AutoModel
-    try:
-        with _quiet(transformers.logging):
-            model, report = loader.from_pretrained(
-                source,
-                revision=revision,
-                dtype=torch.float32,
-                use_safetensors=True,
-                ignore_mismatched_sizes=True,  # they are reported
-                output_loading_info=True,
-                **({} if kind == "clip" else {"trust_remote_code": False}),
-            )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise _not_loaded(name, source, error) from error
-    _require_whole(name, report)
-    sizes = _sizes(name, kind, model.config)
-    layers = model.encoder.layers if kind == "clip" else model.h
-    final = model.final_layer_norm if kind == "clip" else model.ln_f
-    blocks = {f"ln_f.{part}": value for part, value in final.named_parameters()}
-    for i, layer in enumerate(layers):
-        for ours, theirs in _LAYERS[kind].items():
-            found = [layer.get_submodule(path) for path in ([theirs] if isinstance(theirs, str) else theirs)]
-            blocks |= {f"blocks.{i}.{ours}.{part}": value for part, value in _stacked(found).items()}
-    tables = model.embeddings if kind == "clip" else model
-    tokens = tables.token_embedding if kind == "clip" else tables.wte
-    places = {"clip": "position_embedding", "gpt2": "wpe", "imagegpt": "wpe"}.get(kind)
+        header = check_header(path)
+        prefix = _prefix(header, layout)
+        wanted = _wanted(described, layout, prefix)
+        _require_whole(name, header, wanted, f"{prefix}{layout.blocks}.")
+        tensors, _ = read_tensors(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"backbone {name!r} cannot be loaded: {error}") from error
+    found = {ours: _stacked(name, tensors, parts) for ours, parts in wanted.items()}
     return Pretrained(
         name=name,
         source=source,
-        revision=revision,
-        sizes=sizes,
-        blocks={key: value.detach().clone() for key, value in blocks.items()},
-        tokens=tokens.weight.detach().clone(),
-        positions=None if places is None else getattr(tables, places).weight.detach().clone(),
-        speaks_by_table=kind in ("gpt2", "gptj") and bool(getattr(model.config, "tie_word_embeddings", True)),
-        end_of_text=_token_id(getattr(model.config, "eos_token_id", None)),
+        folder=folder,
+        sizes=described.sizes,
+        tokens=found.pop(_TOKENS),
+        positions=found.pop(_POSITIONS, None),
+        blocks=found,
+        speaks_by_table=described.speaks_by_table,
+        end_of_text=described.end_of_text,
     )
 
 
-def _reach(name: str, repo_id: str, revision: str | None) -> None:
-    """Fetch the config alone: transformers asks an unreachable Hub again and again, for half a minute."""
+def _fetched(name: str, repo_id: str, revision: str | None, files: Sequence[str]) -> Path:
     try:
-        fetch(repo_id, [CONFIG], revision=revision, what="backbone")
+        return fetch(repo_id, files, revision=revision, what="backbone")
     except HubError as error:
         raise HubError(
             f"{error}{did_you_mean(name, _backbones())} Without a network, name a folder that holds it, or train from "
@@ -179,40 +181,58 @@ def _reach(name: str, repo_id: str, revision: str | None) -> None:
         ) from error
 
 
-def _kind(name: str, config: Mapping[str, Any]) -> Architecture:
-    """What a checkpoint's config says it is; read as text, so that no code it names is asked for."""
-    model_type = config.get("model_type")
-    if model_type in _KINDS:
-        return _KINDS[model_type]
-    if "agent_id" in config:
-        raise ConfigError(
-            f"{name!r} is an agent, not the language model one starts from. `agentzoo list` names those that are here; "
-            "`agentzoo finetune` goes on from an agent."
-        )
-    what = "has a config.json that names no model_type" if model_type is None else f"is of architecture {model_type!r}"
-    raise ConfigError(
-        f"backbone {name!r} {what}; the families gpt2-dt and clip-dt know gpt2, imagegpt, gptj and clip (its text "
-        "tower)."
-    )
+def _prefix(header: Mapping[str, object], layout: _Layout) -> str:
+    """What stands before the transformer's names: `transformer.` in a whole language model, nothing in a bare one."""
+    ending = f"{layout.tokens}.weight"
+    found = [name.removesuffix(ending) for name in header if name == ending or name.endswith(f".{ending}")]
+    if len(found) > 1:
+        raise CheckpointError(f"it has {_among(sorted(f'{prefix}{ending}' for prefix in found))}, where one is enough.")
+    return found[0] if found else ""
 
 
-def _require_whole(name: str, report: Mapping[str, Any]) -> None:
-    """Raise CheckpointError unless every weight of the transformer was there, of the right shape, and no block more."""
-    lacking = sorted(key for key in report["missing_keys"] if not key.endswith(".attn.bias"))
+def _wanted(described: Described, layout: _Layout, prefix: str) -> dict[str, list[_Part]]:
+    """Our name -> the file's tensors it is made of, with the shapes that the config says. Nothing is allocated."""
+    sizes = described.sizes
+    with torch.device("meta"):
+        ours = LanguageBackbone(sizes).state_dict()
+    wanted = {}
+    for key, value in ours.items():
+        module, part = key.rsplit(".", 1)
+        theirs: str | tuple[str, ...] = layout.final
+        at = prefix
+        if module != "ln_f":
+            _, index, layer = module.split(".", 2)
+            theirs, at = layout.layers[layer], f"{prefix}{layout.blocks}.{index}."
+        names = (theirs,) if isinstance(theirs, str) else theirs
+        shape = (value.shape[0] // len(names), *value.shape[1:])
+        turned = layout.turned and len(shape) == 2
+        wanted[key] = [_Part(f"{at}{one}.{part}", shape[::-1] if turned else shape, turned) for one in names]
+    wanted[_TOKENS] = [_Part(f"{prefix}{layout.tokens}.weight", (described.vocab_size, sizes.embed_dim), False)]
+    if layout.positions is not None and described.positions is not None:
+        shape = (described.positions, sizes.embed_dim)
+        wanted[_POSITIONS] = [_Part(f"{prefix}{layout.positions}.weight", shape, False)]
+    return wanted
+
+
+def _require_whole(
+    name: str, header: Mapping[str, tuple[str, tuple[int, ...]]], wanted: Mapping[str, list[_Part]], blocks: str
+) -> None:
+    """Raise CheckpointError unless every weight of the transformer is there, of the right shape, and no block more."""
+    parts = {part.name: part.shape for several in wanted.values() for part in several}
+    lacking = sorted(set(parts) - set(header))
     if lacking:
-        raise CheckpointError(f"backbone {name!r} lacks {_among(lacking)}.")
-    wrong = [f"{key} {tuple(there)}, not {tuple(said)}" for key, there, said in sorted(report["mismatched_keys"])]
+        raise CheckpointError(f"it lacks {_among(lacking)}.")
+    wrong = [f"{key} {header[key][1]}, not {shape}" for key, shape in sorted(parts.items()) if header[key][1] != shape]
     if wrong:
-        raise CheckpointError(f"backbone {name!r} has other shapes than its config.json says: {_among(wrong)}.")
-    spare = sorted(
-        key
-        for key in report["unexpected_keys"]
-        if _OF_A_BLOCK.search(key) and "vision" not in key and not key.endswith(_MASKS)
-    )
+        raise CheckpointError(f"it has other shapes than its config.json says: {_among(wrong)}.")
+    kinds = sorted({header[key][0] for key in parts} - set(_FLOATS))
+    if kinds:
+        raise CheckpointError(f"it holds weights of type {', '.join(kinds)}; read are {', '.join(_FLOATS)}.")
+    spare = sorted(key for key in header if key.startswith(blocks) and key not in parts and not key.endswith(_MASKS))
     if spare:
         raise CheckpointError(
-            f"backbone {name!r} has more in its blocks than its config.json says: {_among(spare)}. Correct the config: "
-            "an agent would begin with a part of the network only."
+            f"it has more in its blocks than its config.json says: {_among(spare)}. Correct the config: an agent would "
+            "begin with a part of the network only."
         )
 
 
@@ -222,57 +242,18 @@ def _among(names: Sequence[str]) -> str:
     return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}: {', '.join(names[:5])}{more}"
 
 
-def _token_id(said: Any) -> int | None:
-    """Configs name one token, several or none."""
-    first = said[0] if isinstance(said, list) and said else said
-    return first if isinstance(first, int) else None
-
-
-@contextmanager
-def _quiet(logging: Any) -> Iterator[None]:
-    """No progress bar, and no report of tensors that are left in the file on purpose: heads, a tower of pictures."""
-    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if shown:
-            logging.enable_progress_bar()
-
-
-def _stacked(layers: list[nn.Module]) -> dict[str, Tensor]:
-    """Parameters of one layer, or of several below each other, as `nn.Linear` has them: (out, in)."""
-    found = {}
-    for part in [name for name, _ in layers[0].named_parameters()]:
-        values = [layer.get_parameter(part) for layer in layers]
-        if type(layers[0]).__name__ == "Conv1D" and part == "weight":  # transformers stores these (in, out)
-            values = [value.T for value in values]  # type: ignore[misc]
-        found[part] = torch.cat(list(values))
-    return found
-
-
-def _sizes(name: str, kind: Architecture, config: Any) -> Sizes:
-    for option in ("scale_attn_by_inverse_layer_idx", "add_cross_attention"):
-        if getattr(config, option, False):
-            raise ConfigError(f"backbone {name!r} sets {option}, which agentzoo's blocks do not have.")
-    if not getattr(config, "scale_attn_weights", True):
-        raise ConfigError(f"backbone {name!r} does not scale its attention; agentzoo's blocks do.")
-    activation = config.hidden_act if kind == "clip" else config.activation_function
-    if activation not in ACTIVATIONS:
-        raise ConfigError(f"backbone {name!r} uses {activation!r}; known activations: {', '.join(ACTIVATIONS)}.")
-    inner = config.intermediate_size if kind == "clip" else config.n_inner or 4 * config.hidden_size
-    return Sizes(
-        architecture=kind,
-        embed_dim=config.hidden_size,
-        n_layers=config.num_hidden_layers,
-        n_heads=config.num_attention_heads,
-        inner_dim=inner,
-        activation=activation,
-        norm_eps=config.layer_norm_eps if kind == "clip" else config.layer_norm_epsilon,
-        rotary_dim=(config.rotary_dim or config.hidden_size // config.num_attention_heads) if kind == "gptj" else 0,
-    )
+def _stacked(name: str, tensors: Mapping[str, Tensor], parts: Sequence[_Part]) -> Tensor:
+    """One of our tensors in float32, from the file's, below each other: (out, in)."""
+    values = []
+    for part in parts:
+        value = tensors.get(part.name)
+        if value is None or tuple(value.shape) != part.shape:
+            raise CheckpointError(f"the weights of backbone {name!r} changed while they were read. Load it again.")
+        value = value.to(torch.float32)
+        if not torch.isfinite(value).all():
+            raise CheckpointError(f"backbone {name!r} holds numbers that are not finite, in {part.name}.")
+        values.append(value.T if part.turned else value)
+    return torch.cat(values).contiguous() if len(values) > 1 else values[0].contiguous()
 
 
 def _source(name: str, revision: str | None) -> tuple[str, str | None]:
@@ -304,25 +285,24 @@ def _inside(name: str, folder: Path) -> Path:
     raise CheckpointError(f"backbone {name!r} is a folder without a {CONFIG}.")
 
 
-def _not_loaded(name: str, source: str, error: Exception) -> AgentzooError:
-    if "file named model.safetensors" in str(error):
-        return CheckpointError(
-            f"backbone {name!r} has no weights as safetensors, and nothing else is read: a .bin file is a pickle, "
-            "which can run code. On the Hub a converter often left them on a pull request, so that "
-            "--set model.backbone_revision=refs/pr/N finds them. Where you trust the .bin file, transformers makes a "
-            "folder to name instead: "
-            f"AutoModel.from_pretrained({name!r}, use_safetensors=False).save_pretrained(FOLDER)."
+def _require_safetensors(name: str, path: Path) -> None:
+    if path.exists():
+        return
+    if path.with_name(_SPLIT).exists():
+        raise CheckpointError(
+            f"backbone {name!r} is split into several files, and one is read. transformers makes a folder to name "
+            f"instead: AutoModel.from_pretrained({name!r}).save_pretrained(FOLDER, max_shard_size='100GB')."
         )
-    if Path(source).is_dir():
-        return CheckpointError(f"backbone {name!r} in {source} cannot be loaded: {_first_line(error)}")
-    return HubError(f"backbone {name!r} could not be fetched from the Hub: {_first_line(error)}")
+    raise CheckpointError(
+        f"backbone {name!r} has no weights as safetensors, and nothing else is read: a .bin file is a pickle, "
+        "which can run code. On the Hub a converter often left them on a pull request, so that "
+        "--set model.backbone_revision=refs/pr/N finds them. Where you trust the .bin file, transformers makes a "
+        "folder to name instead: "
+        f"AutoModel.from_pretrained({name!r}, use_safetensors=False).save_pretrained(FOLDER)."
+    )
 
 
 def _backbones() -> Iterable[str]:
     from agentzoo.store.locate import staged_backbones  # upwards, so only here
 
     return staged_backbones()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:300]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentzoo.nn.language.pretrained import transformers_library
+from agentzoo.research.peers import transformers_library
 
 
 def new_language_model(
