@@ -7,13 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializeAsAny, field_validator
 
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.errors import ConfigError
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import AgentId, EnvId, Option, Positive, Recipe, load_recipe, parse_model_config
-from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS
+from agentzoo.store.files import RECIPE, read_text
 from agentzoo.types import Config, Digest, IOSpec, M, TargetReturn
 
-MAX_JSON = 4 * 1024 * 1024  # bytes
 License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$")]  # the Hub's name of one: mit, apache-2.0, other
 
 
@@ -87,28 +86,3 @@ def read_recipe(path: Path) -> Recipe:
     if recipe.data.held_out is None:
         recipe = recipe.replace(data=recipe.data.model_copy(update={"held_out": 0.0}))
     return recipe
-
-
-def read_text(path: Path) -> str:
-    """A small JSON file of an agent's folder.
-
-    Raises:
-        CheckpointError: missing, unreadable, not text or absurdly large.
-    """
-    try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for, a device read without end
-            raise CheckpointError(f"{path} is no regular file.")
-        if path.stat().st_size > MAX_JSON:
-            raise CheckpointError(f"{path} holds {path.stat().st_size} bytes; such files hold a few thousand.")
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        if path.name == CONFIG and (path.parent / RECIPE).is_file() and not (path.parent / WEIGHTS).exists():
-            raise CheckpointError(
-                f"{path.parent} holds a training that has not come to its end; `agentzoo train {path.parent}` goes on "
-                "with it, `agentzoo finetune` with a fine-tune."
-            ) from None
-        raise CheckpointError(
-            f"{path} is missing: an agent's folder holds {CONFIG}, {WEIGHTS} and, to be trained again, {RECIPE}."
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error

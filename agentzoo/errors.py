@@ -7,6 +7,7 @@ cards and reports all use it.
 from __future__ import annotations
 
 import difflib
+import re
 import warnings
 from collections.abc import Iterable
 from typing import Any, NoReturn
@@ -24,6 +25,14 @@ def shown(text: object, most: int = MOST_SHOWN) -> str:
     start = str(text)[: most + 1]
     plain = start if start.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in start)
     return plain if len(plain) <= most else plain[: most - 3] + "..."
+
+
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def without_colors(text: str) -> str:
+    """`text` without a terminal's codes for colors, which other libraries put into their warnings."""
+    return _COLOR.sub("", text)
 
 
 def warn(message: str, depth: int = 1) -> None:

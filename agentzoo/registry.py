@@ -62,6 +62,14 @@ def family_names() -> list[str]:
     return sorted({*_families, *(module.replace("_", "-") for module in _module_names("models"))})
 
 
+def require_family(name: str) -> None:
+    """Raise UnknownNameError, with the nearest name, unless a family is called so; imports none."""
+    known = family_names()
+    if name not in known:
+        near = did_you_mean(name[:80], known)
+        raise UnknownNameError(f"no family {name[:80]!r}.{near} Known: {', '.join(known)}.")
+
+
 def families() -> dict[str, Family]:
     """Every family, by name; imports all of them."""
     return {name: get_family(name) for name in family_names()}
@@ -74,10 +82,7 @@ def get_family(name: str) -> Family:
         UnknownNameError: no file of `agentzoo/models/` is called so. ConfigError: the file registers another name.
     """
     if name not in _families:
-        known = family_names()
-        if name not in known:
-            near = did_you_mean(name[:80], known)
-            raise UnknownNameError(f"no family {name[:80]!r}.{near} Known: {', '.join(known)}.")
+        require_family(name)
         module = f"agentzoo.models.{name.replace('-', '_')}"
         importlib.import_module(module)
         if name not in _families:

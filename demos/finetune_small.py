@@ -20,11 +20,11 @@ from rich.progress import track
 from rich.table import Table
 
 from agentzoo import Agent, evaluate
-from agentzoo.config import AgentConfig, read_text
+from agentzoo.config import AgentConfig
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import load_episodes, write_dataset
 from agentzoo.recipe import Recipe
-from agentzoo.store.files import RECIPE
+from agentzoo.store.files import RECIPE, read_text
 from agentzoo.training.finetune import finetune_recipe, start_from
 from agentzoo.training.loop import Hooks, train
 

@@ -14,6 +14,7 @@ from agentzoo.acting.history import AgentState, newest, to_batch
 from agentzoo.acting.observing import as_numbers, is_count
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.nn.masked_model import Known
+from agentzoo.text import counted
 from agentzoo.types import MOST_ASKED, Batch
 
 Rows = NDArray[np.float32]
@@ -44,7 +45,9 @@ class Conditions:
         n, context = state.observations.shape[:2]
         for rows in (*self.waypoints.values(), *([] if self.goal is None else [self.goal])):
             if len(rows) not in (1, n):
-                raise ShapeError(f"a goal or waypoint was given for {len(rows)} environments, the observation has {n}.")
+                raise ShapeError(
+                    f"a goal or waypoint was given for {counted(len(rows), 'environment')}, the observation has {n}."
+                )
         if self.goal is not None:
             if context < 2:
                 raise ConfigError("a goal takes the last place of the window; a context of 1 has no other.")

@@ -81,6 +81,10 @@ class EnvironmentMethods:
         Args:
             scaled: SB3's VecNormalize may normalize observations; the caller then reads the raw ones.
         """
+        if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
+            raise SpaceError(
+                f"{env!r} is no environment; pass a gymnasium.Env, an SB3 VecEnv, a gymnasium VectorEnv or an id."
+            )
         normalizer = observation_normalizer(env.unwrapped if scaled and hasattr(env, "env_is_wrapped") else env)
         if normalizer is not None:
             raise SpaceError(

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agentzoo.acting.observing import as_numbers
 from agentzoo.errors import ShapeError
+from agentzoo.text import counted
 from agentzoo.types import Batch, FloatArray, IOSpec
 
 S = TypeVar("S", bound=tuple[Any, ...])
@@ -70,7 +72,8 @@ def check_state(state: Any, io: IOSpec, n: int) -> AgentState:
     found = AgentState(*state)
     if len(found.length) != n:
         raise ShapeError(
-            f"state holds {len(found.length)} environments, the observation has {n}. Pass state=None to start afresh."
+            f"state holds {counted(len(found.length), 'environment')}, the observation has {n}. Pass state=None "
+            "to start afresh."
         )
     for name, values, want in zip(AgentState._fields, found, _shapes(io, n), strict=True):
         got = np.asarray(values).shape
@@ -179,9 +182,11 @@ def read_starts(episode_start: Any, n: int) -> NDArray[np.bool_]:
     """(N,) whether each row begins an episode, as a copy, since SB3 changes its array after the call. None: no row.
 
     Raises:
-        ShapeError: another number of entries.
+        ShapeError: another number of entries, or no truth values.
     """
-    given = np.array(np.full(n, False) if episode_start is None else episode_start, dtype=bool).reshape(-1)
+    if episode_start is None:
+        return np.zeros(n, dtype=bool)
+    given = as_numbers(episode_start, "episode_start").astype(bool).reshape(-1)  # a copy
     if len(given) != n:
-        raise ShapeError(f"episode_start has {len(given)} entries, the observation {n} rows.")
+        raise ShapeError(f"episode_start has {len(given)} values, the observation has {counted(n, 'row')}.")
     return given

@@ -19,6 +19,7 @@ from agentzoo.acting.history import AgentState
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.nn.recurrent import RecurrentModel, RecurrentState, reset_rows
+from agentzoo.text import counted
 from agentzoo.types import ActionDistribution, Batch
 
 MOST_WINDOWS = 1_024  # of one forward pass
@@ -154,8 +155,8 @@ class _RecurrentActing:
             )
         if len(state.timesteps) != n:
             raise ShapeError(
-                f"state holds {len(state.timesteps)} environments, the observation has {n}. Pass state=None to start "
-                "afresh."
+                f"state holds {counted(len(state.timesteps), 'environment')}, the observation has {n}. Pass "
+                "state=None to start afresh."
             )
         sides = [tensor.shape[1:] for tensor in state.memory]
         if sides != self._sides:

@@ -84,11 +84,11 @@ def as_numbers(values: Any, called: str) -> NDArray[Any]:
     """`values` as an array of numbers of their own kind.
 
     Raises:
-        ShapeError: ragged, or no numbers; it names them as `called`.
+        ShapeError: ragged, no numbers, or a tensor that NumPy cannot read; it names them as `called`.
     """
     try:
         array = np.asarray(values)
-    except ValueError as error:
+    except (ValueError, TypeError, RuntimeError) as error:  # torch raises the last two: a GPU's, one with grad
         raise ShapeError(f"{called} is no array of numbers: {error}") from None
     if array.dtype.kind not in "fiub":
         raise ShapeError(f"{called} must hold numbers, it has dtype {array.dtype}.")

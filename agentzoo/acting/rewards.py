@@ -18,6 +18,8 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo import text
+from agentzoo.acting.observing import as_numbers
 from agentzoo.envs.wrapping import ScaledMonitor, layers, resets_late, reward_changer
 from agentzoo.errors import ObservationError, ShapeError
 
@@ -117,15 +119,17 @@ class Rewards:
             starts: (N,) first steps, whose reward belongs to the episode before: theirs is 0.
 
         Raises:
-            ShapeError: another number of rewards. ObservationError: NaN or infinity.
+            ShapeError: another number of rewards, or no numbers. ObservationError: NaN or infinity.
         """
         n = len(starts)
         given = seen if passed is None else passed
         if given is not None:
             self.source = "observation" if passed is None else "reward"
-            rewards = np.asarray(given, dtype=np.float64).reshape(-1)
+            rewards = as_numbers(given, "reward").astype(np.float64).reshape(-1)
             if len(rewards) != n:
-                raise ShapeError(f"reward has {len(rewards)} entries, the observation {n} rows.")
+                raise ShapeError(
+                    f"reward has {text.counted(len(rewards), 'number')}, the observation has {text.counted(n, 'row')}."
+                )
         elif self._read is not None:
             kept = self._read()
             rewards, played = _of_episodes(kept, counted, steps)
@@ -170,7 +174,7 @@ def _of_episodes(
 
 def _unlike(kept: Kept, steps: NDArray[np.int64], played: NDArray[np.bool_]) -> str:
     if len(kept.steps) != len(steps):
-        return f"holds {len(kept.steps)} episodes, the observation {len(steps)}"
+        return f"holds {text.counted(len(kept.steps), 'episode')}, the observation {len(steps)}"
     row = int(np.argmin(played))
     return f"is at step {kept.steps[row]} of its episode, the agent at step {steps[row]}"
 

@@ -11,13 +11,12 @@ import warnings
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from agentzoo import __version__
 from agentzoo.cli import data, grid, hub, research, train, use
 from agentzoo.cli.console import errors_console
 from agentzoo.cli.groups import Command, Groups, make_app
-from agentzoo.errors import MOST_SAID, AgentzooError, shown
+from agentzoo.errors import MOST_SAID, AgentzooError, shown, without_colors
 
 GROUPS: Groups = {
     "Use": {
@@ -71,7 +70,7 @@ def main() -> None:
     try:
         app()
     except AgentzooError as error:
-        Console(stderr=True, soft_wrap=True).print("error:", str(error), markup=False, highlight=False, style="red")
+        errors_console.print("error:", str(error), markup=False, style="red")
         raise SystemExit(2) from None
     except SystemExit as end:
         if end.code == INTERRUPTED:
@@ -82,5 +81,6 @@ def main() -> None:
 def _one_line(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """A warning without the file and line that made it, of which users know nothing."""
-    return f"warning: {shown(message, MOST_SAID)}\n"
+    """A warning in one line and without the file and line of code that gave it, of which users know nothing."""
+    said = without_colors(str(message)).removeprefix("WARN: ")  # Gymnasium's, in yellow
+    return f"warning: {shown(said, MOST_SAID)}\n"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.markup import escape
 from rich.measure import Measurement
 from rich.progress import (
@@ -30,8 +31,33 @@ from agentzoo.errors import shown
 if TYPE_CHECKING:
     from agentzoo.evaluation.study import Study
 
-console = Console()
-errors_console = Console(stderr=True)
+ENDLESS = 100_000  # columns
+
+
+class _Console(Console):
+    """Nothing that is copied is cut or wrapped: no line of text, and in a pipe or a file no table."""
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        """Of the terminal; in a pipe or file a line has no end, unless COLUMNS says so."""
+        found = super().size
+        if self.is_terminal or "COLUMNS" in os.environ:
+            return found
+        return ConsoleDimensions(ENDLESS, found.height)
+
+    @size.setter
+    def size(self, new_size: tuple[int, int]) -> None:
+        self._width, self._height = new_size
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As rich does, but a text is left to the terminal to wrap, so that a URL or a command in it stays whole."""
+        if all(isinstance(one, str) for one in objects):
+            options.setdefault("soft_wrap", True)
+        super().print(*objects, **options)
+
+
+console = _Console(highlight=False)
+errors_console = _Console(stderr=True, highlight=False)
 
 
 MOST_IN_CELL = 2_000  # characters
@@ -69,12 +95,24 @@ def listing(*columns: str) -> Table:
 
 
 def print_listing(table: Table, to: Console = console) -> None:
-    """A table of `listing`, no cell cut however narrow the terminal or pipe: a cut id or number is another one."""
+    """A table under its title, nothing cut however narrow the terminal: a cut id or number is another one."""
+    if table.title is not None:
+        to.print(table.title, style="bold")
+        table.title = None  # rich breaks one that is wider than its table
     if fits(table):
         to.print(table)
         return
-    wanted = Measurement.get(to, to.options.update(width=100_000), table).maximum
-    Console(file=to.file, width=wanted).print(table)
+    wanted = Measurement.get(to, to.options.update(width=ENDLESS), table).maximum
+    Console(file=to.file, width=wanted, highlight=False).print(table)
+
+
+def print_facts(facts: Mapping[str, object], title: str = "") -> None:
+    """A line for each fact, name and value, under a title."""
+    table = listing("", "")
+    table.title, table.show_header = plain(title) if title else None, False
+    for name, value in facts.items():
+        table.add_row(plain(name), plain(value))
+    print_listing(table)
 
 
 def fits(table: Table) -> bool:
@@ -88,7 +126,7 @@ def fits(table: Table) -> bool:
     widest = [max(map(cell_len, column)) for column in texts]
     words = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in texts]
     least = [most if column.no_wrap else word for column, most, word in zip(table.columns, widest, words, strict=True)]
-    endless = console.options.update(width=100_000)
+    endless = console.options.update(width=ENDLESS)
     around = Measurement.get(console, endless, table).maximum - sum(widest)  # borders and space between columns
     room, wanted = console.width - around - sum(least), sum(widest) - sum(least)
     if room < 0:

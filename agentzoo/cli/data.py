@@ -7,9 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from agentzoo.cli.console import console, errors_console, listing, plain, print_json, print_listing, progress_bar
+from agentzoo.cli.console import (
+    console,
+    errors_console,
+    listing,
+    plain,
+    print_facts,
+    print_json,
+    print_listing,
+    progress_bar,
+)
 from agentzoo.cli.groups import Whole
 from agentzoo.cli.options import JsonOption, TokenOption
+from agentzoo.text import amount, counted, duration
 
 app = typer.Typer(
     cls=Whole, no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies."
@@ -17,8 +27,10 @@ app = typer.Typer(
 
 ROOM = 120  # columns of a terminal that words about a dataset have room in, beside its numbers
 
-SeedOption = Annotated[int, typer.Option("--seed", min=0)]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="replace a dataset of this id")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", min=0, help="Seed of every random choice; the same seed gives the same data.")
+]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the dataset of this id.")]
 
 
 def _number(value: float | None) -> str:
@@ -32,7 +44,6 @@ def list_command(as_json: JsonOption = False) -> None:
 
     from agentzoo.data.minari import datasets_root
     from agentzoo.data.summary import rows
-    from agentzoo.evaluation.scores import amount
 
     found = rows()
     if as_json:
@@ -56,22 +67,22 @@ def list_command(as_json: JsonOption = False) -> None:
             *([plain(row.made_by)] if wide else []),
         ]
         table.add_row(*cells, style="" if row.built else "dim")
-    console.print(f"datasets in {plain(datasets_root())}", highlight=False, soft_wrap=True)
+    console.print(f"datasets in {plain(datasets_root())}")
     print_listing(table)
     for row in found:
         if row.problem is not None:
-            console.print(f"{plain(row.dataset_id)}: {plain(row.problem)}", highlight=False, soft_wrap=True)
+            console.print(f"{plain(row.dataset_id)}: {plain(row.problem)}")
 
 
 @app.command()
 def show(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="a Minari id, or a recipe like hopper/medium")],
-    plot: Annotated[Path | None, typer.Option("--plot", help="also draw the histogram of returns here")] = None,
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A Minari id, or a recipe like hopper/medium.")],
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Also draw the histogram of returns into this file.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Episodes, steps, returns and their spread, from the data itself."""
-    from rich.table import Table
-
     from agentzoo.data import summary as summaries
     from agentzoo.data.making.catalogue import DATASETS
     from agentzoo.data.remote import dataset_of
@@ -83,28 +94,28 @@ def show(
     if as_json:
         print_json(record)
         return
-    facts = Table(show_header=False, title=plain(summary.dataset_id), title_justify="left")
-    facts.add_row("environment", plain(summary.env_id or "not recorded"))
-    facts.add_row("made by", plain(summary.metadata.get("description", "")))
-    facts.add_row("episodes", f"{record['episodes']:,}, {100 * summary.terminated:.1f} % of them terminated")
-    facts.add_row("steps", f"{record['steps']:,}")
+    terminated = f"{100 * summary.terminated:.1f} % of them terminated"
+    facts = {
+        "environment": summary.env_id or "not recorded",
+        "made by": summary.metadata.get("description", ""),
+        "episodes": f"{record['episodes']:,}, {terminated}",
+        "steps": f"{record['steps']:,}",
+    }
     for key in ("build_command", "requirements", "obs_keys"):
         if key in summary.metadata:
             value = summary.metadata[key]
-            facts.add_row(
-                key.replace("_", " "), plain(", ".join(map(str, value)) if isinstance(value, list) else value)
-            )
-    console.print(facts)
-    spread = Table("", "mean", "std", *(f"{100 * q:.0f} %" for q in summaries.QUANTILES), title="per episode")
+            facts[key.replace("_", " ")] = ", ".join(map(str, value)) if isinstance(value, list) else value
+    print_facts(facts, title=summary.dataset_id)
+    spread = listing("per episode", "mean", "std", *(f"{100 * q:.0f} %" for q in summaries.QUANTILES))
     for name in ("returns", "normalized", "lengths"):
         if record[name] is not None:
             values = record[name]
             cells = (values["mean"], values["std"], *values["quantiles"].values())
             spread.add_row(name, *(_number(cell) for cell in cells))
-    console.print(spread)
+    print_listing(spread)
     console.print("returns, episodes in each bin", style="bold")
     for line in summaries.text_histogram(summary.returns):
-        console.print(line, highlight=False)
+        console.print(line)
     if plot is not None:
         console.print(f"picture: {plain(plot)}")
 
@@ -112,18 +123,23 @@ def show(
 @app.command()
 def build(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="like hopper/medium, see `agentzoo data list`")
+        str | None, typer.Argument(metavar="NAME", help="A recipe like hopper/medium; `agentzoo data list` names all.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="every dataset that is not there yet")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Make every dataset that is not there yet.")] = False,
     sources: Annotated[
-        Path | None, typer.Option("--sources", help="folder of policies and replay buffers [$AGENTZOO_SOURCES]")
+        Path | None,
+        typer.Option("--sources", help="Folder of policies and replay buffers. Default: $AGENTZOO_SOURCES."),
     ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="at least this many env steps")] = None,
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="Make at least this many environment steps.")
+    ] = None,
     seed: SeedOption = 0,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="processes; the data does not depend on it")] = 1,
+    workers: Annotated[
+        int, typer.Option("--workers", min=1, help="Processes that share the work; the data does not depend on it.")
+    ] = 1,
     trust_policies: Annotated[
         bool,
-        typer.Option("--trust-policies", help="load policies of --sources or the Hub, which run the code they hold"),
+        typer.Option("--trust-policies", help="Load policies of --sources or the Hub, which run the code they hold."),
     ] = False,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -163,26 +179,30 @@ def build(
                     raise
                 left_out.append(f"{recipe.dataset_id}: {error}")
                 continue
-        console.print(f"{plain(made)}: {total:,} steps in {time.monotonic() - began:.0f} s")
+        console.print(f"{plain(made)}: {counted(total, 'step')} in {duration(time.monotonic() - began)}")
     if left_out:
         errors_console.print(f"left out {len(left_out)} of {len(recipes)}:", style="red")
         for line in left_out:
-            errors_console.print(plain(line), highlight=False)
+            errors_console.print(plain(line))
         raise SystemExit(1)
 
 
 @app.command()
 def behaviour(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="Gymnasium id; Box observations and actions")],
-    threshold: Annotated[float, typer.Option("--threshold", help="mean return, actions sampled, at which to stop")],
-    out: Annotated[Path | None, typer.Option("--out", help="folder of the run; default behaviour/<env>")] = None,
+    env: Annotated[str, typer.Argument(metavar="ENV", help="A Gymnasium id with Box observations and actions.")],
+    threshold: Annotated[float, typer.Option("--threshold", help="Stop at this mean return, actions sampled.")],
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of the run. Default: behaviour/<env>.")] = None,
     max_steps: Annotated[
-        int, typer.Option("--max-steps", min=1, help="env steps after which to stop anyway")
+        int, typer.Option("--max-steps", min=1, help="Stop after this many environment steps anyway.")
     ] = 1_000_000,
     seed: SeedOption = 0,
-    evaluate_every: Annotated[int, typer.Option("--every", min=1, help="env steps between evaluations")] = 10_000,
-    episodes: Annotated[int, typer.Option("--episodes", min=1, help="of each evaluation")] = 10,
-    learning_starts: Annotated[int, typer.Option("--learning-starts", min=0, help="random actions at first")] = 10_000,
+    evaluate_every: Annotated[
+        int, typer.Option("--every", min=1, help="Evaluate every so many environment steps.")
+    ] = 10_000,
+    episodes: Annotated[int, typer.Option("--episodes", min=1, help="Episodes of each evaluation.")] = 10,
+    learning_starts: Annotated[
+        int, typer.Option("--learning-starts", min=0, help="Steps of random actions before learning starts.")
+    ] = 10_000,
 ) -> None:
     """Train a SAC policy from scratch and keep all it saw; a run that was stopped goes on."""
     from agentzoo.data.making.behaviour import BehaviourOptions, Score, short_name, train_behaviour
@@ -206,10 +226,11 @@ def behaviour(
     last = record.scores[-1]
     verdict = "reached" if last.mean >= threshold else "not reached"  # folders of before keep no threshold
     console.print(
-        f"threshold {threshold:g} {verdict}: return {last.mean:.1f} ± {last.std:.1f} after {last.steps:,} steps"
+        f"threshold {threshold:g} {verdict}: return {last.mean:.1f} ± {last.std:.1f} after "
+        f"{counted(last.steps, 'step')}"
     )
     console.print(f"policy: {plain(folder / str(record.policy))}")
-    console.print(f"replay: {plain(folder / str(record.replay))}, {record.replay_episodes:,} episodes")
+    console.print(f"replay: {plain(folder / str(record.replay))}, {counted(record.replay_episodes, 'episode')}")
     console.print(
         f"as a dataset: agentzoo data import {plain(folder / str(record.replay))} --env {plain(env)} "
         "--id NAMESPACE/NAME-v0"
@@ -218,11 +239,14 @@ def behaviour(
 
 @app.command("import")
 def import_command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="D4RL .hdf5, or .npz of a replay buffer", exists=True)],
-    dataset_id: Annotated[str, typer.Option("--id", help="Minari id of the new dataset, e.g. d4rl/hopper/medium-v2")],
-    env: Annotated[str | None, typer.Option("--env", help="Gymnasium id to evaluate in")] = None,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A D4RL .hdf5 file, or the .npz of a replay buffer.", exists=True)
+    ],
+    dataset_id: Annotated[str, typer.Option("--id", help="Minari id of the new dataset, e.g. d4rl/hopper/medium-v2.")],
+    env: Annotated[str | None, typer.Option("--env", help="Gymnasium id of the environment to evaluate in.")] = None,
     limit: Annotated[
-        int | None, typer.Option("--max-episode-steps", min=1, help="where the file has no timeouts")
+        int | None,
+        typer.Option("--max-episode-steps", min=1, help="Length of an episode, where the file marks no timeouts."),
     ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -232,9 +256,13 @@ def import_command(
 
     found: Any = import_file(file, dataset_id, env_id=env, max_episode_steps=limit, overwrite=overwrite)
     dataset = open_dataset(dataset_id, download=False)
-    console.print(f"{plain(dataset_id)}: {dataset.total_episodes:,} episodes, {dataset.total_steps:,} steps")
+    console.print(
+        f"{plain(dataset_id)}: {counted(dataset.total_episodes, 'episode')}, {counted(dataset.total_steps, 'step')}"
+    )
     if found.dropped_steps:
-        console.print(f"left out the last {found.dropped_steps:,} steps: the file ends in the middle of their episode")
+        console.print(
+            f"left out the last {counted(found.dropped_steps, 'step')}: the file ends in the middle of their episode"
+        )
     for note in found.notes:
         console.print(plain(note))
 
@@ -259,8 +287,4 @@ def push(
     if as_json:
         print_json(done._asdict())
         return
-    console.print(
-        f"{plain(done.url)}\n{done.bytes / 1e6:.1f} MB; `--dataset {plain(done.address)}` trains on it.",
-        highlight=False,
-        soft_wrap=True,
-    )
+    console.print(f"{plain(done.url)}\n{done.bytes / 1e6:.1f} MB; `--dataset {plain(done.address)}` trains on it.")

@@ -12,9 +12,11 @@ from agentzoo.cli.options import JsonOption
 
 
 def fuzz(
-    cases: Annotated[int, typer.Option("--cases", "-n", min=1, help="damaged files in all")] = 10_000,
-    seed: Annotated[int, typer.Option("--seed", min=0)] = 0,
-    only: Annotated[list[str] | None, typer.Option("--reader", help="one reader, e.g. config.json")] = None,
+    cases: Annotated[int, typer.Option("--cases", "-n", min=1, help="Damaged files to read in all.")] = 10_000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the damage.")] = 0,
+    only: Annotated[
+        list[str] | None, typer.Option("--reader", help="Test this reader only, e.g. config.json; may be repeated.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Damage files for every reader of strangers' files. Status 1: one ended in none of agentzoo's errors."""
@@ -33,6 +35,6 @@ def fuzz(
         print_listing(table)
         for one in tallies:
             for name, example in one.examples.items():
-                console.print(f"{one.reader}, {name}: {plain(example)}", highlight=False)
+                console.print(f"{one.reader}, {name}: {plain(example)}")
     if any(one.failures for one in tallies):
         raise SystemExit(1)

@@ -15,6 +15,7 @@ from rich.table import Table
 from agentzoo.cli.console import console, errors_console, listing, plain, print_json, print_listing, print_study
 from agentzoo.cli.options import JsonOption, TrustOption, TrustOptionsOption
 from agentzoo.errors import ConfigError
+from agentzoo.text import counted
 
 if TYPE_CHECKING:
     from agentzoo.training.grid.drive import Engine
@@ -27,27 +28,27 @@ app = typer.Typer(help=HELP, rich_markup_mode=None)
 STYLES = {"running": "cyan", "evaluating": "cyan", "done": "green", "failed": "red"}
 MOST_SHOWN = 30  # rows of the live table
 
-JobsOption = Annotated[int | None, typer.Option("--jobs", min=1, help="runs side by side; by default as many as fit")]
+JobsOption = Annotated[int | None, typer.Option("--jobs", min=1, help="Runs side by side. Default: as many as fit.")]
 CpusOption = Annotated[
-    int | None, typer.Option("--cpus-per-run", min=1, help="cores, and threads, of each run; 1 by default")
+    int | None, typer.Option("--cpus-per-run", min=1, help="Cores, and threads, of each run. Default: 1.")
 ]
-GpusOption = Annotated[float, typer.Option("--gpus-per-run", min=0.0, help="of each run, e.g. 0.25; 0 trains on CPUs")]
-AddressOption = Annotated[str | None, typer.Option("--address", help="Ray cluster to run on: HOST:PORT, or auto")]
+GpusOption = Annotated[float, typer.Option("--gpus-per-run", min=0.0, help="GPUs of each run, e.g. 0.25; 0: CPUs.")]
+AddressOption = Annotated[str | None, typer.Option("--address", help="Ray cluster to run on: HOST:PORT, or auto.")]
 EngineOption = Annotated[
-    str | None, typer.Option("--engine", help="local, the default, or ray: a Ray of its own on this machine")
+    str | None, typer.Option("--engine", help="Either local, the default, or ray: a Ray of its own on this machine.")
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="folder of the runs' folders")]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder of the runs' folders.")]
 
 
 @app.callback(invoke_without_command=True)
 def grid(
     context: typer.Context,
     agents: Annotated[
-        str | None, typer.Option("--agents", help="ids between commas, with patterns: dt-hopper-medium,dm-*")
+        str | None, typer.Option("--agents", help="Ids, patterns allowed: dt-hopper-medium,dm-*.")
     ] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="grid.toml with a [[run]] for each row")] = None,
-    seeds: Annotated[str, typer.Option("--seeds", help="training seeds, like 0-2,5")] = "0",
-    settings: Annotated[list[str] | None, typer.Option("--set", help="section.field=value, for every run")] = None,
+    file: Annotated[Path | None, typer.Option("--file", help="A grid.toml with a [[run]] for each row.")] = None,
+    seeds: Annotated[str, typer.Option("--seeds", help="Training seeds, like 0-2,5.")] = "0",
+    settings: Annotated[list[str] | None, typer.Option("--set", help="One field of all: section.field=value.")] = None,
     out: OutOption = Path("runs"),
     jobs: JobsOption = None,
     cpus: CpusOption = None,
@@ -57,13 +58,13 @@ def grid(
     sync: Annotated[
         bool | None,
         typer.Option(
-            "--sync/--shared", help="with Ray: send folders to the driver, or share --out; found out by default"
+            "--sync/--shared", help="With Ray: send folders to the driver, or share --out. Default: found out."
         ),
     ] = None,
-    evaluate: Annotated[int, typer.Option("--evaluate", min=0, help="episodes of each finished run")] = 0,
-    stage: Annotated[bool, typer.Option("--stage", help="stage each agent with all its seeds in the end")] = False,
-    zoo: Annotated[Path, typer.Option("--zoo", help="where staged agents go")] = Path("hub_cards"),
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask before the start")] = False,
+    evaluate: Annotated[int, typer.Option("--evaluate", min=0, help="Episodes to evaluate each finished run on.")] = 0,
+    stage: Annotated[bool, typer.Option("--stage", help="Stage each agent with all its seeds in the end.")] = False,
+    zoo: Annotated[Path, typer.Option("--zoo", help="Folder that staged agents go to.")] = Path("hub_cards"),
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the start.")] = False,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
@@ -99,7 +100,7 @@ def grid(
 
 @app.command("status")
 def status(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="the grid's folder, --out")] = Path("runs"),
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The grid's folder, as --out named it.")] = Path("runs"),
     as_json: JsonOption = False,
 ) -> None:
     """How far the runs of a grid are, from their files; works beside the grid and after it."""
@@ -113,7 +114,7 @@ def status(
     print_listing(status_table(found, f"grid in {out}"))
     for one in found:
         if one.error:
-            console.print(f"{plain(one.folder)}: {plain(one.error)}", highlight=False)
+            console.print(f"{plain(one.folder)}: {plain(one.error)}")
 
 
 def make_engine(
@@ -192,12 +193,11 @@ def _print_plan(out: Path, plan: Plan, left: int, threads: int) -> None:
             str(row.priority or ""),
             "done" if ends else "?" if seconds is None else f"{seconds / 3600:.2f}",
         )
-    errors_console.print(f"{len(plan.rows)} runs in {plain(out)}, {left} to do", highlight=False)
+    errors_console.print(f"{counted(len(plan.rows), 'run')} in {plain(out)}, {left} to do")
     print_listing(table, errors_console)
     hours = [seconds / 3600 for row in plan.rows if (seconds := estimated[row.folder]) is not None]
     errors_console.print(
-        f"{sum(hours):.1f} hours of runs by the last steps a second known, {threads} thread{'s'[: threads > 1]} each",
-        highlight=False,
+        f"{sum(hours):.1f} hours of runs by the last steps a second known, {counted(threads, 'thread')} each"
     )
 
 
@@ -220,7 +220,7 @@ def _drive(out: Path, plan: Plan, tasks: list[Any], engine: Engine, job: Callabl
     from agentzoo.training.grid.status import grid_status
 
     def say(text: str) -> None:
-        errors_console.print(plain(text), highlight=False)
+        errors_console.print(plain(text))
 
     def table(running: list[Path]) -> Table:
         found = grid_status(out.resolve(), plan, running)
@@ -248,37 +248,38 @@ def _finish(out: Path, plan: Plan, work: Any, stage: bool, zoo: Path, trust: boo
         summary = work.summarize(out, plan, trust)
     if summary.study is not None:
         print_study(summary.study, summary.study.title)
-    errors_console.print(
-        f"all runs: {plain(out / work.RESULTS_JSON)} and {plain(out / work.RESULTS_CSV)}", highlight=False
-    )
+    errors_console.print(f"all runs: {plain(out / work.RESULTS_JSON)} and {plain(out / work.RESULTS_CSV)}")
     if summary.remark:
-        errors_console.print(plain(summary.remark), highlight=False)
+        errors_console.print(plain(summary.remark))
     failed = [row for row in summary.rows if row["state"] != "done"]
     for row in failed:
-        errors_console.print(f"[red]{row['state']}[/] {plain(row['folder'])}: {plain(row['error'])}", highlight=False)
+        errors_console.print(f"[red]{row['state']}[/] {plain(row['folder'])}: {plain(row['error'])}")
         for line in row["log"]:
-            errors_console.print(f"    {plain(line)}", highlight=False)
+            errors_console.print(f"    {plain(line)}")
     if stage:
         with errors_console.status("staging") as status:
             done = work.stage_finished(out, plan, zoo, trust, lambda said: status.update(plain(said)))
         for folder in done:
-            errors_console.print(f"staged {plain(folder)}", highlight=False)
+            errors_console.print(f"staged {plain(folder)}")
     if failed:
         raise typer.Exit(1)
 
 
 def search(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="an id with a recipe, or a train_config.json")],
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="An id with a recipe, or a train_config.json.")],
     space: Annotated[
-        list[str], typer.Option("--space", help="FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; repeatable")
+        list[str],
+        typer.Option(
+            "--space", help="Values to try: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; may be repeated."
+        ),
     ],
-    trials: Annotated[int, typer.Option("--trials", min=1, help="runs in all")] = 20,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Runs in all.")] = 20,
     pruner: Annotated[
-        str, typer.Option("--pruner", help="halving stops poor trials early; none stops none")
+        str, typer.Option("--pruner", help="Either halving, which stops poor trials early, or none.")
     ] = "halving",
-    settings: Annotated[list[str] | None, typer.Option("--set", help="section.field=value, for every trial")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of the drawn values")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", help="folder of the trials; runs/search-<agent>")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="One field of all: section.field=value.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the values that are drawn.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of trials. Default: runs/search-<agent>.")] = None,
     jobs: JobsOption = None,
     cpus: CpusOption = None,
     gpus: GpusOption = 0.0,
@@ -334,7 +335,7 @@ def search(
     winner = best(found)
     if winner is not None:
         words = " ".join(f"--set {setting}" for setting in as_settings(winner))
-        errors_console.print(f"best: agentzoo train {plain(agent)} {plain(words)}", highlight=False, soft_wrap=True)
+        errors_console.print(f"best: agentzoo train {plain(agent)} {plain(words)}")
     if any(one.state == "fail" for one in found):
         raise typer.Exit(1)
 

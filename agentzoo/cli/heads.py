@@ -18,12 +18,14 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-ThresholdOption = Annotated[float, typer.Option("--threshold", min=0.0, help="r: a Markov head has a ratio above it")]
+ThresholdOption = Annotated[
+    float, typer.Option("--threshold", min=0.0, help="Ratio r above which a head counts as a Markov head.")
+]
 HeadOption = Annotated[
     list[int] | None,
     typer.Option(
-        "--markov-head", min=0, help="of layer 0, counted whatever it is; repeatable. By default Markov heads, or the "
-        "nearest to one"
+        "--markov-head", min=0, help="Head of layer 0 to count whatever its ratio is; may be repeated. Default: Markov "
+"heads, or the nearest to one."
     ),
 ]  # fmt: skip
 
@@ -31,13 +33,15 @@ HeadOption = Annotated[
 def heads(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help="agents and language models; `random`: their sizes, nothing learned"),
+        typer.Argument(metavar="NAME...", help="Agents and language models; `random`: their sizes, nothing learned."),
     ],
     threshold: ThresholdOption = 8.0,
-    fold_ln_gain: Annotated[bool, typer.Option("--fold-ln-gain", help="count the gain of the norm before")] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of random weights")] = 0,
+    fold_ln_gain: Annotated[
+        bool, typer.Option("--fold-ln-gain", help="Count the gain of the norm before the head.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random weights.")] = 0,
     out: Annotated[
-        Path | None, typer.Option("--out", help="folder for a study.json and its picture, for a card")
+        Path | None, typer.Option("--out", help="Write a study.json and its picture, for a card, into this folder.")
     ] = None,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
@@ -60,19 +64,19 @@ def heads(
     for one in found:
         console.print(markov_table(one.report, plain(f"{one.name} ({one.kind})")))
     for sentence in (*(one.summary() for one in found), *changes(found), scale(found)):
-        console.print(plain(sentence), highlight=False, soft_wrap=True)
+        console.print(plain(sentence))
     if out is not None:
-        console.print(f"wrote {plain(out)}", highlight=False)
+        console.print(f"wrote {plain(out)}")
 
 
 @app.command()
 def training(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="finished or running trainings, or staged agents")
+        list[Path], typer.Argument(metavar="RUN...", help="Finished or running trainings, or staged agents.")
     ],
     heads: HeadOption = None,
     threshold: ThresholdOption = 8.0,
-    out: Annotated[Path, typer.Option("--out", help="folder for study.json and its picture")] = Path("runs/gates"),
+    out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path("runs/gates"),
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -93,17 +97,19 @@ def training(
 @app.command()
 def context(
     agents: Annotated[
-        list[str], typer.Argument(metavar="AGENT...", help="one, on shorter windows; or several of different contexts")
+        list[str],
+        typer.Argument(metavar="AGENT...", help="One agent, on shorter windows; or several of different contexts."),
     ],
     contexts: Annotated[
-        list[int] | None, typer.Option("--context", min=1, help="K for one agent; repeatable; 10, 20, ... by default")
+        list[int] | None,
+        typer.Option("--context", min=1, help="Context K for one agent; may be repeated. Default: 10, 20, ..."),
     ] = None,
     heads: HeadOption = None,
     threshold: ThresholdOption = 8.0,
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="that windows are taken from")] = 5,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of these episodes")] = 0,
-    windows: Annotated[int, typer.Option("--windows", min=1, help="at most so many, evenly spaced")] = 2_000,
-    out: Annotated[Path, typer.Option("--out", help="folder for study.json and its picture")] = Path("runs/contexts"),
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes that windows are taken from.")] = 5,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first of these episodes.")] = 0,
+    windows: Annotated[int, typer.Option("--windows", min=1, help="Most windows to take, evenly spaced.")] = 2_000,
+    out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path("runs/contexts"),
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import console, errors_console, plain, print_json, progress_bar
+from agentzoo.cli.console import console, errors_console, plain, print_json, print_listing, progress_bar
 from agentzoo.cli.groups import Whole
 from agentzoo.cli.importing import import_command
 from agentzoo.cli.options import (
@@ -20,26 +20,42 @@ from agentzoo.cli.options import (
     TrustOption,
     TrustOptionsOption,
 )
+from agentzoo.store.locate import require_known
+from agentzoo.text import amount, counted
 
 app = typer.Typer(cls=Whole, no_args_is_help=True, help="Stage, check, push and pull agents; import, export.")
 
-FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="an agent's folder with its records")]
+FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="An agent's folder with its records.")]
 
 
 @app.command()
 def stage(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="folder of a finished run")],
-    hardware: Annotated[str, typer.Option("--hardware", help="what it was trained on, for the card")],
-    zoo: Annotated[Path, typer.Option("--zoo", help="where the agent's folder goes")] = Path("hub_cards"),
-    seeds: Annotated[list[Path] | None, typer.Option("--seed-run", help="the same recipe, another seed")] = None,
-    baselines: Annotated[list[Path] | None, typer.Option("--baseline", help="a run to show beside it")] = None,
-    sweep_episodes: Annotated[int, typer.Option(min=0, help="for each of eight targets; 0: no sweep")] = 20,
-    studies: Annotated[list[Path] | None, typer.Option("--study", help="a study.json to show on the card")] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
+    hardware: Annotated[
+        str, typer.Option("--hardware", help="What it was trained on, for the card: 'two cores of ...'.")
+    ],
+    zoo: Annotated[Path, typer.Option("--zoo", help="Folder of agents that the new one goes to.")] = Path("hub_cards"),
+    seeds: Annotated[
+        list[Path] | None,
+        typer.Option("--seed-run", help="A run of the same recipe with another seed; may be repeated."),
+    ] = None,
+    baselines: Annotated[
+        list[Path] | None,
+        typer.Option("--baseline", help="A run of a simpler method to show beside it; may be repeated."),
+    ] = None,
+    sweep_episodes: Annotated[
+        int, typer.Option(min=0, help="Episodes for each of eight target returns; 0 leaves the sweep out.")
+    ] = 20,
+    studies: Annotated[
+        list[Path] | None, typer.Option("--study", help="A study.json to show on the card; may be repeated.")
+    ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="replace an agent of another environment, dataset or family")
+        bool, typer.Option("--force", help="Replace an agent of another environment, dataset or family.")
     ] = False,
     target: TargetOption = None,
-    max_mb: Annotated[float, typer.Option("--max-mb", min=0.1, help="of the weights; more are stored as float16")] = 5,
+    max_mb: Annotated[
+        float, typer.Option("--max-mb", min=0.1, help="Most megabytes of weights; larger ones are stored as float16.")
+    ] = 5,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
@@ -49,7 +65,7 @@ def stage(
     def on_progress(what: str) -> None:
         status.update(f"staging: {plain(what)}")
         if what.startswith("no "):  # something that the agent goes without, to be read after the spinner is gone
-            errors_console.print(plain(what), highlight=False)
+            errors_console.print(plain(what))
 
     with console.status("staging") as status:
         folder = run_stage(
@@ -66,14 +82,14 @@ def stage(
             max_bytes=int(1e6 * max_mb),
             on_progress=on_progress,
         )
-    console.print(f"staged {plain(folder)}", highlight=False)
+    console.print(f"staged {plain(folder)}")
 
 
 @app.command()
 def push(
-    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="an agent's folder with its records")] = None,
+    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="An agent's folder with its records.")] = None,
     repo_id: Annotated[
-        str | None, typer.Argument(metavar="[REPO_ID]", help="your-name/agent; created if it is not there")
+        str | None, typer.Argument(metavar="[REPO_ID]", help="The repo, your-name/agent; created if it is not there.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every staged network, then the index, to --org.")] = False,
     org: Annotated[
@@ -82,10 +98,10 @@ def push(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and list what --all would push; send nothing.")
     ] = False,
-    private: Annotated[bool, typer.Option("--private", help="if the repo is created")] = False,
-    branch: Annotated[str | None, typer.Option("--branch", help="an existing branch; main by default")] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="name for the new commit, e.g. v1")] = None,
-    message: Annotated[str | None, typer.Option("--message", "-m", help="of the commit")] = None,
+    private: Annotated[bool, typer.Option("--private", help="Make the repo private, if it is created.")] = False,
+    branch: Annotated[str | None, typer.Option("--branch", help="An existing branch. Default: main.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Name for the new commit, e.g. v1.")] = None,
+    message: Annotated[str | None, typer.Option("--message", "-m", help="Message of the commit.")] = None,
     create_pr: Annotated[bool, typer.Option("--create-pr", help="Open a pull request instead of a commit.")] = False,
     token: TokenOption = None,
     as_json: JsonOption = False,
@@ -118,9 +134,9 @@ def push(
     if as_json:
         print_json(done._asdict())
         return
-    console.print(f"{plain(done.url)}\n{len(done.files)} files: {plain(', '.join(done.files))}", highlight=False)
+    console.print(f"{plain(done.url)}\n{counted(len(done.files), 'file')}: {plain(', '.join(done.files))}")
     if done.left_out:
-        console.print(f"left out, as no part of an agent: {plain(', '.join(done.left_out))}", highlight=False)
+        console.print(f"left out, as no part of an agent: {plain(', '.join(done.left_out))}")
 
 
 def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json: bool) -> None:
@@ -134,11 +150,12 @@ def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json
             return
         for item in items:
             console.print(
-                f"{plain(item.folder)} -> {plain(item.repo_id)}: {len(item.files)} files, {item.bytes / 1e6:.1f} MB",
-                highlight=False,
-                soft_wrap=True,
+                f"{plain(item.folder)} -> {plain(item.repo_id)}: {counted(len(item.files), 'file')}, "
+                f"{item.bytes / 1e6:.1f} MB"
             )
-        console.print(f"{len(items)} repos, {sum(item.bytes for item in items) / 1e6:.1f} MB; nothing was sent.")
+        console.print(
+            f"{counted(len(items), 'repo')}, {sum(item.bytes for item in items) / 1e6:.1f} MB; nothing was sent."
+        )
         return
     with console.status("pushing") as status:
         found = push_all(org, token=token, private=private or None, on_progress=lambda what: status.update(plain(what)))
@@ -147,34 +164,38 @@ def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json
         return
     for one in found:
         done = "pushed" if one.pushed else "was there"
-        console.print(f"{plain(one.repo_id)}@{one.commit[:12]}: {done}, checked", highlight=False, soft_wrap=True)
+        console.print(f"{plain(one.repo_id)}@{one.commit[:12]}: {done}, checked")
 
 
 @app.command()
 def pull(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="a Hub repo, or an id the index knows")],
-    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="new folder; the repo's name here")] = None,
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="A Hub repo, or an id that the index knows.")],
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="The new folder. Default: the repo's name, here.")
+    ] = None,
     revision: RevisionOption = None,
     token: TokenOption = None,
-    local_files_only: Annotated[bool, typer.Option("--offline", help="from the cache alone")] = False,
-    force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
+    local_files_only: Annotated[bool, typer.Option("--offline", help="Read from the cache alone.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the folder.")] = False,
 ) -> None:
     """Fetch a whole agent from a Hub, check it and write it as a folder."""
     from agentzoo.hub.publish import pull as run
 
     with console.status(f"pulling {plain(agent)}"):
         found = run(agent, folder, revision=revision, token=token, local_files_only=local_files_only, force=force)
-    console.print(f"{plain(found)}: `agentzoo hub verify {plain(found)}` checks its claims.", highlight=False)
+    console.print(f"{plain(found)}: `agentzoo hub verify {plain(found)}` checks its claims.")
 
 
 @app.command()
 def card(
     folder: FolderArg,
     license_id: Annotated[
-        str | None, typer.Option("--license", help="from now on, as the Hub names it: apache-2.0, cc-by-4.0, other")
+        str | None,
+        typer.Option("--license", help="License from now on, as the Hub names it: apache-2.0, cc-by-4.0, other."),
     ] = None,
     studies: Annotated[
-        list[Path] | None, typer.Option("--study", help="a study.json to show from now on, in place of those shown")
+        list[Path] | None,
+        typer.Option("--study", help="A study.json to show from now on, in place of those shown; may be repeated."),
     ] = None,
 ) -> None:
     """Make README.md of a folder again from its records; nothing is measured."""
@@ -186,7 +207,7 @@ def card(
     if studies:
         show_studies(folder, studies)
     write_card(folder, license_id, baselines=folder.parent / BASELINES)
-    console.print(f"wrote {plain(folder / CARD)}", highlight=False)
+    console.print(f"wrote {plain(folder / CARD)}")
 
 
 def list_remote(author: str | None, token: str | None, as_json: bool) -> None:
@@ -202,16 +223,19 @@ def list_remote(author: str | None, token: str | None, as_json: bool) -> None:
     for one in found:
         score = "" if one.score is None else f"{one.score:g}"
         table.add_row(plain(one.repo_id), score, plain(one.metric or ""), str(one.downloads or ""))
-    console.print(table)
+    print_listing(table)
     if not found:
-        console.print("none; repos are found by `library_name: agentzoo` on their card.", highlight=False)
+        console.print("none; repos are found by `library_name: agentzoo` on their card.")
 
 
 @app.command()
 def verify(
     agent: AgentArg,
-    episodes: Annotated[int | None, typer.Option("--episodes", "-n", min=2, help="as on the card by default")] = None,
-    n_envs: Annotated[int, typer.Option("--envs", min=1, help="environments stepped side by side")] = 20,
+    episodes: Annotated[
+        int | None,
+        typer.Option("--episodes", "-n", min=2, help="Episodes to measure. Default: as many as the card says."),
+    ] = None,
+    n_envs: Annotated[int, typer.Option("--envs", min=1, help="Environments stepped side by side.")] = 20,
     revision: RevisionOption = None,
     token: TokenOption = None,
     trust_env_module: TrustOption = False,
@@ -219,7 +243,7 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check an agent's files against each other and measure it again: does its card's number hold? Status 1: no."""
-    from agentzoo.evaluation.scores import amount
+    require_known(agent)  # a typo is answered before the heavy imports
     from agentzoo.hub.verify import verify as run
 
     with progress_bar(f"verifying {plain(agent)}", episodes) as bar:
@@ -238,15 +262,17 @@ def verify(
         table = Table("check", "holds", "details", title=f"{plain(report.agent_id)}")
         for check in report.checks:
             table.add_row(check.name, "-" if check.holds is None else "yes" if check.holds else "NO", plain(check.said))
-        console.print(table)
+        print_listing(table)
     if not report.holds:
         raise SystemExit(1)
 
 
 @app.command()
 def baselines(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="folders of finished runs of simpler methods")],
-    zoo: Annotated[Path, typer.Option("--zoo", help="folder of staged agents with baselines.json")] = Path("hub_cards"),
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs of simpler methods.")],
+    zoo: Annotated[Path, typer.Option("--zoo", help="Folder of staged agents with baselines.json.")] = Path(
+        "hub_cards"
+    ),
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -274,14 +300,14 @@ def baselines(
             one.return_in_words(),
             str(one.episodes),
         )
-    console.print(table)
+    print_listing(table)
 
 
 @app.command()
 def export(
     agent: AgentArg,
-    output: Annotated[Path, typer.Argument(metavar="FILE", help="an .onnx file")],
-    format_: Annotated[str, typer.Option("--format", help="only onnx")] = "onnx",
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="The .onnx file to write.")],
+    format_: Annotated[str, typer.Option("--format", help="Format of the file; onnx is the only one.")] = "onnx",
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
@@ -294,6 +320,7 @@ def export(
     Windows are padded on the right with zeros. `input_contract` in the metadata has the shapes and types, and
     demos/act_with_onnx.py plays an episode with onnxruntime and numpy.
     """
+    require_known(agent)
     from agentzoo.agent import Agent
     from agentzoo.errors import ConfigError
     from agentzoo.hub.export import export_onnx
@@ -309,9 +336,8 @@ def export(
         print_json(report.model_dump())
         return
     console.print(
-        f"{plain(output)}: {report.bytes:,} bytes; over {report.compared} windows the largest difference to PyTorch "
-        f"is {report.largest_difference:.1e}",
-        highlight=False,
+        f"{plain(output)}: {report.bytes:,} bytes; over {counted(report.compared, 'window')} the largest "
+        f"difference to PyTorch is {report.largest_difference:.1e}",
     )
 
 

@@ -61,9 +61,7 @@ def import_command(
         agent.save_pretrained(new)
     where = "" if env else " --env YOUR-ENV"
     console.print(
-        f"{plain(agent.config.agent_id)} -> {plain(folder)}: `agentzoo evaluate {plain(folder)}{where}` measures it.",
-        highlight=False,
-        soft_wrap=True,
+        f"{plain(agent.config.agent_id)} -> {plain(folder)}: `agentzoo evaluate {plain(folder)}{where}` measures it."
     )
 
 
@@ -71,8 +69,8 @@ def _numbers(text: str | None, name: str) -> list[float] | None:
     """The numbers of an option: `1,2.5,-3`, or a JSON file with a list of them."""
     import json
 
-    from agentzoo.config import read_text
     from agentzoo.errors import ConfigError
+    from agentzoo.store.files import read_text
 
     if text is None:
         return None

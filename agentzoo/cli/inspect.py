@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import console, errors_console, plain, print_json
+from agentzoo.cli.console import console, errors_console, plain, print_json, print_listing
 from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption
 
 if TYPE_CHECKING:
@@ -18,24 +18,31 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    name: Annotated[str, typer.Argument(metavar="ID", help="an agent (id, folder, Hub repo) or a language model")],
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="that windows are taken from")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="of these episodes; with --random of the weights too")] = 0,
-    windows: Annotated[int, typer.Option(min=1, help="at most so many, evenly spaced")] = 2_000,
-    threshold: Annotated[float, typer.Option(min=0.0, help="r: a Markov head has a ratio above it")] = 8.0,
-    fold_ln_gain: Annotated[bool, typer.Option("--fold-ln-gain", help="count the gain of the norm before")] = False,
+    name: Annotated[str, typer.Argument(metavar="ID", help="An agent (id, folder, Hub repo) or a language model.")],
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes that windows are taken from.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first episode; with --random of the weights, too.")] = 0,
+    windows: Annotated[int, typer.Option(min=1, help="Most windows to take, evenly spaced.")] = 2_000,
+    threshold: Annotated[
+        float, typer.Option(min=0.0, help="Ratio r above which a head counts as a Markov head.")
+    ] = 8.0,
+    fold_ln_gain: Annotated[
+        bool, typer.Option("--fold-ln-gain", help="Count the gain of the norm before the head.")
+    ] = False,
     markov_heads: Annotated[
-        list[int] | None, typer.Option("--markov-head", min=0, help="of layer 0, for gates; repeatable")
+        list[int] | None,
+        typer.Option("--markov-head", min=0, help="Head of layer 0 whose gates to show; may be repeated."),
     ] = None,
     temperature: Annotated[
-        float, typer.Option(min=0.01, help="at which attention maps are drawn; the paper's 0.1")
+        float, typer.Option(min=0.01, help="Temperature at which attention maps are drawn; the paper's is 0.1.")
     ] = 1.0,
-    random: Annotated[bool, typer.Option("--random", help="the same network with random weights")] = False,
+    random: Annotated[bool, typer.Option("--random", help="Inspect the same network with random weights.")] = False,
     before: Annotated[
-        bool, typer.Option("--before", help="the same network when training began: its backbone, fresh maps")
+        bool, typer.Option("--before", help="Inspect the network as training began: its backbone, fresh maps.")
     ] = False,
-    picture: Annotated[Path | None, typer.Option("--picture", help="draw all of it here: .png, .pdf or .svg")] = None,
-    report: Annotated[Path | None, typer.Option("--report", help="folder for a page with pictures inside")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Draw all of it into this file: .png, .pdf or .svg.")
+    ] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Folder for a page with pictures inside.")] = None,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
@@ -61,11 +68,11 @@ def inspect(
         print_json(found.as_tree())
         return
     for table in tables(found):
-        console.print(table)
+        print_listing(table)
     if found.markov is not None:
-        console.print(plain(found.markov.scale()), highlight=False)
+        console.print(plain(found.markov.scale()))
     for path in written:
-        console.print(f"wrote {plain(path)}", highlight=False)
+        console.print(f"wrote {plain(path)}")
 
 
 def tables(found: Inspection) -> Iterator[Table]:
@@ -87,7 +94,7 @@ def markov_table(report: MarkovReport, name: str) -> Table:
     """Both conditions and the verdict of every head; `name` is printed as it is."""
     folded = ", the norm's gain counted" if report.fold_ln_gain else ""
     title = f"Markov heads of {name}, r = {report.threshold:g} (the paper's rule: {report.rule:.2f}){folded}"
-    table = Table("layer", "head", "diagonal > 0", "ratio", "Markov", title=title, title_justify="left")
+    table = Table("layer", "head", "diagonal > 0", "ratio", "Markov", title=title)
     for one in report.heads:
         share = "all" if one.positive else f"{100 * one.positive_share:.0f} %"
         table.add_row(str(one.layer), str(one.head), share, f"{one.ratio:.2f}", "yes" if one.markov else "")
@@ -98,7 +105,7 @@ def _importance_table(found: Inspection) -> Table:
     importance = found.importance
     assert importance is not None
     title = f"Distance of the action without a head, mean of {importance.decisions} decisions"
-    table = Table("layer", "head", "moves by", "standard error over decisions", title=title, title_justify="left")
+    table = Table("layer", "head", "moves by", "standard error over decisions", title=title)
     for layer, row in enumerate(importance.mean):
         for head, value in enumerate(row):
             error = importance.standard_error[layer][head]
@@ -114,7 +121,7 @@ def _gates_table(found: Inspection) -> Table:
         f"Mean gates; layer 0, {found.counted.words()}: G {report.g_markov:.3f}, uniform {report.uniform:.3f}. "
         f"{report.numbers:,} numbers, {report.of_all:.2%} of all, {report.of_trained:.2%} of the trained ones"
     )
-    table = Table("layer", "head", "all tokens", *report.by_kind, title=title, title_justify="left")
+    table = Table("layer", "head", "all tokens", *report.by_kind, title=title)
     for layer, row in enumerate(report.mean):
         for head, value in enumerate(row):
             kinds = [f"{means[layer][head]:.3f}" for means in report.by_kind.values()]
@@ -129,7 +136,7 @@ def _memory_table(found: Inspection, name: str) -> Table:
     report = found.memory
     assert report is not None
     title = f"Memory of {name}: 10, 50, 90 % of channels; trained on {report.context_tokens} tokens"
-    table = Table("block", "step size", "memory, tokens", "spread over tokens", title=title, title_justify="left")
+    table = Table("block", "step size", "memory, tokens", "spread over tokens", title=title)
     for one in report.blocks:
         steps, tokens = (", ".join(f"{v:.3g}" for v in values) for values in (one.step_size, one.tokens))
         table.add_row(plain(one.block), steps, tokens, f"{one.spread:.3f}")
@@ -142,9 +149,7 @@ def _maps_table(found: Inspection) -> Table:
 
     assert found.maps is not None
     title = f"Attention of the last {'observation' if found.causal else 'step'} of one window"
-    table = Table(
-        "layer", "head", "on itself", "on its own step", "steps back, mean", title=title, title_justify="left"
-    )
+    table = Table("layer", "head", "on itself", "on its own step", "steps back, mean", title=title)
     for one in looks_of(found.maps, found.causal):
         shares = (f"{one.on_itself:.3f}", f"{one.on_its_step:.3f}", f"{one.steps_back:.1f}")
         table.add_row(str(one.layer), str(one.head), *shares)

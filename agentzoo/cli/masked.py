@@ -8,20 +8,23 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import console, plain, print_json, print_study, progress_bar
+from agentzoo.cli.console import console, plain, print_json, print_listing, print_study, progress_bar
 from agentzoo.cli.groups import Whole
 from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, load_agent
+from agentzoo.text import counted
 
 app = typer.Typer(cls=Whole, help="Studies of Uni[MASK].", no_args_is_help=True)
 
 
 def infer(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="a masked agent: id, folder or Hub repo")],
-    task: Annotated[str, typer.Option(help="past, future, bc, rc, goal, waypoint, forward or inverse")] = "past",
-    step: Annotated[int | None, typer.Option(min=0, help="of the window, from 0; the middle by default")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="of the episode that is asked about")] = 0,
-    start: Annotated[int, typer.Option(min=0, help="the window's first step in the episode")] = 0,
-    out: Annotated[Path, typer.Option("--out", help="picture to write: .png, .pdf or .svg")] = Path("answer.png"),
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="A masked agent: id, folder or Hub repo.")],
+    task: Annotated[str, typer.Option(help="One of past, future, bc, rc, goal, waypoint, forward, inverse.")] = "past",
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Step of the window to ask about, from 0. Default: the middle.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the episode that is asked about.")] = 0,
+    start: Annotated[int, typer.Option(min=0, help="The window's first step in the episode.")] = 0,
+    out: Annotated[Path, typer.Option("--out", help="Picture to write: .png, .pdf or .svg.")] = Path("answer.png"),
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
@@ -44,7 +47,7 @@ def infer(
     if as_json:
         print_json(_as_tree(answer))
         return
-    console.print(f"{task} at step {at} of {truth.mask.actions.shape[1]}: drawn in {plain(out)}", highlight=False)
+    console.print(f"{task} at step {at} of {truth.mask.actions.shape[1]}: drawn in {plain(out)}")
 
 
 def _as_tree(answer: Any) -> dict[str, Any]:
@@ -59,12 +62,16 @@ def _as_tree(answer: Any) -> dict[str, Any]:
 
 @app.command()
 def heatmap(
-    out: Annotated[Path, typer.Option("--out", help="folder of all trainings and the result")] = Path("runs/heatmap"),
-    seeds: Annotated[list[int] | None, typer.Option("--seed", min=0, help="repeatable; 0, 1 and 2 by default")] = None,
-    episodes: Annotated[int, typer.Option("--episodes", help="DoorKey trajectories: 50, 500 or 1000")] = 500,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="at most, for each network")] = 2_000,
-    train: Annotated[bool, typer.Option("--train/--no-train", help="only draw what is finished")] = True,
-    threads: Annotated[int, typer.Option("--threads", min=1)] = 1,
+    out: Annotated[Path, typer.Option("--out", help="Folder of all trainings and the result.")] = Path("runs/heatmap"),
+    seeds: Annotated[
+        list[int] | None, typer.Option("--seed", min=0, help="Training seed; may be repeated. Default: 0, 1 and 2.")
+    ] = None,
+    episodes: Annotated[int, typer.Option("--episodes", help="DoorKey trajectories: 50, 500 or 1000.")] = 500,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Most epochs of each network.")] = 2_000,
+    train: Annotated[
+        bool, typer.Option("--train/--no-train", help="Train what is missing, or only draw what is finished.")
+    ] = True,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Train every network of the paper's DoorKey heat-map and ask each every task; goes on where it was stopped.
@@ -109,16 +116,18 @@ def heatmap(
     table = Table("trained on", *study.COLUMNS, title=f"validation loss, {episodes} trajectories, mean of seeds")
     for row, cells in found.means().items():
         table.add_row(row, *(f"{cells[c]:.3f}" if c in cells else "" for c in study.COLUMNS))
-    console.print(table)
-    console.print(f"drawn in {plain(out / study.PICTURE)}", highlight=False)
+    print_listing(table)
+    console.print(f"drawn in {plain(out / study.PICTURE)}")
 
 
 @app.command()
 def maze2d(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="a masked agent of the dense maze")],
-    out: Annotated[Path, typer.Option("--out", help="folder for the result")] = Path("runs/maze2d"),
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2)] = 100,
-    seed: Annotated[int, typer.Option(min=0, help="episode e is reset with 10000*(seed+1)+e")] = 0,
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="A masked agent of the dense maze.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the result.")] = Path("runs/maze2d"),
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="Episodes to play for each question.")] = 100,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the first episode: episode e is reset with 10000*(seed+1)+e.")
+    ] = 0,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
@@ -133,7 +142,7 @@ def maze2d(
     if loaded.recipe is None:
         raise ConfigError(f"{agent} comes without its recipe, which names the data to take targets from.")
     data = load_episodes(loaded.recipe.data.dataset, loaded.recipe.data.obs_keys)
-    with console.status(f"{episodes} episodes in three ways"):
+    with console.status(f"{counted(episodes, 'episode')} in three ways"):
         found = as_study(three_ways(loaded, data, episodes, seed, trust_env_module=trust_env_module), data)
     write_study(found, out)
     print_study(found, found.title, as_json)

@@ -9,27 +9,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import console, plain, print_json, print_study, progress_bar
+from agentzoo.cli.console import console, plain, print_json, print_listing, print_study, progress_bar
 from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, TrustOptionsOption, load_agent
 from agentzoo.errors import ConfigError
 from agentzoo.store.files import SWEEP_PLOT
+from agentzoo.text import amount
 
 if TYPE_CHECKING:
     from agentzoo.evaluation.results import Result
 
 
 def sweep(
-    agents: Annotated[list[str], typer.Argument(metavar="AGENT...", help="ids, folders or Hub repos")],
-    highest: Annotated[float, typer.Option("--up-to", help="the largest return to ask for")],
-    lowest: Annotated[float, typer.Option("--from", help="the targets are evenly spaced above it")] = 0.0,
-    count: Annotated[int, typer.Option("--targets", min=3, max=100, help="how many returns to ask for")] = 8,
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="for each target")] = 20,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="episode e is reset with 10000*(seed+1)+e")] = 0,
-    plot: Annotated[Path | None, typer.Option("--plot", help="draw achieved over asked return here")] = None,
+    agents: Annotated[list[str], typer.Argument(metavar="AGENT...", help="Ids, folders or Hub repos.")],
+    highest: Annotated[float, typer.Option("--up-to", help="The largest return to ask for.")],
+    lowest: Annotated[float, typer.Option("--from", help="The targets are evenly spaced above this return.")] = 0.0,
+    count: Annotated[int, typer.Option("--targets", min=3, max=100, help="How many returns to ask for.")] = 8,
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes for each target.")] = 20,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed of the first episode: episode e is reset with 10000*(seed+1)+e.")
+    ] = 0,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw achieved over asked return into this file.")] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", help="folder for a study.json and its picture, for a card")
+        Path | None, typer.Option("--out", help="Write a study.json and its picture, for a card, into this folder.")
     ] = None,
-    best: Annotated[float | None, typer.Option("--best-in-data", help="draw this return as a line")] = None,
+    best: Annotated[float | None, typer.Option("--best-in-data", help="Draw this return as a line.")] = None,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
@@ -85,25 +88,26 @@ def sweep(
 
 
 def _print_sweep(title: str, results: Sequence[Result]) -> None:
-    from agentzoo.evaluation.scores import amount
     from agentzoo.evaluation.sweep import rank_correlation
 
     ranks = rank_correlation(results)
     name = f"{title}: " + ("always the same" if ranks is None else f"rank correlation {ranks:.2f}")
-    table = Table("asked", "achieved (95 %)", "length", title=plain(name), title_justify="left")
+    table = Table("asked", "achieved (95 %)", "length", title=plain(name))
     for one in results:
         table.add_row(f"{one.target_return:g}", one.return_in_words(), amount(one.mean_length))
-    console.print(table)
+    print_listing(table)
 
 
 def compare(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="finished runs or staged agents; seeds go together")
+        list[Path], typer.Argument(metavar="RUN...", help="Finished runs or staged agents; seeds go together.")
     ],
-    out: Annotated[Path, typer.Option("--out", help="folder for study.json and its picture")] = Path("runs/comparison"),
-    title: Annotated[str, typer.Option("--title", help="of the table")] = "Side by side",
-    finding: Annotated[str, typer.Option("--finding", help="what there is to see, for the card")] = "",
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="of each run, at least")] = 100,
+    out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path(
+        "runs/comparison"
+    ),
+    title: Annotated[str, typer.Option("--title", help="Title of the table.")] = "Side by side",
+    finding: Annotated[str, typer.Option("--finding", help="What there is to see, for the card.")] = "",
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes of each run, at least.")] = 100,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
@@ -125,9 +129,11 @@ def compare(
 
 
 def pairs(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="trainings or staged agents; seeds go together")],
-    out: Annotated[Path, typer.Option("--out", help="folder for study.json and curves.png")] = Path("runs/pairs"),
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="of each run, at least")] = 100,
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Trainings or staged agents; seeds go together.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder for study.json and curves.png.")] = Path("runs/pairs"),
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="Episodes of each run, at least.")] = 100,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
@@ -147,10 +153,12 @@ def pairs(
 
 
 def bench(
-    family: Annotated[str, typer.Argument(help="a benchmark: dt, dm, dtma, context or grid")],
-    runs: Annotated[int, typer.Option("--runs", min=1, help="timings of each figure")] = 20,
-    threads: Annotated[int, typer.Option("--threads", min=1)] = 2,
-    plot: Annotated[Path | None, typer.Option("--plot", help="also draw it, where the benchmark can")] = None,
+    family: Annotated[str, typer.Argument(help="A benchmark: dt, dm, dtma, context or grid.")],
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Timings of each figure.")] = 20,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads.")] = 2,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Also draw it into this file, where the benchmark can.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Speed as ratios against a peer that does the same work in the same run."""
@@ -184,4 +192,4 @@ def bench(
     )
     for figure in figures:
         table.add_row(figure.figure, f"{figure.ours:.2f}", f"{figure.peer:.2f}", f"{figure.ratio:.3f}", figure.unit)
-    console.print(table)
+    print_listing(table)

@@ -11,11 +11,11 @@ from agentzoo.cli.console import console, plain
 
 
 def offline_rl(
-    method: Annotated[str, typer.Argument(metavar="METHOD", help="td3+bc, iql or cql")],
-    clone: Annotated[str, typer.Argument(metavar="BC_AGENT", help="a bc agent on the same data: bc-hopper-medium")],
-    steps: Annotated[int, typer.Option("--steps", min=1, help="updates")] = 100_000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of the training")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", help="folder of the run; default runs/<agent>-s<seed>")] = None,
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="One of td3+bc, iql, cql.")],
+    clone: Annotated[str, typer.Argument(metavar="BC_AGENT", help="A bc agent on the same data: bc-hopper-medium.")],
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Updates to make.")] = 100_000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the training.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of the run. Default: runs/<agent>-s<seed>.")] = None,
 ) -> None:
     """Train a baseline with d3rlpy on an agent's data and write it as an agent. It cannot be resumed."""
     from agentzoo.data.minari import load_episodes
@@ -27,6 +27,4 @@ def offline_rl(
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     with console.status(f"{plain(recipe.agent_id)}: {steps:,} updates"):
         train_baseline(method, recipe, episodes, folder)  # type: ignore[arg-type]
-    console.print(
-        f"done: `agentzoo hub baselines {plain(folder)}` measures it and shows it on the cards.", highlight=False
-    )
+    console.print(f"done: `agentzoo hub baselines {plain(folder)}` measures it and shows it on the cards.")

@@ -12,33 +12,40 @@ if TYPE_CHECKING:
 
 def _trust_options(context: typer.Context, trusted: bool) -> bool:
     """Trust the options of environments while the command runs, wherever it makes one."""
-    from agentzoo.envs.options import trust_env_options
+    if trusted:
+        from agentzoo.envs.options import trust_env_options
 
-    trust_env_options(trusted)
-    context.call_on_close(lambda: trust_env_options(False))
+        trust_env_options(True)
+        context.call_on_close(lambda: trust_env_options(False))
     return trusted
 
 
-AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="an id like dt-hopper-medium, a folder, or a Hub repo")]
-RevisionOption = Annotated[str | None, typer.Option("--revision", help="commit, tag or branch on the Hub")]
-TrustOption = Annotated[bool, typer.Option("--trust-env-module", help="import the module an env id names")]
+AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="An id like dt-hopper-medium, a folder, or a Hub repo.")]
+RevisionOption = Annotated[str | None, typer.Option("--revision", help="Commit, tag or branch on the Hub.")]
+TrustOption = Annotated[
+    bool, typer.Option("--trust-env-module", help="Import the module that an environment's id names.")
+]
 TrustOptionsOption = Annotated[
     bool,
-    typer.Option("--trust-env-options", help="accept any option of an environment", callback=_trust_options),
+    typer.Option("--trust-env-options", help="Accept any option of an environment.", callback=_trust_options),
 ]
-TokenOption = Annotated[str | None, typer.Option("--token", help="instead of HF_TOKEN or `hf auth login`")]
+TokenOption = Annotated[
+    str | None, typer.Option("--token", help="Token to use instead of HF_TOKEN or `hf auth login`.")
+]
 TargetOption = Annotated[
     str | None,
     typer.Option(
         "--target",
-        help="the return to ask for: a number; max, the best return in the data; p90, the 90th percentile; d4rl, the "
-        "published constant where the data reaches it, else max. The recipe's own by default",
+        help="The return to ask for: a number; max, the best return in the data; p90, its 90th "
+        "percentile; d4rl, the published constant where the data reaches it, else max. "
+        "Default: the recipe's own.",
     ),
 ]
 RuntimeOption = Annotated[
-    str, typer.Option("--runtime", help="pytorch, or onnx: a frozen network in ONNX Runtime, often faster on a CPU")
+    str,
+    typer.Option("--runtime", help="Either pytorch, or onnx: a frozen network in ONNX Runtime, often faster on a CPU."),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of a table")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def load_agent(
@@ -53,6 +60,9 @@ def load_agent(
     Raises:
         AgentzooError: as `Agent.from_pretrained`.
     """
+    from agentzoo.store.locate import require_known
+
+    require_known(agent)  # before the heavy imports, so that a typo is answered at once
     from agentzoo.agent import Agent
 
     loaded = Agent.from_pretrained(agent, revision=revision, trust_env_module=trust_env_module)

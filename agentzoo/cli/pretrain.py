@@ -11,7 +11,7 @@ import typer
 from rich.progress import Progress
 from rich.table import Table
 
-from agentzoo.cli.console import bar_columns, console, errors_console, plain, print_json
+from agentzoo.cli.console import bar_columns, errors_console, plain, print_json, print_listing
 from agentzoo.cli.groups import Whole
 from agentzoo.cli.options import JsonOption
 from agentzoo.errors import UnknownNameError, did_you_mean
@@ -20,19 +20,25 @@ app = typer.Typer(
     cls=Whole, no_args_is_help=True, help="Pre-train what language agents start from.", rich_markup_mode=None
 )
 
-OutOption = Annotated[Path | None, typer.Option("--out", help="folder of the run; default runs/<name>")]
-HubOption = Annotated[Path | None, typer.Option("--to", help="the Hub folder to write; default <run>/hub")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="field=value, e.g. steps=2000")]
-ThreadsOption = Annotated[int | None, typer.Option("--threads", min=1, help="1 makes runs repeat to the bit")]
-HardwareOption = Annotated[str, typer.Option("--hardware", help="what it is trained on, for the card")]
+OutOption = Annotated[Path | None, typer.Option("--out", help="Folder of the run. Default: runs/<name>.")]
+HubOption = Annotated[Path | None, typer.Option("--to", help="The Hub folder to write. Default: <run>/hub.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", help="Change one setting: field=value, e.g. steps=2000; may be repeated.")
+]
+ThreadsOption = Annotated[
+    int | None, typer.Option("--threads", min=1, help="CPU threads; 1 makes runs repeat to the bit.")
+]
+HardwareOption = Annotated[str, typer.Option("--hardware", help="What it is trained on, for the card.")]
 
 
 @app.command()
 def lm(
-    corpus: Annotated[list[Path], typer.Option("--corpus", help="a text file or a folder of .txt files; repeatable")],
-    size: Annotated[str, typer.Option("--size", help="chibi or mini")] = "chibi",
+    corpus: Annotated[
+        list[Path], typer.Option("--corpus", help="A text file or a folder of .txt files; may be repeated.")
+    ],
+    size: Annotated[str, typer.Option("--size", help="Either chibi or mini.")] = "chibi",
     validation: Annotated[
-        list[Path] | None, typer.Option("--validation", help="a text file to measure on only; repeatable")
+        list[Path] | None, typer.Option("--validation", help="A text file to measure on only; may be repeated.")
     ] = None,
     out: OutOption = None,
     to: HubOption = None,
@@ -94,10 +100,10 @@ def _finish(figures: dict[str, float], folder: Path, as_json: bool) -> None:
     if as_json:
         print_json(figures)
         return
-    table = Table("figure", "value", title=plain(folder), title_justify="left")
+    table = Table("figure", "value", title=plain(folder))
     for name, value in figures.items():
         table.add_row(plain(name), f"{value:.4g}")
-    console.print(table)
+    print_listing(table)
 
 
 @contextmanager
@@ -116,7 +122,7 @@ def _bar(
             text = "  ".join(f"{k} {v:.3f}" for k, v in figures.items())
             progress.update(task, note=text)
             if not progress.console.is_terminal and len(figures) > 2:  # a log file gets lines, a terminal the bar
-                errors_console.print(f"step {row['step']}: {text}", highlight=False)
+                errors_console.print(f"step {row['step']}: {text}")
 
         yield (
             lambda step: progress.update(task, completed=step),

@@ -13,9 +13,9 @@ from agentzoo.agent import Agent
 from agentzoo.cli.console import Words, console, errors_console, plain
 from agentzoo.data.episodes import Episodes
 from agentzoo.evaluation.during import check_environment, short_evaluation, train_in
-from agentzoo.evaluation.scores import amount
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
+from agentzoo.text import amount, counted
 from agentzoo.training.log import read_log, still_falling
 from agentzoo.training.loop import Evaluation, Hooks, with_precision
 from agentzoo.training.machine import device_line, gpu_names, pick_device
@@ -82,7 +82,6 @@ def run_training(
         errors_console.print(
             f"the loss still fell by {100 * falls:.0f} % over the last fifth of training; more updates (train.steps) "
             "may fit better",
-            highlight=False,
         )
     console.print(
         f"done: `agentzoo evaluate {plain(folder)}` measures it, `agentzoo record {plain(folder)} demo.mp4` shows it."
@@ -91,9 +90,7 @@ def run_training(
 
 def _compare(before: Evaluation, after: Evaluation, episodes: int) -> None:
     """Print what a fine-tune changed, both measured on the same episodes."""
-    console.print(
-        f"before: {_reached(before)}, after: {_reached(after)} (the same {episodes} episodes)", highlight=False
-    )
+    console.print(f"before: {_reached(before)}, after: {_reached(after)} (the same {counted(episodes, 'episode')})")
 
 
 def _reached(one: Evaluation) -> str:
@@ -103,15 +100,14 @@ def _reached(one: Evaluation) -> str:
 
 def _introduce(recipe: Recipe, episodes: Episodes, folder: Path, device: str | None, threads: int) -> None:
     console.print(
-        f"{recipe.agent_id}: {len(episodes):,} steps of {plain(recipe.data.dataset)} -> {plain(folder)}",
-        highlight=False,
+        f"{recipe.agent_id}: {counted(len(episodes), 'step')} of {plain(recipe.data.dataset)} -> {plain(folder)}"
     )
     place = pick_device(device)
     said = device_line(place, gpu_names(), process_count())
     if said:
-        errors_console.print(said, highlight=False, soft_wrap=True)
-    cores = f", {threads} thread{'s' * (threads > 1)}" if place.type == "cpu" else ""
-    errors_console.print(f"{recipe.train.precision} on {place}{cores}", highlight=False)
+        errors_console.print(said)
+    cores = f", {counted(threads, 'thread')}" if place.type == "cpu" else ""
+    errors_console.print(f"{recipe.train.precision} on {place}{cores}")
 
 
 def _train(
@@ -170,7 +166,7 @@ class _Screen:
         self.done = self.saved = 0  # updates
 
     def say(self, line: str) -> None:
-        self.console.print(line, highlight=False)
+        self.console.print(line)
 
     def on_resume(self, step: int) -> None:
         if step < self.steps:

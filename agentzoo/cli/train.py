@@ -9,20 +9,29 @@ import typer
 
 from agentzoo.cli.options import RevisionOption, TargetOption, TrustOption, TrustOptionsOption
 
-OutOption = Annotated[Path | None, typer.Option("--out", help="folder of the run; default runs/<agent>-s<seed>")]
-SetOption = Annotated[list[str] | None, typer.Option("--set", help="section.field=value, e.g. train.steps=2000")]
-SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="short for --set train.seed=N")]
+OutOption = Annotated[Path | None, typer.Option("--out", help="Folder of the run. Default: runs/<agent>-s<seed>.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Change one field: section.field=value, e.g. train.steps=2000; may be repeated."),
+]
+SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Training seed; short for --set train.seed=N.")]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", min=1, help="CPU threads; the free cores by default; 1 makes runs repeat to the bit"),
+    typer.Option("--threads", min=1, help="CPU threads; 1 makes runs repeat to the bit. Default: the free cores."),
 ]
-TrackOption = Annotated[list[str] | None, typer.Option("--track", help="tensorboard, wandb or trackio; repeatable")]
-ProjectOption = Annotated[str | None, typer.Option("--project", help="of the tracker; the agent's id by default")]
-RunNameOption = Annotated[str | None, typer.Option("--run-name", help="in the tracker; <agent>-s<seed> by default")]
-GroupOption = Annotated[str | None, typer.Option("--group", help="group of runs in the tracker")]
-TagsOption = Annotated[str | None, typer.Option("--tags", help="of the run in the tracker, with commas between them")]
+TrackOption = Annotated[
+    list[str] | None, typer.Option("--track", help="One of tensorboard, wandb, trackio; may be repeated.")
+]
+ProjectOption = Annotated[
+    str | None, typer.Option("--project", help="Project of the tracker. Default: the agent's id.")
+]
+RunNameOption = Annotated[
+    str | None, typer.Option("--run-name", help="Name of the run in the tracker. Default: <agent>-s<seed>.")
+]
+GroupOption = Annotated[str | None, typer.Option("--group", help="Group of runs in the tracker.")]
+TagsOption = Annotated[str | None, typer.Option("--tags", help="Tags of the run in the tracker, with commas between.")]
 DeviceOption = Annotated[
-    str | None, typer.Option("--device", help="cpu, cuda, cuda:N or mps; the fastest there is by default")
+    str | None, typer.Option("--device", help="One of cpu, cuda, cuda:N, mps. Default: the fastest there is.")
 ]
 
 
@@ -31,16 +40,16 @@ def train(
         str,
         typer.Argument(
             metavar="AGENT",
-            help="an id (`agentzoo list --all`), a run's folder or a train_config.json; with --dataset also a family",
+            help="An id (`agentzoo list --all`), a run's folder or a train_config.json; with --dataset also a family.",
         ),
     ],
     dataset: Annotated[
         str | None,
         typer.Option(
-            "--dataset", help="data of your own: environment, target and scale come from it; an id or hf://..."
+            "--dataset", help="Data of your own, an id or hf://...: environment, target and scale come from it."
         ),
     ] = None,
-    env: Annotated[str | None, typer.Option("--env", help="Gymnasium id, where the dataset does not name it")] = None,
+    env: Annotated[str | None, typer.Option("--env", help="Gymnasium id, where the dataset does not name it.")] = None,
     out: OutOption = None,
     settings: SetOption = None,
     target: TargetOption = None,
@@ -56,6 +65,10 @@ def train(
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Train an agent from its recipe. A run that was stopped goes on where its last checkpoint is."""
+    from agentzoo.recipes._table import require_recipe
+
+    if dataset is None and not Path(agent_id).exists() and not agent_id.endswith(".json"):
+        require_recipe(agent_id)  # a typo is answered before the heavy imports
     from agentzoo.cli.running import run_training, settings_of, tracking_of
     from agentzoo.training.machine import check_machine
     from agentzoo.training.planning import plan
@@ -71,19 +84,23 @@ def train(
 
 
 def finetune(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="the agent to start from: id, folder or Hub repo")],
-    dataset: Annotated[str | None, typer.Option("--dataset", help="Minari id of the data to train on")] = None,
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent to start from: id, folder or Hub repo.")],
+    dataset: Annotated[str | None, typer.Option("--dataset", help="Minari id of the data to train on.")] = None,
     recipe_file: Annotated[
-        Path | None, typer.Option("--recipe", help="train_config.json of a fine-tune to repeat, instead of --dataset")
+        Path | None,
+        typer.Option("--recipe", help="A train_config.json of a fine-tune to repeat, instead of --dataset."),
     ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="id of the new agent; default <agent>-finetuned")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="updates; 3,000 by default")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Id of the new agent. Default: <agent>-finetuned.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Updates to make. Default: 3,000.")] = None,
     normalization: Annotated[
-        str | None, typer.Option(help="keep, the default: the start's mean and std; dataset: of the new data")
+        str | None,
+        typer.Option(
+            help="Mean and std of observations: keep, the default, those of the start; dataset: of the new data."
+        ),
     ] = None,
     revision: RevisionOption = None,
     reinit: Annotated[
-        bool, typer.Option("--reinit", help="start layers of another shape afresh, leave out what has no place")
+        bool, typer.Option("--reinit", help="Start layers of another shape afresh; leave out what has no place.")
     ] = False,
     out: OutOption = None,
     settings: SetOption = None,
@@ -99,6 +116,9 @@ def finetune(
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Train a trained agent further, on other data."""
+    from agentzoo.store.locate import require_known
+
+    require_known(agent)
     from agentzoo.agent import Agent
     from agentzoo.cli.running import run_training, settings_of, tracking_of
     from agentzoo.config import read_recipe

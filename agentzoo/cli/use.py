@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import console, fits, listing, plain, print_json, print_listing, progress_bar
+from agentzoo.cli.console import (
+    console,
+    fits,
+    listing,
+    plain,
+    print_facts,
+    print_json,
+    print_listing,
+    progress_bar,
+)
 from agentzoo.cli.hub import list_remote
 from agentzoo.cli.options import (
     AgentArg,
@@ -24,38 +33,39 @@ from agentzoo.cli.options import (
     load_agent,
 )
 from agentzoo.errors import ConfigError
+from agentzoo.text import amount, counted
 
 if TYPE_CHECKING:
     from agentzoo.evaluation.results import Result
-    from agentzoo.hub.zoo import Summary
+    from agentzoo.hub.overview import Summary
 
-EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id instead of the agent's own")]
-EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1)]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="episode e is reset with 10000*(seed+1)+e")]
-TargetOption = Annotated[float | None, typer.Option("--target", help="return to ask for, in the environment's reward")]
-ActingOption = Annotated[str | None, typer.Option("--acting", help="window or (Decision Mamba) recurrent")]
+EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id to use instead of the agent's own.")]
+EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes to play.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", min=0, help="Seed of the first episode: episode e is reset with 10000*(seed+1)+e.")
+]
+TargetOption = Annotated[
+    float | None, typer.Option("--target", help="Return to ask for, in units of the environment's reward.")
+]
+ActingOption = Annotated[
+    str | None, typer.Option("--acting", help="How it acts: window, or recurrent (Decision Mamba).")
+]
 
 
 def list_command(
-    remote: Annotated[bool, typer.Option("--remote", help="what a Hub has instead")] = False,
-    author: Annotated[str | None, typer.Option("--author", help="with --remote: of one account")] = None,
+    remote: Annotated[bool, typer.Option("--remote", help="List what a Hub has instead.")] = False,
+    author: Annotated[str | None, typer.Option("--author", help="With --remote: only repos of this account.")] = None,
     token: TokenOption = None,
     env: Annotated[str | None, typer.Option("--env", help="Only agents of this environment, e.g. Hopper-v5.")] = None,
     family: Annotated[str | None, typer.Option("--family", help="Only agents of this family, e.g. dt.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="also those that have a recipe only")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="print what is staged as a Markdown table")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also list agents that have a recipe only.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print what is staged as a Markdown table.")] = False,
     into: Annotated[
-        Path | None, typer.Option("--into", help="write that table into a file that marks its place")
+        Path | None, typer.Option("--into", help="Write that table into a file that marks its place.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Agents of the zoo: what is staged, with its score; `--all`: what has a recipe only, too."""
-    from agentzoo.config import read_text
-    from agentzoo.hub.tables import markdown_table, with_table
-    from agentzoo.hub.zoo import summaries
-    from agentzoo.registry import get_family
-    from agentzoo.store.files import write_atomic
-
     if remote:
         options: dict[str, object] = {
             "--env": env,
@@ -70,20 +80,44 @@ def list_command(
     _refuse("without --remote", {"--author": author, "--token": token})
     if into is not None:
         _refuse("with --into", {"--all": all_, "--markdown": markdown, "--json": as_json})
-        write_atomic(into, with_table(read_text(into)))
+        _write_table(into)
         return
     if markdown:
         _refuse("with --markdown", {"--all": all_, "--json": as_json})
-        sys.stdout.write(markdown_table() + "\n")
+        _write_table(None)
         return
-    if family is not None:
-        get_family(family)  # an unknown one is named with the nearest
-    known = [one for one in summaries() if env in (None, one.env) and family in (None, one.family)]
+    known = [one for one in _summaries(family) if env in (None, one.env) and family in (None, one.family)]
     found = [one for one in known if all_ or one.staged or one.problem]
     if as_json:
         print_json([one.model_dump() for one in found])
         return
     _print_agents(known, found, all_)
+
+
+def _summaries(family: str | None) -> list[Summary]:
+    """Of the whole zoo; without PyTorch where every folder is in order."""
+    from agentzoo.hub.overview import overview
+    from agentzoo.registry import require_family
+
+    if family is not None:
+        require_family(family)
+    found = overview()
+    if found is None:
+        from agentzoo.hub.zoo import summaries
+
+        found = summaries()
+    return found
+
+
+def _write_table(into: Path | None) -> None:
+    """Write the table into a file that marks its place, or print it."""
+    from agentzoo.hub.tables import markdown_table, with_table
+    from agentzoo.store.files import read_text, write_atomic
+
+    if into is None:
+        sys.stdout.write(markdown_table() + "\n")
+    else:
+        write_atomic(into, with_table(read_text(into)))
 
 
 def _print_agents(known: list[Summary], found: list[Summary], all_: bool) -> None:
@@ -95,14 +129,12 @@ def _print_agents(known: list[Summary], found: list[Summary], all_: bool) -> Non
         table = _agents(rows, with_env=False)
     print_listing(table)
     if backbones := staged_backbones():
-        console.print(
-            f"to start from: {plain(', '.join(backbones))} (`agentzoo research inspect NAME`)", highlight=False
-        )
+        console.print(f"to start from: {plain(', '.join(backbones))} (`agentzoo research inspect NAME`)")
     untrained = [one.agent_id for one in known if not one.staged and not one.problem]
     if all_ and untrained:
-        console.print(f"recipes to train: {plain(', '.join(untrained))}", highlight=False)
+        console.print(f"recipes to train: {plain(', '.join(untrained))}")
     elif untrained:
-        console.print(f"{len(untrained)} more have a recipe to train: `agentzoo list --all`", highlight=False)
+        console.print(f"{len(untrained)} more have a recipe to train: `agentzoo list --all`")
 
 
 def _refuse(way: str, options: dict[str, object]) -> None:
@@ -113,7 +145,6 @@ def _refuse(way: str, options: dict[str, object]) -> None:
 
 
 def _agents(found: list[Summary], with_env: bool = True) -> Table:
-    from agentzoo.evaluation.scores import amount
 
     table = listing("agent", "score (95 %)", "return", "asked for", "updates")
     if with_env:
@@ -133,6 +164,11 @@ def _agents(found: list[Summary], with_env: bool = True) -> Table:
 
 def show(agent: AgentArg, as_json: JsonOption = False) -> None:
     """The recipe of an agent and, if it is staged, its measured scores."""
+    from agentzoo.recipes._table import recipe_rows
+    from agentzoo.store.locate import require_known
+
+    if agent.removeprefix("zoo/") not in recipe_rows():
+        require_known(agent)  # a typo is answered before the heavy imports
     from agentzoo.hub.zoo import describe
 
     record = describe(agent)
@@ -141,12 +177,10 @@ def show(agent: AgentArg, as_json: JsonOption = False) -> None:
         return
     for section, fields in record.items():
         if isinstance(fields, dict):
-            table = Table("field", "value", title=section, title_justify="left")
-            for name, value in fields.items():
-                table.add_row(name, plain(value if isinstance(value, str) else json.dumps(_rounded(value))))
-            console.print(table)
+            values = {name: one if isinstance(one, str) else json.dumps(_rounded(one)) for name, one in fields.items()}
+            print_facts(values, title=section)
         else:
-            console.print(f"{section}: {plain(fields)}", highlight=False)
+            console.print(f"{section}: {plain(fields)}")
 
 
 def _rounded(value: Any) -> Any:
@@ -164,10 +198,7 @@ def info(as_json: JsonOption = False) -> None:
     if as_json:
         print_json(record)
         return
-    table = Table("what", "value")
-    for name, value in record.items():
-        table.add_row(name, plain(value))
-    console.print(table)
+    print_facts(record)
 
 
 def evaluate(
@@ -175,28 +206,28 @@ def evaluate(
     episodes: EpisodesOption = 100,
     env: EnvOption = None,
     seed: SeedOption = 0,
-    n_envs: Annotated[int, typer.Option("--envs", min=1, help="environments stepped side by side")] = 20,
+    n_envs: Annotated[int, typer.Option("--envs", min=1, help="Environments stepped side by side.")] = 20,
     target: TargetOption = None,
     acting: ActingOption = None,
     runtime: RuntimeOption = "pytorch",
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="processes that share the environments")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that share the environments.")] = 1,
     sampled: Annotated[
-        bool, typer.Option("--sampled", help="sample Discrete actions instead of the likeliest")
+        bool, typer.Option("--sampled", help="Sample Discrete actions instead of taking the likeliest.")
     ] = False,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
-    output: Annotated[Path | None, typer.Option("--output", help="also write the whole record here")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Also write the whole record into this file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Mean return and D4RL-normalized score with a 95 % interval over episodes."""
-    from agentzoo.evaluation.results import evaluate as run
-    from agentzoo.evaluation.scores import amount
     from agentzoo.store.files import write_atomic
 
     if output is not None and output.is_dir():
         raise ConfigError(f"{output} is a folder; name the file to write.")
     loaded = load_agent(agent, revision, trust_env_module)
+    from agentzoo.evaluation.results import evaluate as run
+
     if acting is not None:
         loaded.acting = acting  # type: ignore[assignment]  # it checks the word
     loaded.freeze(runtime)  # type: ignore[arg-type]  # it checks the word
@@ -224,20 +255,19 @@ def evaluate(
 
 
 def _print_result(result: Result) -> None:
-    from agentzoo.evaluation.scores import amount
-
-    table = Table("what", "value", title=plain(f"{result.agent_id} on {result.env}"))
     low, high = result.return_interval
-    table.add_row("return", f"{amount(result.mean_return)}  [{amount(low)}, {amount(high)}] (95 %)")
+    facts = {"return": f"{amount(result.mean_return)}  [{amount(low)}, {amount(high)}] (95 %)"}
     if result.score is not None and result.score_interval is not None:
         low, high = result.score_interval
-        table.add_row("normalized score", f"{result.score:.1f}  [{low:.1f}, {high:.1f}] (95 %)")
+        facts["normalized score"] = f"{result.score:.1f}  [{low:.1f}, {high:.1f}] (95 %)"
     if result.success_rate is not None:
-        table.add_row("success", f"{100 * result.success_rate:.0f} % of episodes")
-    table.add_row("target return", f"{result.target_return:g}")
-    table.add_row("episodes, mean length", f"{result.episodes}, {amount(result.mean_length)}")
-    table.add_row("steps a second", f"{result.steps_per_second:,.0f}")
-    console.print(table)
+        facts["success"] = f"{100 * result.success_rate:.0f} % of episodes"
+    facts |= {
+        "target return": f"{result.target_return:g}",
+        "episodes, mean length": f"{result.episodes}, {amount(result.mean_length)}",
+        "steps a second": f"{result.steps_per_second:,.0f}",
+    }
+    print_facts(facts, title=f"{result.agent_id} on {result.env}")
 
 
 def enjoy(
@@ -252,42 +282,38 @@ def enjoy(
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Watch an agent in a window; says so where there is no display."""
-    from agentzoo.evaluation.enjoy import has_display, play
-    from agentzoo.evaluation.scores import amount
-
     loaded = load_agent(agent, revision, trust_env_module, target, runtime)
+    from agentzoo.evaluation.enjoy import has_display, play
+
     shown = has_display()
     if not shown:
         console.print("No display here, so there is no window; use `agentzoo record` for a video. Playing without one.")
     for one in play(loaded, env, episodes, seed=seed, window=shown, trust_env_module=trust_env_module):
         said = {None: "", True: ", success", False: ", no success"}[one.success]
-        console.print(
-            f"seed {one.seed}: return {amount(one.total_reward)} in {one.length} steps{said}", highlight=False
-        )
+        console.print(f"seed {one.seed}: return {amount(one.total_reward)} in {counted(one.length, 'step')}{said}")
 
 
 def record(
     agent: AgentArg,
-    output: Annotated[Path, typer.Argument(help="an .mp4 or .gif file")],
+    output: Annotated[Path, typer.Argument(help="The .mp4 or .gif file to write.")],
     episodes: EpisodesOption = 1,
     env: EnvOption = None,
     seed: SeedOption = 0,
     target: TargetOption = None,
     runtime: RuntimeOption = "pytorch",
-    every: Annotated[int, typer.Option("--every", min=1, help="keep one frame in so many steps")] = 4,
-    width: Annotated[int, typer.Option(min=16)] = 320,
-    height: Annotated[int, typer.Option(min=16)] = 240,
+    every: Annotated[int, typer.Option("--every", min=1, help="Keep one frame in so many steps.")] = 4,
+    width: Annotated[int, typer.Option(min=16, help="Width of the picture in pixels, even.")] = 320,
+    height: Annotated[int, typer.Option(min=16, help="Height of the picture in pixels, even.")] = 240,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Render episodes to a video or a GIF."""
-    from agentzoo.evaluation.film import film, save_gif, save_video
-    from agentzoo.evaluation.scores import amount
-
     if output.suffix not in (".mp4", ".gif"):
         raise ConfigError(f"the output must end in .mp4 or .gif, got {output.name!r}.")
     loaded = load_agent(agent, revision, trust_env_module, target, runtime)
+    from agentzoo.evaluation.film import film, save_gif, save_video
+
     with progress_bar(f"filming {loaded.config.agent_id}", None) as bar:
         clip = film(
             loaded,
@@ -301,4 +327,5 @@ def record(
         )
     (save_video if output.suffix == ".mp4" else save_gif)(clip, output)
     returns = ", ".join(amount(one.total_reward) for one in clip.episodes)
-    console.print(f"{plain(output)}: {len(clip.frames)} frames, returns {returns}", highlight=False)
+    what = "return" if len(clip.episodes) == 1 else "returns"
+    console.print(f"{plain(output)}: {counted(len(clip.frames), 'frame')}, {what} {returns}")

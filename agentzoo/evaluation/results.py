@@ -22,11 +22,12 @@ from agentzoo.envs.wrapping import spec_of
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.jobs import rollout_in_jobs
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
-from agentzoo.evaluation.scores import Reference, amount, mean_interval, normalized_score, reference_for
+from agentzoo.evaluation.scores import Reference, mean_interval, normalized_score, reference_for
 from agentzoo.evaluation.study import Study
 from agentzoo.nn.base import ActingMode
 from agentzoo.store.files import CONFIG
 from agentzoo.store.locate import STUDY_PICTURES, staged_agents
+from agentzoo.text import amount
 from agentzoo.types import Config
 
 PACKAGES = ("agentzoo", "gymnasium", "gymnasium-robotics", "mujoco", "numpy", "torch", "stable-baselines3")

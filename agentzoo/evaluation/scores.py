@@ -14,7 +14,7 @@ from agentzoo.data.references import D4RL_REFERENCES, Reference, normalized_scor
 from agentzoo.recipe import Recipe
 from agentzoo.types import FloatArray
 
-__all__ = ["D4RL_REFERENCES", "Reference", "amount", "mean_interval", "normalized_score", "over_seeds", "reference_for"]
+__all__ = ["D4RL_REFERENCES", "Reference", "mean_interval", "normalized_score", "over_seeds", "reference_for"]
 
 MOST_DRAWN = 2_000_000  # values resampled at once; each takes 24 bytes
 
@@ -28,15 +28,6 @@ def reference_for(env_id: str, options: Iterable[str], recipe: Recipe | None) ->
     """
     own = None if recipe is None or recipe.eval.env != env_id else recipe.eval.reference
     return reference_of(env_id, options) or (None if own is None else Reference(*own))
-
-
-def amount(value: float, thousands: str = "") -> str:
-    """A return or length as text: two digits after the point below 100, none from there on.
-
-    Args:
-        thousands: "," groups digits.
-    """
-    return f"{value:{thousands}.{0 if abs(value) >= 100 else 2}f}"
 
 
 def over_seeds(values: Sequence[float], digits: int) -> str:

@@ -9,10 +9,10 @@ from pathlib import Path
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, evaluate
-from agentzoo.evaluation.scores import amount
 from agentzoo.evaluation.study import MOST_COLUMNS, MOST_IN_CELL, Study
 from agentzoo.extras import needed
 from agentzoo.plots import new_figure, save_figure
+from agentzoo.text import amount
 
 FEWEST_RANKED = 3  # targets for a rank correlation
 MOST_AGENTS = MOST_COLUMNS - 1  # of one table

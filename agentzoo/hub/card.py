@@ -10,13 +10,12 @@ from typing import Any
 
 import jinja2
 
-from agentzoo.config import AgentConfig, read_record, read_text
+from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.making.catalogue import OTHERS, OWN, recipe_of
 from agentzoo.envs import extras_of, needs_make_env
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.baselines import CLONE, compare_with_clones, read_baselines
 from agentzoo.evaluation.results import Results
-from agentzoo.evaluation.scores import amount
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.hub.lines import all_lines, best_differs, summary
 from agentzoo.hub.metadata import as_html, check_metadata, code, front_matter, inline
@@ -25,9 +24,10 @@ from agentzoo.hub.sweeps import extremes, sweep_facts
 from agentzoo.papers import D4RL
 from agentzoo.recipe import Recipe
 from agentzoo.registry import recipe_table
-from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, write_atomic
+from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, read_text, write_atomic
 from agentzoo.store.locate import STUDY_PICTURES
 from agentzoo.store.remote import is_repo_id
+from agentzoo.text import amount, counted, duration
 
 TEMPLATE = "card.md.j2"
 _ADDRESS = re.compile(r'Agent\.from_pretrained\("([^"]+)"')
@@ -73,6 +73,7 @@ def _template() -> jinja2.Template:
         autoescape=False,  # Markdown; `code`, `inline` and `as_html` make other people's text harmless
     )
     environment.filters.update(code=code, inline=inline, as_html=as_html, amount=amount, grouped=_grouped)
+    environment.filters.update(counted=counted, duration=duration)
     return environment.get_template(TEMPLATE)
 
 

@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agentzoo.config import read_text
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.models.dt import DTConfig
+from agentzoo.store.files import read_text
 from agentzoo.store.tensors import read_tensors
 
 CONFIG_FILE, SAFE, PICKLED = "config.json", "model.safetensors", "pytorch_model.bin"

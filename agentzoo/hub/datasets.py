@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from agentzoo.data.minari import datasets_root, open_dataset
 from agentzoo.data.summary import Row, rows
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.scores import amount
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.store.files import CARD
 from agentzoo.store.remote import Where, calling, is_repo_id, retried
+from agentzoo.text import amount
 
 NAMESPACE_FILE = "namespace_metadata.json"
 KIND = "dataset"  # of repo

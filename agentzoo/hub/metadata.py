@@ -10,6 +10,7 @@ from agentzoo.config import AgentConfig
 from agentzoo.errors import CheckpointError, shown
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.recipe import Recipe
+from agentzoo.text import counted
 
 LONGEST = 1_000  # characters of a description
 FARAMA = ("D4RL", "mujoco", "minigrid", "atari", "metaworld")  # repos of Minari's own organization on the Hub
@@ -90,7 +91,7 @@ def _evaluations(head: Result) -> list[Any]:
             dataset_type=hub_name(head.env),
             dataset_name=code(head.env),
             metric_type=kind,
-            metric_name=f"{name}, {head.episodes} episodes, 95 % interval {low:.2f} to {high:.2f}",
+            metric_name=f"{name}, {counted(head.episodes, 'episode')}, 95 % interval {low:.2f} to {high:.2f}",
             metric_value=round(value, 2),
         )
         for name, value, (low, high), kind in measured

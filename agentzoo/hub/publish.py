@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentzoo.agent import Agent
-from agentzoo.config import read_text
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
 from agentzoo.hub.card import card_text, check_card, write_card
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.metadata import check_metadata
 from agentzoo.hub.records import read_records, require_promised
 from agentzoo.nn.language.pretrained import load_backbone
-from agentzoo.store.files import CARD, RECIPE, RESULTS
+from agentzoo.store.files import CARD, RECIPE, RESULTS, read_text
 from agentzoo.store.locate import (
     BACKBONE_FILES,
     PUBLISHED,
@@ -30,6 +29,7 @@ from agentzoo.store.locate import (
 )
 from agentzoo.store.remote import Where, calling, check_revision, fetch, is_repo_id, retried
 from agentzoo.store.watch import watched
+from agentzoo.text import counted
 
 Patterns = str | list[str] | None  # like "*.json"
 
@@ -115,7 +115,7 @@ def push(
         contents = {name: uploaded(folder, name, repo_id) if name == CARD else str(folder / name) for name in files}
         operations: list[Any] = [CommitOperationAdd(name, content) for name, content in contents.items()]
         operations += [CommitOperationDelete(name) for name in known if name in there and name not in files]
-        on_progress(f"uploading {len(files)} files")
+        on_progress(f"uploading {counted(len(files), 'file')}")
         return api.create_commit(
             repo_id,
             operations,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from agentzoo.errors import CheckpointError, ConfigError
-from agentzoo.evaluation.scores import amount
-from agentzoo.hub.zoo import Summary, summaries
+from agentzoo.hub.overview import Summary
+from agentzoo.hub.zoo import summaries
+from agentzoo.text import amount
 
 HEAD = "agent | environment | score (95 %) | return | its data's |"
 RULE = "---|---|---:|---:|---:|"

@@ -21,6 +21,7 @@ from agentzoo.recipe import Recipe
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS, WEIGHTS, sha256
 from agentzoo.store.locate import find_agent
+from agentzoo.text import counted
 from agentzoo.types import Config
 
 MOST_BOOTSTRAPPED = 1_000  # returns
@@ -155,7 +156,7 @@ def _results(folder: Path, config: AgentConfig) -> tuple[Results | None, Check]:
         ranks = rank_correlation(results.targets) if len(results.targets) >= FEWEST_RANKED else None
         if not _close(ranks, results.spearman):
             problems.append("the rank correlation is not that of its targets")
-    said = "; ".join(problems) or f"{head.episodes} episodes of these weights, summed up right"
+    said = "; ".join(problems) or f"{counted(head.episodes, 'episode')} of these weights, summed up right"
     return (None if problems else results), Check(name="results", holds=not problems, said=said)
 
 
@@ -168,7 +169,7 @@ def _which(one: Result, head: Result) -> str:
 def _wrong(one: Result, options: Iterable[str], recipe: Recipe | None) -> list[str]:
     """What of a record does not follow from its episodes, in an environment made with these options."""
     if not len(one.returns) == len(one.lengths) == one.episodes:
-        return [f"{one.episodes} episodes, but {len(one.returns)} returns and {len(one.lengths)} lengths"]
+        return [f"{counted(one.episodes, 'episode')}, but {len(one.returns)} returns and {len(one.lengths)} lengths"]
     reference = reference_for(one.env, options, recipe)
     expected: dict[str, Any] = {
         "mean_length": float(np.mean(one.lengths)),
@@ -243,8 +244,8 @@ def _score(
         or abs(new.mean_return - head.mean_return) <= chance + slack
     )
     said = (
-        f"return {new.mean_return:.1f} [{again_low:.1f}, {again_high:.1f}] over {new.episodes} episodes; the card says "
-        f"{head.mean_return:.1f} [{low:.1f}, {high:.1f}]"
+        f"return {new.mean_return:.1f} [{again_low:.1f}, {again_high:.1f}] over {counted(new.episodes, 'episode')}; "
+        f"the card says {head.mean_return:.1f} [{low:.1f}, {high:.1f}]"
     )
     if new.score is not None and head.score is not None:
         said += f"; score {new.score:.1f} against {head.score:.1f}"

@@ -17,6 +17,7 @@ from agentzoo.errors import ShapeError
 from agentzoo.masked.answer import Answer, infer
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.masked_model import MaskedModel, require_masked
+from agentzoo.text import counted
 
 
 class MaskedMethods:
@@ -112,5 +113,5 @@ class MaskedMethods:
         """(N,) the target return of each environment."""
         targets = np.asarray(self.target_return if self._targets is None else self._targets, dtype=np.float64)
         if targets.shape not in ((), (n,)):
-            raise ShapeError(f"{targets.size} target returns were given, the observation has {n} rows.")
+            raise ShapeError(f"{targets.size} target returns were given, the observation has {counted(n, 'row')}.")
         return np.full(n, targets)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from agentzoo.errors import StorageError
+from agentzoo.errors import CheckpointError, StorageError
 
 # What an agent's folder holds.
 CONFIG = "config.json"
@@ -27,8 +27,35 @@ LOG = "training_log.csv"
 SWEEP_PLOT = "targets.png"
 VIDEO = "replay.mp4"
 
+MAX_JSON = 4 * 1024 * 1024  # bytes
+
 # in the name of a folder being written: on a drive that several machines share, a process's id says nothing elsewhere
 HOST = re.sub(r"[^A-Za-z0-9]", "_", platform.node()) or "here"
+
+
+def read_text(path: Path) -> str:
+    """A small JSON file of an agent's folder.
+
+    Raises:
+        CheckpointError: missing, unreadable, not text or absurdly large.
+    """
+    try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for, a device read without end
+            raise CheckpointError(f"{path} is no regular file.")
+        if path.stat().st_size > MAX_JSON:
+            raise CheckpointError(f"{path} holds {path.stat().st_size} bytes; such files hold a few thousand.")
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if path.name == CONFIG and (path.parent / RECIPE).is_file() and not (path.parent / WEIGHTS).exists():
+            raise CheckpointError(
+                f"{path.parent} holds a training that has not come to its end; `agentzoo train {path.parent}` goes on "
+                "with it, `agentzoo finetune` with a fine-tune."
+            ) from None
+        raise CheckpointError(
+            f"{path} is missing: an agent's folder holds {CONFIG}, {WEIGHTS} and, to be trained again, {RECIPE}."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:

@@ -11,7 +11,6 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from agentzoo.config import read_text
 from agentzoo.errors import (
     AgentzooError,
     CheckpointError,
@@ -22,7 +21,19 @@ from agentzoo.errors import (
     did_you_mean,
     shown,
 )
-from agentzoo.store.files import CARD, CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, WEIGHTS, staging, swap_in
+from agentzoo.store.files import (
+    CARD,
+    CONFIG,
+    LOG,
+    RECIPE,
+    RESULTS,
+    SWEEP_PLOT,
+    VIDEO,
+    WEIGHTS,
+    read_text,
+    staging,
+    swap_in,
+)
 from agentzoo.store.remote import check_revision, fetch, is_repo_id
 
 ZOO_VARIABLE = "AGENTZOO_ZOO"
@@ -174,24 +185,7 @@ def find_agent(
             return check_links(_inside(staged[plain], subfolder))
         location = hub_location(plain)
         if location is None:
-            from agentzoo.registry import recipe_table
-
-            known = sorted({*staged, *recipe_table()})
-            named = os.environ.get(ZOO_VARIABLE)
-            nowhere = f"${ZOO_VARIABLE}, which is {f'{named}, no folder' if named else 'not set'}"
-            looked = ", ".join(map(str, _local_zoos())) or nowhere
-            absent = (
-                f" It is known, but its weights are neither in {looked} nor on the Hub as far as the index says. Name "
-                f"its Hub repo as OWNER/NAME, or set ${ZOO_VARIABLE} to a folder that holds {plain}/. "
-                f"`agentzoo train {plain}` trains another one from its recipe."
-            )
-            if plain in staged:
-                absent = (
-                    f" One is staged at {staged[plain]}, but a revision or a forced download is of a Hub repo, and the "
-                    "index knows none for it: name OWNER/NAME."
-                )
-            hint = absent if plain in known else did_you_mean(plain, known)
-            raise UnknownNameError(f"no agent {name!r}.{hint} See `agentzoo list`.")
+            raise UnknownNameError(f"no agent {name!r}.{_absent(plain, staged)} See `agentzoo list`.")
         repo_id, revision = location.repo_id, revision or location.revision
     elif is_repo_id(name):
         repo_id = name
@@ -213,6 +207,37 @@ def find_agent(
         )
         raise HubError(f"{here}, and as a Hub repo: {error}") from error
     return check_links(_inside(folder, subfolder))
+
+
+def _absent(plain: str, staged: dict[str, Path]) -> str:
+    """Why an agent that is not on the Hub cannot be had, or the nearest id."""
+    from agentzoo.recipes._table import recipe_rows
+
+    if plain in staged:
+        return (
+            f" One is staged at {staged[plain]}, but a revision or a forced download is of a Hub repo, and the "
+            "index knows none for it: name OWNER/NAME."
+        )
+    known = sorted({*staged, *recipe_rows()})
+    if plain not in known:
+        return did_you_mean(plain, known)
+    named = os.environ.get(ZOO_VARIABLE)
+    nowhere = f"${ZOO_VARIABLE}, which is {f'{named}, no folder' if named else 'not set'}"
+    looked = ", ".join(map(str, _local_zoos())) or nowhere
+    return (
+        f" It is known, but its weights are neither in {looked} nor on the Hub as far as the index says. Name "
+        f"its Hub repo as OWNER/NAME, or set ${ZOO_VARIABLE} to a folder that holds {plain}/. "
+        f"`agentzoo train {plain}` trains another one from its recipe."
+    )
+
+
+def require_known(name: str) -> None:
+    """Raise UnknownNameError, as `find_agent` does, for an id that is neither here nor in the index; asks no Hub."""
+    plain = name.removeprefix("zoo/")
+    if _NAME.match(plain) and not Path(name).exists():
+        staged = staged_agents()
+        if plain not in staged and hub_location(plain) is None:
+            raise UnknownNameError(f"no agent {name!r}.{_absent(plain, staged)} See `agentzoo list`.")
 
 
 def _inside(folder: Path, subfolder: str) -> Path:

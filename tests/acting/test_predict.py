@@ -488,11 +488,11 @@ def test_bad_rewards_states_and_starts_are_explained() -> None:
     _, state = agent.predict(two)
     with pytest.raises(ShapeError, match="state holds 2 environments, the observation has 1"):
         agent.predict(OBS[None], state)
-    with pytest.raises(ShapeError, match="reward has 1 entries, the observation 2 rows"):
+    with pytest.raises(ShapeError, match="reward has 1 number, the observation has 2 rows"):
         agent.predict(two, state, reward=1.0)
     with pytest.raises(ObservationError, match="reward of environment 1 is not finite"):
         agent.predict(two, state, reward=[0.0, np.nan])
-    with pytest.raises(ShapeError, match="episode_start has 3 entries"):
+    with pytest.raises(ShapeError, match="episode_start has 3 values"):
         agent.predict(two, state, np.zeros(3, dtype=bool))
     with pytest.raises(ShapeError, match="state must be what the last predict returned"):
         agent.predict(two, np.zeros(3))  # type: ignore[arg-type]

@@ -22,10 +22,11 @@ from agentzoo.envs.making import make_env
 from agentzoo.errors import ConfigError, ObservationError, SpaceError, UnknownNameError
 from agentzoo.evaluation.results import Result, evaluate, versions, with_command
 from agentzoo.evaluation.rollout import env_of, rollout, run_episode, run_seeded
-from agentzoo.evaluation.scores import amount, mean_interval, normalized_score, reference_of
+from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.models.dt import DTConfig
 from agentzoo.models.unimask import UniMaskConfig
+from agentzoo.text import amount
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 from agentzoo.research.pretrain.settings import CLIPSettings, LMSettings
 from agentzoo.store.files import WEIGHTS
 from agentzoo.store.tensors import check_header
+from agentzoo.text import duration
 from agentzoo.training.log import read_log
 
 
@@ -85,7 +86,7 @@ def language_model_card(
         f"{size:.1f} MB of text in {len(corpus['training'])} files "
         f"({', '.join(one['name'] for one in corpus['training'])}), the last {settings.held_out:.0%} of each held out. "
         f"{int(last['step']):,} updates of {tokens:,} tokens, AdamW, learning rate {settings.lr:g}, seed "
-        f"{settings.seed}, {float(last['seconds']) / 60:.0f} minutes on {hardware}: {read:,} tokens read of "
+        f"{settings.seed}, {duration(float(last['seconds']))} on {hardware}: {read:,} tokens read of "
         f"{figures['train_tokens']:,.0f} in the text, {read / figures['train_tokens']:.1f} epochs. Training ended "
         "because these were all the updates it was given. The held-out perplexity, on at most "
         f"{settings.watch_chunks} windows, was {float(before['held_out_perplexity']):.2f} after "
@@ -140,7 +141,7 @@ def clip_card(
         "",
         f"{figures['train_pairs']:,.0f} pairs with {figures['train_sentences']:,.0f} distinct sentences; "
         f"{settings.steps:,} updates of {settings.batch_size} pairs, AdamW, learning rate {settings.lr:g}, seed "
-        f"{settings.seed}, {float(rows[-1]['seconds']) / 60:.0f} minutes on {hardware}. `pretrain.json` holds all "
+        f"{settings.seed}, {duration(float(rows[-1]['seconds']))} on {hardware}. `pretrain.json` holds all "
         "settings, `training_log.csv` the curve.",
         "",
         "Sentences held out:",

@@ -12,11 +12,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from agentzoo.config import named_recipe, read_text
+from agentzoo.config import named_recipe
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.recipe import Recipe
 from agentzoo.registry import recipe_table
-from agentzoo.store.files import write_atomic
+from agentzoo.store.files import read_text, write_atomic
 from agentzoo.training.loop import claim
 from agentzoo.types import Config
 

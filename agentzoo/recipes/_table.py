@@ -1,0 +1,73 @@
+"""The packaged recipes at a glance, without importing them: that loads every network, and PyTorch with them.
+
+`table.json` lists them. It holds a hash of the files of this folder: where that differs, as after a change of a recipe,
+the recipes are imported after all. `python -m agentzoo.recipes._table` writes it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentzoo.errors import UnknownNameError, did_you_mean
+from agentzoo.registry import recipe_table
+from agentzoo.store.files import write_atomic
+
+PLACE = Path(__file__).parent
+TABLE = PLACE / "table.json"
+
+
+class Row(NamedTuple):
+    """What a list shows of a recipe; target is in raw units of the environment's reward."""
+
+    agent_id: str
+    family: str
+    env: str
+    target: float
+    steps: int
+    dataset: str
+
+
+@cache
+def recipe_rows() -> dict[str, Row]:
+    """Agent id -> row of every packaged recipe."""
+    try:
+        table = json.loads(TABLE.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        table = {}
+    listed = table["rows"] if table.get("sources") == _sources() else _imported()
+    return {values[0]: Row(*values) for values in listed}
+
+
+def require_recipe(agent_id: str) -> None:
+    """Raise UnknownNameError, with the nearest id, unless there is a packaged recipe of this id."""
+    rows = recipe_rows()
+    if agent_id.removeprefix("zoo/") not in rows:
+        raise UnknownNameError(f"no recipe {agent_id!r}.{did_you_mean(agent_id, rows)} See `agentzoo list --all`.")
+
+
+def _sources() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(PLACE.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _imported() -> list[list[Any]]:
+    return [
+        [name, one.model.family, one.eval.env, one.eval.target_return, one.train.steps, one.data.dataset]
+        for name, one in recipe_table().items()
+    ]
+
+
+def table_text() -> str:
+    """What `table.json` holds, a line a recipe."""
+    rows = ",\n".join(json.dumps(row) for row in _imported())
+    return f'{{"sources": "{_sources()}", "rows": [\n{rows}\n]}}\n'
+
+
+if __name__ == "__main__":
+    write_atomic(TABLE, table_text())

@@ -1,0 +1,139 @@
+"""What the command line prints: whole sentences, nothing cut, at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from conftest import make_agent
+from rich.console import Console
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from agentzoo.cli import app
+from agentzoo.cli.command import _one_line
+from agentzoo.cli.console import console, print_facts
+from agentzoo.hub.overview import overview
+from agentzoo.hub.zoo import summaries
+from agentzoo.recipes._table import TABLE, table_text
+from agentzoo.text import counted, duration
+
+WITHOUT_TORCH = """
+import sys
+sys.argv = ["agentzoo", *sys.argv[1:]]
+from agentzoo.cli import main
+try:
+    main()
+finally:
+    heavy = {"torch", "gymnasium", "minari", "huggingface_hub", "numpy"} & set(sys.modules)
+    print("heavy:", sorted(heavy), file=sys.stderr)
+"""
+
+
+def every_option(command: click.Command, name: str = "agentzoo") -> Iterator[tuple[str, click.Parameter]]:
+    for one in command.params:
+        yield name, one
+    for inner, other in getattr(command, "commands", {}).items():
+        yield from every_option(other, f"{name} {inner}")
+
+
+def test_help_of_every_option_is_a_whole_phrase() -> None:
+    found = list(every_option(get_command(app)))
+    assert len(found) > 200
+    for name, one in found:
+        said = getattr(one, "help", None) or ""
+        assert said[:1].isupper() or said.startswith("`"), f"{name} {one.name}: {said!r}"
+        assert said.endswith("."), f"{name} {one.name}: {said!r}"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "list",
+        "list --all --json",
+        "list --family dt",
+        "show dt-hoper-medium",
+        "evaluate dt-hoper-medium",
+        "record dt-hoper-medium x.gif",
+        "train dt-hoper-medium",
+        "finetune dt-hoper-medium --dataset a",
+        "hub verify dt-hoper-medium",
+        "lst",
+    ],
+)
+def test_lists_and_typos_are_answered_without_heavy_imports(words: str) -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *words.split()], capture_output=True, text=True)
+    assert "heavy: []" in done.stderr
+    assert ("Did you mean" in done.stderr) == (not words.startswith("list"))
+
+
+def test_the_table_of_recipes_is_of_these_recipes() -> None:
+    """`python -m agentzoo.recipes._table` writes it again."""
+    assert TABLE.read_text() == table_text()
+
+
+def test_a_glance_at_the_zoo_sees_what_a_full_check_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert overview() == summaries()
+    make_agent("Hopper-v5", context=5, target_return=100.0).save_pretrained(tmp_path / "dt-mine")
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path))
+    assert overview() == summaries()
+    (tmp_path / "dt-mine" / "train_config.json").write_text("{")
+    assert overview() is None  # the full check says what is wrong
+    assert "train_config.json cannot be used" in str({one.agent_id: one for one in summaries()}["dt-mine"].problem)
+
+
+def test_colors_of_others_warnings_do_not_leak() -> None:
+    import gymnasium
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gymnasium.logger.warn("Overriding environment %s", "Hopper-v5")
+    assert "\x1b" in str(caught[0].message)
+    assert _one_line(caught[0].message, UserWarning, "x.py", 1) == "warning: Overriding environment Hopper-v5\n"
+
+
+def test_in_a_pipe_nothing_is_wrapped_or_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    path, prose = "/" + "x" * 300, "many words " * 60
+    console.print(f"done: {path}, {prose}")
+    print_facts({"path": path, "text": prose}, title=f"title {path}")
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 4
+    assert lines[0] == f"done: {path}, {prose}".rstrip()
+    assert lines[1] == f"title {path}"
+    assert lines[2].split() == ["path", path]
+
+
+def test_on_a_narrow_terminal_what_is_copied_stays_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Console, "is_terminal", property(lambda _: True))
+    monkeypatch.setenv("COLUMNS", "40")
+    url = "https://hub.example.org/some-organization/some-agent/commit/0123456789abcdef"
+    console.print(url)
+    print_facts({"where": url})
+    assert capsys.readouterr().out.count(url) == 2
+
+
+def test_info_and_show_are_whole_in_80_columns() -> None:
+    said = CliRunner().invoke(app, ["show", "dm-hopper-medium"], env={"COLUMNS": "80"}).output
+    assert "agentzoo evaluate dm-hopper-medium -n 100 --seed 0 --target 3600" in said
+    assert "…" not in said
+
+
+def test_counts_and_durations() -> None:
+    assert [counted(n, "episode") for n in (0, 1, 2, 1277)] == [
+        "0 episodes",
+        "1 episode",
+        "2 episodes",
+        "1,277 episodes",
+    ]
+    said = [duration(seconds) for seconds in (1.2, 119, 120, 4860, 35_000, 41_400)]
+    assert said == ["1 second", "119 seconds", "2 minutes", "81 minutes", "583 minutes", "11.5 hours"]
