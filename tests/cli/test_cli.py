@@ -111,11 +111,11 @@ def test_every_command_that_takes_an_agent_can_be_told_which_and_whether_to_trus
         assert {"--revision", "--trust-env-module"} <= options, name
 
 
-def test_help_shows_few_commands_in_groups_with_whole_summaries() -> None:
+def test_help_shows_a_dozen_commands_in_groups_with_whole_summaries() -> None:
     said = agentzoo("--help").stdout
     titles = re.findall(r"^([A-Z][a-z]+):$", said, flags=re.MULTILINE)
     assert titles == ["Options", *GROUPS]
-    assert sum(map(len, GROUPS.values())) <= 13
+    assert sum(map(len, GROUPS.values())) <= 12
     for words in ((), ("research",), ("hub",), ("data",), ("research", "gates")):
         assert "..." not in agentzoo(*words, "--help").stdout.partition("\n")[2]
 
