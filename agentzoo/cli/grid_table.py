@@ -36,7 +36,7 @@ def status_table(found: Sequence[RunStatus], title: str, columns: Sequence[str] 
 
 def live_table(found: Sequence[RunStatus], title: str, width: int, height: int) -> Table:
     """`status_table` for a terminal of this many columns and lines: less of both where there is no room."""
-    states = Counter(one.state for one in found)
+    states: Counter[str] = Counter(one.state for one in found)
     summary = ", ".join(f"{states[state]} {state}" for state in ORDER if states[state])
     room = max(height - AROUND, 1)
     shown = found
