@@ -49,7 +49,7 @@ AgentsOption = Annotated[
 ]
 DatasetsOption = Annotated[
     str | None,
-    typer.Option("--dataset", help="Data of your own, ids with commas between; each agent learns from each."),
+    typer.Option("--dataset", help="Data of your own, ids with commas between: each agent on each."),
 ]
 
 
