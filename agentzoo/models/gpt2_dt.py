@@ -19,7 +19,7 @@ class GPT2DTConfig(LanguageDTConfig):
     """A GPT-2 by default; ImageGPT and GPT-J by `architecture`."""
 
     title: ClassVar[str] = "GPT-2 Decision Transformer"
-    counterpart: ClassVar[str | None] = "clip-dt"
+    counterparts: ClassVar[dict[str, str]] = {"clip": "clip-dt", "llama": "smollm-dt"}
 
     family: Literal["gpt2-dt"] = "gpt2-dt"
     architecture: Literal["gpt2", "imagegpt", "gptj"] = "gpt2"

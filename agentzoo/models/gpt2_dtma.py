@@ -15,7 +15,7 @@ class GPT2DTMAConfig(GatedConfig):
     """GPT2-DT's, with gates."""
 
     title: ClassVar[str] = "GPT-2 Decision Transformer with mixed attention"
-    counterpart: ClassVar[str | None] = "clip-dtma"
+    counterparts: ClassVar[dict[str, str]] = {"clip": "clip-dtma", "llama": "smollm-dtma"}
 
     family: Literal["gpt2-dtma"] = "gpt2-dtma"
     architecture: Causal = "gpt2"

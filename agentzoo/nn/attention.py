@@ -68,20 +68,27 @@ class CausalAttention(nn.Module):
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, read: Read | None) -> Tensor:
         """(B, H, Lq, D/H): values, weighted by the softmax of what queries and keys have in common."""
         length, dropout = k.shape[2], self.attn_dropout.p if self.training else 0.0
-        if dropout > 0.0 and q.device.type == "cpu":
-            # torch's CPU kernel leaves its fused path as soon as there is dropout, and then draws slowly
-            scores, factor = q @ k.transpose(-1, -2), q.shape[-1] ** -0.5
-            if self.attn_dropout.fuses(scores) and not isinstance(read, Tensor):
-                return causal_weights(scores, factor, dropout, None if read is None else read.indices(length)) @ v
-            scores = scores * factor + attention_bias(
-                length, slice(None) if read is None else read, scores.dtype, q.device
-            )
-            weights: Tensor = self.attn_dropout(scores.softmax(dim=-1))
-            return weights @ v
+        if self._drops(q):
+            return self._dropped_weights(q @ k.transpose(-1, -2), q.shape[-1] ** -0.5, read) @ v
         if read is None:
             return scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
         bias = attention_bias(length, read, q.dtype, q.device)
         return scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
+
+    def _drops(self, q: Tensor) -> bool:
+        """Whether weights are dropped here: torch's CPU kernel leaves its fused path for that, and draws slowly."""
+        return self.training and self.attn_dropout.p > 0.0 and q.device.type == "cpu"
+
+    def _dropped_weights(self, scores: Tensor, factor: float, read: Read | None) -> Tensor:
+        """(..., Lq, L): the causal softmax of `factor` times the scores, after dropout."""
+        length = scores.shape[-1]
+        if self.attn_dropout.fuses(scores) and not isinstance(read, Tensor):
+            return causal_weights(scores, factor, self.attn_dropout.p, None if read is None else read.indices(length))
+        scores = scores * factor + attention_bias(
+            length, slice(None) if read is None else read, scores.dtype, scores.device
+        )
+        weights: Tensor = self.attn_dropout(scores.softmax(dim=-1))
+        return weights
 
 
 class Block(nn.Module):

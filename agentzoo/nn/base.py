@@ -28,7 +28,7 @@ class Origin(NamedTuple):
 
     backbone: its name, None for random weights. learned: what the backbone had learned. adaptation: what of the blocks
     is trained. departures: fields that differ from the preset, as `name=value`. gate_scale: "heads" or "paper" where
-    gates weigh the attention heads.
+    gates weigh the attention heads. began: what its blocks started as, in words, where the name alone does not say.
     """
 
     backbone: str | None
@@ -38,6 +38,7 @@ class Origin(NamedTuple):
     preset: str
     departures: tuple[str, ...]
     gate_scale: str | None = None
+    began: str | None = None
 
 
 class ModelConfig(Config):
@@ -45,6 +46,7 @@ class ModelConfig(Config):
 
     title: ClassVar[str] = ""  # of the family, in words
     paper: ClassVar[Citation | None] = None  # that a card cites for it
+    staged_bytes: ClassVar[int] = 5_000_000  # that an agent's weights may take in this project's zoo
     recorded: ClassVar[dict[str, str]] = {}  # field that training fills in -> field that names the file it describes
 
     family: str

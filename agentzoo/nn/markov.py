@@ -35,11 +35,24 @@ class MarkovStatistics(NamedTuple):
         return self.positive and self.ratio > threshold
 
 
-def head_matrix(qkv: Tensor, n_heads: int, head: int) -> Tensor:
-    """(3D, D) fused weight as `nn.Linear` has it -> (D, D) float64 `W_q W_kᵀ` of one head."""
-    queries, keys, _ = qkv.detach().double().chunk(3)
-    rows = slice(head * len(queries) // n_heads, (head + 1) * len(queries) // n_heads)
-    return queries[rows].T @ keys[rows]
+def head_matrix(qkv: Tensor, n_heads: int, head: int, turn: Tensor | None = None) -> Tensor:
+    """(D + 2 Dk, D) fused weight as `nn.Linear` has it -> (D, D) float64 `W_q R W_kᵀ` of one head.
+
+    Where keys are fewer (Dk < D) heads share them in groups.
+
+    Args:
+        qkv: rows of queries, keys and values, in this order.
+        n_heads: of queries.
+        head: which of them.
+        turn: (D/N, D/N) float64 R, what rotary positions do at one distance; by default nothing, as at distance 0.
+    """
+    dim = qkv.shape[1]
+    size, shared = dim // n_heads, (len(qkv) - dim) // 2
+    group = dim // shared
+    queries, keys, _ = torch.split(qkv.detach().double(), [dim, shared, shared])
+    queries, keys = (part[one * size : (one + 1) * size] for part, one in ((queries, head), (keys, head // group)))
+    found: Tensor = queries.T @ (keys if turn is None else turn.to(keys.device) @ keys)
+    return found
 
 
 def markov_statistics(matrix: Tensor) -> MarkovStatistics:

@@ -14,7 +14,7 @@ from agentzoo.models._language_dt import stretch
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.nn.base import parameter_count
-from agentzoo.nn.language.gpt2 import LanguageBackbone
+from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.lora import LoRALinear
 from agentzoo.nn.language.pretrained import load_backbone
 from agentzoo.nn.tokens import timestep_table
@@ -159,17 +159,17 @@ def test_adaptation_says_which_tensors_change(adaptation: Any, zoo: Path, tmp_pa
 
 def test_low_rank_updates_merge_into_a_plain_layer() -> None:
     torch.manual_seed(0)
-    layer = LoRALinear(6, rank=2, alpha=4.0, dropout=0.0)
+    layer = LoRALinear(6, (6, 2, 2), rank=2, alpha=4.0, dropout=0.0)
     x = torch.randn(5, 6)
-    plain = torch.nn.Linear(6, 18)
+    plain = torch.nn.Linear(6, 10)
     plain.load_state_dict(layer.state_dict())
     torch.testing.assert_close(layer(x), plain(x))  # B starts at zero
     torch.nn.init.normal_(layer.lora_b)
-    update = torch.cat([layer.lora_b[i] @ layer.lora_a[i] for i in range(3)])
+    update = torch.cat([b @ a for a, b in zip(layer.lora_a, layer.lora_b.split((6, 2, 2)), strict=True)])
     torch.testing.assert_close(layer(x), plain(x) + 2.0 * x @ update.T)
     plain.load_state_dict(layer.state_dict())
     torch.testing.assert_close(layer(x), plain(x), atol=1e-5, rtol=0)
-    again = LoRALinear(6, rank=2, alpha=4.0, dropout=0.0)
+    again = LoRALinear(6, (6, 2, 2), rank=2, alpha=4.0, dropout=0.0)
     again.load_state_dict(layer.state_dict())
     torch.testing.assert_close(again(x), layer(x), atol=1e-5, rtol=0)
 

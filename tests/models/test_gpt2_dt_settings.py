@@ -121,7 +121,6 @@ def test_recipes_fit_the_backbones_they_name() -> None:
 
 def test_every_recipe_makes_an_agent_that_can_be_staged() -> None:
     """Of Walker2d's sizes, the largest; masked agents of DoorKey read other observations and are tiny."""
-    from agentzoo.hub.stage import MAX_BYTES
     from agentzoo.registry import get_family, recipe_table
 
     action = ActionSpec(kind="box", size=6, low=(-1.0,) * 6, high=(1.0,) * 6)
@@ -132,7 +131,7 @@ def test_every_recipe_makes_an_agent_that_can_be_staged() -> None:
             continue
         model = get_family(made.model.family).model(made.model, io)
         size = 2 * parameter_count(model)  # as float16, beside the file's header
-        too_large.update({name: size} if size > MAX_BYTES - 20_000 else {})
+        too_large.update({name: size} if size > made.model.staged_bytes - 20_000 else {})
     assert not too_large
 
 

@@ -10,7 +10,7 @@ from agentzoo.models.dt import DTConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.nn.attention import Backbone, causal_bias
 from agentzoo.nn.base import parameter_count
-from agentzoo.nn.language.gpt2 import LanguageBackbone
+from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.tokens import STATE_TOKENS, interleave
 from agentzoo.research.peers import as_transformers_decision_transformer
 

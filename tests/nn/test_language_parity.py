@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.models.gpt2_dtma import GPT2DTMAConfig
 from agentzoo.models.gpt2_p import GPT2PConfig
-from agentzoo.nn.language.gpt2 import LanguageBackbone
+from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.pretrained import load_backbone
 from agentzoo.nn.tokens import STATE_TOKENS, interleave
 from agentzoo.registry import families
@@ -123,9 +123,13 @@ def test_training_mode_without_dropout_equals_acting(pair: tuple[Any, Any, Langu
     torch.testing.assert_close(trained(x, STATE_TOKENS), ours(x, STATE_TOKENS), atol=1e-5, rtol=0)
 
 
+def known_sizes(found: Any) -> dict[str, Any]:
+    return {name: value for name, value in found.sizes._asdict().items() if value is not None}
+
+
 def config_for(found: Any, **fields: Any) -> LanguageDTConfig:
     kind = CLIPDTConfig if found.sizes.architecture == "clip" else GPT2DTConfig
-    return kind(**{**found.sizes._asdict(), "backbone": found.source, **fields})
+    return kind(**{**known_sizes(found), "backbone": found.source, **fields})
 
 
 def test_a_whole_agent_reads_its_backbone_as_transformers_would(pair: tuple[Any, Any, LanguageBackbone]) -> None:
@@ -184,7 +188,7 @@ def test_whole_checkpoints_load_as_their_towers(tmp_path: Path) -> None:
 def test_an_unknown_architecture_is_said(tmp_path: Path) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     transformers.BertModel(transformers.BertConfig(vocab_size=20, **sizes)).save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match="architecture 'bert'; the families gpt2-dt and clip-dt know gpt2"):
+    with pytest.raises(ConfigError, match="architecture 'bert'; the families gpt2-dt, clip-dt and smollm-dt know gpt2"):
         load_backbone(str(tmp_path))
 
 
@@ -233,7 +237,7 @@ def test_code_that_a_checkpoint_brings_is_not_run(model_type: str, tmp_path: Pat
     if model_type == "gpt2":
         load_backbone(str(tmp_path))
     else:
-        with pytest.raises(ConfigError, match="architecture 'evil'; the families gpt2-dt and clip-dt know"):
+        with pytest.raises(ConfigError, match="architecture 'evil'; the families gpt2-dt, clip-dt and smollm-dt know"):
             load_backbone(str(tmp_path))
     assert not ran.exists()
 
@@ -305,11 +309,13 @@ def test_a_text_tower_is_for_another_family(config: type[LanguageDTConfig], says
         agent.model.begin_training(fresh=True)
 
 
-def test_counterparts_are_families_that_name_each_other() -> None:
-    named = {name: getattr(family.config, "counterpart", None) for name, family in families().items()}
-    pairs = {name: other for name, other in named.items() if other is not None}
-    assert pairs
-    assert all(pairs[other] == name for name, other in pairs.items())
+def test_counterparts_are_families_for_that_architecture_that_name_each_other() -> None:
+    named = {name: getattr(family.config, "counterparts", {}) for name, family in families().items()}
+    assert any(named.values())
+    for name, others in named.items():
+        for architecture, other in others.items():
+            assert architecture in get_args(families()[other].config.model_fields["architecture"].annotation)
+            assert name in named[other].values()
 
 
 def test_hidden_steps_change_nothing_with_gptj(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from torch.nn.functional import cross_entropy, embedding, linear
 
 from agentzoo.errors import CheckpointError, ConfigError, warn
 from agentzoo.nn.language import corpus
-from agentzoo.nn.language.gpt2 import LanguageBackbone
+from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.kmeans import cosine_loss, spherical_kmeans
-from agentzoo.nn.language.tokenizer import TOKENIZER, end_of_text, load_tokenizer
+from agentzoo.nn.language.tokenizer import TOKENIZER, end_of_text
 
 if TYPE_CHECKING:
     from agentzoo.nn.language.pretrained import Pretrained
@@ -127,13 +127,12 @@ def read_token_chunks(found: Pretrained, chunk: int) -> Tensor:
             f"co-training with language reads text: set ${TEXT_VARIABLE} to a text file or a folder of .txt files, "
             "or leave it out with --set model.lm_weight=0."
         )
-    path = found.file(TOKENIZER)
-    if path is None:
+    tokenizer = found.tokenizer()
+    if tokenizer is None:
         raise CheckpointError(
             f"backbone {found.name!r} has no {TOKENIZER}, so text cannot be put into its words. Leave co-training out "
             "with --set model.lm_weight=0, or put the tokenizer beside the weights."
         )
-    tokenizer = load_tokenizer(path)
     files = corpus.text_files([Path(where)])
     documents = [corpus.read_document(file) for file in files]
     kept = found.file("corpus.json")

@@ -21,25 +21,33 @@ from agentzoo.nn.dropout import Dropout
 class LoRALinear(nn.Linear):
     """`W x + b + (alpha / r) B A dropout(x)` with W fixed; A starts Kaiming-uniform, B at zero. b is trained."""
 
-    def __init__(self, dim: int, rank: int, alpha: float, dropout: float, bias: bool = True) -> None:
-        super().__init__(dim, 3 * dim, bias)
+    def __init__(
+        self, dim: int, parts: tuple[int, ...], rank: int, alpha: float, dropout: float, bias: bool = True
+    ) -> None:
+        """`parts`: how many rows of W each of the three has."""
+        super().__init__(dim, sum(parts), bias)
+        self.parts = parts
         self.scale = alpha / rank
-        self.lora_a = nn.Parameter(torch.empty(3, rank, dim))
-        self.lora_b = nn.Parameter(torch.zeros(3, dim, rank))
+        self.lora_a = nn.Parameter(torch.empty(len(parts), rank, dim))
+        self.lora_b = nn.Parameter(torch.zeros(sum(parts), rank))  # below each other
         for part in self.lora_a:
             nn.init.kaiming_uniform_(part, a=math.sqrt(5))
         self.lora_dropout = Dropout(dropout)
         self.weight.requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(..., D) -> (..., 3D)."""
+        """(..., D) -> (..., rows of all parts)."""
         dropped = self.lora_dropout(x)
-        updates = [linear(linear(dropped, a), b) for a, b in zip(self.lora_a, self.lora_b, strict=True)]
+        updates = [linear(linear(dropped, a), b) for a, b in self._factors()]
         return super().forward(x) + self.scale * torch.cat(updates, dim=-1)
 
     def merged(self) -> Tensor:
-        """(3D, D): the weight of the plain layer that computes the same."""
-        return self.weight + self.scale * (self.lora_b @ self.lora_a).flatten(0, 1)
+        """The weight of the plain layer that computes the same."""
+        return self.weight + self.scale * torch.cat([b @ a for a, b in self._factors()])
+
+    def _factors(self) -> list[tuple[Tensor, Tensor]]:
+        """A and B of each part."""
+        return list(zip(self.lora_a, torch.split(self.lora_b, list(self.parts)), strict=True))
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

@@ -71,11 +71,23 @@ def load_tokenizer(path: Path) -> Any:
             f"{path} is missing: a language model comes with its {TOKENIZER}, which says what words are."
         )
     try:
-        return _library().Tokenizer.from_file(str(path))
-    except ConfigError:
-        raise
-    except Exception as error:  # tokenizers raises plain Exception for anything wrong with the file
-        raise CheckpointError(f"{path} is no tokenizer: {error}") from error
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+    return parse_tokenizer(text, str(path))
+
+
+def parse_tokenizer(text: str, what: str) -> Any:
+    """The tokenizer of the content of a `tokenizer.json`; `what` names it in the error.
+
+    Raises:
+        CheckpointError: broken. ConfigError: the package `tokenizers` is not installed.
+    """
+    library = _library()
+    try:
+        return library.Tokenizer.from_str(text)
+    except Exception as error:  # tokenizers raises plain Exception for anything wrong
+        raise CheckpointError(f"{what} is no tokenizer: {error}") from error
 
 
 def end_of_text(tokenizer: Any, otherwise: int | None = None) -> int:

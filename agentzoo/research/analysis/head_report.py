@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.nn.base import ModelConfig
-from agentzoo.nn.language.gpt2 import LanguageBackbone, Sizes
+from agentzoo.nn.language.backbone import LanguageBackbone
+from agentzoo.nn.language.sizes import Sizes
+from agentzoo.nn.language.wheels import gguf_path
 from agentzoo.nn.markov import THRESHOLD, head_matrix, markov_statistics, rule_threshold
 from agentzoo.registry import get_family
 from agentzoo.research.analysis.layers import require_attention
@@ -180,6 +182,8 @@ def is_language_model(name: str, revision: str | None = None) -> bool:
     Raises:
         HubError: a repo whose config could not be fetched.
     """
+    if gguf_path(name) is not None:
+        return True
     zoo, plain = local_zoo(), name.removeprefix("zoo/")
     folders = [Path(name)] + ([zoo / plain] if zoo is not None and "/" not in plain else [])
     if any(is_backbone(folder) for folder in folders):

@@ -15,8 +15,9 @@ from agentzoo.nn.attention import CausalAttention
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.encoder import EncoderLayer
 from agentzoo.nn.gate import Gate
-from agentzoo.nn.language.gpt2 import LanguageAttention, rotate, rotation
+from agentzoo.nn.language.attention import LanguageAttention
 from agentzoo.nn.language.lora import LoRALinear
+from agentzoo.nn.language.rotary import Rotary
 from agentzoo.types import Batch
 
 
@@ -25,24 +26,24 @@ class AttentionLayer(NamedTuple):
 
     number: int  # from 0
     module: nn.Module  # its first input is what queries, keys and values are made of
-    qkv: Tensor  # (3D, D)
-    bias: Tensor | None  # (3D,)
+    qkv: Tensor  # (D + 2 Dk, D), Dk = D unless heads share keys and values in groups
+    bias: Tensor | None  # (D + 2 Dk,)
     output: Tensor  # (D, D): the weight of the output projection, the network's own
     n_heads: int
     causal: bool
-    rotary_dim: int = 0
+    rotary: Rotary | None = None
     gate: Gate | None = None
     gain: Tensor | None = None  # (D,): of the norm before it
 
     def scores(self, tokens: Tensor) -> Tensor:
         """(B, L, D) -> (B, H, L, L): what the softmax over the last axis turns into weights."""
-        batch, length, dim = tokens.shape
-        qkv = linear(tokens, self.qkv, self.bias).view(batch, length, 3, self.n_heads, -1)
-        q, k, _ = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, L, D/H) each
-        if self.rotary_dim:
-            turned = rotation(length, self.rotary_dim, tokens.device)
-            q, k = (rotate(part, turned, self.rotary_dim) for part in (q, k))
-        found: Tensor = q @ k.transpose(-1, -2) * (dim // self.n_heads) ** -0.5
+        length, dim = tokens.shape[1:]
+        size, shared = dim // self.n_heads, (len(self.qkv) - dim) // 2
+        parts = torch.split(linear(tokens, self.qkv, self.bias), [dim, shared, shared], dim=-1)
+        q, k = (part.view(*part.shape[:2], -1, size).transpose(1, 2) for part in parts[:2])  # (B, H or Hk, L, D/H)
+        if self.rotary is not None:
+            q, k = self.rotary.turn(q, length), self.rotary.turn(k, length)
+        found: Tensor = q @ k.repeat_interleave(dim // shared, dim=1).transpose(-1, -2) * size**-0.5
         if not self.causal:
             return found
         later = torch.ones(length, length, dtype=torch.bool, device=tokens.device).triu(1)
@@ -84,7 +85,7 @@ def _causal_layer(index: int, block: nn.Module, attention: CausalAttention) -> A
         index, attention, weight, qkv.bias, attention.proj.weight, attention.n_heads, causal=True, gain=gain
     )
     if isinstance(attention, LanguageAttention):
-        return found._replace(rotary_dim=attention.rotary_dim, gate=attention.gate)
+        return found._replace(rotary=attention.rotary, gate=attention.gate)
     return found
 
 

@@ -1,0 +1,75 @@
+"""Causal self-attention as all language models here have it; what differs between them is in two numbers and a turn.
+
+Grouped queries: keys and values may have fewer heads than queries, so that several of these share one of those. They
+are never repeated in memory: the queries of a group stand below each other and ask one head.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from agentzoo.nn.attention import CausalAttention, attention_bias
+from agentzoo.nn.gate import Gate
+from agentzoo.nn.language.lora import LoRALinear
+from agentzoo.nn.language.rotary import Rotary
+from agentzoo.nn.language.sizes import LoRASizes
+from agentzoo.nn.tokens import Read, read_tokens
+
+
+class LanguageAttention(CausalAttention):
+    """Its one projection may have low-rank updates, its heads a gate, its queries and keys rotary positions."""
+
+    gate: Gate | None  # of a Mixture of Attention, set by its families
+
+    def __init__(
+        self,
+        dim: int,
+        n_heads: int,
+        n_kv_heads: int,
+        *,
+        bias: bool,
+        dropout: float,
+        rotary: Rotary | None,
+        lora: LoRASizes | None,
+    ) -> None:
+        super().__init__(dim, n_heads, dropout)
+        self.n_kv_heads = n_kv_heads
+        shared = dim // n_heads * n_kv_heads
+        rows = (dim, shared, shared)
+        self.parts = {"qkv": rows}  # of queries, keys and values
+        self.qkv = nn.Linear(dim, sum(rows), bias) if lora is None else LoRALinear(dim, rows, *lora, bias)
+        self.proj = nn.Linear(dim, dim, bias)
+        self.rotary = rotary
+        self.gate = None
+
+    def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
+        """(B, L, D) -> (B, Lq, D), the tokens at `read` (all by default)."""
+        q, k, v = self.qkv(x).split(self.parts["qkv"], dim=-1)
+        q, k, v = self._heads(read_tokens(q, read), self.n_heads), self._heads(k), self._heads(v)  # (B, H, L, D/H)
+        if self.rotary is not None:
+            q, k = self.rotary.turn(q, x.shape[1], read), self.rotary.turn(k, x.shape[1])
+        heads = self._mix(q, k, v, read)
+        if self.gate is not None:
+            heads = self.gate(heads, read_tokens(x, read))
+        out: Tensor = self.proj(heads.transpose(1, 2).flatten(2))
+        return out
+
+    def _heads(self, x: Tensor, count: int | None = None) -> Tensor:
+        return x.view(x.shape[0], x.shape[1], count or self.n_kv_heads, -1).transpose(1, 2)
+
+    def _mix(self, q: Tensor, k: Tensor, v: Tensor, read: Read | None) -> Tensor:
+        """(B, H, Lq, D/H) queries, (B, Hk, L, D/H) keys and values -> (B, H, Lq, D/H)."""
+        if self.n_kv_heads == self.n_heads:
+            return super()._mix(q, k, v, read)
+        length, grouped = k.shape[2], q.reshape(q.shape[0], self.n_kv_heads, -1, q.shape[3])  # (B, Hk, G Lq, D/H)
+        # in one pass of C; torch's fused kernel takes several times as long for windows this short
+        if self._drops(q) or (self.training and not isinstance(read, Tensor) and self.attn_dropout.fuses(q, k, v)):
+            scores = (grouped @ k.transpose(-1, -2)).view(*q.shape[:3], length)
+            weights = self._dropped_weights(scores, q.shape[-1] ** -0.5, read)
+            return (weights.view(*grouped.shape[:3], length) @ v).view(q.shape)
+        bias = attention_bias(length, slice(None) if read is None else read, q.dtype, q.device)
+        if bias.ndim == 2:
+            bias = bias.repeat(self.n_heads // self.n_kv_heads, 1)  # each query of a group sees what the first one sees
+        dropout = self.attn_dropout.p if self.training else 0.0
+        return scaled_dot_product_attention(grouped, k, v, attn_mask=bias, dropout_p=dropout).view(q.shape)

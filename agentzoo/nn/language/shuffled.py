@@ -1,0 +1,34 @@
+"""A language model without its language: the same numbers in every matrix, in another order.
+
+An agent that starts from it has a backbone's scales and none of what it learned, which tells the two apart.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from agentzoo.nn.language.backbone import LanguageBackbone
+from agentzoo.nn.language.pretrained import Pretrained
+
+SEED = 0
+
+
+def shuffled(found: Pretrained) -> Pretrained:
+    """The entries of each matrix permuted, the parts of fused ones each for itself; gains and biases stay. The same
+    for the same backbone."""
+    generator = torch.Generator().manual_seed(SEED)
+    with torch.device("meta"):
+        network = LanguageBackbone(found.sizes)
+    blocks = {}
+    for name, value in sorted(found.blocks.items()):
+        layer = name.rpartition(".")[0]
+        rows = network.rows_of(layer) or (len(value),)
+        parts = [_permuted(part, generator) if value.ndim == 2 else part for part in torch.split(value, list(rows))]
+        blocks[name] = torch.cat(parts)
+    return found._replace(blocks=blocks, tokens=_permuted(found.tokens, generator))
+
+
+def _permuted(matrix: Tensor, generator: torch.Generator) -> Tensor:
+    order = torch.randperm(matrix.numel(), generator=generator)
+    return matrix.flatten()[order].view(matrix.shape)

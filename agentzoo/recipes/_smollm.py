@@ -1,0 +1,63 @@
+"""Tasks and budget of the agents on SmolLM2, and their twins from random weights.
+
+The blocks have 10.6 million parameters, where the other agents' have 2 million at most, so that windows are short and
+few: 5 steps, which the mazes have everywhere, and 64 of them an update. A training is 3,000 updates, a quarter of an
+hour on one core that multiplies in bfloat16; the learning rate falls to zero along a cosine. A twin (`*-scratch`) has
+the same size, data and training, and random blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentzoo.models._language_config import PRESETS
+from agentzoo.models._llama_config import LlamaConfig
+from agentzoo.recipe import Recipe, TrainConfig
+from agentzoo.recipes._tasks import locomotion, maze_recipe
+
+BACKBONE = "smollm2-135m-instruct"
+BUDGET = TrainConfig(steps=3_000, batch_size=64, lr=3e-4, warmup_steps=150, schedule="cosine", eps=1e-6)
+CONTEXT = 5
+CURVE_EVERY = 500  # six points of a learning curve
+LOCOMOTION = (("hopper", "medium"), ("hopper", "medium-replay"), ("walker2d", "medium"))
+MAZES = ("medium", "large")
+MODEL: dict[str, Any] = {
+    **PRESETS["markov"],
+    "input_maps": "linear",
+    "head": "linear",
+    "timestep_rank": 64,
+    "dropout": 0.0,  # Llama never had any in its blocks
+    "backbone": BACKBONE,
+}
+
+
+def pairs(name: str, kind: type[LlamaConfig]) -> list[Recipe]:
+    """Every task, and the twin of each from random weights."""
+    found = []
+    for env, data in LOCOMOTION:
+        found.append(_locomotion(name, env, data, kind(**MODEL)))
+    for maze in MAZES:
+        found.append(_maze(name, maze, kind(**MODEL, embed_dropout=0.0)))
+    return found + [variant(recipe, "scratch", backbone=None) for recipe in found]
+
+
+def variant(recipe: Recipe, ending: str, **fields: Any) -> Recipe:
+    """The same training with these fields of the model changed."""
+    model = type(recipe.model).model_validate({**recipe.model.model_dump(), **fields})
+    return recipe.replace(agent_id=f"{recipe.agent_id}-{ending}", model=model)
+
+
+def _locomotion(name: str, env: str, kind: str, model: LlamaConfig) -> Recipe:
+    data, evaluation = locomotion(env, kind)
+    return Recipe(
+        agent_id=f"{name}-{env}-{kind}",
+        model=model,
+        data=data.model_copy(update={"context": CONTEXT}),
+        train=BUDGET,
+        eval=evaluation.model_copy(update={"every": CURVE_EVERY}),
+    )
+
+
+def _maze(name: str, maze: str, model: LlamaConfig) -> Recipe:
+    recipe = maze_recipe(name, maze, model)
+    return recipe.replace(train=BUDGET, eval=recipe.eval.model_copy(update={"every": CURVE_EVERY}))

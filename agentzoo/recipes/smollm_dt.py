@@ -1,0 +1,15 @@
+"""SmolLM-DT agents, their twins from scratch, and two that take its language apart.
+
+`*-shuffled` starts from the same numbers in another order: the scale of the weights and nothing of language. `*-frozen`
+trains the maps around the blocks alone.
+"""
+
+from __future__ import annotations
+
+from agentzoo.models.smollm_dt import SmolLMDTConfig
+from agentzoo.recipes._smollm import pairs, variant
+
+RECIPES = {recipe.agent_id: recipe for recipe in pairs("smollm-dt", SmolLMDTConfig)}
+_apart = RECIPES["smollm-dt-hopper-medium-replay"]  # where the paper claims most
+for _made in (variant(_apart, "shuffled", start="shuffled"), variant(_apart, "frozen", adaptation="frozen")):
+    RECIPES[_made.agent_id] = _made
