@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from agentzoo import __version__
-from agentzoo.cli import data, grid, hub, research, train, use
+from agentzoo.cli import data, grid, hub, research, search, train, use
 from agentzoo.cli.console import errors_console
 from agentzoo.cli.groups import Command, Groups, make_app
 from agentzoo.errors import MOST_SAID, AgentzooError, shown, without_colors
@@ -31,7 +31,7 @@ GROUPS: Groups = {
     "Publish": {"hub": hub.app},
     "Research": {"research": research.app},
 }
-BESIDE: dict[str, Command] = {"info": use.info, "search": grid.search}  # named by the help of --version and of grid
+BESIDE: dict[str, Command] = {"info": use.info, "search": search.search}  # named by the help of --version and of grid
 MOVED = {
     **{name: f"hub {name}" for name in ("stage", "card", "verify", "push", "pull", "import", "export")},
     **{name: f"research {name}" for name in ("inspect", "gates", "infer", "compare", "pairs", "sweep", "bench")},

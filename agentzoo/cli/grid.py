@@ -1,4 +1,4 @@
-"""`agentzoo grid` and `agentzoo search`: many runs at once."""
+"""`agentzoo grid`: many runs at once."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ from rich.live import Live
 from rich.table import Table
 
 from agentzoo.cli.console import console, errors_console, listing, plain, print_json, print_listing, print_study
-from agentzoo.cli.options import JsonOption, TrustOption, TrustOptionsOption
+from agentzoo.cli.grid_table import live_table, status_table
+from agentzoo.cli.options import JsonOption, TargetOption, TrustOption, TrustOptionsOption
+from agentzoo.cli.train import EnvOption, GroupOption, ProjectOption, TagsOption, TrackOption
 from agentzoo.errors import ConfigError
 from agentzoo.text import counted
 
 if TYPE_CHECKING:
     from agentzoo.training.grid.drive import Engine
-    from agentzoo.training.grid.plan import Plan
-    from agentzoo.training.grid.search import TrialResult
-    from agentzoo.training.grid.status import RunStatus
+    from agentzoo.training.grid.plan import OwnData, Plan, Row
 
 HELP = "Train many runs at once: agents x seeds.\n\n`agentzoo search` tries hyperparameters of one recipe the same way."
 app = typer.Typer(help=HELP, rich_markup_mode=None)
-STYLES = {"running": "cyan", "evaluating": "cyan", "done": "green", "failed": "red"}
-MOST_SHOWN = 30  # rows of the live table
 
 JobsOption = Annotated[int | None, typer.Option("--jobs", min=1, help="Runs side by side. Default: as many as fit.")]
 CpusOption = Annotated[
@@ -40,14 +38,30 @@ EngineOption = Annotated[
 OutOption = Annotated[Path, typer.Option("--out", help="Folder of the runs' folders.")]
 
 
+SyncOption = Annotated[
+    bool | None,
+    typer.Option("--sync/--shared", help="With Ray: send folders to the driver, or share --out. Default: found out."),
+]
+FileOption = Annotated[Path | None, typer.Option("--file", help="A grid.toml with a [[run]] for each row.")]
+AgentsOption = Annotated[
+    str | None,
+    typer.Option("--agents", help="Ids, patterns allowed: dt-hopper-medium,dm-*; with --dataset also families."),
+]
+DatasetsOption = Annotated[
+    str | None,
+    typer.Option("--dataset", help="Data of your own, ids with commas between: each agent on each."),
+]
+
+
 @app.callback(invoke_without_command=True)
 def grid(
     context: typer.Context,
-    agents: Annotated[
-        str | None, typer.Option("--agents", help="Ids, patterns allowed: dt-hopper-medium,dm-*.")
-    ] = None,
-    file: Annotated[Path | None, typer.Option("--file", help="A grid.toml with a [[run]] for each row.")] = None,
+    agents: AgentsOption = None,
+    file: FileOption = None,
     seeds: Annotated[str, typer.Option("--seeds", help="Training seeds, like 0-2,5.")] = "0",
+    dataset: DatasetsOption = None,
+    env: EnvOption = None,
+    target: TargetOption = None,
     settings: Annotated[list[str] | None, typer.Option("--set", help="One field of all: section.field=value.")] = None,
     out: OutOption = Path("runs"),
     jobs: JobsOption = None,
@@ -55,15 +69,14 @@ def grid(
     gpus: GpusOption = 0.0,
     address: AddressOption = None,
     engine: EngineOption = None,
-    sync: Annotated[
-        bool | None,
-        typer.Option(
-            "--sync/--shared", help="With Ray: send folders to the driver, or share --out. Default: found out."
-        ),
-    ] = None,
+    sync: SyncOption = None,
     evaluate: Annotated[int, typer.Option("--evaluate", min=0, help="Episodes to evaluate each finished run on.")] = 0,
     stage: Annotated[bool, typer.Option("--stage", help="Stage each agent with all its seeds in the end.")] = False,
     zoo: Annotated[Path, typer.Option("--zoo", help="Folder that staged agents go to.")] = Path("hub_cards"),
+    track: TrackOption = None,
+    project: ProjectOption = None,
+    group: GroupOption = None,
+    tags: TagsOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the start.")] = False,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
@@ -71,25 +84,32 @@ def grid(
     """Train all agents with all seeds, several at a time. The same command goes on with what is left."""
     if context.invoked_subcommand is not None:
         return
+    from agentzoo.cli.running import tracking_of
     from agentzoo.research import grid as work
     from agentzoo.training.grid.drive import only_driver
-    from agentzoo.training.grid.plan import expand, make_plan, read_grid_file, write_plan
+    from agentzoo.training.grid.plan import OwnData, make_plan, split, write_plan
+    from agentzoo.training.grid.tasks import RunOptions
+    from agentzoo.training.machine import check_machine
 
-    if (agents is None) == (file is None):
-        raise ConfigError("name either --agents or a --file.")
-    rows = expand(agents, seeds, settings or ()) if agents else read_grid_file(file or Path(), settings or ())
-    plan = make_plan(out, rows, evaluate)
+    tracking = tracking_of(track, project, None, group, tags)
+    check_machine(None, tracking.trackers)
+    with _status("reading the recipes") as say:
+        own = OwnData(split(dataset), env, target, lambda name, keys: work.read_dataset(name, keys, say))
+        plan = make_plan(out, _rows(agents, file, seeds, settings or [], own), evaluate)
+        if not address:
+            work.check_datasets(plan)
     if stage:
-        work.staging_groups(plan)
-    with only_driver(out), _stoppable():
-        with errors_console.status("starting"):
+        work.check_staging(plan, zoo)
+    with only_driver(out), stoppable():
+        with _status("starting"):
             chosen, threads = make_engine(engine, address, jobs, cpus, gpus, sync, out)
         with chosen:
-            device = "cuda" if gpus else "cpu"
             if not address:
-                with errors_console.status("reading the datasets") as status:
-                    work.map_datasets(plan, lambda said: status.update(plain(said)))
-            tasks = work.tasks_of(out, plan, threads, device, trust_env_module)
+                with _status("reading the datasets") as say:
+                    work.map_datasets(plan, say)
+            device = "cuda" if gpus else "cpu"
+            options = RunOptions(threads, device, trust_env_module, trust_env_options, tracking)
+            tasks = work.tasks_of(out, plan, options)
             _print_plan(out, plan, len(tasks), threads)
             if tasks and not yes and errors_console.is_terminal and not typer.confirm("start?", default=True, err=True):
                 raise typer.Exit(1)
@@ -111,7 +131,8 @@ def status(
     if as_json:
         print_json([one._asdict() for one in found])
         return
-    print_listing(status_table(found, f"grid in {out}"))
+    done = sum(one.state == "done" for one in found)
+    print_listing(status_table(found, f"grid in {out}: {done} of {len(found)} done"))
     for one in found:
         if one.error:
             console.print(f"{plain(one.folder)}: {plain(one.error)}")
@@ -151,32 +172,6 @@ def make_engine(
     return LocalEngine(jobs or here // cpus, gpus), cpus
 
 
-def status_table(found: list[RunStatus], title: str) -> Table:
-    """A line a run: where it is and how fast it gets on."""
-    done = sum(one.state == "done" for one in found)
-    table = listing("run", "state", "update", "updates/s", "loss", "last score", "time left")
-    table.title, table.title_justify = f"{plain(title)}: {done} of {len(found)} done", "left"
-    for one in found:
-        table.add_row(
-            plain(one.folder),
-            f"[{STYLES.get(one.state, 'default')}]{one.state}[/]",
-            f"{one.step:,} / {one.steps:,}",
-            "" if one.steps_per_second is None else f"{one.steps_per_second:.1f}",
-            "" if one.loss is None else f"{one.loss:.4f}",
-            "" if one.score is None else f"{one.score:.1f}",
-            "" if one.state in ("done", "failed") else clock(one.seconds_left),
-        )
-    return table
-
-
-def clock(seconds: float | None) -> str:
-    """`1:02:03`; `?` where it is not known."""
-    if seconds is None:
-        return "?"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
-
-
 def _print_plan(out: Path, plan: Plan, left: int, threads: int) -> None:
     from agentzoo.training.grid.status import estimated_seconds, is_done
 
@@ -197,12 +192,33 @@ def _print_plan(out: Path, plan: Plan, left: int, threads: int) -> None:
     print_listing(table, errors_console)
     hours = [seconds / 3600 for row in plan.rows if (seconds := estimated[row.folder]) is not None]
     errors_console.print(
-        f"{sum(hours):.1f} hours of runs by the last steps a second known, {counted(threads, 'thread')} each"
+        f"{sum(hours):.1f} hours of runs by the last steps a second known, {counted(threads, 'thread')} each",
+        highlight=False,
     )
 
 
+def _rows(agents: str | None, file: Path | None, seeds: str, settings: list[str], own: OwnData) -> list[Row]:
+    """The grid's rows, from `--agents` or a `--file`."""
+    from agentzoo.training.grid.plan import expand, read_grid_file
+
+    if (agents is None) == (file is None):
+        raise ConfigError("name either --agents or a --file.")
+    if agents is not None:
+        return expand(agents, seeds, settings, own=own)
+    if own.datasets or own.env or own.target:
+        raise ConfigError("--dataset, --env and --target go with --agents; a row of a --file has its own.")
+    return read_grid_file(file or Path(), settings, own.read)
+
+
 @contextmanager
-def _stoppable() -> Iterator[None]:
+def _status(text: str) -> Iterator[Callable[[str], None]]:
+    """A line that turns while something lasts; the yielded function changes its words."""
+    with errors_console.status(text) as status:
+        yield lambda said: status.update(plain(said))
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
     """SIGTERM, which batch systems send, ends a grid as Ctrl-C does."""
 
     def stop(*_: Any) -> None:
@@ -224,8 +240,7 @@ def _drive(out: Path, plan: Plan, tasks: list[Any], engine: Engine, job: Callabl
 
     def table(running: list[Path]) -> Table:
         found = grid_status(out.resolve(), plan, running)
-        busy = [one for one in found if one.state != "done"]
-        return status_table([*found] if len(found) <= MOST_SHOWN else busy[:MOST_SHOWN], f"grid in {out}")
+        return live_table(found, f"grid in {out}", *errors_console.size)
 
     terminal = errors_console.is_terminal
     try:
@@ -244,7 +259,7 @@ def _drive(out: Path, plan: Plan, tasks: list[Any], engine: Engine, job: Callabl
 
 
 def _finish(out: Path, plan: Plan, work: Any, stage: bool, zoo: Path, trust: bool) -> None:
-    with errors_console.status("comparing"):
+    with _status("comparing"):
         summary = work.summarize(out, plan, trust)
     if summary.study is not None:
         print_study(summary.study, summary.study.title)
@@ -257,93 +272,11 @@ def _finish(out: Path, plan: Plan, work: Any, stage: bool, zoo: Path, trust: boo
         for line in row["log"]:
             errors_console.print(f"    {plain(line)}")
     if stage:
-        with errors_console.status("staging") as status:
-            done = work.stage_finished(out, plan, zoo, trust, lambda said: status.update(plain(said)))
-        for folder in done:
-            errors_console.print(f"staged {plain(folder)}")
+        with _status("staging") as say:
+            staged = work.stage_finished(out, plan, zoo, trust, say)
+        for each in staged:
+            words = f"staged {each.folder}" if each.folder else f"{each.agent_id} is not staged: {each.said}"
+            errors_console.print(plain(words))
+        failed += [each for each in staged if each.folder is None]
     if failed:
         raise typer.Exit(1)
-
-
-def search(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="An id with a recipe, or a train_config.json.")],
-    space: Annotated[
-        list[str],
-        typer.Option(
-            "--space", help="Values to try: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; may be repeated."
-        ),
-    ],
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Runs in all.")] = 20,
-    pruner: Annotated[
-        str, typer.Option("--pruner", help="Either halving, which stops poor trials early, or none.")
-    ] = "halving",
-    settings: Annotated[list[str] | None, typer.Option("--set", help="One field of all: section.field=value.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the values that are drawn.")] = 0,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder of trials. Default: runs/search-<agent>.")] = None,
-    jobs: JobsOption = None,
-    cpus: CpusOption = None,
-    gpus: GpusOption = 0.0,
-    address: AddressOption = None,
-    engine: EngineOption = None,
-    trust_env_module: TrustOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Search hyperparameters of one recipe by its short evaluations, on seeds that headline numbers never use."""
-    from agentzoo.config import named_recipe
-    from agentzoo.data.mapped import map_dataset
-    from agentzoo.errors import did_you_mean
-    from agentzoo.research.grid import run_task
-    from agentzoo.training.grid.drive import only_driver
-    from agentzoo.training.grid.search import as_settings, best, check_search, parse_space
-    from agentzoo.training.grid.search import search as run
-
-    known = ("halving", "none")
-    if pruner not in known:
-        raise ConfigError(f"no pruner {pruner!r}.{did_you_mean(pruner, known)} Known: halving and none.")
-    recipe = named_recipe(agent).override(settings or ()).pinned()
-    wanted = parse_space(space)
-    check_search(recipe, wanted)
-    out = out or Path("runs") / f"search-{recipe.agent_id}"
-    with only_driver(out), _stoppable():
-        chosen, threads = make_engine(engine, address, jobs, cpus, gpus, None, out)
-        with chosen, Live(console=errors_console, auto_refresh=False, transient=True) as live:
-            if not address:
-                map_dataset(recipe.data.dataset, recipe.data.obs_keys)
-
-            def show(found: list[TrialResult]) -> None:
-                if errors_console.is_terminal:
-                    live.update(_trial_table(found), refresh=True)
-
-            found = run(
-                recipe,
-                wanted,
-                out,
-                chosen,
-                run_task,
-                trials=trials,
-                pruner="halving" if pruner == "halving" else "none",
-                seed=seed,
-                threads=threads,
-                device="cuda" if gpus else "cpu",
-                trust_env_module=trust_env_module,
-                on_change=show,
-            )
-    if as_json:
-        print_json([one._asdict() for one in found])
-    else:
-        print_listing(_trial_table(found))
-    winner = best(found)
-    if winner is not None:
-        words = " ".join(f"--set {setting}" for setting in as_settings(winner))
-        errors_console.print(f"best: agentzoo train {plain(agent)} {plain(words)}")
-    if any(one.state == "fail" for one in found):
-        raise typer.Exit(1)
-
-
-def _trial_table(found: list[TrialResult]) -> Table:
-    table = listing("trial", "state", "updates", "last return", "settings")
-    for one in sorted(found, key=lambda one: -float("inf") if one.value is None else one.value, reverse=True):
-        value = "" if one.value is None else f"{one.value:.1f}"
-        settings = ", ".join(f"{name}={setting}" for name, setting in one.settings.items())
-        table.add_row(one.folder, one.state, f"{one.updates:,}", value, plain(settings))
-    return table

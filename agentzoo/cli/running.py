@@ -19,6 +19,7 @@ from agentzoo.text import amount, counted
 from agentzoo.training.log import read_log, still_falling
 from agentzoo.training.loop import Evaluation, Hooks, with_precision
 from agentzoo.training.machine import device_line, gpu_names, pick_device
+from agentzoo.training.planning import with_precision_of
 from agentzoo.training.processes import local_process_count, process_count, process_index
 from agentzoo.training.tracking import Tracking
 
@@ -35,17 +36,9 @@ def tracking_of(
 
 
 def settings_of(recipe: Recipe, settings: list[str] | None, seed: int | None) -> Recipe:
-    """The recipe with `--set` and `--seed` applied.
-
-    A recipe in bf16 leaves the precision to the machine: where bf16 crawls, a new run takes fp32. Only
-    `--set train.precision=bf16` insists.
-    """
+    """The recipe with `--set` and `--seed` applied, its precision as `with_precision_of` has it."""
     asked = [*(settings or []), *([f"train.seed={seed}"] if seed is not None else [])]
-    chosen = recipe.override(asked)
-    insists = any(one.partition("=")[0].strip() == "train.precision" for one in asked)
-    if chosen.train.precision == "bf16" and not insists:
-        chosen = chosen.replace(train=chosen.train.model_copy(update={"precision": "auto"}))
-    return chosen
+    return with_precision_of(recipe.override(asked), asked)
 
 
 def run_training(

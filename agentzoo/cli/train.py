@@ -9,6 +9,7 @@ import typer
 
 from agentzoo.cli.options import RevisionOption, TargetOption, TrustOption, TrustOptionsOption
 
+EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id, where the dataset does not name it.")]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Folder of the run. Default: runs/<agent>-s<seed>.")]
 SetOption = Annotated[
     list[str] | None,
@@ -49,7 +50,7 @@ def train(
             "--dataset", help="Data of your own, an id or hf://...: environment, target and scale come from it."
         ),
     ] = None,
-    env: Annotated[str | None, typer.Option("--env", help="Gymnasium id, where the dataset does not name it.")] = None,
+    env: EnvOption = None,
     out: OutOption = None,
     settings: SetOption = None,
     target: TargetOption = None,

@@ -15,13 +15,14 @@ from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.data.targets import choose_target
-from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
 from agentzoo.evaluation.baselines import BASELINES
 from agentzoo.evaluation.film import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate, with_command
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
 from agentzoo.hub.card import write_card
 from agentzoo.hub.measured import load_finished, measured
+from agentzoo.hub.place import require_free_place
 from agentzoo.hub.studies import take_studies
 from agentzoo.nn.base import ActingMode, ModelConfig, parameter_count
 from agentzoo.nn.recurrent import RecurrentModel
@@ -38,7 +39,7 @@ from agentzoo.store.files import (
     sha256,
     write_atomic,
 )
-from agentzoo.store.locate import is_backbone, require_replaceable, written_whole
+from agentzoo.store.locate import written_whole
 from agentzoo.store.tensors import load_strict, read_tensors, save_tensors
 from agentzoo.training import log
 from agentzoo.training.finetune import NORMALIZATION
@@ -96,10 +97,7 @@ def stage(
             f"{run / LOG} has no row, or its last one no `seconds`; train for at least `train.log_every` updates."
         )
     final = zoo / recipe.agent_id
-    if final.exists():
-        _require_apart(final, (run, *seeds, *baselines))
-        if not force:
-            _require_same_task(recipe, final)
+    require_free_place(recipe, final, (run, *seeds, *baselines), force)
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys).best(recipe.data.best_fraction)
     if target is not None:
         recipe = recipe.asked_for(choose_target(target, episodes.returns, recipe.eval.env))
@@ -213,14 +211,6 @@ def _require_comparable(recipe: Recipe, seeds: Sequence[Path], baselines: Sequen
             raise ConfigError(f"{path} cannot stand beside {recipe.agent_id}: {said}.{hint}")
 
 
-def _require_apart(final: Path, runs: Sequence[Path]) -> None:
-    """Raise StorageError unless the folder at `final` may be replaced: it is a staged agent, and none of the runs."""
-    for run in runs:
-        if run.resolve() == final.resolve():
-            raise StorageError(f"{final} is the run itself, which would be replaced. Stage into another --zoo.")
-    require_replaceable(final)
-
-
 def _keep_license(old: Path, new: Path, on_progress: Callable[[str], None]) -> None:
     """Keep the license that the replaced agent was given with `agentzoo hub card --license`."""
     if not (old / CONFIG).is_file():
@@ -229,32 +219,6 @@ def _keep_license(old: Path, new: Path, on_progress: Callable[[str], None]) -> N
     if before.license != config.license:
         on_progress(f"keeping the license of the agent it replaces, {before.license}")
         write_atomic(new / CONFIG, config.model_copy(update={"license": before.license}).to_json())
-
-
-def _require_same_task(recipe: Recipe, final: Path) -> None:
-    """Raise CheckpointError unless the agent staged at `final` has the environment, dataset and family of `recipe`."""
-    if is_backbone(final):
-        raise CheckpointError(f"{final} holds a backbone, which agents start from. Stage into another --zoo.")
-    config = read_record(AgentConfig, final / CONFIG)
-    there = {
-        "model.family": config.model.family,
-        "eval.env": config.env,
-        "eval.env_options": config.env_options,
-    }
-    if (final / RECIPE).is_file():
-        there["data.dataset"] = read_record(Recipe, final / RECIPE).data.dataset
-    new = {
-        "model.family": recipe.model.family,
-        "eval.env": recipe.eval.env,
-        "eval.env_options": recipe.eval.env_options,
-        "data.dataset": recipe.data.dataset,
-    }
-    other = [f"{name} is {value!r} there, {new[name]!r} here" for name, value in there.items() if value != new[name]]
-    if other:
-        raise CheckpointError(
-            f"{final} holds another agent, {config.agent_id}: {'; '.join(other)}. Replace it with --force "
-            "(force=True), or stage into another --zoo."
-        )
 
 
 def _can_plot(on_progress: Callable[[str], None]) -> bool:

@@ -8,24 +8,30 @@ import json
 import platform
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from agentzoo.data.mapped import map_dataset
+from agentzoo.data.making.provide import check_provided, provide
+from agentzoo.data.mapped import MappedEpisodes, map_dataset
+from agentzoo.envs.options import trusting_env_options
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.during import check_environment, train_in
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.study import Study, write_study
 from agentzoo.hub.measured import measured
+from agentzoo.hub.place import require_free_place
 from agentzoo.hub.stage import stage
 from agentzoo.recipe import Recipe
 from agentzoo.research.studies.comparison import PICTURE, as_study, compare, draw_comparison
 from agentzoo.store.files import RESULT, write_atomic
+from agentzoo.training.grid.local import cores
 from agentzoo.training.grid.plan import Plan, Row
 from agentzoo.training.grid.status import grid_status, is_done
-from agentzoo.training.grid.tasks import Task, last_lines
+from agentzoo.training.grid.tasks import RunOptions, Task, last_lines
 from agentzoo.training.loop import Hooks
 
 RESULTS_JSON = "grid-results.json"
@@ -36,53 +42,78 @@ MEASURED = ("mean_return", "return_low", "return_high", "score", "score_low", "s
 def run_task(task: Task, on_step: Callable[[int], None] = lambda _: None) -> None:
     """Train a run, or go on with it, then measure it; what is finished is left as it is.
 
+    A dataset that can be built and is not here is built first; of the runs of one machine one does it.
+
     Raises:
-        AgentzooError: as `train_in`, `map_dataset` and `measured`.
+        AgentzooError: as `train_in`, `provide`, `map_dataset` and `measured`.
     """
-    torch.set_num_threads(task.threads)
+    with trusting_env_options() if task.options.trust_env_options else nullcontext():
+        _run_task(task, task.options, on_step)
+
+
+def _run_task(task: Task, options: RunOptions, on_step: Callable[[int], None]) -> None:
+    torch.set_num_threads(options.threads)
     recipe = Recipe.from_json(task.recipe, str(task.folder))
     if not is_done(task.folder):
+        if provide(recipe.data.dataset):
+            print(f"built {recipe.data.dataset}", file=sys.stderr)
         episodes = map_dataset(recipe.data.dataset, recipe.data.obs_keys)
-        check_environment(recipe, episodes, task.trust_env_module)
+        check_environment(recipe, episodes, options.trust_env_module)
         train_in(
             task.folder,
             recipe,
             episodes,
             hooks=Hooks(on_step=on_step),
-            device=task.device,
-            trust_env_module=task.trust_env_module,
+            trackers=replace(options.tracking, run_name=task.folder.name),
+            device=options.device,
+            trust_env_module=options.trust_env_module,
         )
         print(f"trained {recipe.train.steps:,} updates", file=sys.stderr)
     if task.evaluate:
-        found = measured(task.folder, task.evaluate, trust_env_module=task.trust_env_module, or_more=True)
+        found = measured(task.folder, task.evaluate, trust_env_module=options.trust_env_module, or_more=True)
         print(f"return {found.return_in_words()} over {found.episodes} episodes", file=sys.stderr)
 
 
-def tasks_of(out: Path, plan: Plan, threads: int, device: str | None, trust_env_module: bool = False) -> list[Task]:
+def tasks_of(out: Path, plan: Plan, options: RunOptions | None = None) -> list[Task]:
     """What is left of a plan, highest priority first."""
     return [
-        Task(
-            folder=(out / row.folder).resolve(),
-            recipe=row.recipe.to_json(),
-            threads=threads,
-            device=device,
-            evaluate=plan.evaluate,
-            trust_env_module=trust_env_module,
-        )
+        Task((out / row.folder).resolve(), row.recipe.to_json(), plan.evaluate, options or RunOptions())
         for row in plan.in_order()
         if not is_done(out / row.folder, plan.evaluate)
     ]
 
 
+def check_datasets(plan: Plan) -> None:
+    """Raise where a dataset of the plan is not here and cannot be built from what is (`check_provided`)."""
+    for dataset in dict.fromkeys(row.recipe.data.dataset for row in plan.rows):
+        check_provided(dataset)
+
+
 def map_datasets(plan: Plan, on_progress: Callable[[str], None] = lambda _: None) -> None:
-    """Make the mapped files of all datasets of a plan, so that an unknown one is found before anything starts.
+    """Build what is not here and make the mapped files of all datasets of a plan, before anything starts.
 
     Raises:
-        UnknownNameError, SpaceError, DataError, StorageError: as `map_dataset`.
+        AgentzooError: as `read_dataset`.
     """
     for dataset, keys in dict.fromkeys((row.recipe.data.dataset, row.recipe.data.obs_keys) for row in plan.rows):
-        on_progress(f"reading {dataset}")
-        map_dataset(dataset, keys)
+        read_dataset(dataset, keys, on_progress)
+
+
+def read_dataset(
+    dataset: str, obs_keys: tuple[str, ...] | None, on_progress: Callable[[str], None] = lambda _: None
+) -> MappedEpisodes:
+    """A dataset from its mapped files; it is built first, with all cores, unless it is here.
+
+    Raises:
+        AgentzooError: as `provide` and `map_dataset`.
+    """
+
+    def building(done: int, steps: int | None) -> None:
+        on_progress(f"building {dataset}: {done:,}{f' of {steps:,}' if steps else ''} steps")
+
+    provide(dataset, cores(), building)
+    on_progress(f"reading {dataset}")
+    return map_dataset(dataset, obs_keys)
 
 
 class Summary(NamedTuple):
@@ -164,31 +195,54 @@ def staging_groups(plan: Plan) -> dict[str, list[Row]]:
     return groups
 
 
+def check_staging(plan: Plan, zoo: Path) -> None:
+    """Raise where an agent of the plan could not be staged into `zoo`, before it is trained.
+
+    Raises:
+        ConfigError: as `staging_groups`. CheckpointError, StorageError: as `require_free_place`.
+    """
+    for agent_id, rows in staging_groups(plan).items():
+        require_free_place(rows[0].recipe, zoo / agent_id)
+
+
+class Staged(NamedTuple):
+    """What became of an agent: its folder, or why there is none."""
+
+    agent_id: str
+    folder: Path | None
+    said: str = ""
+
+
 def stage_finished(
     out: Path,
     plan: Plan,
     zoo: Path,
     trust_env_module: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
-) -> list[Path]:
+) -> list[Staged]:
     """Stage each agent of which all seeds are done: the first as the agent, the others as its seeds."""
     staged = []
     for agent_id, rows in staging_groups(plan).items():
         folders = [out / row.folder for row in rows]
-        if all(is_done(folder) for folder in folders):
-            on_progress(f"staging {agent_id}")
-            staged.append(
-                stage(
-                    folders[0],
-                    zoo,
-                    hardware(),
-                    seeds=folders[1:],
-                    trust_env_module=trust_env_module,
-                    on_progress=on_progress,
-                )
+        left = [folder.name for folder in folders if not is_done(folder)]
+        if left:
+            staged.append(Staged(agent_id, None, f"not done: {', '.join(left)}"))
+            continue
+        on_progress(f"staging {agent_id}")
+        first, *others = folders
+        try:
+            made = stage(
+                first,
+                zoo,
+                hardware(),
+                seeds=others,
+                trust_env_module=trust_env_module,
+                on_progress=lambda said, agent_id=agent_id: on_progress(f"staging {agent_id}: {said}"),  # type: ignore[misc]
             )
+        except AgentzooError as error:  # the others are staged all the same
+            staged.append(Staged(agent_id, None, str(error)))
         else:
-            on_progress(f"{agent_id} is not staged: not all of its seeds are done")
+            staged.append(Staged(agent_id, made))
     return staged
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from agentzoo.recipe import EvalConfig, Recipe
 from agentzoo.registry import recipe_table
 from agentzoo.types import FloatArray
 
+Reader = Callable[[str, tuple[str, ...] | None], Episodes]  # a dataset's id and observation keys -> its episodes
 TEMPLATE = "hopper-medium"  # of each family: whose network and optimizer a dataset of one's own gets
 
 
@@ -37,6 +38,7 @@ def plan(
     env: str | None = None,
     target: str | None = None,
     settings: Iterable[str] = (),
+    read: Reader = load_episodes,
 ) -> tuple[Recipe, Episodes]:
     """The recipe to train and its data.
 
@@ -47,6 +49,7 @@ def plan(
         env: the Gymnasium id, where the dataset does not name it.
         target: a number or a rule of `data.targets`.
         settings: `section.field=value`, applied last.
+        read: what reads a dataset.
 
     Raises:
         UnknownNameError: no such agent, family or dataset. ConfigError: the dataset names no environment, or a setting
@@ -54,15 +57,13 @@ def plan(
     """
     settings = list(settings)
     if dataset is not None:
-        recipe, episodes = recipe_for(named, dataset_of(dataset), env)
+        recipe, episodes = recipe_for(named, dataset_of(dataset), env, read)
         recipe = recipe.override(settings)
     else:
         if env is not None:
             settings.append(f"eval.env={env}")
-        recipe = named_recipe(named).override(settings)
-        data = recipe.data.model_copy(update={"dataset": dataset_of(recipe.data.dataset)})
-        recipe = recipe.replace(data=data)
-        episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
+        recipe = with_data_here(named_recipe(named).override(settings))
+        episodes = read(recipe.data.dataset, recipe.data.obs_keys)
     returns = episodes.best(recipe.data.best_fraction).returns
     if target is not None:
         recipe = recipe.asked_for(choose_target(target, returns, recipe.eval.env))
@@ -70,7 +71,25 @@ def plan(
     return recipe, episodes
 
 
-def recipe_for(named: str, dataset_id: str, env: str | None = None) -> tuple[Recipe, Episodes]:
+def with_data_here(recipe: Recipe) -> Recipe:
+    """The recipe with the plain id of its dataset, which is fetched where it is named by its address (`dataset_of`)."""
+    data = recipe.data.model_copy(update={"dataset": dataset_of(recipe.data.dataset)})
+    return recipe.replace(data=data)
+
+
+def with_precision_of(recipe: Recipe, settings: Iterable[str]) -> Recipe:
+    """A recipe in bf16 leaves the precision to the machine: where bf16 crawls, a new run takes fp32. Only
+    `train.precision=bf16` among the settings insists.
+    """
+    insists = any(one.partition("=")[0].strip() == "train.precision" for one in settings)
+    if recipe.train.precision != "bf16" or insists:
+        return recipe
+    return recipe.replace(train=recipe.train.model_copy(update={"precision": "auto"}))
+
+
+def recipe_for(
+    named: str, dataset_id: str, env: str | None = None, read: Reader = load_episodes
+) -> tuple[Recipe, Episodes]:
     """A recipe for a dataset of this machine or Minari's remote, and the dataset.
 
     Args:
@@ -81,12 +100,12 @@ def recipe_for(named: str, dataset_id: str, env: str | None = None) -> tuple[Rec
     """
     template = _template(named)
     metadata_keys = template.data.obs_keys if dataset_id == template.data.dataset else None
-    episodes = load_episodes(dataset_id, metadata_keys)
+    episodes = read(dataset_id, metadata_keys)
     metadata = dataset_metadata(dataset_id)
     own = metadata.get("obs_keys")
     if metadata_keys is None and isinstance(own, list) and own:
         metadata_keys = tuple(map(str, own))
-        episodes = load_episodes(dataset_id, metadata_keys)
+        episodes = read(dataset_id, metadata_keys)
     env_id, options = _environment(metadata, env)
     returns = episodes.best(template.data.best_fraction).returns
     target = choose_target("d4rl", returns, env_id)

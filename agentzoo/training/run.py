@@ -147,5 +147,6 @@ class Run:
         self.row_began, self.row_first = time.perf_counter(), self.progress.step
         if self.main:
             log.append_row(self.folder, self.columns, row)
-            self.accelerator.log({k: v for k, v in row.items() if v is not None}, step=self.progress.step)
+            tracked = {k: v for k, v in row.items() if v is not None and k != "step"}
+            self.accelerator.log(tracked, step=self.progress.step)
             self.hooks.on_row(row)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from agentzoo.cli.grid_table import live_table
 from agentzoo.errors import ConfigError, TrainingError, UnknownNameError
 from agentzoo.research.grid import staging_groups, tasks_of
 from agentzoo.store.files import RECIPE
@@ -20,7 +23,7 @@ from agentzoo.training.grid.plan import (
     read_plan,
     write_plan,
 )
-from agentzoo.training.grid.status import estimated_seconds, grid_status
+from agentzoo.training.grid.status import RunStatus, estimated_seconds, grid_status
 from agentzoo.training.grid.tasks import GRID_LOCK, fail
 from agentzoo.training.lock import held, holder
 from agentzoo.training.log import append_row, start_log
@@ -172,5 +175,26 @@ def test_agents_with_two_recipes_cannot_be_staged_together(tmp_path: Path) -> No
 
 def test_tasks_come_in_order_of_priority(tmp_path: Path) -> None:
     rows = [row.model_copy(update={"priority": i % 2}) for i, row in enumerate(small_rows("a", "0-3", 10))]
-    tasks = tasks_of(tmp_path, Plan(rows=tuple(rows)), 1, "cpu")
+    tasks = tasks_of(tmp_path, Plan(rows=tuple(rows)))
     assert [task.folder.name[-2:] for task in tasks] == ["s1", "s3", "s0", "s2"]
+
+
+def test_the_live_table_fits_the_terminal_and_keeps_what_matters() -> None:
+    def one(folder: str, state: str, step: int = 0, rate: float | None = None) -> RunStatus:
+        left = None if rate is None else (20_000 - step) / rate
+        return RunStatus(folder, "a", 0, state, step, 20_000, rate, 1.0, left, 0.1234, 44.1, "")  # type: ignore[arg-type]
+
+    found = [one("dt-hopper-medium-s0", "done", 20_000)]
+    found += [one(f"dt-walker2d-medium-expert-s{seed}", "waiting") for seed in range(20)]
+    found += [one("gpt2-dtma-pointmaze-medium-random-gates-s7", "running", 12_000, 10.0)]
+    for width, height, shown in ((120, 40, 22), (80, 40, 22), (80, 12, 8), (50, 10, 6)):
+        page = Console(width=width, height=height, color_system=None, file=StringIO())
+        page.print(live_table(found, "grid", width, height))
+        lines = page.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert max(map(len, lines)) <= width
+        assert len(lines) <= height
+        assert sum("/ 20,000" in line for line in lines) == shown
+        (running,) = (line for line in lines if "running" in line and "12,000 / 20,000" in line)
+        assert "-s7 " in running
+        assert "0:13:20" in running
+        assert ("0.1234" in running) == (width == 120)

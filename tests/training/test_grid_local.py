@@ -15,10 +15,13 @@ import pytest
 from typer.testing import CliRunner
 
 from agentzoo.cli import app
-from agentzoo.errors import ConfigError, TrainingError
+from agentzoo.data.minari import is_local
+from agentzoo.errors import CheckpointError, ConfigError, TrainingError, UnknownNameError
+from agentzoo.hub.verify import check_files
 from agentzoo.research.grid import run_task, summarize, tasks_of
 from agentzoo.training.grid.drive import DRIVER_LOCK, drive
 from agentzoo.training.grid.local import LocalEngine
+from agentzoo.training.grid.plan import read_plan
 from agentzoo.training.grid.status import grid_status
 from agentzoo.training.grid.tasks import GRID_LOCK, read_failure
 from agentzoo.training.lock import holder
@@ -45,7 +48,7 @@ def test_a_grid_equals_serial_runs_and_one_that_raises_stops_no_other(tiny_hoppe
     plan = small_plan(out, tiny_hopper, "0-2", evaluate=2)
     broken = plan.rows[1]
     break_run(broken, out)
-    outcomes = drive(tasks_of(out, plan, 1, "cpu"), LocalEngine(2), run_task)
+    outcomes = drive(tasks_of(out, plan), LocalEngine(2), run_task)
     assert {each.folder.name: each.state for each in outcomes} == {
         "dt-hopper-medium-s0": "done",
         "dt-hopper-medium-s1": "failed",
@@ -66,13 +69,13 @@ def test_a_grid_equals_serial_runs_and_one_that_raises_stops_no_other(tiny_hoppe
     assert summary.study is not None
     assert (out / "comparison.png").stat().st_size > 1_000
     # only the one that failed is left, and nothing is measured again
-    assert [task.folder.name for task in tasks_of(out, plan, 1, "cpu")] == [broken.folder]
+    assert [task.folder.name for task in tasks_of(out, plan)] == [broken.folder]
 
 
 def test_a_killed_worker_is_started_again_and_loses_nothing(tiny_hopper: str, tmp_path: Path) -> None:
     out = tmp_path / "runs"
     plan = small_plan(out, tiny_hopper, "0", steps=300)
-    (task,) = tasks_of(out, plan, 1, "cpu")
+    (task,) = tasks_of(out, plan)
     with LocalEngine(1) as engine:
         engine.start(run_task, task)
         wait_for(lambda: (task.folder / "checkpoint.safetensors").exists())
@@ -88,7 +91,7 @@ def test_a_killed_worker_is_started_again_and_loses_nothing(tiny_hopper: str, tm
 def test_a_worker_that_is_killed_every_time_is_reported(tiny_hopper: str, tmp_path: Path) -> None:
     out = tmp_path / "runs"
     plan = small_plan(out, tiny_hopper, "0", steps=100_000)
-    (task,) = tasks_of(out, plan, 1, "cpu")
+    (task,) = tasks_of(out, plan)
     with LocalEngine(1, retries=0) as engine:
         engine.start(run_task, task)
         wait_for(lambda: holder(task.folder) is not None)
@@ -103,7 +106,7 @@ def test_a_worker_that_is_killed_every_time_is_reported(tiny_hopper: str, tmp_pa
 def test_stopping_an_engine_leaves_no_process_and_no_lock(tiny_hopper: str, tmp_path: Path) -> None:
     out = tmp_path / "runs"
     plan = small_plan(out, tiny_hopper, "0-1", steps=100_000)
-    first, second = tasks_of(out, plan, 1, "cpu")
+    first, second = tasks_of(out, plan)
     with LocalEngine(2) as engine:
         for task in (first, second):
             engine.start(run_task, task)
@@ -183,3 +186,96 @@ def test_too_little_for_a_run_is_refused_before_anything_starts(tiny_hopper: str
         assert isinstance(result.exception, ConfigError | KeyError), (more, result.output)
         assert said in str(result.exception)
     assert not list((tmp_path / "runs").glob("dt-*"))
+
+
+def test_a_grid_builds_a_dataset_that_is_missing_and_refuses_one_it_cannot_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two families on data of one's own; nothing is built or started where another row needs sources."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    monkeypatch.delenv("AGENTZOO_SOURCES", raising=False)
+    out = tmp_path / "runs"
+    words = ["grid", "--out", str(out), "--jobs", "2", "--yes"]
+    sources = CliRunner().invoke(app, [*words, "--agents", "dt-hopper-medium,dt-pointmaze-umaze"])
+    assert isinstance(sources.exception, UnknownNameError)
+    assert "`agentzoo data build hopper/medium --sources DIR --trust-policies`" in str(sources.exception)
+    assert not list(out.glob("dt-*"))
+    assert not is_local("zoo/pointmaze/umaze-v0")
+
+    for setting in ("train.steps=5", "train.warmup_steps=0", "eval.every=0", "model.embed_dim=8"):
+        words += ["--set", setting]
+    made = CliRunner().invoke(app, [*words, "--agents", "dt,bc", "--dataset", "doorkey/train-50", "--target", "max"])
+    assert made.exit_code == 0, made.output
+    assert is_local("zoo/doorkey/train-50-v0")
+    found = grid_status(out, read_plan(out))
+    assert [(one.folder, one.state) for one in found] == [
+        ("dt-doorkey-train-50-s0", "done"),
+        ("bc-doorkey-train-50-s0", "done"),
+    ]
+    assert {row.recipe.eval.target_rule for row in read_plan(out).rows} == {"max"}
+
+
+def test_options_that_need_trust_reach_the_runs(tiny_hopper: str, tmp_path: Path) -> None:
+    """A reward for staying healthy above what a config may ask for."""
+    words = ["grid", "--agents", "dt-hopper-medium", "--jobs", "1", "--yes"]
+    options = 'eval.env_options={"healthy_reward": 5000.0}'
+    for setting in (*settings_for(tiny_hopper, 10), options):
+        words += ["--set", setting]
+    refused = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "refused")])
+    assert refused.exit_code == 1
+    failure = read_failure(tmp_path / "refused" / "dt-hopper-medium-s0")
+    assert failure is not None
+    assert "--trust-env-options" in failure.error
+    trusted = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "trusted"), "--trust-env-options"])
+    assert trusted.exit_code == 0, trusted.output
+
+
+def test_a_grid_is_tracked_with_a_run_for_each_folder(tiny_hopper: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    out = tmp_path / "runs"
+    words = ["grid", "--agents", "dt-hopper-medium", "--seeds", "0-1", "--out", str(out), "--jobs", "2", "--yes"]
+    for setting in settings_for(tiny_hopper, 10):
+        words += ["--set", setting]
+    tracked = CliRunner().invoke(app, [*words, "--track", "tensorboard", "--project", "p", "--group", "g"])
+    assert tracked.exit_code == 0, tracked.output
+    for seed in (0, 1):
+        folder = out / f"dt-hopper-medium-s{seed}"
+        record = json.loads((folder / "tracking.json").read_text())
+        assert (record["project"], record["run_name"], record["group"]) == ("p", folder.name, "g")
+        assert list((folder / "p").glob("**/events.out.tfevents.*"))
+    unknown = CliRunner().invoke(app, [*words, "--track", "wanbd"])
+    assert isinstance(unknown.exception, ConfigError)
+    assert "Did you mean 'wandb'" in str(unknown.exception)
+
+
+def test_a_finished_grid_is_staged_an_agent_with_all_its_seeds(tiny_hopper: str, tmp_path: Path) -> None:
+    out, zoo = tmp_path / "runs", tmp_path / "zoo"
+    words = ["grid", "--agents", "dt-hopper-medium,bc-hopper-medium", "--seeds", "0-1", "--out", str(out), "--yes"]
+    words += ["--jobs", "2", "--cpus-per-run", "1", "--evaluate", "2", "--stage", "--zoo", str(zoo)]
+    for setting in (*settings_for(tiny_hopper, 20), "eval.episodes=2"):
+        words += ["--set", setting]
+    broken = small_plan(out, tiny_hopper, "1", steps=20).rows[0]
+    broken = broken.model_copy(update={"recipe": broken.recipe.override(["eval.episodes=2"])})
+    break_run(broken, out)
+    partly = CliRunner().invoke(app, words)
+    assert partly.exit_code == 1
+    assert "dt-hopper-medium is not staged: not done: dt-hopper-medium-s1" in " ".join(partly.output.split())
+    assert [path.name for path in zoo.iterdir()] == ["bc-hopper-medium"]
+
+    (out / broken.folder / "checkpoint.safetensors").unlink()
+    whole = CliRunner().invoke(app, words)
+    assert whole.exit_code == 0, whole.output
+    for agent_id in ("dt-hopper-medium", "bc-hopper-medium"):
+        _, results, checks = check_files(zoo / agent_id)
+        assert not [check for check in checks if check.holds is False]
+        assert results is not None
+        first, other = (json.loads((out / f"{agent_id}-s{seed}" / "result.json").read_text()) for seed in (0, 1))
+        assert results.headline.mean_return == first["mean_return"]
+        assert [one.mean_return for one in results.seeds] == [other["mean_return"]]
+        assert "training seed" in (zoo / agent_id / "README.md").read_text()
+
+    (zoo / "dt-hopper-medium").rename(zoo / "bc-hopper-medium-before")
+    (zoo / "bc-hopper-medium").rename(zoo / "dt-hopper-medium")
+    refused = CliRunner().invoke(app, words)
+    assert isinstance(refused.exception, CheckpointError)
+    assert "holds another agent" in str(refused.exception)

@@ -58,7 +58,7 @@ def test_a_grid_on_two_workers_equals_serial_runs_and_survives_a_killed_one(tiny
 
     with only_driver(out):
         engine = RayEngine(out, jobs=2)
-        outcomes = drive(tasks_of(out, plan, 1, "cpu"), engine, run_task, on_tick=kill_once, seconds=0.05)
+        outcomes = drive(tasks_of(out, plan), engine, run_task, on_tick=kill_once, seconds=0.05)
         words = ["grid", "--agents", "dt-hopper-medium", "--out", str(out), "--engine", "ray", "--yes"]
         refused = CliRunner().invoke(app, words)
     assert {each.folder: each.state for each in outcomes} == {good: "done", broken: "failed", killed: "done"}
@@ -96,7 +96,7 @@ def test_a_node_that_is_removed_loses_nothing(tiny_hopper: str, tmp_path: Path) 
                 cluster.remove_node(other, allow_graceful=False)
                 removed.append(engine.free())
 
-        outcomes = drive(tasks_of(out, plan, 1, "cpu"), engine, run_task, on_tick=remove_once, seconds=0.05)
+        outcomes = drive(tasks_of(out, plan), engine, run_task, on_tick=remove_once, seconds=0.05)
     finally:
         ray.shutdown()
         cluster.shutdown()

@@ -204,31 +204,6 @@ def test_the_whole_recipe_is_the_config_of_a_tracker() -> None:
     assert found == {"train.lr": 0.1, "train.betas": "[0.9, 0.99]", "base": "null", "agent_id": "x"}
 
 
-def test_tensorboard_has_each_update_once_after_a_resume(tmp_path: Path) -> None:
-    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    tracked = Tracking(("tensorboard",))
-    with pytest.raises(Stopped):
-        train(recipe(), tmp_path, coin_episodes(), hooks=stop_at(17), trackers=tracked, device="cpu")
-    train(recipe(), tmp_path, coin_episodes(), trackers=tracked, device="cpu")
-    written = events.EventAccumulator(str(tmp_path / "dt-test")).Reload()
-    assert [event.step for event in written.Scalars("loss")] == [5, 10, 15, 20, 25, 30]
-
-
-def test_wandb_offline_goes_on_under_the_same_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb.sdk")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
-    tracked = Tracking(("wandb",), project="p", group="g", tags=("a",))
-    with pytest.raises(Stopped):
-        train(recipe(), tmp_path, coin_episodes(), hooks=stop_at(12), trackers=tracked, device="cpu")
-    train(recipe(), tmp_path, coin_episodes(), trackers=Tracking(("wandb",)), device="cpu")
-    run_id = json.loads((tmp_path / TRACKING).read_text())["run_id"]
-    written = list((tmp_path / "wandb").glob(f"offline-run-*-{run_id}/*.wandb"))
-    assert written
-    assert {path.name for path in written} == {f"run-{run_id}.wandb"}
-    assert any(b"data.context" in path.read_bytes() for path in written)
-
-
 def test_a_checkpoint_carries_its_checksum(tmp_path: Path) -> None:
     run(tmp_path, recipe(steps=10))
     assert len(read_tensors(tmp_path / "checkpoint.safetensors")[1]["sha256"]) == 64

@@ -62,7 +62,7 @@ def run(runs: int) -> list[Figure]:
 
 def train_task(task: Task, on_step: Callable[[int], None] = lambda _: None) -> None:
     """A run on the mapped files beside it; the job of this benchmark."""
-    torch.set_num_threads(task.threads)
+    torch.set_num_threads(task.options.threads)
     recipe = Recipe.from_json(task.recipe, str(task.folder))
     episodes = MappedEpisodes.open(task.folder.parent / DATA)
     train(recipe, task.folder, episodes, hooks=Hooks(on_step=on_step), device="cpu")

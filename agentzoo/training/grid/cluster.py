@@ -259,13 +259,14 @@ def _work_on_copy(job: Job, task: Task, keeper: Any) -> Outcome:
         folder = Path(root) / name
         folder.mkdir()
         for file, content in ray.get(keeper.fetch.remote(name)).items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_bytes(content)
         known = _stamps(folder)
 
         def send() -> None:
             nonlocal known
             now = _stamps(folder)
-            changed = {file: (folder / file).read_bytes() for file in now if now[file] != known.get(file)}
+            changed = _contents(folder, [file for file in now if now[file] != known.get(file)])
             gone = [file for file in known if file not in now]
             if changed or gone:
                 ray.get(keeper.store.remote(name, changed, gone))
@@ -288,12 +289,23 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
-    """Of the files of a run: no locks, none that is being written."""
-    return {
-        path.name: _stamp(path)
-        for path in folder.iterdir()
-        if path.is_file() and not path.name.startswith(".") and path.suffix not in (".lock", ".pid")
-    }
+    """Of the files of a run, also those of trackers in folders below: no locks, none that is being written."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_symlink() or path.name.startswith(".") or path.suffix in (".lock", ".pid"):
+            continue
+        with contextlib.suppress(FileNotFoundError):  # a tracker has just put it away
+            if path.is_file():
+                found[path.relative_to(folder).as_posix()] = _stamp(path)
+    return found
+
+
+def _contents(folder: Path, files: Iterable[str]) -> dict[str, bytes]:
+    found = {}
+    for file in files:
+        with contextlib.suppress(FileNotFoundError):
+            found[file] = (folder / file).read_bytes()
+    return found
 
 
 # in this order nothing of a run that is being stored looks more finished than it is
@@ -312,11 +324,12 @@ class _Keeper:
         if name not in self.locks:
             self.locks[name] = contextlib.ExitStack()
             self.locks[name].enter_context(held(self.out / name, GRID_LOCK))
-        return {file: (self.out / name / file).read_bytes() for file in _stamps(self.out / name)}
+        return _contents(self.out / name, _stamps(self.out / name))
 
     def store(self, name: str, files: dict[str, bytes], gone: list[str]) -> None:
         """Write what changed, delete what is gone."""
         for file in sorted(files, key=lambda file: _LAST.index(file) if file in _LAST else -1):
+            (self.out / name / file).parent.mkdir(parents=True, exist_ok=True)
             write_atomic(self.out / name / file, files[file])
         for file in gone:
             (self.out / name / file).unlink(missing_ok=True)

@@ -125,7 +125,7 @@ class LocalEngine:
             visible = environment.get("CUDA_VISIBLE_DEVICES")
             environment["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            environment[name] = str(task.threads)
+            environment[name] = str(task.options.threads)
         process = self._processes(job).Process(target=_main, args=(job, task, environment), name=task.folder.name)
         with _without_main():
             process.start()

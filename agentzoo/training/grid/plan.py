@@ -7,17 +7,21 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from agentzoo.config import named_recipe
+from agentzoo.data.mapped import map_dataset
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.recipe import Recipe
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import read_text, write_atomic
 from agentzoo.training.loop import claim
+from agentzoo.training.planning import Reader, with_data_here, with_precision_of
+from agentzoo.training.planning import plan as plan_training
 from agentzoo.types import Config
 
 PLAN = "grid.json"
@@ -46,6 +50,9 @@ class Plan(Config):
 
 class _FileRow(Config):
     agents: str
+    dataset: str | None = None  # ids between commas
+    env: str | None = None
+    target: str | float | None = None
     seeds: str | None = None
     set: tuple[str, ...] = ()
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.]{1,60}$")] | None = None  # part of the folders' names
@@ -58,13 +65,28 @@ class _GridFile(Config):
     run: Annotated[tuple[_FileRow, ...], Field(min_length=1)]
 
 
+class OwnData(NamedTuple):
+    """What `agentzoo train` takes beside an agent's own recipe: data, its environment, the return to ask for."""
+
+    datasets: tuple[str, ...] = ()  # each agent or family learns from each; empty: from its recipe's own
+    env: str | None = None
+    target: str | None = None  # a number or a rule of `data.targets`
+    read: Reader = map_dataset
+
+
 def expand(
-    agents: str, seeds: str, settings: Sequence[str] = (), name: str | None = None, priority: int = 0
+    agents: str,
+    seeds: str,
+    settings: Sequence[str] = (),
+    name: str | None = None,
+    priority: int = 0,
+    own: OwnData | None = None,
 ) -> list[Row]:
-    """Rows for all agents and seeds.
+    """Rows for all agents, datasets and seeds.
 
     Args:
-        agents: ids with a recipe, patterns of ids (`dm-*`), or `train_config.json` files, between commas.
+        agents: ids with a recipe, patterns of ids (`dm-*`), or `train_config.json` files, between commas; with datasets
+            also families.
         seeds: training seeds: `0-2`, `0,3,5`, or both.
         settings: `section.field=value` for every row.
         name: part of the folders' names, for rows that differ in their settings.
@@ -73,9 +95,10 @@ def expand(
         UnknownNameError: no such agent, with the nearest one. ConfigError: seeds or settings that cannot be used.
     """
     numbers = parse_seeds(seeds)
+    own = own or OwnData()
     rows = []
-    for agent in named_agents(agents):
-        recipe = named_recipe(agent).override(settings)
+    for agent, dataset in product(named_agents(agents), own.datasets or (None,)):
+        recipe = with_precision_of(_recipe(agent, dataset, settings, own), settings)
         if recipe.base is not None:
             raise ConfigError(
                 f"{agent} goes on from {recipe.base!r}: a grid trains from nothing, see `agentzoo finetune`."
@@ -88,6 +111,14 @@ def expand(
     return rows
 
 
+def _recipe(agent: str, dataset: str | None, settings: Sequence[str], own: OwnData) -> Recipe:
+    if dataset is None and own.target is None:
+        more = () if own.env is None else (f"eval.env={own.env}",)
+        return with_data_here(named_recipe(agent).override([*settings, *more]))
+    recipe, _ = plan_training(agent, dataset=dataset, env=own.env, target=own.target, settings=settings, read=own.read)
+    return recipe
+
+
 def named_agents(text: str) -> list[str]:
     """The agents of a list between commas, patterns replaced by the ids that match.
 
@@ -96,7 +127,7 @@ def named_agents(text: str) -> list[str]:
     """
     table = recipe_table()
     found: list[str] = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in split(text):
         if not any(character in part for character in "*?["):
             found.append(part)
             continue
@@ -128,12 +159,13 @@ def parse_seeds(text: str) -> list[int]:
     return found
 
 
-def read_grid_file(path: Path, settings: Sequence[str] = ()) -> list[Row]:
-    """Rows of a `grid.toml`: `seeds` and `set` for all, and a `[[run]]` of `agents` each, with `seeds`, `set`, `name`
-    and `priority` of its own.
+def read_grid_file(path: Path, settings: Sequence[str] = (), read: Reader = map_dataset) -> list[Row]:
+    """Rows of a `grid.toml`: `seeds` and `set` for all, and a `[[run]]` of `agents` each, with `seeds`, `set`, `name`,
+    `priority`, `dataset`, `env` and `target` of its own.
 
     Args:
         settings: applied last, over what the file sets.
+        read: what reads a dataset.
 
     Raises:
         CheckpointError: the file cannot be read. ConfigError: it is no such file, or as `expand`.
@@ -150,8 +182,15 @@ def read_grid_file(path: Path, settings: Sequence[str] = ()) -> list[Row]:
     rows: list[Row] = []
     for each in grid.run:
         chosen = (*grid.set, *each.set, *settings)
-        rows += expand(each.agents, each.seeds or grid.seeds, chosen, each.name, each.priority)
+        target = None if each.target is None else str(each.target)
+        own = OwnData(split(each.dataset), each.env, target, read)
+        rows += expand(each.agents, each.seeds or grid.seeds, chosen, each.name, each.priority, own)
     return rows
+
+
+def split(text: str | None) -> tuple[str, ...]:
+    """What stands between commas."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def make_plan(out: Path, rows: Iterable[Row], evaluate: int = 0) -> Plan:

@@ -18,7 +18,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.recipe import Recipe
 from agentzoo.store.files import write_atomic
 from agentzoo.training.grid.drive import Engine
-from agentzoo.training.grid.tasks import Job, Outcome, Task
+from agentzoo.training.grid.tasks import Job, Outcome, RunOptions, Task
 from agentzoo.training.log import read_log
 
 JOURNAL = "search.journal"  # optuna's storage
@@ -95,9 +95,7 @@ def search(
     trials: int,
     pruner: Literal["halving", "none"] = "halving",
     seed: int = 0,
-    threads: int = 1,
-    device: str | None = "cpu",
-    trust_env_module: bool = False,
+    options: RunOptions | None = None,
     on_change: Callable[[list[TrialResult]], None] = lambda _: None,
 ) -> list[TrialResult]:
     """Run trials until there are `trials` of them, going on with a search in `out`.
@@ -126,7 +124,7 @@ def search(
                 settings = [_setting(field, value) for field, value in trial.params.items()]
                 folder = (out / _name(trial.number)).resolve()
                 text = recipe.override(settings).to_json()
-                task = Task(folder, text, threads, device, trust_env_module=trust_env_module)
+                task = Task(folder, text, options=options or RunOptions())
                 engine.start(job, task)
                 active[folder] = trial
             if not active:

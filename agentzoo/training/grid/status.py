@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
 from typing import Literal, NamedTuple
 
 from agentzoo.errors import AgentzooError
-from agentzoo.store.files import CONFIG, RESULT, WEIGHTS
+from agentzoo.store.files import CONFIG, LOG, RESULT, WEIGHTS
 from agentzoo.store.locate import staged_agents
 from agentzoo.training.grid.plan import Plan, Row
 from agentzoo.training.grid.tasks import GRID_LOCK, read_failure
@@ -50,9 +51,7 @@ def grid_status(out: Path, plan: Plan, running: Collection[Path] | None = None) 
 def run_status(folder: Path, row: Row, evaluate: int = 0, running: Collection[Path] | None = None) -> RunStatus:
     """One run, from its files."""
     recipe = row.recipe
-    log = _rows(folder)
-    last = log[-1] if log else {}
-    rate = median(rates) if (rates := _rates(log)) else None
+    last, rate, score = _log(folder)
     steps, step = recipe.train.steps, int(last.get("step") or 0)
     state, error = _state(folder, evaluate, running, step)
     left = None
@@ -60,7 +59,6 @@ def run_status(folder: Path, row: Row, evaluate: int = 0, running: Collection[Pa
         left = 0.0
     elif rate:
         left = (steps - step) / rate
-    scores = [found for each in log if (found := each.get("eval_score") or each.get("eval_return"))]
     return RunStatus(
         folder=row.folder,
         agent_id=recipe.agent_id,
@@ -72,7 +70,7 @@ def run_status(folder: Path, row: Row, evaluate: int = 0, running: Collection[Pa
         seconds=float(last.get("seconds") or 0.0),
         seconds_left=left,
         loss=float(last["loss"]) if last.get("loss") else None,
-        score=float(scores[-1]) if scores else None,
+        score=score,
         error=error,
     )
 
@@ -126,17 +124,35 @@ def _known_rate(out: Path, plan: Plan, agent_id: str) -> float | None:
     folders += sorted(out.glob(f"{agent_id}-*"))
     staged = staged_agents().get(agent_id)
     for folder in [*folders, *([staged] if staged else [])]:
-        rates = _rates(_rows(folder))
-        if rates:
-            return float(median(rates))
+        rate = _log(folder).rate
+        if rate:
+            return rate
     return None
 
 
-def _rows(folder: Path) -> list[dict[str, str]]:
+class _Log(NamedTuple):
+    """What a log says of its run: the last row, the newest updates a second, the last short evaluation."""
+
+    last: Mapping[str, str]
+    rate: float | None
+    score: float | None
+
+
+def _log(folder: Path) -> _Log:
     try:
-        return read_log(folder)
+        found = (folder / LOG).stat()
+        return _read(folder, found.st_mtime_ns, found.st_size)
     except (AgentzooError, OSError):
-        return []
+        return _Log({}, None, None)
+
+
+@lru_cache(maxsize=4096)
+def _read(folder: Path, time: int, size: int) -> _Log:
+    """A live table asks for every log twice a second, and most have not changed since."""
+    rows = read_log(folder)
+    rates = _rates(rows)
+    scores = [found for each in rows if (found := each.get("eval_score") or each.get("eval_return"))]
+    return _Log(rows[-1] if rows else {}, median(rates) if rates else None, float(scores[-1]) if scores else None)
 
 
 def _rates(log: Sequence[dict[str, str]]) -> list[float]:

@@ -8,13 +8,14 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from agentzoo.errors import AgentzooError
 from agentzoo.store.files import write_atomic
 from agentzoo.training.lock import held
+from agentzoo.training.tracking import Tracking
 from agentzoo.types import Config
 
 GRID_LOCK = "grid.lock"  # around training and evaluation; `training.lock` is around training alone
@@ -24,19 +25,32 @@ LINES = 8  # of a failed run's log that are shown
 
 
 @dataclass(frozen=True)
+class RunOptions:
+    """How all runs of a grid train.
+
+    threads: of the CPU. device: as `training.loop.train`. trust_env_module: import the module an environment id names.
+    trust_env_options: accept any option of an environment. tracking: where else the logs go; a run is named as its
+    folder there.
+    """
+
+    threads: int = 1
+    device: str | None = "cpu"
+    trust_env_module: bool = False
+    trust_env_options: bool = False
+    tracking: Tracking = field(default_factory=Tracking)
+
+
+@dataclass(frozen=True)
 class Task:
     """What a process is asked to do; it is pickled.
 
-    folder: of the run, absolute. recipe: as JSON. threads: of the CPU. device: as `training.loop.train`.
-    evaluate: episodes of the finished run, 0 for none. trust_env_module: import the module an environment id names.
+    folder: of the run, absolute. recipe: as JSON. evaluate: episodes of the finished run, 0 for none.
     """
 
     folder: Path
     recipe: str
-    threads: int = 1
-    device: str | None = "cpu"
     evaluate: int = 0
-    trust_env_module: bool = False
+    options: RunOptions = field(default_factory=RunOptions)
 
 
 # Called with the task and a function that it calls with the updates done; what it raises is recorded. It is a function

@@ -1,0 +1,111 @@
+"""`agentzoo search`: hyperparameters of one recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from agentzoo.cli.console import errors_console, listing, plain, print_json, print_listing
+from agentzoo.cli.grid import (
+    AddressOption,
+    CpusOption,
+    EngineOption,
+    GpusOption,
+    JobsOption,
+    make_engine,
+    stoppable,
+)
+from agentzoo.cli.options import JsonOption, TrustOption, TrustOptionsOption
+from agentzoo.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentzoo.training.grid.search import TrialResult
+
+
+def search(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="An id with a recipe, or a train_config.json.")],
+    space: Annotated[
+        list[str],
+        typer.Option(
+            "--space", help="Values to try: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; may be repeated."
+        ),
+    ],
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Runs in all.")] = 20,
+    pruner: Annotated[
+        str, typer.Option("--pruner", help="Either halving, which stops poor trials early, or none.")
+    ] = "halving",
+    settings: Annotated[list[str] | None, typer.Option("--set", help="One field of all: section.field=value.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the values that are drawn.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder of trials. Default: runs/search-<agent>.")] = None,
+    jobs: JobsOption = None,
+    cpus: CpusOption = None,
+    gpus: GpusOption = 0.0,
+    address: AddressOption = None,
+    engine: EngineOption = None,
+    trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Search hyperparameters of one recipe by its short evaluations, on seeds that headline numbers never use."""
+    from agentzoo.config import named_recipe
+    from agentzoo.errors import did_you_mean
+    from agentzoo.research.grid import read_dataset, run_task
+    from agentzoo.training.grid.drive import only_driver
+    from agentzoo.training.grid.search import as_settings, best, check_search, parse_space
+    from agentzoo.training.grid.search import search as run
+    from agentzoo.training.grid.tasks import RunOptions
+    from agentzoo.training.planning import with_data_here, with_precision_of
+
+    known = ("halving", "none")
+    if pruner not in known:
+        raise ConfigError(f"no pruner {pruner!r}.{did_you_mean(pruner, known)} Known: halving and none.")
+    recipe = with_data_here(named_recipe(agent).override(settings or ()))
+    recipe = with_precision_of(recipe, settings or ()).pinned()
+    wanted = parse_space(space)
+    check_search(recipe, wanted)
+    out = out or Path("runs") / f"search-{recipe.agent_id}"
+    with only_driver(out), stoppable():
+        chosen, threads = make_engine(engine, address, jobs, cpus, gpus, None, out)
+        with chosen, Live(console=errors_console, auto_refresh=False, transient=True) as live:
+            if not address:
+                read_dataset(recipe.data.dataset, recipe.data.obs_keys)
+
+            def show(found: list[TrialResult]) -> None:
+                if errors_console.is_terminal:
+                    live.update(_trial_table(found), refresh=True)
+
+            found = run(
+                recipe,
+                wanted,
+                out,
+                chosen,
+                run_task,
+                trials=trials,
+                pruner="halving" if pruner == "halving" else "none",
+                seed=seed,
+                options=RunOptions(threads, "cuda" if gpus else "cpu", trust_env_module, trust_env_options),
+                on_change=show,
+            )
+    if as_json:
+        print_json([one._asdict() for one in found])
+    else:
+        print_listing(_trial_table(found))
+    winner = best(found)
+    if winner is not None:
+        words = " ".join(f"--set {setting}" for setting in as_settings(winner))
+        errors_console.print(f"best: agentzoo train {plain(agent)} {plain(words)}")
+    if any(one.state == "fail" for one in found):
+        raise typer.Exit(1)
+
+
+def _trial_table(found: list[TrialResult]) -> Table:
+    table = listing("trial", "state", "updates", "last return", "settings")
+    for one in sorted(found, key=lambda one: -float("inf") if one.value is None else one.value, reverse=True):
+        value = "" if one.value is None else f"{one.value:.1f}"
+        settings = ", ".join(f"{name}={setting}" for name, setting in one.settings.items())
+        table.add_row(one.folder, one.state, f"{one.updates:,}", value, plain(settings))
+    return table

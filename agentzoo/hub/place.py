@@ -1,0 +1,63 @@
+"""Whether an agent may be staged at a place of a zoo, checked before anything is measured or trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentzoo.config import AgentConfig, read_record
+from agentzoo.errors import CheckpointError, StorageError
+from agentzoo.recipe import Recipe
+from agentzoo.store.files import CONFIG, RECIPE
+from agentzoo.store.locate import is_backbone, require_replaceable
+
+
+def require_free_place(recipe: Recipe, final: Path, runs: Sequence[Path] = (), force: bool = False) -> None:
+    """Raise unless an agent of this recipe may be staged at `final`: nothing is there, or the agent it replaces.
+
+    Args:
+        runs: what is staged and shown, which must not lie there.
+        force: an agent of another environment, dataset or family may be replaced, too.
+
+    Raises:
+        CheckpointError: an agent of another environment, dataset or family is there. StorageError: something that is no
+            staged agent, or one of the `runs`.
+    """
+    if final.exists():
+        _require_apart(final, runs)
+        if not force:
+            _require_same_task(recipe, final)
+
+
+def _require_apart(final: Path, runs: Sequence[Path]) -> None:
+    """Raise StorageError unless the folder at `final` may be replaced: it is a staged agent, and none of the runs."""
+    for run in runs:
+        if run.resolve() == final.resolve():
+            raise StorageError(f"{final} is the run itself, which would be replaced. Stage into another --zoo.")
+    require_replaceable(final)
+
+
+def _require_same_task(recipe: Recipe, final: Path) -> None:
+    """Raise CheckpointError unless the agent staged at `final` has the environment, dataset and family of `recipe`."""
+    if is_backbone(final):
+        raise CheckpointError(f"{final} holds a backbone, which agents start from. Stage into another --zoo.")
+    config = read_record(AgentConfig, final / CONFIG)
+    there = {
+        "model.family": config.model.family,
+        "eval.env": config.env,
+        "eval.env_options": config.env_options,
+    }
+    if (final / RECIPE).is_file():
+        there["data.dataset"] = read_record(Recipe, final / RECIPE).data.dataset
+    new = {
+        "model.family": recipe.model.family,
+        "eval.env": recipe.eval.env,
+        "eval.env_options": recipe.eval.env_options,
+        "data.dataset": recipe.data.dataset,
+    }
+    other = [f"{name} is {value!r} there, {new[name]!r} here" for name, value in there.items() if value != new[name]]
+    if other:
+        raise CheckpointError(
+            f"{final} holds another agent, {config.agent_id}: {'; '.join(other)}. Replace it with --force "
+            "(force=True), or stage into another --zoo."
+        )
