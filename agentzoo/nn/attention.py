@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from agentzoo.nn.dropout import Dropout
-from agentzoo.nn.native.fused import causal_weights
 from agentzoo.nn.tokens import Read, read_tokens
 
 HeadCount = Annotated[int, Field(ge=1, le=256)]
@@ -82,8 +81,6 @@ class CausalAttention(nn.Module):
     def _dropped_weights(self, scores: Tensor, factor: float, read: Read | None) -> Tensor:
         """(..., Lq, L): the causal softmax of `factor` times the scores, after dropout."""
         length = scores.shape[-1]
-        if self.attn_dropout.fuses(scores) and not isinstance(read, Tensor):
-            return causal_weights(scores, factor, self.attn_dropout.p, None if read is None else read.indices(length))
         scores = scores * factor + attention_bias(
             length, slice(None) if read is None else read, scores.dtype, scores.device
         )

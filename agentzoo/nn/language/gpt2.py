@@ -25,13 +25,11 @@ from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.language.attention import LanguageAttention
 from agentzoo.nn.language.rotary import Rotary
 from agentzoo.nn.language.sizes import LoRASizes, Sizes
-from agentzoo.nn.native.fused import fuses, gelu_tanh
 from agentzoo.nn.tokens import Read, read_tokens
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
-    # what only acts gives PyTorch's very numbers
-    return gelu_tanh(x) if x.requires_grad and fuses(x) else gelu(x, approximate="tanh")
+    return gelu(x, approximate="tanh")
 
 
 def _quick_gelu(x: Tensor) -> Tensor:

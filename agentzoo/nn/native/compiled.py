@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 SWITCH = "AGENTZOO_COMPILE"
 FOLDER = Path(__file__).parent
-SOURCES = ("fused.c", "scan.c")
+SOURCES = ("scan.c",)
 HEADERS = ("vectors.h",)
 _FLAGS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-w")
 _SECONDS = 60  # for a compiler, which usually takes three
@@ -62,9 +62,9 @@ def find_compiler() -> str | None:
     return next((found for name in named if name and (found := shutil.which(name))), None)
 
 
-def compiles(*tensors: Tensor, dtypes: tuple[torch.dtype, ...] = (torch.float32,)) -> bool:
-    """Whether the compiled functions are for these tensors: of these types on a CPU, where there is a compiler."""
-    return all(tensor.is_cpu and tensor.dtype in dtypes for tensor in tensors) and library() is not None
+def compiles(tensor: Tensor) -> bool:
+    """Whether the compiled functions take this tensor: float32 on a CPU, where there is a compiler."""
+    return tensor.is_cpu and tensor.dtype == torch.float32 and library() is not None
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
@@ -141,12 +141,20 @@ def _run(command: list[str], log: Path) -> tuple[int, str]:
 
 def _load(file: Path) -> ctypes.CDLL:
     """The library in `file`, if it computes what PyTorch computes; otherwise the file is deleted."""
+    flushes = _flushes_denormals()
     loaded = ctypes.CDLL(str(file))
+    if _flushes_denormals() != flushes:  # a library built with -ffast-math sets this for the thread that loads it
+        torch.set_flush_denormal(flushes)
     wrong = selftest.fault(loaded)
     if wrong is not None:
         file.unlink(missing_ok=True)
         raise StorageError(f"{file} was compiled wrongly: {wrong}. Try another compiler (CC=...).")
     return loaded
+
+
+def _flushes_denormals() -> bool:
+    """Whether this thread takes numbers that are nearly 0 for 0."""
+    return sys.float_info.min / 2.0 == 0.0
 
 
 def _why(error: Exception) -> str:

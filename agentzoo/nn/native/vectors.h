@@ -1,4 +1,4 @@
-/* Eight neighbouring numbers at once, for the C files beside this one; `nn/native/compiled.py` compiles them.
+/* Eight neighbouring numbers at once, for the C file beside this one; `nn/native/compiled.py` compiles them.
  *
  * GCC's and Clang's vector types need no flags and no intrinsics: a machine with narrower registers takes several for
  * one `vec`.
@@ -33,34 +33,6 @@ INLINE vec load(const float *from, int count) {
 INLINE void store(float *to, vec v, int count) {
     if (count == WIDTH) *(vec *)to = v;
     else memcpy(to, (float *)&v, 4 * (size_t)count);
-}
-
-/* bfloat16 is the upper half of a float32; `store_half` rounds to the nearest one, of two as near to the even one. */
-typedef uint16_t hvec __attribute__((vector_size(2 * WIDTH), aligned(2), may_alias));
-
-INLINE vec load_half(const uint16_t *from, int count) {
-    hvec v = {0};
-    if (count == WIDTH) v = *(const hvec *)from;
-    else memcpy(&v, from, 2 * (size_t)count);
-    return (vec)(__builtin_convertvector(v, uvec) << 16);
-}
-
-INLINE void store_half(uint16_t *to, vec v, int count) {
-    const uvec bits = (uvec)v, nan = (uvec)(v != v);
-    const uvec rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    const hvec half = __builtin_convertvector((rounded & ~nan) | (0x7fc0u & nan), hvec);
-    if (count == WIDTH) *(hvec *)to = half;
-    else memcpy(to, &half, 2 * (size_t)count);
-}
-
-/* Number `at` and those behind it of an array of either kind. */
-INLINE vec get(const void *from, int half, int64_t at, int count) {
-    return half ? load_half((const uint16_t *)from + at, count) : load((const float *)from + at, count);
-}
-
-INLINE void put(void *to, int half, int64_t at, vec v, int count) {
-    if (half) store_half((uint16_t *)to + at, v, count);
-    else store((float *)to + at, v, count);
 }
 
 INLINE vec *reserve(size_t count) { return aligned_alloc(64, (sizeof(vec) * count + 63) / 64 * 64); }
