@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.hub.foreign_values import count, dt_config, floats, number, shape
 from agentzoo.models.dt import DTConfig
 from agentzoo.store.files import read_text
 from agentzoo.store.tensors import read_tensors
@@ -79,7 +80,10 @@ def _statistics(options: ImportOptions, size: int, mean: Any = None, std: Any = 
                 f"the checkpoint does not hold the {name} of its observations; pass the {size} numbers that its card "
                 f"lists with --{name}."
             )
-        array = np.asarray(value, dtype=np.float32).reshape(-1)
+        try:
+            array = np.asarray(value, dtype=np.float32).reshape(-1)
+        except (TypeError, ValueError):
+            raise ConfigError(f"{name} is {size} finite numbers, got a {type(value).__name__}.") from None
         if array.shape != (size,) or not np.isfinite(array).all() or (name == "std" and not (array > 0).all()):
             rule = "positive " if name == "std" else ""
             raise ConfigError(f"{name} is {size} finite {rule}numbers, got {array.size}: {str(array)[:80]}.")
@@ -103,24 +107,25 @@ def read_transformers(folder: Path, options: ImportOptions) -> Checkpoint:
         if value != wanted and not (isinstance(wanted, tuple) and (value in wanted or value is wanted)):
             raise ConfigError(f"the checkpoint has {name}={value!r}, which our network has not (only {wanted!r}).")
     tensors = _read_weights(folder)
-    dim = int(tensors["embed_ln.weight"].shape[0])
+    (dim,) = shape(tensors, "embed_ln.weight", 1)
     inner = config.get("n_inner")
     if inner not in (None, 4 * dim):
-        raise ConfigError(f"the checkpoint has n_inner={inner}; our network has four times hidden_size, {4 * dim}.")
-    layers = int(config.get("n_layer", 3))
-    model = DTConfig(
+        said = str(inner)[:60]
+        raise ConfigError(f"the checkpoint has n_inner={said}; our network has four times hidden_size, {4 * dim}.")
+    model = dt_config(
         embed_dim=dim,
-        n_layers=layers,
-        n_heads=int(config.get("n_head", 1)),
-        dropout=float(config.get("resid_pdrop", 0.1)),
+        n_layers=count(config, "n_layer", 3),
+        n_heads=count(config, "n_head", 1),
+        dropout=number(config, "resid_pdrop", 0.1),
         activation=config.get("activation_function", "relu"),
-        max_ep_len=int(tensors["embed_timestep.weight"].shape[0]),
+        max_ep_len=shape(tensors, "embed_timestep.weight", 2)[0],
     )
-    mean, std = _statistics(options, int(tensors["embed_state.weight"].shape[1]))
+    shape(tensors, "encoder.wpe.weight", 2)
+    mean, std = _statistics(options, shape(tensors, "embed_state.weight", 2)[1])
     said = config.get("max_length")  # the length of its windows, in checkpoints of 2022
     known = said if isinstance(said, int) and said > 1 else 20
     return Checkpoint(
-        tensors=_from_transformers(tensors, layers),
+        tensors=_from_transformers(tensors, model.n_layers),
         model=model,
         mean=mean,
         std=std,
@@ -138,7 +143,7 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
         found = _unpickled(folder / PICKLED)
     else:
         raise CheckpointError(f"{folder} holds neither {SAFE} nor {PICKLED}.")
-    tensors = {name: value.float() for name, value in found.items() if isinstance(value, Tensor)}
+    tensors = floats(found)
     missing = {"embed_ln.weight", "embed_timestep.weight", "embed_state.weight", "encoder.wpe.weight"} - tensors.keys()
     if missing:
         raise CheckpointError(f"{folder} lacks {', '.join(sorted(missing))}: it is no whole DecisionTransformerModel.")
@@ -167,9 +172,13 @@ def _from_transformers(theirs: Mapping[str, Tensor], layers: int) -> dict[str, T
         }
     found = _renamed(theirs, {**names, **turned})
     for ours in turned.values():
+        shape(found, f"{ours}.weight", 2)
         found[f"{ours}.weight"] = found[f"{ours}.weight"].t().contiguous()
     found["embed_timestep.weight"] = theirs["embed_timestep.weight"]
-    found["embed_ln.bias"] = found["embed_ln.bias"] + theirs["encoder.wpe.weight"][0]
+    row = theirs["encoder.wpe.weight"][:1].flatten()
+    if row.shape != found["embed_ln.bias"].shape:
+        raise CheckpointError(f"encoder.wpe.weight has rows of {len(row)} numbers, unlike embed_ln.")
+    found["embed_ln.bias"] = found["embed_ln.bias"] + row
     return found
 
 
@@ -197,27 +206,29 @@ def read_corl(path: Path, options: ImportOptions) -> Checkpoint:
     heads = options.heads or said.get("num_heads")
     if heads is None:
         raise ConfigError("the file does not say how many heads its attention has; pass --heads (CORL's default is 1).")
-    dim = int(tensors["emb_norm.weight"].shape[0])
-    layers = sum(1 for name in tensors if name.endswith(".causal_mask"))
-    trained = int(tensors["blocks.0.causal_mask"].shape[0]) // 3
-    model = DTConfig(
-        embed_dim=dim,
+    layers = sum(1 for name in tensors if isinstance(name, str) and name.endswith(".causal_mask"))
+    trained = shape(tensors, "blocks.0.causal_mask", 2)[0] // 3
+    model = dt_config(
+        embed_dim=shape(tensors, "emb_norm.weight", 1)[0],
         n_layers=layers,
-        n_heads=int(heads),
-        dropout=float(said.get("residual_dropout", 0.1)),
+        n_heads=count({"num_heads": heads}, "num_heads", 1),
+        dropout=number(said, "residual_dropout", 0.1),
         activation="gelu",
-        max_ep_len=int(tensors["timestep_emb.weight"].shape[0]),
+        max_ep_len=shape(tensors, "timestep_emb.weight", 2)[0],
     )
-    reach = float(options.max_action or said.get("max_action", 1.0))
-    size = int(tensors["state_emb.weight"].shape[1])
+    reach = float(options.max_action or number(said, "max_action", 1.0))
+    scale = number(said, "reward_scale", 0.001)
+    if not (reach > 0 and scale > 0):
+        raise ConfigError(f"the checkpoint has max_action={reach} and reward_scale={scale}; both are positive.")
+    size = shape(tensors, "state_emb.weight", 2)[1]
     mean, std = _statistics(options, size, checkpoint.get("state_mean"), checkpoint.get("state_std"))
     return Checkpoint(
-        tensors=_from_corl({name: value.float() for name, value in tensors.items()}, layers, reach),
+        tensors=_from_corl(floats(tensors), layers, reach),
         model=model,
         mean=mean,
         std=std,
         context=options.context or trained,
-        rtg_scale=options.rtg_scale or 1.0 / float(said.get("reward_scale", 0.001)),
+        rtg_scale=options.rtg_scale or 1.0 / scale,
         reach=reach,
     )
 
@@ -230,7 +241,7 @@ def _corl_config(path: Path) -> dict[str, Any]:
 
     try:
         tree = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is no YAML: {' '.join(str(error).split())}.") from None
     return tree if isinstance(tree, dict) else {}
 
@@ -255,8 +266,10 @@ def _from_corl(theirs: Mapping[str, Tensor], layers: int, reach: float) -> dict[
         }
     found = _renamed(theirs, names)
     for i in range(layers):
-        for part in ("weight", "bias"):
-            found[f"backbone.blocks.{i}.attn.qkv.{part}"] = theirs[f"blocks.{i}.attention.in_proj_{part}"]
+        for part, dimensions in (("weight", 2), ("bias", 1)):
+            name = f"blocks.{i}.attention.in_proj_{part}"
+            shape(theirs, name, dimensions)
+            found[f"backbone.blocks.{i}.attn.qkv.{part}"] = theirs[name]
     found["embed_timestep.weight"] = theirs["timestep_emb.weight"]
     found["embed_action.weight"] = found["embed_action.weight"] * reach  # it will read actions in [-1, 1]
     return found

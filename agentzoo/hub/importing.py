@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
+from torch import Tensor
 
 from agentzoo.acting.loading import build_network
 from agentzoo.agent import Agent
@@ -13,7 +16,8 @@ from agentzoo.envs.making import make_configured
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.checkpoints import CONFIG_FILE, PICKLED, SAFE, Checkpoint, ImportOptions, read_corl, read_transformers
 from agentzoo.store.remote import fetch, is_repo_id
-from agentzoo.types import ActionSpec, IOSpec, ObservationSpec
+from agentzoo.store.tensors import some
+from agentzoo.types import ActionSpec, IOSpec, ObservationSpec, explain
 
 
 def import_agent(source: str | Path, options: ImportOptions, *, revision: str | None = None) -> Agent:
@@ -53,26 +57,28 @@ def _agent(found: Checkpoint, options: ImportOptions, agent_id: str) -> Agent:
     size = found.tensors["embed_obs.weight"].shape[1]
     actions = found.tensors["predict_action.weight"].shape[0]
     bound = (found.reach,) * actions
-    config = AgentConfig(
-        agent_id=agent_id,
-        model=found.model,
-        io=IOSpec(
-            observation=ObservationSpec(size=size, shapes=((size,),)),
-            action=ActionSpec(kind="box", size=actions, low=tuple(-one for one in bound), high=bound),
-            context=found.context,
-        ),
-        rtg_scale=found.rtg_scale,
-        rewards="dense",
-        env=options.env,
-        target_return=float(options.target_return),
-        license="other",
-    )
-    network = build_network(config)
-    statistics = {"obs_mean": torch.from_numpy(found.mean), "obs_std": torch.from_numpy(found.std)}
     try:
-        network.load_state_dict({**found.tensors, **statistics}, strict=True)
-    except RuntimeError as error:
-        raise CheckpointError(f"the checkpoint's weights do not fit together: {' '.join(str(error).split())}") from None
+        config = AgentConfig(
+            agent_id=agent_id,
+            model=found.model,
+            io=IOSpec(
+                observation=ObservationSpec(size=size, shapes=((size,),)),
+                action=ActionSpec(kind="box", size=actions, low=tuple(-one for one in bound), high=bound),
+                context=found.context,
+            ),
+            rtg_scale=found.rtg_scale,
+            rewards="dense",
+            env=options.env,
+            target_return=float(options.target_return),
+            license="other",
+        )
+    except ValidationError as error:
+        raise ConfigError(f"no agent can be made of the checkpoint: {explain(error)}") from None
+    statistics = {"obs_mean": torch.from_numpy(found.mean), "obs_std": torch.from_numpy(found.std)}
+    tensors = {**found.tensors, **statistics}
+    _require_fit(config, tensors)
+    network = build_network(config)
+    network.load_state_dict(tensors, strict=True)
     agent = Agent(network, config)
     if options.env is not None:
         env = make_configured(options.env, {}, options.trust_env_module)
@@ -81,3 +87,20 @@ def _agent(found: Checkpoint, options: ImportOptions, agent_id: str) -> Agent:
         finally:
             env.close()
     return agent
+
+
+def _require_fit(config: AgentConfig, tensors: Mapping[str, Tensor]) -> None:
+    """Raise CheckpointError unless these are the tensors of this config's network. Nothing is allocated."""
+    with torch.device("meta"):
+        expected = {name: tuple(value.shape) for name, value in build_network(config).state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in tensors.items()}
+    wrong = [
+        f"{name} {found.get(name)}, not {expected.get(name)}"
+        for name in sorted({*expected, *found})
+        if found.get(name) != expected.get(name)
+    ]
+    if wrong:
+        raise CheckpointError(f"the checkpoint's weights do not fit together: {some(wrong)}.")
+    broken = [name for name, value in sorted(tensors.items()) if not torch.isfinite(value).all()]
+    if broken:
+        raise CheckpointError(f"the checkpoint holds numbers that are not finite, in {some(broken)}.")

@@ -1,13 +1,15 @@
 """Damaged files for every reader of strangers' files: each one is read, or refused with one of agentzoo's errors.
 
 `agentzoo research fuzz` makes 10,000 damaged files from a fixed seed and counts what their readers do. Cases run in a
-child process, so that a crash in a library's C code, or a reader that does not end, is counted too.
+child process, so that a crash in a library's C code, or a reader that does not end, is counted too. So is a reader that
+computes for long, takes much memory, or imports a module because a file says so.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import tempfile
 import time
 import traceback
@@ -19,12 +21,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from agentzoo.errors import AgentzooError
-from agentzoo.research.fuzz_damage import damaged
-from agentzoo.research.fuzz_readers import Reader, make_readers
+from agentzoo.research.fuzz_damage import Reader, damaged
+from agentzoo.research.fuzz_readers import make_readers
 
 CASES = 10_000
 SECONDS = 20.0  # of one case, after which it counts as endless
 MOST_MESSAGE = 5_000  # bytes of an error's message
+MOST_CPU = 2.0  # seconds of one case
+MOST_MEMORY = 500  # MB of one case, above what the process has
+_PEAK = Path("/proc/self/clear_refs")  # on Linux, where the peak of memory can be started again
 
 
 @dataclass
@@ -34,7 +39,7 @@ class Tally:
     reader: str
     read: int = 0
     refused: int = 0
-    failures: Counter[str] = field(default_factory=Counter)  # untyped errors by name, "crash", "endless", "message"
+    failures: Counter[str] = field(default_factory=Counter)  # untyped errors by name, and what is named in `fuzz`
     examples: dict[str, str] = field(default_factory=dict)  # failure -> the case and the end of its traceback
     slowest: float = 0.0  # seconds
 
@@ -51,6 +56,9 @@ def fuzz(
     on_case: Callable[[int, str], None] = lambda *_: None,
 ) -> list[Tally]:
     """Damage files and count what their readers do.
+
+    Failures are errors that are not ours, by name, and "crash", "endless", "message" (too long or not printable),
+    "slow", "memory" and "imports".
 
     Args:
         cases: in all; every reader gets its share.
@@ -122,9 +130,33 @@ def _cases(reader: Reader, good: bytes, cases: range, seed: int, child: Connecti
     for case in cases:
         reader.path.write_bytes(damaged(reader.kind, good, seed, case))
         began = time.perf_counter()
-        outcome, example = attempt(reader.reads)
+        outcome, example = measured(reader.reads)
         child.send((outcome, time.perf_counter() - began, f"case {case}: {example}"))
     child.close()
+
+
+def measured(reads: Sequence[Callable[[], object]]) -> tuple[str, str]:
+    """As `attempt`; besides "slow", "memory" or "imports" where the readers took too much or imported a module."""
+    modules, before, began = set(sys.modules), _peak_megabytes(restart=True), time.process_time()
+    outcome, example = attempt(reads)
+    if outcome not in ("read", "refused"):
+        return outcome, example
+    seconds, memory, new = time.process_time() - began, _peak_megabytes() - before, sorted(set(sys.modules) - modules)
+    if seconds > MOST_CPU:
+        return "slow", f"{seconds:.1f} s of CPU"
+    if memory > MOST_MEMORY:
+        return "memory", f"{memory:.0f} MB"
+    return ("imports", ", ".join(new)) if new else (outcome, example)
+
+
+def _peak_megabytes(restart: bool = False) -> float:
+    """Most memory this process had since the last restart; 0 where the system does not say."""
+    if not _PEAK.exists():
+        return 0.0
+    if restart:
+        _PEAK.write_text("5")
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return max(int(line.split()[1]) for line in lines if line.startswith(("VmHWM:", "VmRSS:"))) / 1024
 
 
 def attempt(reads: Sequence[Callable[[], object]]) -> tuple[str, str]:

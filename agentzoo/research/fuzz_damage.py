@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 Kind = Literal["json", "safetensors", "csv", "text", "npz", "hdf5"]
@@ -36,6 +38,16 @@ CELLS = (
     ),
     *(b"\x00", b'"', b'"\n"', b",", b",,,,", b"\r", b"\n", b"a" * 200_000, b"\xff", b" ", b"1.5", b"step", b"None"),
 )
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A file, how it is damaged, and everything that reads it."""
+
+    name: str
+    kind: Kind
+    path: Path
+    reads: Sequence[Callable[[], object]]
 
 
 def damaged(kind: Kind, good: bytes, seed: int, case: int) -> bytes:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +31,8 @@ from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.registry import families, get_family
 from agentzoo.research.analysis.gate_report import gate_curve
-from agentzoo.research.fuzz_damage import Kind
+from agentzoo.research.fuzz_checkpoints import checkpoint_readers
+from agentzoo.research.fuzz_damage import Reader
 from agentzoo.store.files import CARD, CONFIG, LOG, RECIPE, RESULTS, WEIGHTS, write_atomic
 from agentzoo.store.locate import INDEX_VARIABLE, ZOO_VARIABLE, hub_location
 from agentzoo.training.log import read_log
@@ -46,20 +46,11 @@ INDEX = {
 }
 
 
-@dataclass(frozen=True)
-class Reader:
-    """A file, how it is damaged, and everything that reads it."""
-
-    name: str
-    kind: Kind
-    path: Path
-    reads: Sequence[Callable[[], object]]
-
-
 def make_readers(place: Path, only: Sequence[str] = ()) -> list[Reader]:
     """All readers, or those of `only`, with their files in `place`.
 
-    Sets the environment variables of the zoo, the index and the datasets' folder: this process reads only its own.
+    Sets the environment variables of the zoo, the index, the text and the datasets' folder: this process reads only its
+    own.
 
     Raises:
         ConfigError: `only` names no reader.
@@ -68,7 +59,7 @@ def make_readers(place: Path, only: Sequence[str] = ()) -> list[Reader]:
     os.environ[INDEX_VARIABLE] = str(place / "index.json")
     os.environ["MINARI_DATASETS_PATH"] = str(place / "minari")
     families()  # importing them belongs to no case
-    readers = [*_agent_readers(place), *_data_readers(place)]
+    readers = [*_agent_readers(place), *_data_readers(place), *checkpoint_readers(place / "checkpoints")]
     known = [reader.name for reader in readers]
     for name in only:
         if name not in known:

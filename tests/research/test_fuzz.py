@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections import Counter
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agentzoo.errors import ConfigError, DataError
-from agentzoo.research.fuzz import attempt, fuzz
+from agentzoo.research.fuzz import attempt, fuzz, measured
 from agentzoo.research.fuzz_damage import TOKENS, damaged
 
-VARIABLES = ("AGENTZOO_ZOO", "AGENTZOO_INDEX", "MINARI_DATASETS_PATH")
+VARIABLES = ("AGENTZOO_ZOO", "AGENTZOO_INDEX", "AGENTZOO_TEXT", "MINARI_DATASETS_PATH")
 
 
 @pytest.fixture(autouse=True)
@@ -23,10 +27,10 @@ def _own_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_every_damaged_file_is_read_or_refused() -> None:
     seen: Counter[str] = Counter()
-    tallies = fuzz(195, seed=1, on_case=lambda count, name: seen.update({name: count}))
+    tallies = fuzz(22 * 10, seed=1, on_case=lambda count, name: seen.update({name: count}))
     assert {one.reader: one.examples for one in tallies if one.failures} == {}
-    assert len(tallies) == 13
-    assert all(one.cases == 15 == seen[one.reader] for one in tallies)
+    assert len(tallies) == 22
+    assert all(one.cases == 10 == seen[one.reader] for one in tallies)
     assert sum(one.refused for one in tallies) > 100  # damage does damage
     assert sum(one.read for one in tallies) > 5
 
@@ -47,3 +51,13 @@ def test_an_error_that_is_not_ours_is_counted_by_its_name() -> None:
     assert attempt([lambda: fail(DataError("x")), lambda: fail(KeyError("x"))])[0] == "KeyError"
     with pytest.raises(ConfigError, match="no reader 'confg'"):
         fuzz(10, only=["confg"])
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures memory as Linux does")
+def test_a_reader_that_takes_too_much_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    sys.modules.pop("colorsys", None)
+    assert measured([lambda: np.ones(80_000_000)])[0] == "memory"
+    assert measured([lambda: importlib.import_module("colorsys")])[0] == "imports"
+    monkeypatch.setattr("agentzoo.research.fuzz.MOST_CPU", 0.1)
+    assert measured([lambda: sum(range(20_000_000))])[0] == "slow"
+    assert measured([lambda: np.ones(1_000)]) == ("read", "")

@@ -15,6 +15,7 @@ from torch import Tensor
 from agentzoo.errors import DataError
 from agentzoo.types import Config
 
+CORPUS = "corpus.json"  # beside the weights: the text a backbone was trained on, where it was made here
 MAX_TEXT = 2 * 1024**3  # bytes of one file
 
 

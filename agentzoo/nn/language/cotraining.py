@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding, linear
 
+from agentzoo.config import read_record
 from agentzoo.errors import CheckpointError, ConfigError, warn
 from agentzoo.nn.language import corpus
 from agentzoo.nn.language.backbone import LanguageBackbone
@@ -135,9 +136,9 @@ def read_token_chunks(found: Pretrained, chunk: int) -> Tensor:
         )
     files = corpus.text_files([Path(where)])
     documents = [corpus.read_document(file) for file in files]
-    kept = found.file("corpus.json")
+    kept = found.file(corpus.CORPUS)
     if kept is not None:
-        record = corpus.CorpusRecord.from_json(kept.read_text(), str(kept))
+        record = read_record(corpus.CorpusRecord, kept)
         trained = {one.sha256 for one in record.training}
         known = [file for file, one in zip(files, documents, strict=True) if one.record.sha256 in trained]
         there = {one.record.sha256 for one in documents}

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from agentzoo.errors import CheckpointError, ConfigError, HubError, did_you_mean
+from agentzoo.nn.language.corpus import CORPUS
 from agentzoo.nn.language.foreign_config import read_foreign_config
 from agentzoo.nn.language.layouts import LAYOUTS, POSITIONS, TOKENS, Opened
 from agentzoo.nn.language.llama_gguf import open_gguf
@@ -26,7 +27,6 @@ from agentzoo.store.files import CONFIG, WEIGHTS
 from agentzoo.store.remote import check_revision, fetch
 from agentzoo.store.tensors import check_header, read_tensors
 
-CORPUS = "corpus.json"  # the text it was trained on, where it was made here
 _SPLIT = f"{WEIGHTS}.index.json"  # says which of several files holds a tensor
 _FILES = (CONFIG, WEIGHTS, _SPLIT, TOKENIZER, CORPUS)
 
