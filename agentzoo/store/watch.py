@@ -3,6 +3,10 @@
 The client (huggingface_hub 2.4) names files of its cache after the ETag, the commit and the paths that a server sends,
 unchecked: an ETag `../../x` or `/tmp/x` is written there. It also waits without limit for a server that is silent or
 sends a byte a second. Both are stopped here, in hooks that the client's HTTP session calls for each request and answer.
+
+Xet, the Hub's other way to send files, has a client of its own in Rust (`hf_xet`) that no hook sees: neither what it is
+told nor how long it waits. It also cuts a push into several commits. It is off while a call of ours runs; the Hub sends
+and takes the same files over HTTP. `HF_HUB_DISABLE_XET` stays what the user set for everything else.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ _HEADERS = ("etag", "x-linked-etag", "x-repo-commit", "x-xet-hash")
 _log = logging.getLogger("agentzoo.hub")
 _lock = threading.Lock()
 _watches: list[Watch] = []
+_xet_was_off = False  # by the user, before the first watch
 
 
 class StoppedError(Exception):
@@ -213,13 +218,32 @@ def watched(limit: float | None = None) -> Iterator[Watch]:
     """
     watch = Watch(limit_of_environment() if limit is None else limit)
     _install()
-    with _lock:
-        _watches.append(watch)
+    _begin(watch)
     try:
         yield watch
     finally:
-        with _lock:
-            _watches.remove(watch)
+        _end(watch)
+
+
+def _begin(watch: Watch) -> None:
+    """Look on, and switch Xet off: the client asks this constant before each file."""
+    global _xet_was_off
+    from huggingface_hub import constants
+
+    with _lock:
+        if not _watches:
+            _xet_was_off = constants.HF_HUB_DISABLE_XET
+        _watches.append(watch)
+        constants.HF_HUB_DISABLE_XET = True
+
+
+def _end(watch: Watch) -> None:
+    from huggingface_hub import constants
+
+    with _lock:
+        _watches.remove(watch)
+        if not _watches:
+            constants.HF_HUB_DISABLE_XET = _xet_was_off
 
 
 def _install() -> None:

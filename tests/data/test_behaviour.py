@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import pickle
+import shutil
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +14,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
-from agentzoo.data.making.behaviour import BehaviourOptions, train_behaviour
+from agentzoo.data.making.behaviour import BehaviourOptions, _restore, train_behaviour
 from agentzoo.data.making.buffers import read_npz
 from agentzoo.data.making.recorder import Recorder, fill_replay_buffer
-from agentzoo.errors import ConfigError, SpaceError
+from agentzoo.errors import ConfigError, DataError, SpaceError
 
 FEW = BehaviourOptions(threshold=1e9, max_steps=600, evaluate_every=300, episodes=1, learning_starts=550)
 
@@ -66,6 +71,58 @@ def test_a_stopped_run_goes_on_with_what_it_saw(tmp_path: Path) -> None:
     for one, other in zip(before, after, strict=False):
         np.testing.assert_array_equal(one.observations, other.observations)
         np.testing.assert_array_equal(one.rewards, other.rewards)
+
+
+class Evil:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return (open, (str(self.path), "w"))
+
+
+def stopped(folder: Path) -> Path:
+    """A run stopped after 300 steps; its checkpoint."""
+
+    def stop(_: object) -> None:
+        raise StopRun
+
+    with pytest.raises(StopRun):
+        train_behaviour("Pendulum-v1", folder, replace(FEW, learning_starts=250), on_score=stop)
+    return folder / "checkpoint-300" / "policy.zip"
+
+
+def test_a_checkpoint_gives_the_policy_as_sb3_would(tmp_path: Path) -> None:
+    from stable_baselines3 import SAC
+
+    path = stopped(tmp_path)
+    whole, fresh = SAC.load(path, device="cpu"), SAC("MlpPolicy", gym.make("Pendulum-v1"), device="cpu")
+    _restore(fresh, path)
+    torch.testing.assert_close(fresh.get_parameters(), whole.get_parameters(), atol=0, rtol=0)
+    assert fresh.log_ent_coef is not None
+    assert torch.equal(fresh.log_ent_coef, whole.log_ent_coef)
+    assert fresh.log_ent_coef.item() != 0.0
+
+
+def test_a_changed_checkpoint_runs_no_code(tmp_path: Path) -> None:
+    """Neither from its settings nor from its tensors."""
+    path, ran = stopped(tmp_path), tmp_path / "ran"
+    code = base64.b64encode(pickle.dumps(Evil(ran))).decode()
+    members = {name: zipfile.ZipFile(path).read(name) for name in zipfile.ZipFile(path).namelist()}
+    settings = json.dumps({**json.loads(members["data"]), "evil": {":type:": "x", ":serialized:": code}})
+    for changed in ({"data": settings.encode()}, {"policy.pth": pickle.dumps(Evil(ran))}):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in {**members, **changed}.items():
+                archive.writestr(name, content)
+        if "data" in changed:
+            shutil.copytree(tmp_path, tmp_path / "copy")
+            assert train_behaviour("Pendulum-v1", tmp_path / "copy", replace(FEW, learning_starts=250)).steps == 600
+        else:
+            with pytest.raises(DataError, match="is no checkpoint of this run"):
+                train_behaviour("Pendulum-v1", tmp_path, replace(FEW, learning_starts=250))
+    assert not ran.exists()
 
 
 def test_fewer_steps_than_were_recorded_are_refused_for_folders_of_before_too(tmp_path: Path) -> None:

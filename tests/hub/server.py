@@ -95,6 +95,7 @@ class Hub(ThreadingHTTPServer):
         self.sha: str | None = None  # of the commit, in what is said of a repo
         self.echo = False  # repeat a token that is refused, in headers and body
         self.redirect: str | None = None  # in place of any file
+        self.xet = False  # offer large files by that protocol too
         self.drip = 0.0  # seconds before each byte of a file
         self.silent = threading.Event()  # requests of the API are not answered until it is set
         self.silent.set()
@@ -415,6 +416,8 @@ class Handler(BaseHTTPRequestHandler):
                 "X_Linked_ETag": f'"{self.server.etag or sha}"',
                 "Location": away,
             }
+            if self.server.xet:
+                headers |= {"X_Xet_Hash": sha, "X_Xet_Refresh_Route": f"{self.server.url}/xet-token"}
             commit = self.server.commit_header or oid
             self.reply(302, X_Repo_Commit=commit, ETag=f'"{git_sha(data)}"', **headers)
         else:

@@ -164,6 +164,23 @@ def test_a_call_without_progress_ends(
     assert time.monotonic() - began < 6.0
 
 
+def test_xet_which_no_limit_reaches_is_off_while_we_call(
+    hub: Hub, pushed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client alone would ask for it; what the user set stays for everything else."""
+    from huggingface_hub import hf_hub_download
+
+    hub.xet = True
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
+    Agent.from_pretrained(REPO)
+    push(pushed, "tests/dt-other")
+    assert hub.count("GET", "xet") == 0
+    assert constants.HF_HUB_DISABLE_XET is False
+    with pytest.raises(Exception, match="xet"):
+        hf_hub_download(REPO, "model.safetensors", cache_dir=tmp_path / "other")
+    assert hub.count("GET", "/xet-token") > 0
+
+
 def test_a_push_to_a_silent_server_ends(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(watch.LIMIT_VARIABLE, "1")
     monkeypatch.setattr("agentzoo.hub.publish.SHORT", 1.0)

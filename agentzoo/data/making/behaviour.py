@@ -97,6 +97,7 @@ def train_behaviour(
 
     Raises:
         SpaceError: SAC cannot act there. ConfigError: the folder holds a run with another environment or other options.
+        DataError: what it holds of a stopped run is broken.
     """
     from stable_baselines3 import SAC
     from stable_baselines3.common.evaluation import evaluate_policy
@@ -111,20 +112,20 @@ def train_behaviour(
     recorder = Recorder(env, options.max_steps)
     _require_boxes(recorder, env_id)
     checkpoint = folder / f"checkpoint-{record.steps}"
+    model = SAC(
+        "MlpPolicy",
+        Monitor(recorder),
+        learning_starts=options.learning_starts,
+        buffer_size=min(options.max_steps, 1_000_000),
+        seed=options.seed,
+        device="cpu",
+    )
     if record.steps:
-        model = SAC.load(checkpoint / POLICY, env=Monitor(recorder), device="cpu")
+        _restore(model, checkpoint / POLICY)
+        model.num_timesteps = record.steps
         recorder.restore(checkpoint / TRANSITIONS)
         fill_replay_buffer(model, recorder)
         model.set_random_seed(options.seed + record.steps)  # the run's own generators are not kept
-    else:
-        model = SAC(
-            "MlpPolicy",
-            Monitor(recorder),
-            learning_starts=options.learning_starts,
-            buffer_size=min(options.max_steps, 1_000_000),
-            seed=options.seed,
-            device="cpu",
-        )
     judge = Monitor(make_env(env_id))
     while record.steps < options.max_steps and not record.reached:
         chunk = min(options.evaluate_every, options.max_steps - record.steps)
@@ -138,6 +139,31 @@ def train_behaviour(
         on_score(record.scores[-1])
     _finish(folder, model, recorder, record)
     return record
+
+
+def _restore(model: Any, path: Path) -> None:
+    """Give a fresh SAC the weights, optimizers and entropy coefficient of a checkpoint.
+
+    Only tensors are read. stable-baselines3's own `load` also unpickles the archive's settings, which runs what it
+    says: a folder may have been changed since, or come from somebody else.
+
+    Raises:
+        DataError: it is no checkpoint of this network.
+    """
+    from stable_baselines3.common.save_util import load_from_zip_file
+
+    try:
+        _, parameters, variables = load_from_zip_file(path, load_data=False, device="cpu")
+        if set(parameters) != set(model.get_parameters()) or variables is None:
+            raise ValueError(f"it holds {', '.join(sorted(parameters)) or 'nothing'}")
+        model.set_parameters(parameters)
+        coefficient = variables["log_ent_coef"]
+        if coefficient.shape != model.log_ent_coef.shape:
+            raise ValueError(f"its log_ent_coef has shape {tuple(coefficient.shape)}")
+        model.log_ent_coef.data = coefficient.data
+    except Exception as error:  # the library raises whatever zip files and pickles make of it
+        said = " ".join(str(error).split())[:200]
+        raise DataError(f"{path} is no checkpoint of this run ({said}). Delete its folder to start again.") from None
 
 
 def _reporting(on_steps: Callable[[int], None]) -> Callable[[dict[str, Any], dict[str, Any]], bool]:
