@@ -110,8 +110,9 @@ def read_transformers(folder: Path, options: ImportOptions) -> Checkpoint:
     (dim,) = shape(tensors, "embed_ln.weight", 1)
     inner = config.get("n_inner")
     if inner not in (None, 4 * dim):
-        said = str(inner)[:60]
-        raise ConfigError(f"the checkpoint has n_inner={said}; our network has four times hidden_size, {4 * dim}.")
+        raise ConfigError(
+            f"the checkpoint has n_inner={str(inner)[:60]}; our network has four times hidden_size, {4 * dim}."
+        )
     model = dt_config(
         embed_dim=dim,
         n_layers=count(config, "n_layer", 3),

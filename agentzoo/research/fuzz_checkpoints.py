@@ -150,8 +150,9 @@ def _write(folder: Path, config: Mapping[str, object], sizes: Mapping[str, tuple
 
 def _corl(folder: Path) -> Path:
     """A checkpoint as CORL saves one, and its settings."""
-    sizes = {"return_emb": (D, 1), "state_emb": (D, S), "action_emb": (D, A), "action_head.0": (A, D)}
-    sizes |= {"timestep_emb": (ROWS, D), "emb_norm": (D,), "out_norm": (D,), **_blocks("blocks.{}", _CORL)}
+    sizes: dict[str, tuple[int, ...]] = {"return_emb": (D, 1), "state_emb": (D, S), "action_emb": (D, A)}
+    sizes |= {"action_head.0": (A, D), "timestep_emb": (ROWS, D), "emb_norm": (D,), "out_norm": (D,)}
+    sizes |= _blocks("blocks.{}", _CORL)
     tensors = _tensors(sizes)
     for i in range(LAYERS):
         tensors[f"blocks.{i}.causal_mask"] = torch.ones(12, 12, dtype=torch.bool)

@@ -108,6 +108,8 @@ def test_a_checkpoint_gives_the_policy_as_sb3_would(tmp_path: Path) -> None:
 
 def test_a_changed_checkpoint_runs_no_code(tmp_path: Path) -> None:
     """Neither from its settings nor from its tensors."""
+    from stable_baselines3 import SAC
+
     path, ran = stopped(tmp_path), tmp_path / "ran"
     code = base64.b64encode(pickle.dumps(Evil(ran))).decode()
     members = {name: zipfile.ZipFile(path).read(name) for name in zipfile.ZipFile(path).namelist()}
@@ -119,6 +121,9 @@ def test_a_changed_checkpoint_runs_no_code(tmp_path: Path) -> None:
         if "data" in changed:
             shutil.copytree(tmp_path, tmp_path / "copy")
             assert train_behaviour("Pendulum-v1", tmp_path / "copy", replace(FEW, learning_starts=250)).steps == 600
+            assert not ran.exists()
+            SAC.load(path)  # which would run it
+            ran.unlink()
         else:
             with pytest.raises(DataError, match="is no checkpoint of this run"):
                 train_behaviour("Pendulum-v1", tmp_path, replace(FEW, learning_starts=250))
