@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.progress import Progress
 from rich.table import Table
 
-from agentzoo.cli.console import console, errors_console, plain, print_json, print_listing, progress_bar
+from agentzoo.cli.console import bar_columns, console, errors_console, plain, print_json, print_listing, progress_bar
 from agentzoo.cli.groups import Whole
 from agentzoo.cli.importing import import_command
 from agentzoo.cli.options import (
@@ -66,11 +67,15 @@ def stage(
     from agentzoo.hub.stage import stage as run_stage
 
     def on_progress(what: str) -> None:
-        status.update(f"staging: {plain(what)}")
-        if what.startswith("no "):  # something that the agent goes without, to be read after the spinner is gone
+        progress.update(task, note=what)
+        if what.startswith("no ") or not errors_console.is_terminal:  # what the agent goes without; a log gets all
             errors_console.print(plain(what))
 
-    with console.status("staging") as status:
+    def on_episodes(played: int, planned: int) -> None:
+        progress.update(task, completed=played, total=planned)
+
+    with Progress(*bar_columns(), console=errors_console, transient=True) as progress:
+        task = progress.add_task("staging, episodes", total=None, note="")
         folder = run_stage(
             run,
             zoo,
@@ -84,6 +89,7 @@ def stage(
             target=target,
             max_bytes=None if max_mb is None else int(1e6 * max_mb),
             on_progress=on_progress,
+            on_episodes=on_episodes,
         )
     console.print(f"staged {plain(folder)}")
 

@@ -178,6 +178,11 @@ def dataset_metadata(dataset_id: str) -> dict[str, Any]:
     return dict(open_dataset(dataset_id, download=False).storage.metadata)
 
 
+def stored_metadata(dataset_id: str) -> dict[str, Any]:
+    """The same of a dataset that may be on this machine, without Minari; empty where it is not or cannot be read."""
+    return _read_json(datasets_root() / dataset_id / "data" / "metadata.json") if is_local(dataset_id) else {}
+
+
 def read_built(dataset_id: str, seed: int, steps: int) -> Iterator[Rollout] | None:
     """The episodes of a dataset built here with this seed and these steps, or None if there is no such dataset.
 

@@ -6,8 +6,9 @@ Gymnasium runs `-v5`, whose rewards and friction differ slightly. PointMaze and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,6 +37,18 @@ def reference_of(env_id: str, options: Iterable[str] = ()) -> Reference | None:
         options: names of those the environment is made with; but for pictures', they make it another one.
     """
     return None if set(options) - RENDERING else D4RL_REFERENCES.get(env_id.rsplit("-v", 1)[0])
+
+
+def reference_in(metadata: Mapping[str, Any], env_id: str, options: Iterable[str] = ()) -> tuple[float, float] | None:
+    """The returns that score 0 and 100 as a dataset's metadata gives them; None where it does not, or D4RL has some."""
+    low, high = metadata.get("ref_min_score"), metadata.get("ref_max_score")
+    if reference_of(env_id, options) is not None or not (_is_finite(low) and _is_finite(high)):
+        return None
+    return (float(low), float(high)) if low < high else None
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def normalized_score(returns: ArrayLike, reference: Reference) -> NDArray[np.float64]:

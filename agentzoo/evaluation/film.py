@@ -23,6 +23,7 @@ from agentzoo.store.files import write_atomic
 
 # where environments are from whose `width` and `height` are those of the picture
 SIZED = ("gymnasium.envs.mujoco.", "gymnasium_robotics.", "agentzoo.envs.maze2d")
+PALETTE_FRAMES = 8  # that a GIF's colors are chosen from, evenly spaced
 SHORTEST_DELAY = 2  # of a GIF's frame, in hundredths of a second: browsers show a shorter one as ten
 
 
@@ -146,7 +147,9 @@ def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:
     images = [Image.fromarray(frame) for frame in clip.frames[::every]]
     shown = [round(100.0 * every * i / clip.fps) for i in range(len(images) + 1)]  # hundredths of a second
     delays = [10 * (end - start) for start, end in itertools.pairwise(shown)]
-    palette = images[len(images) // 2].quantize(colors)
+    drawn_from = np.concatenate([np.asarray(image) for image in images[:: math.ceil(len(images) / PALETTE_FRAMES)]])
+    # median cut, the usual way, gives its colors to the sky and none to a hopper of a few hundred pixels
+    palette = Image.fromarray(drawn_from).quantize(colors, method=Image.Quantize.MAXCOVERAGE, kmeans=2)
     small = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
     gif = io.BytesIO()
     small[0].save(gif, "GIF", save_all=True, append_images=small[1:], duration=delays, loop=0, optimize=True)

@@ -22,7 +22,7 @@ from agentzoo.envs.wrapping import spec_of
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.jobs import rollout_in_jobs
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
-from agentzoo.evaluation.scores import Reference, mean_interval, normalized_score, reference_for
+from agentzoo.evaluation.scores import Reference, mean_interval, normalized_score, reference_for, with_reference
 from agentzoo.evaluation.study import Study
 from agentzoo.nn.base import ActingMode
 from agentzoo.store.files import CONFIG
@@ -258,7 +258,8 @@ def summarize(
     lengths = np.array([one.length for one in found])
     # some environments report success only for the episodes that succeed
     successes = [bool(one.success) for one in found] if any(one.success is not None for one in found) else []
-    reference = reference_for(env_id, options, agent.recipe)
+    recipe = None if agent.recipe is None else with_reference(agent.recipe)
+    reference = reference_for(env_id, options, recipe)
     low, high = mean_interval(returns)
     score = score_interval = None
     if reference is not None:

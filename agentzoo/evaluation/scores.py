@@ -10,11 +10,20 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from agentzoo.data.references import D4RL_REFERENCES, Reference, normalized_score, reference_of
+from agentzoo.data.minari import stored_metadata
+from agentzoo.data.references import D4RL_REFERENCES, Reference, normalized_score, reference_in, reference_of
 from agentzoo.recipe import Recipe
 from agentzoo.types import FloatArray
 
-__all__ = ["D4RL_REFERENCES", "Reference", "mean_interval", "normalized_score", "over_seeds", "reference_for"]
+__all__ = [
+    "D4RL_REFERENCES",
+    "Reference",
+    "mean_interval",
+    "normalized_score",
+    "over_seeds",
+    "reference_for",
+    "with_reference",
+]
 
 MOST_DRAWN = 2_000_000  # values resampled at once; each takes 24 bytes
 
@@ -28,6 +37,17 @@ def reference_for(env_id: str, options: Iterable[str], recipe: Recipe | None) ->
     """
     own = None if recipe is None or recipe.eval.env != env_id else recipe.eval.reference
     return reference_of(env_id, options) or (None if own is None else Reference(*own))
+
+
+def with_reference(recipe: Recipe) -> Recipe:
+    """The recipe with the returns that score 0 and 100, if its dataset is on this machine and gives them.
+
+    A recipe that names some, or is of an environment that D4RL has some for, stays as it is.
+    """
+    if recipe.eval.reference is not None:
+        return recipe
+    found = reference_in(stored_metadata(recipe.data.dataset), recipe.eval.env, recipe.eval.env_options)
+    return recipe.replace(eval=recipe.eval.model_copy(update={"reference": found}))
 
 
 def over_seeds(values: Sequence[float], digits: int) -> str:

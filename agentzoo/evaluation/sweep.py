@@ -9,6 +9,7 @@ from pathlib import Path
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, evaluate
+from agentzoo.evaluation.rollout import OnEpisode
 from agentzoo.evaluation.study import MOST_COLUMNS, MOST_IN_CELL, Study
 from agentzoo.extras import needed
 from agentzoo.plots import new_figure, save_figure
@@ -26,13 +27,21 @@ def sweep(
     seed: int = 0,
     trust_env_module: bool = False,
     on_target: Callable[[], None] = lambda: None,
+    on_episode: OnEpisode = lambda _: None,
 ) -> tuple[Result, ...]:
     """One evaluation a target, the same episode seeds for all."""
     found = []
     for target in targets:
         asked = float(target)
         found.append(
-            evaluate(agent, episodes=episodes, seed=seed, target_return=asked, trust_env_module=trust_env_module)
+            evaluate(
+                agent,
+                episodes=episodes,
+                seed=seed,
+                target_return=asked,
+                trust_env_module=trust_env_module,
+                on_episode=on_episode,
+            )
         )
         on_target()
     return tuple(found)

@@ -9,8 +9,10 @@ from agentzoo.agent import Agent
 from agentzoo.config import read_record
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, evaluate
+from agentzoo.evaluation.rollout import OnEpisode
 from agentzoo.hub.verify import check_files
 from agentzoo.store.files import CONFIG, RECIPE, RESULT, RESULTS, WEIGHTS, write_atomic
+from agentzoo.text import counted
 
 
 def measured(
@@ -19,6 +21,7 @@ def measured(
     on_progress: Callable[[str], None] = lambda _: None,
     trust_env_module: bool = False,
     or_more: bool = False,
+    on_episode: OnEpisode = lambda _: None,
 ) -> Result:
     """The evaluation of a run's final weights: the one kept beside them, or a new one.
 
@@ -26,6 +29,7 @@ def measured(
 
     Args:
         or_more: one of more episodes will do, too.
+        on_episode: called with each episode that is played.
     """
     agent = load_finished(run, trust_env_module)
     path = run / RESULT
@@ -34,8 +38,8 @@ def measured(
         kept = None
     if kept is not None and (kept.episodes == episodes or (or_more and kept.episodes > episodes)):
         return kept
-    on_progress(f"{episodes} episodes of {run.name}")
-    found = evaluate(agent, episodes=episodes, trust_env_module=trust_env_module)
+    on_progress(f"{counted(episodes, 'episode')} of {run.name}")
+    found = evaluate(agent, episodes=episodes, trust_env_module=trust_env_module, on_episode=on_episode)
     found = found.model_copy(update={"command": None})  # an id names what is staged, not this run
     if kept is None or kept.episodes < episodes:
         write_atomic(path, found.to_json())

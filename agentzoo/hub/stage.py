@@ -2,50 +2,38 @@
 
 from __future__ import annotations
 
-import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig, read_record
-from agentzoo.data.episodes import Episodes
-from agentzoo.data.minari import dataset_metadata, load_episodes
+from agentzoo.data.minari import load_episodes
 from agentzoo.data.targets import choose_target
-from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
+from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.baselines import BASELINES
-from agentzoo.evaluation.film import film, save_video
-from agentzoo.evaluation.results import DatasetFacts, Result, Results, TrainingFacts, evaluate, with_command
-from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
+from agentzoo.evaluation.results import Results, TrainingFacts
+from agentzoo.evaluation.scores import with_reference
 from agentzoo.hub.card import write_card
-from agentzoo.hub.measured import load_finished, measured
+from agentzoo.hub.measured import load_finished
+from agentzoo.hub.measuring import Measuring, Tally, facts_of
 from agentzoo.hub.place import require_free_place
 from agentzoo.hub.studies import take_studies
-from agentzoo.nn.base import ActingMode, ModelConfig, parameter_count
-from agentzoo.nn.recurrent import RecurrentModel
-from agentzoo.plots import figure_class
-from agentzoo.recipe import DataConfig, Recipe, differences
+from agentzoo.nn.base import ModelConfig, parameter_count
+from agentzoo.recipe import Recipe, differences
 from agentzoo.store.files import (
     CONFIG,
     LOG,
     RECIPE,
     RESULTS,
-    SWEEP_PLOT,
-    VIDEO,
     WEIGHTS,
     sha256,
     write_atomic,
 )
 from agentzoo.store.locate import written_whole
-from agentzoo.store.tensors import load_strict, read_tensors, save_tensors
+from agentzoo.store.tensors import read_tensors, save_tensors
 from agentzoo.training import log
 from agentzoo.training.finetune import NORMALIZATION
-from agentzoo.training.loop import BEST
 
-FRAMES = 250  # of an episode's video at most; a short episode shows every step
 SHARED = ("data.dataset", "eval.env", "eval.env_options", "eval.target_return")  # by an agent and its baselines
 
 
@@ -63,6 +51,7 @@ def stage(
     force: bool = False,
     max_bytes: int | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
+    on_episodes: Callable[[int, int], None] = lambda *_: None,
 ) -> Path:
     """Evaluate a finished run and write its folder, whole or not at all.
 
@@ -82,6 +71,7 @@ def stage(
         max_bytes: of the weights; larger ones are stored as float16, and refused if they are still larger. By default
             what the family may take (`ModelConfig.staged_bytes`).
         on_progress: called with each step that begins.
+        on_episodes: called with the number of episodes played so far and of those in all.
 
     Raises:
         CheckpointError: the run is not finished, its weights are too large, a study is missing, or the agent in the
@@ -102,11 +92,15 @@ def stage(
     if target is not None:
         recipe = recipe.asked_for(choose_target(target, episodes.returns, recipe.eval.env))
     _require_comparable(recipe, seeds, baselines, trust_env_module)
+    recipe = with_reference(recipe)
     with written_whole(final) as folder:
         shown = take_studies(studies, folder)
         _copy(run, folder, recipe, max_bytes or recipe.model.staged_bytes, on_progress)
         _keep_license(final, folder, on_progress)
-        measuring = _Measuring(folder, _facts(recipe.data, episodes), trust_env_module, on_progress)
+        measuring = Measuring(
+            folder, facts_of(recipe.data, episodes), trust_env_module, on_progress, Tally(on_episodes)
+        )
+        measuring.plan(1 + len(seeds) + len(baselines), sweep_episodes)  # 1: the best checkpoint
         results = Results(
             **measuring.headline(),
             dataset=measuring.facts,
@@ -116,7 +110,7 @@ def stage(
                 hardware=hardware,
                 updates=int(rows[-1]["step"]),
             ),
-            best=_best(run, recipe, trust_env_module, on_progress),
+            best=measuring.best(run),
             **measuring.targets(sweep_episodes),
             seeds=tuple(measuring.beside(path) for path in seeds),
             baselines=tuple(measuring.beside(path).model_copy(update=_updates(path)) for path in baselines),
@@ -126,51 +120,6 @@ def stage(
         write_atomic(folder / RESULTS, results.to_json())
         write_card(folder, baselines=zoo / BASELINES)
     return final
-
-
-class _Measuring:
-    """The measurements of one staged folder."""
-
-    def __init__(self, folder: Path, facts: DatasetFacts, trust: bool, on_progress: Callable[[str], None]) -> None:
-        self.folder, self.facts = folder, facts
-        self._trust, self._on_progress = trust, on_progress
-        self.agent = Agent.from_pretrained(folder, trust_env_module=trust)
-        assert self.agent.recipe is not None
-        self.recipe = self.agent.recipe
-        self._length = 0  # of the headline's first episode
-
-    def _named(self, one: Result) -> Result:
-        """With the command that repeats it once the folder is in its place."""
-        return with_command(one, self.agent, self.recipe.agent_id)
-
-    def headline(self) -> dict[str, Any]:
-        """Fields of `Results`: the evaluation, and one for each other way of acting."""
-        episodes = self.recipe.eval.episodes
-        self._on_progress(f"{episodes} episodes of {self.recipe.agent_id}")
-        head = evaluate(self.agent, episodes=episodes, trust_env_module=self._trust)
-        self._length = head.lengths[0]
-        acting = tuple(map(self._named, _other_ways(self.agent, episodes, self._trust, self._on_progress)))
-        return {"headline": self._named(head), "acting": acting}
-
-    def beside(self, run: Path) -> Result:
-        """Another run on as many episodes."""
-        return measured(run, self.recipe.eval.episodes, self._on_progress, self._trust)
-
-    def targets(self, episodes: int) -> dict[str, Any]:
-        """Fields of `Results`: what the agent reaches for eight targets, and whether that is drawn."""
-        if not episodes:
-            return {}
-        plots = _can_plot(self._on_progress)
-        self._on_progress("eight target returns")
-        asked = sweep_targets(self.agent.target_return, self.facts)
-        found = sweep(self.agent, asked, episodes, trust_env_module=self._trust)
-        if plots:
-            plot_sweeps({self.recipe.agent_id: found}, self.folder / SWEEP_PLOT, self.facts.best_return)
-        return {"targets": tuple(map(self._named, found)), "spearman": rank_correlation(found), "plotted": plots}
-
-    def film(self) -> bool:
-        """Whether a video could be made."""
-        return _video(self.agent, self.folder / VIDEO, self._length, self._trust, self._on_progress)
 
 
 def _copy(run: Path, folder: Path, recipe: Recipe, max_bytes: int, on_progress: Callable[[str], None]) -> None:
@@ -221,47 +170,6 @@ def _keep_license(old: Path, new: Path, on_progress: Callable[[str], None]) -> N
         write_atomic(new / CONFIG, config.model_copy(update={"license": before.license}).to_json())
 
 
-def _can_plot(on_progress: Callable[[str], None]) -> bool:
-    try:
-        figure_class()
-    except ConfigError as error:
-        on_progress(f"no plot: {error}")
-        return False
-    return True
-
-
-def _video(staged: Agent, path: Path, steps: int, trust: bool, on_progress: Callable[[str], None]) -> bool:
-    """Film one episode of about `steps`. A failure is noted and no more, so that no measurement is lost."""
-    on_progress("a video")
-    every = math.ceil(steps / FRAMES)
-    try:
-        save_video(film(staged, episodes=1, every=every, max_frames=4 * FRAMES, trust_env_module=trust), path)
-    except Exception as error:  # whatever an environment raises when it is asked for pictures
-        on_progress(f"no video: {error if isinstance(error, AgentzooError) else f'{type(error).__name__}: {error}'}")
-        return False
-    return True
-
-
-def _other_ways(staged: Agent, episodes: int, trust: bool, on_progress: Callable[[str], None]) -> Iterator[Result]:
-    """The same weights in each other way of acting."""
-    own = staged.acting
-    ways: tuple[ActingMode, ...] = ("window", "recurrent") if isinstance(staged.model, RecurrentModel) else ("window",)
-    for way in ways:
-        if way != own:
-            on_progress(f"{episodes} episodes, {way} acting")
-            staged.acting = way
-            yield evaluate(staged, episodes=episodes, trust_env_module=trust)
-    staged.acting = own
-
-
-def sweep_targets(target: float, facts: DatasetFacts) -> list[float]:
-    """Returns to ask for up to `target`: from nothing on, or, where returns are negative, from what the data brings."""
-    if target > 0.0:
-        return even_targets(target)
-    usual = facts.mean_return
-    return even_targets(target, lowest=usual if usual < target else target - max(abs(target), 1.0))
-
-
 def as_float16(folder: Path, max_bytes: int = ModelConfig.staged_bytes) -> None:
     """Halve an agent's weights where they lie; observation mean and std keep their precision.
 
@@ -283,30 +191,3 @@ def as_float16(folder: Path, max_bytes: int = ModelConfig.staged_bytes) -> None:
     config = read_record(AgentConfig, folder / CONFIG)
     config = config.model_copy(update={"weights_sha256": sha256(folder / WEIGHTS)})
     write_atomic(folder / CONFIG, config.to_json())
-
-
-def _best(run: Path, recipe: Recipe, trust: bool, on_progress: Callable[[str], None]) -> Result | None:
-    """The best checkpoint of the run, asked for what `recipe` asks; None where the final weights did best."""
-    if not (run / BEST).is_file():
-        return None
-    best, last = read_tensors(run / BEST)[0], read_tensors(run / WEIGHTS)[0]
-    if all(torch.equal(best[name], value) for name, value in last.items()):
-        return None
-    on_progress("the best checkpoint of the run")
-    agent = Agent.from_pretrained(run, trust_env_module=trust)
-    agent.target_return = recipe.eval.target_return
-    load_strict(agent.model, run / BEST)
-    return evaluate(agent, episodes=recipe.eval.episodes, checkpoint="best", trust_env_module=trust)
-
-
-def _facts(data: DataConfig, episodes: Episodes) -> DatasetFacts:
-    """Of the episodes that are trained on."""
-    returns = episodes.returns
-    return DatasetFacts(
-        dataset=data.dataset,
-        steps=len(episodes),
-        episodes=len(returns),
-        mean_return=float(returns.mean()),
-        best_return=float(returns.max()),
-        made_by=str(dataset_metadata(data.dataset).get("description", "")),
-    )

@@ -19,7 +19,7 @@ import numpy as np
 from agentzoo.config import named_recipe
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import dataset_metadata, load_episodes
-from agentzoo.data.references import Reference, reference_of
+from agentzoo.data.references import reference_in
 from agentzoo.data.remote import dataset_of
 from agentzoo.data.targets import choose_target
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean, warn
@@ -141,15 +141,6 @@ def name_for(named: str, dataset_id: str) -> str:
     family = named.split("-" + TEMPLATE)[0]
     plain = re.sub(r"-v\d+$", "", dataset_id.removeprefix("zoo/")).lower()
     return f"{family}-{re.sub(r'[^a-z0-9_]+', '-', plain)}"[:96].strip("-")
-
-
-def reference_in(metadata: dict[str, Any], env_id: str, options: Iterable[str] = ()) -> tuple[float, float] | None:
-    """The returns that score 0 and 100 as the dataset gives them; None where it does not, or D4RL's are known."""
-    low, high = metadata.get("ref_min_score"), metadata.get("ref_max_score")
-    if reference_of(env_id, options) is not None or low is None or high is None:
-        return None
-    found = Reference(float(low), float(high))
-    return (found.random, found.expert) if found.random < found.expert else None
 
 
 def _template(named: str) -> Recipe:

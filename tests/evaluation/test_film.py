@@ -17,7 +17,7 @@ from agentzoo.errors import ConfigError, StorageError
 from agentzoo.evaluation.enjoy import play
 from agentzoo.evaluation.film import Clip, _rendering_env, film, save_gif, save_video
 from agentzoo.evaluation.rollout import rollout
-from agentzoo.hub.stage import _video
+from agentzoo.hub.measuring import video
 
 
 def test_filmed_and_played_episodes_are_those_of_a_rollout() -> None:
@@ -136,7 +136,7 @@ def test_a_world_that_has_a_width_keeps_it_and_its_choices_are_numbers(tmp_path:
         with pytest.raises(ConfigError, match="tests/Blind-v0 cannot be made: AssertionError"):
             film(blind)
         heard: list[str] = []
-        assert not _video(blind, tmp_path / "x.mp4", 5, False, heard.append)
+        assert not video(blind, tmp_path / "x.mp4", 5, False, heard.append)
         assert heard[-1].startswith("no video: tests/Blind-v0 cannot be made")
     finally:
         del gym.registry["tests/World-v0"], gym.registry["tests/Blind-v0"]
@@ -164,6 +164,22 @@ def test_the_camera_follows_a_hopper() -> None:
     assert camera.name == "track"
     assert (renderer.width, renderer.height) == (64, 48)
     env.close()
+
+
+def test_a_gif_keeps_the_color_of_something_small(tmp_path: Path) -> None:
+    """An orange body of 60 pixels before a sky and a floor of thousands of shades."""
+    rng, orange, frames = np.random.default_rng(0), np.array([160, 90, 40]), []
+    for step in range(12):
+        sky = np.linspace(40, 110, 160 * 120).reshape(120, 160, 1) * np.array([0.7, 0.85, 1.0])
+        frame = (sky + rng.uniform(-6, 6, sky.shape)).astype(np.uint8)
+        frame[40:60, 30 + 5 * step : 33 + 5 * step] = orange
+        frames.append(frame)
+    save_gif(Clip(frames, [], fps=20.0), tmp_path / "x.gif")
+    with Image.open(tmp_path / "x.gif") as gif:
+        for step in (0, 6, 11):
+            gif.seek(step)
+            body = np.asarray(gif.convert("RGB"), dtype=int)[42:58, 31 + 5 * step]
+            assert np.abs(body - orange).max() <= 20
 
 
 def test_bad_sizes_are_explained() -> None:

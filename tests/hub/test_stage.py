@@ -24,8 +24,9 @@ from agentzoo.evaluation.results import Baseline, Result, Results, evaluate
 from agentzoo.evaluation.study import Study, write_study
 from agentzoo.hub.card import card_text, write_card
 from agentzoo.hub.measured import RESULT, headline, measured
+from agentzoo.hub.measuring import Tally, best_of, in_other_ways, video
 from agentzoo.hub.records import read_records
-from agentzoo.hub.stage import _best, _other_ways, _video, stage
+from agentzoo.hub.stage import stage
 from agentzoo.hub.studies import show_studies
 from agentzoo.hub.verify import check_files
 from agentzoo.models.dm import DMConfig
@@ -64,12 +65,17 @@ def blind_hopper(render_mode: str | None = None) -> gym.Env[Any, Any]:
 
 
 def test_a_target_is_staged_with_its_rule(tiny_hopper: str, tmp_path: Path) -> None:
-    folder = quickly(finished(tmp_path / "run", tiny_hopper), tmp_path / "zoo", target="max")
+    counts: list[tuple[int, int]] = []
+    run = finished(tmp_path / "run", tiny_hopper)
+    folder = quickly(run, tmp_path / "zoo", target="max", on_episodes=lambda *count: counts.append(count))
     config, recipe, results = read_records(folder)
     best = float(load_episodes(tiny_hopper).returns.max())
     assert (recipe.eval.target_return, recipe.eval.target_rule) == (best, "max")
     assert config.target_return == results.headline.target_return == best
     assert "The target is the best return in the data." in card_text(folder)
+    planned = results.headline.episodes + 1  # and the video
+    assert counts[-1] == (planned, planned)
+    assert [played for played, _ in counts] == sorted(played for played, _ in counts)
 
 
 def test_a_staged_agent_has_the_baselines_of_its_dataset(tiny_hopper: str, tmp_path: Path) -> None:
@@ -171,13 +177,13 @@ def test_the_facts_on_a_card_are_of_what_it_learned_from(tiny_hopper: str, tmp_p
 def test_final_weights_that_did_best_have_no_second_row(tiny_hopper: str, tmp_path: Path) -> None:
     run = finished(tmp_path / "run", tiny_hopper)
     recipe = read_record(Recipe, run / "train_config.json").override(["eval.episodes=1"])
-    assert _best(run, recipe, False, lambda _: None) is None  # nothing was kept
+    assert best_of(run, recipe, False, lambda _: None, Tally()) is None  # nothing was kept
     shutil.copyfile(run / "model.safetensors", run / "best.safetensors")
-    assert _best(run, recipe, False, lambda _: None) is None
+    assert best_of(run, recipe, False, lambda _: None, Tally()) is None
     tensors, _ = read_tensors(run / "best.safetensors")
     next(iter(tensors.values())).add_(1.0)
     save_tensors(run / "best.safetensors", tensors)
-    found = _best(run, recipe, False, lambda _: None)
+    found = best_of(run, recipe, False, lambda _: None, Tally())
     assert found is not None
     assert (found.checkpoint, found.weights_sha256) == ("best", None)  # no weights that are staged
     agent = Agent.from_pretrained(run)
@@ -254,7 +260,7 @@ def test_another_agent_of_the_same_name_is_replaced_only_if_forced(
 def test_the_video_of_a_short_episode_shows_every_step(tmp_path: Path) -> None:
     agent = make_agent()
     (length,) = evaluate(agent, episodes=1).lengths
-    assert _video(agent, tmp_path / "replay.mp4", length, False, lambda _: None)
+    assert video(agent, tmp_path / "replay.mp4", length, False, lambda _: None)
     import imageio.v2 as imageio
 
     with imageio.get_reader(tmp_path / "replay.mp4") as reader:
@@ -320,7 +326,7 @@ def test_pictures_of_one_name_stay_apart(tmp_path: Path) -> None:
 def test_after_the_other_ways_an_agent_acts_in_its_own() -> None:
     agent = make_agent(model=DMConfig(embed_dim=16, n_layers=1, state_size=4))
     own = agent.acting
-    (found,) = _other_ways(agent, 1, False, lambda _: None)
+    (found,) = in_other_ways(agent, 1, False, lambda _: None, Tally())
     assert {found.acting, own} == {"window", "recurrent"}
     assert agent.acting == own
 
@@ -328,7 +334,7 @@ def test_after_the_other_ways_an_agent_acts_in_its_own() -> None:
 def test_time_and_updates_on_a_card_are_of_the_last_rows(
     tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentzoo.hub.stage._video", lambda *_: False)
+    monkeypatch.setattr("agentzoo.hub.measuring.video", lambda *_: False)
     run, baseline = (finished(tmp_path / name, tiny_hopper) for name in ("run", "baseline"))
     for folder, step in ((run, 20), (baseline, 30)):
         columns = [*log.COLUMNS, "eval_return", "eval_score", "action_mse"]

@@ -114,6 +114,10 @@ def test_train_finetune_and_evaluate_from_python(datasets: Path) -> None:
     result = agentzoo.evaluate(agent, episodes=3, n_envs=3)
     mean = result.mean_return
     assert result.score == pytest.approx(100 * (mean - 9.0) / 491.0)  # with the dataset's references
+    assert agent.recipe is not None
+    earlier = agent.recipe.eval.model_copy(update={"reference": None})  # as agents were stored before
+    agent.recipe = agent.recipe.replace(eval=earlier)
+    assert agentzoo.evaluate(agent, episodes=3, n_envs=3).score == result.score
     before = agent.weights_sha256
     tuned = agentzoo.finetune(agent, "my/cart-pole-v0", steps=3, settings=QUICK[2:4], out="tuned", device="cpu")
     assert tuned.config.agent_id == "dt-my-cart-pole-finetuned"

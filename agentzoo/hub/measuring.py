@@ -1,0 +1,205 @@
+"""The measurements of an agent that is being staged, with a count of their episodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentzoo.agent import Agent
+from agentzoo.data.episodes import Episodes
+from agentzoo.data.minari import dataset_metadata
+from agentzoo.errors import AgentzooError, ConfigError
+from agentzoo.evaluation.film import film, save_video
+from agentzoo.evaluation.results import DatasetFacts, Result, evaluate, with_command
+from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
+from agentzoo.hub.measured import measured
+from agentzoo.nn.base import ActingMode
+from agentzoo.nn.recurrent import RecurrentModel
+from agentzoo.plots import figure_class
+from agentzoo.recipe import DataConfig, Recipe
+from agentzoo.store.files import SWEEP_PLOT, VIDEO, WEIGHTS
+from agentzoo.store.tensors import load_strict, read_tensors
+from agentzoo.text import counted
+from agentzoo.training.loop import BEST
+
+FRAMES = 250  # of an episode's video at most; a short episode shows every step
+TARGETS = 8  # of a sweep
+OnProgress = Callable[[str], None]
+
+
+class Tally:
+    """Episodes played, of those that are planned.
+
+    Args:
+        on_count: is given both numbers whenever one changes.
+    """
+
+    def __init__(self, on_count: Callable[[int, int], None] = lambda *_: None) -> None:
+        self.played = self.planned = 0
+        self._on_count = on_count
+
+    def plan(self, episodes: int) -> None:
+        """So many more will be played; so many fewer if it is negative."""
+        self.planned += episodes
+        self._on_count(self.played, self.planned)
+
+    def played_one(self, _: object = None) -> None:
+        """An episode has ended."""
+        self.played += 1
+        self._on_count(self.played, self.planned)
+
+    @contextmanager
+    def part(self, episodes: int) -> Iterator[None]:
+        """While a part of the plan is played; what it leaves out, as it was measured before, leaves the plan."""
+        end = self.played + episodes
+        yield
+        if self.played != end:
+            self.plan(self.played - end)
+
+
+class Measuring:
+    """The measurements of one staged folder."""
+
+    def __init__(
+        self, folder: Path, facts: DatasetFacts, trust_env_module: bool, on_progress: OnProgress, tally: Tally
+    ) -> None:
+        self.folder, self.facts = folder, facts
+        self._trust, self._on_progress, self._tally = trust_env_module, on_progress, tally
+        self.agent = Agent.from_pretrained(folder, trust_env_module=trust_env_module)
+        assert self.agent.recipe is not None
+        self.recipe = self.agent.recipe
+        self._length = 0  # of the headline's first episode
+
+    def plan(self, others: int, sweep_episodes: int) -> None:
+        """Count what is to be played: the agent in each way of acting, `others`, the sweep and the video."""
+        episodes = self.recipe.eval.episodes
+        ways = 1 + len(other_ways(self.agent))
+        self._tally.plan(episodes * (ways + others) + TARGETS * sweep_episodes + 1)
+
+    def _named(self, one: Result) -> Result:
+        """With the command that repeats it once the folder is in its place."""
+        return with_command(one, self.agent, self.recipe.agent_id)
+
+    def headline(self) -> dict[str, Any]:
+        """Fields of `Results`: the evaluation, and one for each other way of acting."""
+        episodes, played_one = self.recipe.eval.episodes, self._tally.played_one
+        self._on_progress(f"{counted(episodes, 'episode')} of {self.recipe.agent_id}")
+        head = evaluate(self.agent, episodes=episodes, trust_env_module=self._trust, on_episode=played_one)
+        self._length = head.lengths[0]
+        acting = in_other_ways(self.agent, episodes, self._trust, self._on_progress, self._tally)
+        return {"headline": self._named(head), "acting": tuple(map(self._named, acting))}
+
+    def beside(self, run: Path) -> Result:
+        """Another run on as many episodes."""
+        episodes = self.recipe.eval.episodes
+        with self._tally.part(episodes):
+            return measured(run, episodes, self._on_progress, self._trust, on_episode=self._tally.played_one)
+
+    def best(self, run: Path) -> Result | None:
+        """The best checkpoint of the run, where it is not the final one."""
+        with self._tally.part(self.recipe.eval.episodes):
+            return best_of(run, self.recipe, self._trust, self._on_progress, self._tally)
+
+    def targets(self, episodes: int) -> dict[str, Any]:
+        """Fields of `Results`: what the agent reaches for eight targets, and whether that is drawn."""
+        if not episodes:
+            return {}
+        plots = _can_plot(self._on_progress)
+        self._on_progress("eight target returns")
+        asked = sweep_targets(self.agent.target_return, self.facts)
+        found = sweep(self.agent, asked, episodes, trust_env_module=self._trust, on_episode=self._tally.played_one)
+        if plots:
+            plot_sweeps({self.recipe.agent_id: found}, self.folder / SWEEP_PLOT, self.facts.best_return)
+        return {"targets": tuple(map(self._named, found)), "spearman": rank_correlation(found), "plotted": plots}
+
+    def film(self) -> bool:
+        """Whether a video could be made."""
+        made = video(self.agent, self.folder / VIDEO, self._length, self._trust, self._on_progress)
+        self._tally.played_one()
+        return made
+
+
+def _can_plot(on_progress: OnProgress) -> bool:
+    try:
+        figure_class()
+    except ConfigError as error:
+        on_progress(f"no plot: {error}")
+        return False
+    return True
+
+
+def video(staged: Agent, path: Path, steps: int, trust_env_module: bool, on_progress: OnProgress) -> bool:
+    """Film one episode of about `steps`. A failure is noted and no more, so that no measurement is lost."""
+    on_progress("a video")
+    every = math.ceil(steps / FRAMES)
+    try:
+        clip = film(staged, episodes=1, every=every, max_frames=4 * FRAMES, trust_env_module=trust_env_module)
+        save_video(clip, path)
+    except Exception as error:  # whatever an environment raises when it is asked for pictures
+        on_progress(f"no video: {error if isinstance(error, AgentzooError) else f'{type(error).__name__}: {error}'}")
+        return False
+    return True
+
+
+def other_ways(agent: Agent) -> list[ActingMode]:
+    """The ways of acting that its network has beside the one it is in."""
+    ways: tuple[ActingMode, ...] = ("window", "recurrent") if isinstance(agent.model, RecurrentModel) else ("window",)
+    return [way for way in ways if way != agent.acting]
+
+
+def in_other_ways(
+    staged: Agent, episodes: int, trust_env_module: bool, on_progress: OnProgress, tally: Tally
+) -> Iterator[Result]:
+    """The same weights in each other way of acting."""
+    own = staged.acting
+    for way in other_ways(staged):
+        on_progress(f"{counted(episodes, 'episode')}, {way} acting")
+        staged.acting = way
+        yield evaluate(staged, episodes=episodes, trust_env_module=trust_env_module, on_episode=tally.played_one)
+    staged.acting = own
+
+
+def sweep_targets(target: float, facts: DatasetFacts) -> list[float]:
+    """Returns to ask for up to `target`: from nothing on, or, where returns are negative, from what the data brings."""
+    if target > 0.0:
+        return even_targets(target, TARGETS)
+    usual = facts.mean_return
+    return even_targets(target, TARGETS, lowest=usual if usual < target else target - max(abs(target), 1.0))
+
+
+def best_of(run: Path, recipe: Recipe, trust_env_module: bool, on_progress: OnProgress, tally: Tally) -> Result | None:
+    """The best checkpoint of the run, asked for what `recipe` asks; None where the final weights did best."""
+    if not (run / BEST).is_file():
+        return None
+    best, last = read_tensors(run / BEST)[0], read_tensors(run / WEIGHTS)[0]
+    if all(torch.equal(best[name], value) for name, value in last.items()):
+        return None
+    on_progress("the best checkpoint of the run")
+    agent = Agent.from_pretrained(run, trust_env_module=trust_env_module)
+    agent.target_return = recipe.eval.target_return
+    load_strict(agent.model, run / BEST)
+    return evaluate(
+        agent,
+        episodes=recipe.eval.episodes,
+        checkpoint="best",
+        trust_env_module=trust_env_module,
+        on_episode=tally.played_one,
+    )
+
+
+def facts_of(data: DataConfig, episodes: Episodes) -> DatasetFacts:
+    """Of the episodes that are trained on."""
+    returns = episodes.returns
+    return DatasetFacts(
+        dataset=data.dataset,
+        steps=len(episodes),
+        episodes=len(returns),
+        mean_return=float(returns.mean()),
+        best_return=float(returns.max()),
+        made_by=str(dataset_metadata(data.dataset).get("description", "")),
+    )
