@@ -129,10 +129,10 @@ def _print_agents(known: list[Summary], found: list[Summary], all_: bool) -> Non
         table = _agents(rows, with_env=False)
     print_listing(table)
     if backbones := staged_backbones():
-        console.print(f"to start from: {plain(', '.join(backbones))} (`agentzoo research inspect NAME`)")
+        console.print(f"to start from: {', '.join(map(plain, backbones))} (`agentzoo research inspect NAME`)")
     untrained = [one.agent_id for one in known if not one.staged and not one.problem]
     if all_ and untrained:
-        console.print(f"recipes to train: {plain(', '.join(untrained))}")
+        console.print(f"recipes to train: {', '.join(map(plain, untrained))}")
     elif untrained:
         console.print(f"{len(untrained)} more have a recipe to train: `agentzoo list --all`")
 

@@ -41,14 +41,15 @@ def reference_of(env_id: str, options: Iterable[str] = ()) -> Reference | None:
 
 def reference_in(metadata: Mapping[str, Any], env_id: str, options: Iterable[str] = ()) -> tuple[float, float] | None:
     """The returns that score 0 and 100 as a dataset's metadata gives them; None where it does not, or D4RL has some."""
-    low, high = metadata.get("ref_min_score"), metadata.get("ref_max_score")
-    if reference_of(env_id, options) is not None or not (_is_finite(low) and _is_finite(high)):
+    low, high = (_number(metadata.get(name)) for name in ("ref_min_score", "ref_max_score"))
+    if reference_of(env_id, options) is not None or low is None or high is None:
         return None
-    return (float(low), float(high)) if low < high else None
+    return (low, high) if low < high else None
 
 
-def _is_finite(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
+def _number(value: Any) -> float | None:
+    """A finite number of a stranger's file."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def normalized_score(returns: ArrayLike, reference: Reference) -> NDArray[np.float64]:
