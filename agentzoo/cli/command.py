@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from agentzoo import __version__
-from agentzoo.cli import data, grid, hub, research, search, train, use
+from agentzoo.cli import data, grid, hub, research, search, site, train, use
 from agentzoo.cli.console import errors_console
 from agentzoo.cli.groups import Command, Groups, make_app
 from agentzoo.errors import MOST_SAID, AgentzooError, shown, without_colors
@@ -28,7 +28,7 @@ GROUPS: Groups = {
     },
     "Train": {"train": train.train, "finetune": train.finetune, "grid": grid.app},
     "Data": {"data": data.app},
-    "Publish": {"hub": hub.app},
+    "Publish": {"hub": hub.app, "site": site.site},
     "Research": {"research": research.app},
 }
 BESIDE: dict[str, Command] = {"info": use.info, "search": search.search}  # named by the help of --version and of grid

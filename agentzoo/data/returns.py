@@ -1,0 +1,43 @@
+"""Returns and lengths of a local dataset's episodes, without reading its observations: seconds instead of a minute."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.data.hdf5 import check_hdf5, readable
+from agentzoo.data.metadata import MAIN
+from agentzoo.data.minari import datasets_root, open_dataset, read_episodes
+from agentzoo.errors import DataError
+
+
+def read_returns(dataset_id: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """(E,) returns and (E,) lengths, in no order; episodes without a step are left out.
+
+    Raises:
+        UnknownNameError: no such dataset here. DataError: it cannot be read, or holds no finite return.
+    """
+    path = datasets_root() / dataset_id / "data" / MAIN
+    open_dataset(dataset_id, download=False)  # checks names and files
+    with readable(f"dataset {dataset_id!r}", "a Minari dataset"):
+        rewards = _from_hdf5(path) if path.is_file() else _from_minari(dataset_id)
+        returns = np.array([float(np.sum(each, dtype=np.float64)) for each in rewards if len(each)])
+        lengths = np.array([len(each) for each in rewards if len(each)], dtype=np.int64)
+    if not len(returns) or not np.isfinite(returns).all():
+        raise DataError(f"dataset {dataset_id!r} holds no episode with a step, or a return that is not finite.")
+    return returns, lengths
+
+
+def _from_hdf5(path: Path) -> list[NDArray[np.float64]]:
+    import h5py
+
+    check_hdf5(path)
+    with h5py.File(path, "r") as file:
+        return [np.asarray(file[name]["rewards"], dtype=np.float64).reshape(-1) for name in file]
+
+
+def _from_minari(dataset_id: str) -> list[NDArray[np.float64]]:
+    episodes = read_episodes(open_dataset(dataset_id, download=False))
+    return [np.asarray(episode.rewards, dtype=np.float64) for episode in episodes]

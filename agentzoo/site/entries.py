@@ -1,0 +1,218 @@
+"""What the site shows of each agent, read from its records alone."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from agentzoo.config import AgentConfig, read_record
+from agentzoo.errors import AgentzooError, shown
+from agentzoo.evaluation.baselines import BASELINES, CLONE, Baselines, Compared, compare_with_clones, read_baselines
+from agentzoo.evaluation.results import Baseline, Result, Results
+from agentzoo.evaluation.scores import amount
+from agentzoo.hub.card import card_text, named_repo, published_beside, updates_done
+from agentzoo.hub.paper_scores import PUBLISHED, Published
+from agentzoo.recipe import Recipe
+from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS
+from agentzoo.store.locate import check_links, staged_in
+from agentzoo.training.log import read_log
+
+_DATASET = re.compile(r"^(?:zoo/)?(?P<task>.+?)(?:-v\d+)?$")
+_SAFE = re.compile(r"[^a-z0-9_.-]+")
+
+
+class Entry(NamedTuple):
+    """One agent. `rows` are simpler methods measured on its data; `log` is its training, as text."""
+
+    slug: str  # of its page and files
+    folder: Path
+    config: AgentConfig
+    recipe: Recipe
+    results: Results | None
+    rows: tuple[Baseline, ...]
+    published: tuple[Published, ...]
+    compared: Compared | None
+    log: tuple[Mapping[str, str], ...]
+    card: str
+
+    @property
+    def agent_id(self) -> str:
+        """As the config has it."""
+        return self.config.agent_id
+
+    @property
+    def family(self) -> str:
+        """Name of its architecture."""
+        return self.config.model.family
+
+    @property
+    def title(self) -> str:
+        """The architecture in words."""
+        return self.config.model.title or self.family
+
+    @property
+    def env(self) -> str:
+        """The environment it was measured in, or made for."""
+        return self.results.headline.env if self.results else self.config.env or ""
+
+    @property
+    def dataset(self) -> str:
+        """Minari's id of what it learned from."""
+        return self.recipe.data.dataset
+
+    @property
+    def task(self) -> str:
+        """The dataset's short name: `hopper-medium`."""
+        return task_of(self.dataset)
+
+    @property
+    def method(self) -> str:
+        """The agent's id without its task: `gpt2-dt-scratch`; the id itself where it does not hold the task."""
+        return method_of(self.agent_id, self.family, self.task)
+
+    @property
+    def head(self) -> Result | None:
+        """The headline evaluation."""
+        return self.results.headline if self.results else None
+
+    @property
+    def trainings(self) -> tuple[Result, ...]:
+        """The headline and the same recipe with other training seeds."""
+        return (self.results.headline, *self.results.seeds) if self.results else ()
+
+    @property
+    def updates(self) -> int:
+        """Updates of the training."""
+        return updates_done(self.recipe, self.results)
+
+    @property
+    def is_clone(self) -> bool:
+        """Whether it is what the others are compared with."""
+        return self.family == CLONE
+
+    def measure(self) -> tuple[str, str]:
+        """The headline as (number, what it is): a score, else a share of successes, else a return."""
+        head = self.head
+        if head is None:
+            return "–", "not measured yet"
+        if head.score is not None:
+            return f"{head.score:.1f}", "normalized score"
+        if head.success_rate is not None:
+            return f"{100 * head.success_rate:.0f} %", "reach the goal"
+        return amount(head.mean_return, ","), "return"
+
+    def interval(self) -> tuple[float, float] | None:
+        """95 % of the number of `measure`, in its unit; None where the record has none."""
+        head = self.head
+        if head is None or (head.score is None and head.success_rate is not None):
+            return None
+        return head.score_interval if head.score is not None else head.return_interval
+
+
+class Unreadable(NamedTuple):
+    """A folder of the zoo that cannot be shown, and why."""
+
+    name: str
+    problem: str
+
+
+class Zoo(NamedTuple):
+    """All of a folder of agents."""
+
+    entries: tuple[Entry, ...]
+    unreadable: tuple[Unreadable, ...]
+    baselines: Baselines
+
+
+def task_of(dataset: str) -> str:
+    """`zoo/hopper/medium-v0` -> `hopper-medium`; of somebody else's dataset, the whole name with dashes."""
+    found = _DATASET.match(dataset)
+    return (found["task"] if found else dataset).replace("/", "-")
+
+
+def method_of(agent_id: str, family: str, task: str) -> str:
+    """`unimask-doorkey` on the task `doorkey-train-500` is `unimask`: an id may hold the first words of its task."""
+    if f"-{task}" in agent_id:
+        return agent_id.replace(f"-{task}", "", 1)
+    rest = agent_id.removeprefix(f"{family}-")
+    return family if rest != agent_id and task.startswith(rest) else agent_id
+
+
+def slug_of(name: str, taken: Sequence[str] = ()) -> str:
+    """A file's name for an agent's folder: letters, digits, dots and dashes, and unlike those `taken`."""
+    plain = _SAFE.sub("-", name.lower()).strip(".-")[:80] or "agent"
+    found, count = plain, 2
+    while found in taken:
+        found, count = f"{plain}-{count}", count + 1
+    return found
+
+
+def read_zoo(zoo: Path, baselines: Sequence[Path] = ()) -> Zoo:
+    """The agents of a folder; one that cannot be read is named with its problem.
+
+    Args:
+        baselines: files like `baselines.json`; by default the one in the folder, where there is one.
+
+    Raises:
+        ConfigError: a file of baselines cannot be used.
+    """
+    known = Baselines()
+    for path in baselines or (zoo / BASELINES,):
+        for dataset, rows in read_baselines(path).datasets.items():
+            for row in rows:
+                known = known.with_row(dataset, row)
+    entries: list[Entry] = []
+    unreadable = []
+    for name, folder in staged_in(zoo).items():
+        try:
+            entries.append(_read(folder, slug_of(name, [one.slug for one in entries]), known))
+        except AgentzooError as error:
+            unreadable.append(Unreadable(shown(name), str(error)))
+    return Zoo(tuple(entries), tuple(unreadable), known)
+
+
+def _read(folder: Path, slug: str, known: Baselines) -> Entry:
+    """One agent.
+
+    Raises:
+        CheckpointError, ConfigError: a record is missing or cannot be used.
+    """
+    check_links(folder)
+    config, recipe = read_record(AgentConfig, folder / CONFIG), read_record(Recipe, folder / RECIPE)
+    results = read_record(Results, folder / RESULTS) if (folder / RESULTS).is_file() else None
+    rows = _rows(results, known.datasets.get(recipe.data.dataset, ()))
+    compared = compare_with_clones((results.headline, *results.seeds), rows) if results else None
+    beside = published_beside(config, recipe)
+    repo = (
+        named_repo((folder / CARD).read_text(encoding="utf-8", errors="replace")) if (folder / CARD).is_file() else None
+    )
+    return Entry(
+        slug=slug,
+        folder=folder,
+        config=config,
+        recipe=recipe,
+        results=results,
+        rows=rows,
+        published=PUBLISHED.get(config.agent_id, ()) if beside is not None else (),
+        compared=None if config.model.family == CLONE else compared,
+        log=tuple(_finite_log(folder)),
+        card=card_text(folder, repo),
+    )
+
+
+def _rows(results: Results | None, more: Sequence[Baseline]) -> tuple[Baseline, ...]:
+    """Those of the record and those of the file, which is newer, without one twice."""
+    found = {(one.method, one.result.training_seed): one for one in (results.yardsticks if results else ())}
+    found |= {(one.method, one.result.training_seed): one for one in more}
+    return tuple(found.values())
+
+
+def _finite_log(folder: Path) -> list[dict[str, str]]:
+    """The log; one that is broken is left out, as the agent is whole without it."""
+    try:
+        return read_log(folder)
+    except (AgentzooError, csv.Error):
+        return []

@@ -1,0 +1,157 @@
+"""`index.html`: every agent with its film, its score and how it compares with behaviour cloning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+from agentzoo.evaluation.scores import amount
+from agentzoo.site.entries import Entry, Zoo
+from agentzoo.site.markup import element, percent
+from agentzoo.site.media import Media
+from agentzoo.site.render import page
+
+PAGE = "index.html"
+SORTS = (
+    ("", "best of each environment"),
+    ("name", "name"),
+    ("score", "score"),
+    ("return", "return"),
+    ("env", "environment"),
+    ("family", "family"),
+    ("dataset", "dataset"),
+    ("bc", "beside bc"),
+    ("seeds", "training seeds"),
+    ("parameters", "parameters"),
+    ("updates", "updates"),
+)
+COLUMNS = (
+    ("name", "agent", False),
+    ("family", "family", False),
+    ("env", "environment", False),
+    ("dataset", "dataset", False),
+    ("score", "score (95 %)", True),
+    ("return", "return (95 %)", True),
+    ("bc", "beside bc", False),
+    ("seeds", "seeds", True),
+    ("parameters", "parameters", True),
+    ("updates", "updates", True),
+)
+VERDICTS = {"beats": ("good", "beats bc"), "ties": ("even", "ties with bc"), "loses": ("bad", "loses to bc")}
+ORDER = {"beats": 2, "ties": 1, "loses": 0}
+
+
+class Card(NamedTuple):
+    """One agent of the grid. `data` is what `site.js` filters and sorts by."""
+
+    entry: Entry
+    media: Media
+    number: str
+    unit: str
+    interval: str
+    track: Markup
+    seeds: str
+    verdict: tuple[str, str] | None
+    data: Mapping[str, str]
+    cells: tuple[tuple[str, bool], ...]
+
+
+def index_page(zoo: Zoo, media: Mapping[str, Media], docs: bool = False) -> str:
+    """The page."""
+    cards = [_card(entry, media[entry.slug]) for entry in sorted(zoo.entries, key=_merit)]
+    envs = sorted({one.env for one in zoo.entries} - {""})
+    families = sorted({one.family for one in zoo.entries})
+    datasets = sorted({one.dataset for one in zoo.entries})
+    trainings = sum(len(entry.trainings) for entry in zoo.entries)
+    episodes = sum(one.episodes for entry in zoo.entries for one in entry.trainings)
+    return page(
+        "index.html.j2",
+        "agentzoo: the agents",
+        PAGE,
+        docs=docs,
+        cards=cards,
+        envs=envs,
+        figures=[
+            (len(cards), "agents"),
+            (len(families), "families"),
+            (trainings, "trainings measured"),
+            (f"{episodes:,}", "episodes behind these scores"),
+        ],
+        filters=[("env", "Environment", envs), ("family", "Family", families), ("dataset", "Dataset", datasets)],
+        sorts=SORTS,
+        columns=COLUMNS,
+        unreadable=zoo.unreadable,
+    )
+
+
+def _merit(entry: Entry) -> tuple[str, float, str]:
+    """Environments by name, in each the best first."""
+    head = entry.head
+    value = 0.0 if head is None else head.score if head.score is not None else head.mean_return
+    return entry.env.lower(), -value, entry.agent_id
+
+
+def _card(entry: Entry, media: Media) -> Card:
+    head, (number, unit) = entry.head, entry.measure()
+    interval = entry.interval()
+    verdict = entry.compared.verdict if entry.compared else None
+    trainings = max(len(entry.trainings), 1)
+    parameters = entry.results.training.parameters if entry.results else None
+    data = {
+        "name": entry.agent_id,
+        "env": entry.env,
+        "family": entry.family,
+        "dataset": entry.dataset,
+        "score": "" if head is None or head.score is None else f"{head.score:.4f}",
+        "return": "" if head is None else f"{head.mean_return:.6g}",
+        "bc": "" if verdict is None else str(ORDER[verdict]),
+        "seeds": str(trainings),
+        "parameters": "" if parameters is None else str(parameters),
+        "updates": str(entry.updates),
+        "text": " ".join((entry.agent_id, entry.title, entry.env, entry.dataset, entry.family)).lower(),
+    }
+    cells = (
+        (entry.family, False),
+        (entry.env, False),
+        (entry.dataset, False),
+        ("" if head is None else head.score_in_words(), True),
+        ("" if head is None else head.return_in_words(), True),
+        (VERDICTS[verdict][1] if verdict else "", False),
+        (str(trainings), True),
+        ("" if parameters is None else f"{parameters:,}", True),
+        (f"{entry.updates:,}", True),
+    )
+    return Card(
+        entry,
+        media,
+        number,
+        unit,
+        "" if interval is None else _between(entry, *interval),
+        _track(entry),
+        f"{trainings} seed{'s' * (trainings > 1)}",
+        VERDICTS[verdict] if verdict else ("clone", "behaviour cloning") if entry.is_clone else None,
+        data,
+        cells,
+    )
+
+
+def _between(entry: Entry, low: float, high: float) -> str:
+    scored = entry.head is not None and entry.head.score is not None
+    write = (lambda value: f"{value:.1f}") if scored else amount
+    return f"{write(low)} to {write(high)}"
+
+
+def _track(entry: Entry) -> Markup:
+    """The score between a random policy and the expert, with a mark for bc and for its data."""
+    head = entry.head
+    if head is None or head.score is None or head.score_interval is None:
+        return Markup()
+    low, high = (value / 100.0 for value in head.score_interval)
+    parts = [element("i", class_="fill", style=f"width:{percent(head.score / 100)}")]
+    parts.append(element("i", class_="interval", style=f"left:{percent(low)};right:{percent(1 - high)}"))
+    clones = [one.result.score for one in entry.rows if one.method == "bc" and one.result.score is not None]
+    if clones and not entry.is_clone:
+        parts.append(element("i", class_="clone", style=f"left:{percent(sum(clones) / len(clones) / 100)}"))
+    return element("div", *parts, class_="meter", aria_hidden="true")

@@ -1,0 +1,70 @@
+"""HTML and SVG made in Python: one function for an element, which escapes all that it is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from markupsafe import Markup, escape
+
+from agentzoo.errors import MOST_SAID, shown
+
+VOID = ("img", "line", "rect", "path", "polyline", "polygon", "circle", "source")
+
+
+def element(name: str, *inside: object, **attributes: object) -> Markup:
+    """`<name attributes>inside</name>`; text is made harmless and escaped, `Markup` is taken as it is.
+
+    Attributes are named as Python allows: `class_`, `aria_label`. None leaves one out, True gives it no value.
+    """
+    parts = [f"<{name}"]
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        plain = key.rstrip("_").replace("_", "-")
+        parts.append(f" {plain}" if value is True else f' {plain}="{text(value)}"')
+    end = "/>" if name in VOID and not inside else f">{join(inside)}</{name}>"
+    return Markup("".join(parts) + end)
+
+
+def text(value: object) -> Markup:
+    """Escaped, and what is not printable is written as Python writes it."""
+    return value if isinstance(value, Markup) else escape(shown(value, MOST_SAID))
+
+
+def join(parts: Iterable[object]) -> Markup:
+    """Elements and text, one after another."""
+    return Markup("".join(text(one) for one in parts))
+
+
+def lines(value: str) -> Markup:
+    """Text of several lines, as a `pre` shows it."""
+    return Markup("\n").join(text(line) for line in value.splitlines())
+
+
+def percent(share: float) -> str:
+    """A place within its surroundings, for `style`; 0 to 1 is inside, what is outside lies at the edge."""
+    return f"{100 * min(max(share, 0.0), 1.0):.2f}%"
+
+
+def short(value: float) -> str:
+    """A number on an axis: `12k`, `0.05`, `1,500`."""
+    if not math.isfinite(value):
+        return "–"
+    if value and abs(value) < 0.01:
+        return f"{value:.1g}"
+    if abs(value) >= 10_000 and value % 500 == 0:
+        return f"{value / 1000:g}k"
+    return f"{value:,.6g}" if abs(value) < 1e15 else f"{value:.1e}"
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """About `count` round numbers between two."""
+    span = high - low
+    if not (span > 0.0 and math.isfinite(span)):
+        return [low]
+    raw = span / max(count, 1)
+    size = 10.0 ** math.floor(math.log10(raw))
+    step = next(size * factor for factor in (1, 2, 2.5, 5, 10) if size * factor >= raw * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(i * step, 12) + 0.0 for i in range(first, last + 1)]

@@ -1,0 +1,238 @@
+"""The leaderboard's numbers: every method on every task, the published ones beside, and statistics over tasks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agentzoo.evaluation.results import Result
+from agentzoo.evaluation.statistics import (
+    Estimate,
+    Profile,
+    aggregate,
+    interquartile_mean,
+    performance_profile,
+    probability_of_improvement,
+)
+from agentzoo.hub.lines import NAMES
+from agentzoo.hub.paper_scores import Published, elsewhere, published_together
+from agentzoo.site.entries import Entry, Zoo, method_of
+from agentzoo.site.numbers import Quantity, Unit, mean_of, quantity, unit_of
+
+MOST_TASKS = 12  # of which all subsets are looked at
+THRESHOLDS = np.linspace(0.0, 110.0, 56)
+COLUMNS = (
+    *("task", "environment", "dataset", "method", "family", "agent", "unit", "trainings", "episodes"),
+    *("value", "low", "high", "interval", "published", "published_spread", "published_source"),
+)
+
+
+class Task(NamedTuple):
+    """One dataset and its environment."""
+
+    name: str
+    env: str
+    dataset: str
+    unit: Unit
+
+
+class Standing(NamedTuple):
+    """One method on one task. `entry` has a page; a simpler method has none. `seeds` are its trainings' numbers."""
+
+    method: str
+    family: str
+    task: Task
+    entry: Entry | None
+    found: Quantity | None  # None: a paper's number alone
+    seeds: tuple[float, ...]
+    episodes: int
+    published: Published | None
+
+    @property
+    def interval(self) -> str:
+        """What its interval is over."""
+        if self.found is None or self.found.low is None:
+            return ""
+        return "training seeds" if len(self.seeds) > 1 else "episodes"
+
+    def record(self) -> dict[str, Any]:
+        """A row of the CSV and JSON files."""
+        value, low, high = self.found or (None, None, None)
+        paper = self.published
+        cells = (
+            *(self.task.name, self.task.env, self.task.dataset, self.method, self.family),
+            *(self.entry.agent_id if self.entry else None, self.task.unit, len(self.seeds), self.episodes),
+            *(value, low, high, self.interval or None),
+            *((paper.score, paper.spread, paper.origin()) if paper else (None, None, None)),
+        )
+        return dict(zip(COLUMNS, cells, strict=True))
+
+
+class Comparison(NamedTuple):
+    """Methods over the tasks that all of them were trained on."""
+
+    tasks: tuple[str, ...]
+    means: Mapping[str, Estimate]  # interquartile, by method, best first
+    runs: Mapping[str, int]
+    profiles: Mapping[str, Profile]
+    improvement: Mapping[tuple[str, str], Estimate]  # how likely a run of the first beats one of the second
+
+
+def standings(zoo: Zoo) -> list[Standing]:
+    """Every method on every task, by task, best first."""
+    tasks: dict[str, Task] = {}
+    for entry in zoo.entries:
+        if entry.head is not None:
+            tasks.setdefault(entry.dataset, Task(entry.task, entry.env, entry.dataset, unit_of(entry)))
+    papers = published_together(entry.agent_id for entry in zoo.entries if entry.published)
+    found = [_of_entry(entry, tasks[entry.dataset], papers) for entry in zoo.entries if entry.dataset in tasks]
+    found += [one for task in tasks.values() for one in _simpler(zoo, task)]
+    found += _elsewhere(zoo, tasks, papers)
+    return sorted(found, key=_order)
+
+
+def _order(one: Standing) -> tuple[bool, str, bool, float, str]:
+    value = one.found.value if one.found else 0.0
+    return (
+        one.task.unit != "score",
+        one.task.name,
+        one.found is None,
+        value if one.task.unit == "steps" else -value,
+        one.method,
+    )
+
+
+def _of_entry(entry: Entry, task: Task, papers: Mapping[str, Published]) -> Standing:
+    paper = papers.get(entry.agent_id)
+    fits = paper is not None and paper.unit == task.unit
+    return _standing(entry.method, entry.family, task, entry, entry.trainings, paper if fits else None)
+
+
+def _standing(
+    method: str, family: str, task: Task, entry: Entry | None, runs: tuple[Result, ...], paper: Published | None
+) -> Standing:
+    numbers = [one for one in (quantity(run, task.unit) for run in runs) if one is not None]
+    seeds, episodes = tuple(one.value for one in numbers), sum(run.episodes for run in runs)
+    return Standing(method, family, task, entry, mean_of(runs, task.unit), seeds, episodes, paper)
+
+
+def _simpler(zoo: Zoo, task: Task) -> list[Standing]:
+    """Rows of `baselines.json`, and of records, for a task; those that have a page already are left out."""
+    rows = {(row.method, row.result.training_seed): row for row in zoo.baselines.datasets.get(task.dataset, ())}
+    for entry in zoo.entries:
+        if entry.dataset == task.dataset:
+            rows |= {(row.method, row.result.training_seed): row for row in entry.rows}
+    paged = {entry.method for entry in zoo.entries if entry.dataset == task.dataset}
+    methods: dict[str, list[Result]] = {}
+    for entry in zoo.entries:
+        if entry.dataset == task.dataset and entry.results is not None:
+            for one in entry.results.baselines:
+                name = method_of(one.agent_id, one.agent_id, task.name)
+                known = methods.setdefault(name, []) if name not in paged and one.env == task.env else []
+                if one.training_seed not in [other.training_seed for other in known]:
+                    known.append(one)
+    for method in {method for method, _ in rows}:
+        methods.pop(method, None)  # rows are newer than what stood beside an agent once
+    for (method, _), row in rows.items():
+        if row.result.env == task.env and method not in paged:
+            methods.setdefault(method, []).append(row.result)
+    return [_standing(name, name, task, None, tuple(runs), None) for name, runs in methods.items()]
+
+
+def _elsewhere(zoo: Zoo, tasks: Mapping[str, Task], papers: Mapping[str, Published]) -> list[Standing]:
+    """Methods that papers print beside ours and this zoo lacks."""
+    by_name = {task.name: task for task in tasks.values()}
+    found: dict[tuple[str, str], Published] = {}
+    for source in {paper.source for paper in papers.values()}:
+        for task, methods in elsewhere([entry.agent_id for entry in zoo.entries], source).items():
+            found |= {(task, name): paper for name, paper in methods.items() if task in by_name}
+    return [
+        Standing(name, "", by_name[task], None, None, (), 0, paper)
+        for (task, name), paper in found.items()
+        if paper.unit == by_name[task].unit
+    ]
+
+
+def said_method(name: str) -> str:
+    """As a reader knows it: `TD3+BC`."""
+    return NAMES[name].replace("`", "") if name in NAMES else name
+
+
+def compare(found: list[Standing]) -> Comparison | None:
+    """Statistics over the tasks with scores that most methods share; None where no two methods share one."""
+    scores: dict[str, dict[str, tuple[float, ...]]] = {}
+    for one in found:
+        if one.task.unit == "score" and one.seeds:
+            scores.setdefault(one.method, {})[one.task.name] = one.seeds
+    tasks = _shared(scores)
+    methods = {name: {task: runs[task] for task in tasks} for name, runs in scores.items() if set(tasks) <= runs.keys()}
+    if len(methods) < 2:
+        return None
+    means = {name: aggregate(runs, interquartile_mean) for name, runs in methods.items()}
+    order = sorted(means, key=lambda name: -means[name].value)
+    return Comparison(
+        tasks,
+        {name: means[name] for name in order},
+        {name: sum(map(len, methods[name].values())) for name in order},
+        {name: performance_profile(methods[name], THRESHOLDS) for name in order},
+        {
+            (first, second): probability_of_improvement(methods[first], methods[second])
+            for first in order
+            for second in order
+            if first != second
+        },
+    )
+
+
+def _shared(scores: Mapping[str, Mapping[str, tuple[float, ...]]]) -> tuple[str, ...]:
+    """The set of tasks with the most (method, task) pairs in which every method has every task."""
+    known = sorted({task for runs in scores.values() for task in runs})
+    if len(known) > MOST_TASKS:
+        known = sorted(known, key=lambda task: -sum(task in runs for runs in scores.values()))[:MOST_TASKS]
+    best: tuple[int, tuple[str, ...]] = (0, ())
+    for size in range(1, len(known) + 1):
+        for tasks in combinations(known, size):
+            count = sum(set(tasks) <= runs.keys() for runs in scores.values())
+            if count > 1 and count * size > best[0]:
+                best = (count * size, tasks)
+    return best[1]
+
+
+def as_csv(found: list[Standing]) -> str:
+    """One row a method and task; empty where nothing is known."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([{k: _defused(v) for k, v in one.record().items()} for one in found])
+    return text.getvalue()
+
+
+def _defused(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula, with an apostrophe before it."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" else value
+
+
+def as_json(found: list[Standing], comparison: Comparison | None) -> str:
+    """The same rows, and the statistics."""
+    statistics = None
+    if comparison is not None:
+        statistics = {
+            "tasks": comparison.tasks,
+            "interquartile_mean": {name: one._asdict() for name, one in comparison.means.items()},
+            "runs": dict(comparison.runs),
+            "probability_of_improvement": [
+                {"of": first, "over": second, **one._asdict()}
+                for (first, second), one in comparison.improvement.items()
+            ],
+            "performance_profile": {
+                "thresholds": THRESHOLDS.tolist(),
+                **{name: one.share.tolist() for name, one in comparison.profiles.items()},
+            },
+        }
+    return json.dumps({"rows": [one.record() for one in found], "statistics": statistics}, indent=1) + "\n"

@@ -1,0 +1,217 @@
+"""The site in a real browser: Debian's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from showroom.conftest import AGENTS, HOSTILE
+
+AXE = "axe-core@4.14.1"
+AXE_SHA512 = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
+WIDTHS = (390, 1280)
+PAGES = ("index.html", "leaderboard.html", "datasets.html", *(f"agents/{name}.html" for name in (*AGENTS, HOSTILE)))
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(chromium: Any) -> Iterator[Any]:
+    """A page that remembers what went wrong in `.faults`: errors, and requests to anything but files."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    page = context.new_page()
+    page.faults = []
+    page.on("console", lambda said: page.faults.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    page.on(
+        "request", lambda asked: None if asked.url.startswith(("file:", "data:")) else page.faults.append(asked.url)
+    )
+    page.on("requestfailed", lambda asked: page.faults.append(f"failed: {asked.url}"))
+    yield page
+    context.close()
+
+
+PICTURES = """async () => {
+  const films = [...document.querySelectorAll("video source")].map(source => source.parentNode);
+  await Promise.all(films.map(film => film.readyState ? 0 : new Promise(done => {
+    film.onloadedmetadata = film.onerror = done; setTimeout(done, 4000);
+  })));
+  return {
+    images: [...document.images].map(image => [image.src, image.naturalWidth, image.alt]),
+    films: films.map(film => [film.currentSrc, film.videoWidth]),
+    posters: await Promise.all([...document.querySelectorAll("video[poster]")].map(film => new Promise(done => {
+      const image = new Image(); image.onload = () => done(image.naturalWidth); image.onerror = () => done(0);
+      image.src = film.poster;
+    }))),
+    wide: document.documentElement.scrollWidth - innerWidth,
+    title: document.title,
+  };
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_loads_fits_and_shows_its_pictures(tab: Any, site: Path, name: str) -> None:
+    for width in WIDTHS:
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.goto((site / name).as_uri())
+        seen = tab.evaluate(PICTURES)
+        assert tab.faults == []
+        assert seen["wide"] <= 0, f"{name} is {seen['wide']} px wider than {width}"
+        assert [one for one in seen["images"] if one[1] < 100 or not one[2]] == []
+        assert [one for one in seen["films"] if one[1] < 100] == []
+        assert all(seen["posters"])
+        assert "owned" not in seen["title"]
+        shot = Image.open(io.BytesIO(tab.screenshot())).convert("L")
+        assert len(shot.getcolors(maxcolors=1 << 16) or []) > 60
+    if name == "index.html":
+        assert len(seen["posters"]) == len(AGENTS)
+    if name.removesuffix(".html").removeprefix("agents/") in AGENTS:
+        assert len(seen["films"]) == 1
+
+
+@pytest.mark.slow
+def test_every_link_leads_somewhere(tab: Any, site: Path) -> None:
+    for path in (site / name for name in PAGES):
+        tab.goto(path.as_uri())
+        links = tab.evaluate("[...document.querySelectorAll('a[href]')].map(link => link.href)")
+        assert len(links) > 4
+        for link in {link.partition("?")[0] for link in links if link.startswith("file:")}:
+            target, _, anchor = link.removeprefix("file://").partition("#")
+            assert Path(target).is_file(), f"{path.name}: {link}"
+            assert not anchor or f'id="{anchor}"' in Path(target).read_text(), f"{path.name}: {link}"
+
+
+def shown(tab: Any, where: str = "#grid .agent") -> list[str]:
+    found = tab.eval_on_selector_all(where, "all => all.filter(one => one.offsetParent).map(one => one.dataset.id)")
+    return list(found)
+
+
+@pytest.mark.slow
+def test_filters_search_and_sorting_show_the_right_agents_and_stay_in_the_address(tab: Any, site: Path) -> None:
+    index = (site / "index.html").as_uri()
+    tab.goto(index)
+    assert sorted(shown(tab)) == sorted((*AGENTS, HOSTILE))
+    tab.select_option("select[name=env]", "Hopper-v5")
+    assert shown(tab) == ["dm-hopper-medium", "dt-hopper-medium"]
+    assert tab.url.endswith("?env=Hopper-v5")
+    tab.fill("input[name=q]", "mamba")
+    assert shown(tab) == ["dm-hopper-medium"]
+    assert "1 of 5" in tab.inner_text(".count")
+    tab.fill("input[name=q]", "nothing like it")
+    assert shown(tab) == []
+    assert tab.is_visible(".nothing")
+    tab.click(".nothing button")
+    assert len(shown(tab)) == 5
+    assert tab.url == index
+
+    tab.goto(f"{index}?env=Hopper-v5&sort=score&dir=asc")  # as somebody else would open the link
+    assert shown(tab) == ["dt-hopper-medium", "dm-hopper-medium"]  # 84.6, 93.7
+    tab.check("input[value=table]", force=True)
+    assert shown(tab, "#table tbody tr") == ["dt-hopper-medium", "dm-hopper-medium"]
+    assert shown(tab) == []
+    tab.click("#table th[data-sort=score] button")
+    assert shown(tab, "#table tbody tr") == ["dm-hopper-medium", "dt-hopper-medium"]
+    assert tab.get_attribute("#table th[data-sort=score]", "aria-sort") == "descending"
+    tab.click("#table tbody tr:first-child a")
+    assert "agents/dm-hopper-medium.html?env=Hopper-v5" in tab.url
+    tab.click(".crumbs .back")
+    assert shown(tab, "#table tbody tr") == ["dm-hopper-medium", "dt-hopper-medium"]
+    assert tab.faults == []
+
+
+@pytest.mark.slow
+def test_a_plot_zooms_and_the_theme_stays(tab: Any, site: Path) -> None:
+    tab.goto((site / "agents" / "dm-hopper-medium.html").as_uri())
+    before = tab.inner_text(".zoomable .x-ticks")
+    tab.click(".zooms button:nth-child(2)")
+    assert tab.inner_text(".zoomable .x-ticks") != before
+    assert tab.get_attribute(".zoomable svg", "viewBox").split()[0] == "500"
+    area = tab.locator(".zoomable .area").first
+    box = area.bounding_box()
+    tab.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 20)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + 0.75 * box["width"], box["y"] + 40, steps=3)
+    tab.mouse.up()
+    left, _, width, _ = map(float, tab.get_attribute(".zoomable svg", "viewBox").split())
+    assert (left, width) == pytest.approx((625, 250), abs=5)
+    tab.click(".zooms button:nth-child(1)")
+    assert tab.inner_text(".zoomable .x-ticks") == before
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = tab.evaluate(paper)
+    tab.click(".theme")
+    dark = tab.evaluate(paper)
+    assert light != dark
+    tab.reload()
+    assert tab.evaluate(paper) == dark
+
+
+@pytest.mark.slow
+def test_a_film_plays_when_its_card_is_pointed_at_or_focused(chromium: Any, site: Path) -> None:
+    page = chromium.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((site / "index.html").as_uri())
+    card = page.locator(".agent[data-id=dm-hopper-medium]")
+    assert card.locator("video").evaluate("film => film.currentSrc") == ""  # nothing is loaded before
+    card.hover()
+    page.wait_for_function("document.querySelector('[data-id=dm-hopper-medium] video').currentTime > 0.1")
+    page.mouse.move(1, 1)
+    assert card.locator("video").evaluate("film => film.paused")
+    page.locator(".agent[data-id=unimask-doorkey] h2 a").focus()
+    page.wait_for_function("!document.querySelector('[data-id=unimask-doorkey] video').paused")
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """axe-core's script, from npm, if it is the one we know."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm here to fetch axe-core with")
+    folder = tmp_path_factory.mktemp("axe")
+    done = subprocess.run([npm, "pack", AXE], cwd=folder, capture_output=True, text=True, timeout=60)
+    found = list(folder.glob("*.tgz"))
+    if not found:
+        pytest.skip(f"npm gave no {AXE}: {done.stderr[-300:]}")
+    packed = found[0].read_bytes()
+    assert base64.b64encode(hashlib.sha512(packed).digest()).decode() == AXE_SHA512
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        script = archive.extractfile("package/axe.min.js")
+        assert script is not None
+        return script.read().decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_no_serious_fault(tab: Any, site: Path, axe: str, scheme: str) -> None:
+    tab.emulate_media(color_scheme=scheme)
+    for name in PAGES if scheme == "light" else PAGES[:4]:
+        tab.goto((site / name).as_uri())
+        tab.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+        tab.evaluate(axe)
+        found = tab.evaluate("axe.run({resultTypes: ['violations']}).then(found => found.violations)")
+        serious = [
+            (one["id"], one["nodes"][0]["html"][:150], one["nodes"][0]["failureSummary"][:200], len(one["nodes"]))
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], f"{name} in {scheme}"
