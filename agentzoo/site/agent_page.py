@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 from pydantic_core import PydanticUndefined
 
-from agentzoo.evaluation.scores import amount
 from agentzoo.site.cardtext import as_html, body_of, section_of
 from agentzoo.site.curves import asked_and_achieved, log_table, training_curves
 from agentzoo.site.entries import Entry
@@ -18,6 +17,7 @@ from agentzoo.site.media import Media
 from agentzoo.site.numbers import axis_of, marks, unit_of
 from agentzoo.site.plot import forest
 from agentzoo.site.render import page
+from agentzoo.text import amount, counted, duration
 from agentzoo.types import Config
 
 VERDICTS = {"beats": "It beats", "ties": "It ties with", "loses": "It loses to"}
@@ -116,7 +116,7 @@ def _facts(entry: Entry) -> list[tuple[str, str]]:
         found.append(("its data's return", amount(results.dataset.mean_return, ",")))
         found.append(("training seeds", str(len(entry.trainings))))
         found.append(("parameters", f"{results.training.parameters:,}"))
-        found.append(("training", f"{entry.updates:,} updates, {results.training.seconds / 60:,.0f} minutes"))
+        found.append(("training", f"{counted(entry.updates, 'update')}, {duration(results.training.seconds)}"))
     return [*found, ("license", entry.config.license)]
 
 

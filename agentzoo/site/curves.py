@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from agentzoo.evaluation.scores import amount
 from agentzoo.hub.sweeps import sweep_facts
 from agentzoo.site.entries import Entry
 from agentzoo.site.markup import short
 from agentzoo.site.plot import Axis, Plot
+from agentzoo.text import amount
 from agentzoo.training.log import COLUMNS
 
 EVALUATED = ("eval_return", "eval_score")

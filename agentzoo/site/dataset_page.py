@@ -15,10 +15,10 @@ from agentzoo.data.references import normalized_score, reference_of
 from agentzoo.data.returns import read_returns
 from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.results import DatasetFacts
-from agentzoo.evaluation.scores import amount
 from agentzoo.site.entries import Entry, Zoo, task_of
 from agentzoo.site.plot import Axis, Plot
 from agentzoo.site.render import page
+from agentzoo.text import amount
 from agentzoo.types import FloatArray
 
 PAGE = "datasets.html"

@@ -12,12 +12,12 @@ from agentzoo.config import AgentConfig, read_record
 from agentzoo.errors import AgentzooError, shown
 from agentzoo.evaluation.baselines import BASELINES, CLONE, Baselines, Compared, compare_with_clones, read_baselines
 from agentzoo.evaluation.results import Baseline, Result, Results
-from agentzoo.evaluation.scores import amount
 from agentzoo.hub.card import card_text, named_repo, published_beside, updates_done
 from agentzoo.hub.paper_scores import PUBLISHED, Published
 from agentzoo.recipe import Recipe
 from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS
 from agentzoo.store.locate import check_links, staged_in
+from agentzoo.text import amount
 from agentzoo.training.log import read_log
 
 _DATASET = re.compile(r"^(?:zoo/)?(?P<task>.+?)(?:-v\d+)?$")

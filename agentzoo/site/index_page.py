@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from agentzoo.evaluation.scores import amount
 from agentzoo.site.entries import Entry, Zoo
 from agentzoo.site.markup import element, percent
 from agentzoo.site.media import Media
 from agentzoo.site.render import page
+from agentzoo.text import amount, counted
 
 PAGE = "index.html"
 SORTS = (
@@ -130,7 +130,7 @@ def _card(entry: Entry, media: Media) -> Card:
         unit,
         "" if interval is None else _between(entry, *interval),
         _track(entry),
-        f"{trainings} seed{'s' * (trainings > 1)}",
+        counted(trainings, "seed"),
         VERDICTS[verdict] if verdict else ("clone", "behaviour cloning") if entry.is_clone else None,
         data,
         cells,

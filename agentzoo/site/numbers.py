@@ -9,11 +9,12 @@ import numpy as np
 
 from agentzoo.evaluation.baselines import METHODS, comparable
 from agentzoo.evaluation.results import Result
-from agentzoo.evaluation.scores import amount, mean_interval
+from agentzoo.evaluation.scores import mean_interval
 from agentzoo.hub.lines import NAMES
 from agentzoo.hub.paper_scores import Published
 from agentzoo.site.entries import Entry
 from agentzoo.site.plot import Axis, Mark
+from agentzoo.text import amount
 
 Unit = Literal["score", "steps", "return"]
 TITLES = {"score": "normalized score", "steps": "steps of an episode, fewer are better", "return": "return"}

@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from agentzoo import __version__
 from agentzoo.errors import MOST_SAID, shown
-from agentzoo.evaluation.scores import amount
 from agentzoo.site.markup import lines, short
+from agentzoo.text import amount
 
 NAV = (
     ("index.html", "Agents"),
