@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from agentzoo.errors import ConfigError
-from agentzoo.nn.attention import causal_bias
 
 OPSET = 18
 EXAMPLES = 8  # windows that the exporter traces; the graph takes any number
@@ -54,7 +53,6 @@ def to_onnx(
         raise ConfigError(f"{name} cannot be exported to ONNX: {type(error).__name__}: {text[:300]}") from error
     finally:
         logging.getLogger("torch.onnx").setLevel(level)
-        causal_bias.cache_clear()  # it may hold a tensor of the exporter, which has no numbers
     if any(entry.type.tensor_type.shape.dim[0].HasField("dim_value") for entry in model.graph.input):
         raise ConfigError(f"{name} exports for a fixed number of windows only.")
     data: bytes = model.SerializeToString()

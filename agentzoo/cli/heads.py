@@ -10,7 +10,7 @@ import typer
 from agentzoo.cli.console import console, errors_console, plain, print_json, print_study
 from agentzoo.cli.groups import Whole
 from agentzoo.cli.inspect import markov_table
-from agentzoo.cli.options import JsonOption, TrustOption
+from agentzoo.cli.options import DistanceOption, JsonOption, TrustOption
 
 app = typer.Typer(
     cls=Whole,
@@ -39,6 +39,7 @@ def heads(
     fold_ln_gain: Annotated[
         bool, typer.Option("--fold-ln-gain", help="Count the gain of the norm before the head.")
     ] = False,
+    distance: DistanceOption = 0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the random weights.")] = 0,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write a study.json and its picture, for a card, into this folder.")
@@ -54,7 +55,9 @@ def heads(
     if out is not None:
         require_picture(out / PICTURE)
     with errors_console.status("reading"):
-        found = judge(names, threshold, fold_ln_gain=fold_ln_gain, seed=seed, trust_env_module=trust_env_module)
+        found = judge(
+            names, threshold, fold_ln_gain=fold_ln_gain, distance=distance, seed=seed, trust_env_module=trust_env_module
+        )
     if out is not None:
         draw_heads(found, out / PICTURE)
         write_study(as_study(found), out)

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from agentzoo.cli.console import console, errors_console, plain, print_json, print_listing
-from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption
+from agentzoo.cli.options import DistanceOption, JsonOption, RevisionOption, TrustOption
 
 if TYPE_CHECKING:
     from agentzoo.research.analysis.head_report import MarkovReport
@@ -28,6 +28,7 @@ def inspect(
     fold_ln_gain: Annotated[
         bool, typer.Option("--fold-ln-gain", help="Count the gain of the norm before the head.")
     ] = False,
+    distance: DistanceOption = 0,
     markov_heads: Annotated[
         list[int] | None,
         typer.Option("--markov-head", min=0, help="Head of layer 0 whose gates to show; may be repeated."),
@@ -59,7 +60,7 @@ def inspect(
     if report is not None:
         figure_class()  # what cannot be drawn is said before what takes long
     heads = None if markov_heads is None else tuple(markov_heads)
-    options = Options(episodes, seed, windows, threshold, fold_ln_gain, heads, temperature, random, before)
+    options = Options(episodes, seed, windows, threshold, fold_ln_gain, heads, temperature, random, before, distance)
     with errors_console.status("looking"):
         found = look(name, options, revision=revision, trust_env_module=trust_env_module)
         written = [draw_all(found, picture)] if picture is not None else []
@@ -92,8 +93,9 @@ def tables(found: Inspection) -> Iterator[Table]:
 
 def markov_table(report: MarkovReport, name: str) -> Table:
     """Both conditions and the verdict of every head; `name` is printed as it is."""
-    folded = ", the norm's gain counted" if report.fold_ln_gain else ""
-    title = f"Markov heads of {name}, r = {report.threshold:g} (the paper's rule: {report.rule:.2f}){folded}"
+    title = (
+        f"Markov heads of {name}, r = {report.threshold:g} (the paper's rule: {report.rule:.2f}){report.counted_in()}"
+    )
     table = Table("layer", "head", "diagonal > 0", "ratio", "Markov", title=title)
     for one in report.heads:
         share = "all" if one.positive else f"{100 * one.positive_share:.0f} %"

@@ -20,6 +20,10 @@ def _trust_options(context: typer.Context, trusted: bool) -> bool:
     return trusted
 
 
+DistanceOption = Annotated[
+    int,
+    typer.Option("--distance", min=0, max=4096, help="Tokens back at which rotary positions turn keys: 3 is one step."),
+]
 AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="An id like dt-hopper-medium, a folder, or a Hub repo.")]
 RevisionOption = Annotated[str | None, typer.Option("--revision", help="Commit, tag or branch on the Hub.")]
 TrustOption = Annotated[

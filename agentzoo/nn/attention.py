@@ -10,7 +10,6 @@ same. In training the last block gives one token in three, in acting one token a
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Annotated, Literal
 
 import torch
@@ -18,6 +17,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
+from agentzoo.nn.constants import constant
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.tokens import Read, read_tokens
 
@@ -26,8 +26,7 @@ LayerCount = Annotated[int, Field(ge=1, le=128)]
 Activation = Literal["relu", "gelu"]
 
 
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)  # a cached inference tensor could not be used in training
+@constant
 def causal_bias(length: int, read: tuple[int, int, int] | None, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(Lq, L) additive mask: 0 where the query at `read` (start, stop, step) may look, -inf at later tokens."""
     positions = torch.arange(length, device=device)

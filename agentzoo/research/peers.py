@@ -8,6 +8,9 @@ import torch
 from torch import nn
 
 from agentzoo.errors import ConfigError
+from agentzoo.nn.language.backbone import LanguageBackbone
+from agentzoo.nn.language.layouts import LAYOUTS
+from agentzoo.nn.language.sizes import Sizes
 
 if TYPE_CHECKING:
     from agentzoo.models.dt import DecisionTransformer
@@ -83,3 +86,32 @@ def mamba_of_sizes(embed_dim: int, state_size: int, n_layers: int) -> Any:
     transformers = transformers_library()
     sizes = {"hidden_size": embed_dim, "state_size": state_size, "num_hidden_layers": n_layers}
     return transformers.MambaModel(transformers.MambaConfig(vocab_size=2, use_cache=False, **sizes))
+
+
+def llama_with_the_weights_of(blocks: LanguageBackbone, sizes: Sizes) -> Any:
+    """`transformers.LlamaModel` with sdpa attention and the weights of our Llama blocks, in eval mode."""
+    transformers = transformers_library()
+    config = transformers.LlamaConfig(
+        vocab_size=2,
+        hidden_size=sizes.embed_dim,
+        intermediate_size=sizes.inner_dim,
+        num_hidden_layers=sizes.n_layers,
+        num_attention_heads=sizes.n_heads,
+        num_key_value_heads=sizes.n_kv_heads,
+        bos_token_id=0,
+        eos_token_id=1,
+        rms_norm_eps=sizes.norm_eps,
+        rope_parameters={"rope_type": "default", "rope_theta": sizes.rotary_theta},
+        attn_implementation="sdpa",
+    )
+    peer = transformers.LlamaModel(config)
+    state = {"norm.weight": blocks.ln_f.get_parameter("weight"), "embed_tokens.weight": peer.embed_tokens.weight}
+    for name, value in blocks.blocks.state_dict().items():
+        index, layer = name.removesuffix(".weight").split(".", 1)
+        theirs = LAYOUTS["llama"].layers[layer]
+        names = (theirs,) if isinstance(theirs, str) else theirs
+        rows = blocks.rows_of(f"blocks.{index}.{layer}") or (len(value),)
+        for one, part in zip(names, torch.split(value, list(rows)), strict=True):
+            state[f"layers.{index}.{one}.weight"] = part
+    peer.load_state_dict(state)
+    return peer.eval()

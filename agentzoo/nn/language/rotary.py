@@ -8,12 +8,12 @@ with its second.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from agentzoo.nn.constants import constant
 from agentzoo.nn.tokens import Read
 
 THETA = 10_000.0
@@ -60,8 +60,7 @@ class Rotary(NamedTuple):
         return self.turn(torch.cat((zeros, rows), dim=2), distance + 1)[0, :, -1]  # of each unit vector e: R_d e
 
 
-@lru_cache(maxsize=64)
-@torch.inference_mode(False)  # a cached inference tensor could not be used in training
+@constant
 def rotation_table(rotary: Rotary, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(2, L, size): cosine and sine of each token's angle, every frequency twice."""
     exponents = torch.arange(0, rotary.size, 2, device=device, dtype=torch.float32) / rotary.size

@@ -76,10 +76,17 @@ class MarkovReport(NamedTuple):
     head_size: int
     heads: list[MarkovHead]
     fold_ln_gain: bool = False  # diag(γ) A diag(γ) was judged, γ the gain of the norm before the layer
+    distance: int = 0  # tokens from the key to the query, which rotary positions turn by as much
 
     def matrix(self) -> str:
         """The formula of what was judged, for captions."""
-        return "diag(g) W_q W_k^T diag(g), g the gain of the norm before" if self.fold_ln_gain else "W_q W_k^T"
+        product = f"W_q R({self.distance}) W_k^T" if self.distance else "W_q W_k^T"
+        return f"diag(g) {product} diag(g), g the gain of the norm before" if self.fold_ln_gain else product
+
+    def counted_in(self) -> str:
+        """What was judged beside the weights of queries and keys, to follow a title."""
+        gain = ", the norm's gain counted" if self.fold_ln_gain else ""
+        return f"{gain}, turned as keys {self.distance} tokens back are" if self.distance else gain
 
     def markov_heads(self, layer: int = 0) -> list[int]:
         """Those of one layer."""
@@ -94,7 +101,9 @@ class MarkovReport(NamedTuple):
         Args:
             model: of a gated agent; where it notes what the heads were when training began, that decides.
         """
-        start = None if self.fold_ln_gain else getattr(model, "markov_at_start", None)  # noted without gains
+        start = (
+            None if self.fold_ln_gain or self.distance else getattr(model, "markov_at_start", None)
+        )  # noted without gains
         first = [(one.positive_share, one.ratio) for one in self.heads if one.layer == 0] if start is None else start
         found = tuple(i for i, (share, ratio) in enumerate(first) if share == 1.0 and ratio > self.threshold)
         began = start is not None
@@ -116,7 +125,11 @@ class MarkovReport(NamedTuple):
 
 
 def markov_report(
-    source: Agent | nn.Module | str | Path, threshold: float = THRESHOLD, *, fold_ln_gain: bool = False
+    source: Agent | nn.Module | str | Path,
+    threshold: float = THRESHOLD,
+    *,
+    fold_ln_gain: bool = False,
+    distance: int = 0,
 ) -> MarkovReport:
     """Condition (i), ratio and verdict of every head.
 
@@ -125,6 +138,8 @@ def markov_report(
             one (`lm-mini`), a Hub id (`gpt2`).
         threshold: r of condition (ii).
         fold_ln_gain: judge diag(γ) A diag(γ), γ the gain of the norm before the layer.
+        distance: of networks with rotary positions, judge W_q R W_kᵀ, R what they do to a key so many tokens before
+            the query; 3 is one step back. At 0 R does nothing.
 
     Raises:
         ConfigError: no attention layers. CheckpointError, HubError: no such language model.
@@ -138,13 +153,16 @@ def markov_report(
     layers = require_attention(network, "Markov report")
     heads = []
     for layer in layers:
+        size = layer.qkv.shape[1] // layer.n_heads
+        turn = layer.rotary.matrix(distance, size) if layer.rotary is not None and distance else None
         for head in range(layer.n_heads):
-            matrix = head_matrix(layer.qkv, layer.n_heads, head)
+            matrix = head_matrix(layer.qkv, layer.n_heads, head, turn)
             found = markov_statistics(_folded(matrix, layer.gain) if fold_ln_gain else matrix)
             verdict = found.is_markov(threshold)
             heads.append(MarkovHead(layer.number, head, found.positive, found.positive_share, found.ratio, verdict))
     dim = layers[0].qkv.shape[1]
-    return MarkovReport(name, threshold, rule_threshold(dim), dim, dim // layers[0].n_heads, heads, fold_ln_gain)
+    sizes = (dim, dim // layers[0].n_heads)
+    return MarkovReport(name, threshold, rule_threshold(dim), *sizes, heads, fold_ln_gain, distance)
 
 
 def _folded(matrix: Tensor, gain: Tensor | None) -> Tensor:

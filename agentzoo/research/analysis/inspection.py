@@ -87,6 +87,7 @@ class Options(NamedTuple):
     temperature: float = 1.0  # of attention maps, as they are drawn
     random: bool = False  # the same network before it learned anything
     before: bool = False  # the same network before it learned to act: its backbone's blocks, fresh maps
+    distance: int = 0  # tokens that rotary positions turn keys by in the Markov report
 
 
 def inspect(
@@ -142,7 +143,11 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
         return found
     causal = layers[0].causal
     gated = all(layer.gate is not None for layer in layers)
-    report = markov_report(agent, options.threshold, fold_ln_gain=options.fold_ln_gain) if causal else None
+    report = (
+        markov_report(agent, options.threshold, fold_ln_gain=options.fold_ln_gain, distance=options.distance)
+        if causal
+        else None
+    )
     found = found._replace(
         markov=report,
         importance=head_importance(agent, windows),
@@ -165,7 +170,9 @@ def _inspect_language_model(name: str, options: Options, revision: str | None) -
         require_gates(name, ())
     found = load_backbone(name, revision)
     blocks = random_network(found.sizes, options.seed) if options.random else language_blocks(found)
-    report = markov_report(blocks, options.threshold, fold_ln_gain=options.fold_ln_gain)._replace(name=name)
+    report = markov_report(
+        blocks, options.threshold, fold_ln_gain=options.fold_ln_gain, distance=options.distance
+    )._replace(name=name)
     weights = "random weights" if options.random else ""
     return Inspection(name, kind_of_backbone(found.sizes.architecture), weights, markov=report)
 

@@ -39,7 +39,7 @@ CAPTIONS = {
 
 def caption_of(name: str, found: Inspection) -> str:
     """What a picture shows, with the options it was made with."""
-    if name == "markov" and found.markov is not None and found.markov.fold_ln_gain:
+    if name == "markov" and found.markov is not None and found.markov.counted_in():
         return CAPTIONS[name].replace("W_q W_k^T", found.markov.matrix())
     if name == "maps" and found.temperature != 1.0:
         how = "sharper" if found.temperature < 1.0 else "flatter"

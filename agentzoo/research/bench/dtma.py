@@ -32,11 +32,11 @@ def run(runs: int) -> list[Figure]:
     figures = []
     for task, sizes in SIZES.items():
         recipes = [load_recipe(f"{family}-{task}-medium") for family in ("gpt2-dtma", "gpt2-dt")]
-        models = [_model(recipe, *sizes) for recipe in recipes]
-        batch = _random_batch(models[0].io, recipes[0].train.batch_size)
-        ours, peer = (_step(model, recipe, batch) for model, recipe in zip(models, recipes, strict=True))
+        models = [model_of(recipe, *sizes) for recipe in recipes]
+        batch = random_batch(models[0].io, recipes[0].train.batch_size)
+        ours, peer = (training_step(model, recipe, batch) for model, recipe in zip(models, recipes, strict=True))
         figures.append(compare(f"train_step {task}", ours, peer, runs))
-        window = _random_batch(models[0].io, 1)
+        window = random_batch(models[0].io, 1)
         for model in models:
             model.eval()
         with torch.inference_mode():
@@ -47,7 +47,7 @@ def run(runs: int) -> list[Figure]:
     return figures
 
 
-def _model(recipe: Recipe, obs: int, actions: int) -> SequenceModel:
+def model_of(recipe: Recipe, obs: int, actions: int) -> SequenceModel:
     """Untrained, and from random weights: what is timed does not depend on the numbers."""
     action = ActionSpec(kind="box", size=actions, low=(-1.0,) * actions, high=(1.0,) * actions)
     io = IOSpec(observation=ObservationSpec(size=obs, shapes=((obs,),)), action=action, context=recipe.data.context)
@@ -57,7 +57,8 @@ def _model(recipe: Recipe, obs: int, actions: int) -> SequenceModel:
     return model.train()
 
 
-def _random_batch(io: IOSpec, windows: int) -> Batch:
+def random_batch(io: IOSpec, windows: int) -> Batch:
+    """Full windows."""
     steps = io.context
     return Batch(
         observations=torch.randn(windows, steps, io.observation.size),
@@ -68,7 +69,8 @@ def _random_batch(io: IOSpec, windows: int) -> Batch:
     )
 
 
-def _step(model: SequenceModel, recipe: Recipe, batch: Batch) -> Callable[[], None]:
+def training_step(model: SequenceModel, recipe: Recipe, batch: Batch) -> Callable[[], None]:
+    """One update of `model` on this batch, in the recipe's precision."""
     optimizer = make_optimizer(model, recipe.train)
     half = pick_precision(recipe.train.precision, "cpu") == "bf16"
 

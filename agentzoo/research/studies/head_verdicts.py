@@ -66,6 +66,7 @@ def judge(
     threshold: float = THRESHOLD,
     *,
     fold_ln_gain: bool = False,
+    distance: int = 0,
     seed: int = 0,
     trust_env_module: bool = False,
 ) -> list[Judged]:
@@ -75,7 +76,7 @@ def judge(
         names: agents and language models, by id, folder or Hub repo; `random` adds, for each size among them, a network
             of that size that has learned nothing.
         threshold: r of condition (ii).
-        fold_ln_gain: as in `markov_report`.
+        fold_ln_gain, distance: as in `markov_report`.
         seed: of random weights.
 
     Raises:
@@ -100,10 +101,12 @@ def judge(
             start = getattr(source.model.config, "backbone", None)
         if any(one.name == label for one in found):
             label = name  # two runs of one agent
-        report = markov_report(source, threshold, fold_ln_gain=fold_ln_gain)._replace(name=label)
+        report = markov_report(source, threshold, fold_ln_gain=fold_ln_gain, distance=distance)._replace(name=label)
         found.append(Judged(label, kind, report, start))
         if found[-1].size not in random:
-            report = markov_report(fresh, threshold, fold_ln_gain=fold_ln_gain)._replace(name=f"random, as {label}")
+            report = markov_report(fresh, threshold, fold_ln_gain=fold_ln_gain, distance=distance)._replace(
+                name=f"random, as {label}"
+            )
             random[found[-1].size] = Judged(report.name, UNTRAINED, report)
     if RANDOM not in names:
         return found
@@ -196,7 +199,8 @@ def draw_heads(judged: Sequence[Judged], path: Path) -> Path:
         axes.set_title(f"{one.name} ({one.kind}): {markov} of {len(one.report.heads)}", fontsize=9, loc="left")
     for axes in grid[len(judged) :]:
         axes.set_visible(False)
-    gain = " (the norm's gain counted)" if judged[0].report.fold_ln_gain else ""
+    counted = judged[0].report.counted_in().removeprefix(", ")
+    gain = f" ({counted})" if counted else ""
     title = f"Markov ratio{gain}; +: positive diagonal, framed: Markov head (r = {threshold:g})"
     entitle(figure, f"{title}\n{scale(judged)}", 9)
     figure.colorbar(image, ax=list(grid), label="ratio", pad=0.02, extend="max")
