@@ -17,6 +17,7 @@ from agentzoo.nn.language.cotraining import TEXT_VARIABLE, read_token_chunks
 from agentzoo.nn.language.pretrained import load_backbone
 from agentzoo.nn.language.tokenizer import TOKENIZER, save_tokenizer, train_tokenizer
 from agentzoo.research.fuzz_damage import Reader
+from agentzoo.research.tiny_gguf import write_tiny_gguf
 from agentzoo.store.files import CONFIG, WEIGHTS, sha256, write_atomic
 from agentzoo.store.tensors import save_tensors
 
@@ -55,16 +56,33 @@ CLIP = {
     },
     "vision_config": {"hidden_size": 16},
 }
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": WORDS,
+    "hidden_size": D,
+    "intermediate_size": 2 * D,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": ROWS,
+    "rms_norm_eps": 1e-5,
+    "rope_parameters": {"rope_theta": 10_000.0, "rope_type": "default"},
+    "tie_word_embeddings": True,
+    "eos_token_id": 0,
+}
 DECISION = {"model_type": "decision_transformer", "n_layer": LAYERS, "n_head": 1, "max_length": 4, "n_inner": None}
 OPTIONS = ImportOptions(target_return=5.0, mean=(0.0,) * S, std=(1.0,) * S, heads=1)
 
 
 def checkpoint_readers(place: Path) -> list[Reader]:
     """All of them, with their files in `place`. Sets the environment variable of the text to read."""
-    gpt2, clip, decision, corl = (place / name for name in ("lm", "clip", "decision", "corl"))
+    gpt2, clip, llama, decision, corl = (place / name for name in ("lm", "clip", "llama", "decision", "corl"))
     tower = {"text_model.embeddings.token_embedding": (WORDS, D), "text_model.embeddings.position_embedding": (ROWS, D)}
     _write(gpt2, GPT2, {"wte": (WORDS, D), "wpe": (ROWS, D), "ln_f": (D,), **_blocks("h.{}", _GPT2)})
     _write(clip, CLIP, {**tower, "text_model.final_layer_norm": (D,), **_blocks("text_model.encoder.layers.{}", _CLIP)})
+    _write(llama, LLAMA, {"embed_tokens": (WORDS, D), "norm": (D,), **_blocks("layers.{}", _LLAMA)}, biases=False)
+    gguf = place / "llama.gguf"
+    write_tiny_gguf(gguf)
     _write(decision, DECISION, {**_DECISION, **_blocks("encoder.h.{}", _GPT2)})
     text = place / "text.txt"
     write_atomic(text, TEXT)
@@ -76,6 +94,9 @@ def checkpoint_readers(place: Path) -> list[Reader]:
 
     def words() -> object:
         return read_token_chunks(load_backbone(str(gpt2)), 4)
+
+    def words_inside() -> object:
+        return read_token_chunks(load_backbone(str(gguf), layers=1), 4)
 
     def imported() -> object:
         return import_agent(decision, OPTIONS)
@@ -89,6 +110,9 @@ def checkpoint_readers(place: Path) -> list[Reader]:
         Reader(TOKENIZER, "json", gpt2 / TOKENIZER, [words]),
         Reader(CORPUS, "json", gpt2 / CORPUS, [words]),
         Reader("clip config.json", "json", clip / CONFIG, [lambda: load_backbone(str(clip))]),
+        Reader("llama config.json", "json", llama / CONFIG, [lambda: load_backbone(str(llama))]),
+        Reader("llama model.safetensors", "safetensors", llama / WEIGHTS, [lambda: load_backbone(str(llama))]),
+        Reader("gguf", "gguf", gguf, [lambda: load_backbone(str(gguf)), words_inside]),
         Reader("imported config.json", "json", decision / CONFIG, [imported]),
         Reader("imported model.safetensors", "safetensors", decision / WEIGHTS, [imported]),
         Reader("imported .pt", "text", pickled, [imported_corl]),
@@ -108,6 +132,14 @@ _CLIP: dict[str, tuple[int, ...]] = {
     **{f"self_attn.{name}": (D, D) for name in ("q_proj", "k_proj", "v_proj", "out_proj")},
     "mlp.fc1": (4 * D, D),
     "mlp.fc2": (D, 4 * D),
+}
+_LLAMA: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("input_layernorm", "post_attention_layernorm"), (D,)),
+    **{f"self_attn.{name}": (rows, D) for name, rows in (("q_proj", D), ("k_proj", D // 2), ("v_proj", D // 2))},
+    "self_attn.o_proj": (D, D),
+    "mlp.gate_proj": (2 * D, D),
+    "mlp.up_proj": (2 * D, D),
+    "mlp.down_proj": (D, 2 * D),
 }
 _DECISION: dict[str, tuple[int, ...]] = {
     "embed_return": (D, 1),
@@ -143,9 +175,12 @@ def _tensors(sizes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
     return found
 
 
-def _write(folder: Path, config: Mapping[str, object], sizes: Mapping[str, tuple[int, ...]]) -> None:
+def _write(
+    folder: Path, config: Mapping[str, object], sizes: Mapping[str, tuple[int, ...]], biases: bool = True
+) -> None:
     write_atomic(folder / CONFIG, json.dumps(config, indent=2))
-    save_tensors(folder / WEIGHTS, _tensors(sizes))
+    tensors = _tensors(sizes)
+    save_tensors(folder / WEIGHTS, tensors if biases else {n: t for n, t in tensors.items() if n.endswith(".weight")})
 
 
 def _corl(folder: Path) -> Path:

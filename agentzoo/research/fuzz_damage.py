@@ -1,4 +1,4 @@
-"""Ways to damage a file: bytes, values of JSON, cells of CSV, members of npz, arrays of HDF5."""
+"""Ways to damage a file: bytes, values of JSON, cells of CSV, members of npz, arrays of HDF5, counts of GGUF."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Kind = Literal["json", "safetensors", "csv", "text", "npz", "hdf5"]
+Kind = Literal["json", "safetensors", "csv", "text", "npz", "hdf5", "gguf"]
 VALUE = re.compile(rb'(?<=[:\[,])\s*("(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|true|false|null)')
 CELL = re.compile(rb"[^,\n]*")
 TOKENS = (
@@ -21,6 +21,7 @@ TOKENS = (
     *(b'"[/red]\\u001b[2J"', b'"\xf0\x9f\x92\xa5"', b'"\xff\xfe"', b'"' + b"a" * 100_000 + b'"', b'"F16"', b'"I8"'),
     *(b'"dm"', b'"# x\\n- y"', b"1_000", b"\x00", b'"\\u202e"'),
 )
+COUNTS = (0, 1, 3, 8, 9, 31, 255, 65_536, 2**31 - 1, 2**32 - 1, 2**40, 2**61, 2**63 - 1, 2**63, 2**64 - 1)
 CELLS = (
     *(
         b"",
@@ -71,6 +72,9 @@ def _change(kind: Kind, content: bytes, rng: random.Random) -> bytes:
             return (_other_npz if kind == "npz" else _other_hdf5)(content, rng)
         except Exception:  # an earlier change broke the file itself
             return damage_bytes(content, rng)
+    if kind == "gguf" and rng.random() < 0.7:  # the first kilobytes are its header
+        at, size = rng.randrange(min(len(content), 3_000)), rng.choice((1, 4, 8))
+        return content[:at] + rng.choice(COUNTS).to_bytes(8, "little")[:size] + content[at + size :]
     return damage_bytes(content, rng)
 
 

@@ -18,6 +18,7 @@ from agentzoo.models.bc import BCConfig
 from agentzoo.models.decision_gpt import DecisionGPTConfig
 from agentzoo.models.dt import DTConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
+from agentzoo.models.smollm_dt import SmolLMDTConfig
 from agentzoo.models.unimask import UniMask, UniMaskConfig
 from agentzoo.nn.base import ModelConfig
 from agentzoo.nn.dropout import Dropout
@@ -220,6 +221,9 @@ DROPS = {
     "bc": BCConfig(embed_dim=16),
     "decision-gpt": DecisionGPTConfig(embed_dim=16, n_heads=2),
     "gpt2-dt": GPT2DTConfig(embed_dim=16, n_layers=2, adaptation="lora"),
+    "smollm-dt": SmolLMDTConfig(
+        embed_dim=24, n_layers=2, n_heads=6, n_kv_heads=2, adaptation="lora", dropout=0.1, attention_dropout=0.1
+    ),
     "unimask": UniMaskConfig(embed_dim=16, n_heads=2),
     "unimask-mlp": UniMaskConfig(body="mlp"),
 }
