@@ -65,7 +65,7 @@ def film(
 
     def before_step(step: int) -> None:
         if step % every == 0 and (max_frames is None or len(frames) < max_frames):
-            frames.append(_render(env))
+            frames.append(picture_of(env))
         on_step()
 
     found = []
@@ -73,7 +73,7 @@ def film(
         for e in range(episodes):
             found.append(run_episode(agent, env, episode_seed(seed, e), before_step))
             if max_frames is None or len(frames) < max_frames:
-                frames.append(_render(env))  # how it ended
+                frames.append(picture_of(env))  # how it ended
     finally:
         env.close()
     return Clip(frames, found, float(env.metadata.get("render_fps") or 30) / every)
@@ -92,6 +92,17 @@ def _rendering_env(agent: Agent, env_id: str | None, size: tuple[int, int], trus
     except Exception as error:  # of an environment that does not know the mode
         name = env_id or agent.config.env
         raise ConfigError(f"{name} cannot be made to render as rgb_array: {type(error).__name__}: {error}") from error
+    return sized_env(make, size, env)
+
+
+def sized_env(make: Callable[..., Any], size: tuple[int, int], env: Any = None) -> Any:
+    """An environment whose pictures have this size, if it lets one choose, and that looks at what moves.
+
+    Args:
+        make: makes it, with further options by keyword; ConfigError where it does not take one.
+        env: made without them, if there is one already.
+    """
+    env = make() if env is None else env
     if not type(env.unwrapped).__module__.startswith(SIZED):
         return env  # a width of its own may be that of its world
     env.close()
@@ -105,7 +116,12 @@ def _rendering_env(agent: Agent, env_id: str | None, size: tuple[int, int], trus
     return make()
 
 
-def _render(env: Any) -> NDArray[np.uint8]:
+def picture_of(env: Any) -> NDArray[np.uint8]:
+    """(H, W, 3): what it renders now.
+
+    Raises:
+        ConfigError: this machine cannot render, or the environment does not.
+    """
     try:
         frame = env.render()
     except Exception as error:  # each rendering back end has errors of its own

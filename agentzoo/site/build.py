@@ -9,8 +9,9 @@ from typing import NamedTuple
 from agentzoo.errors import ConfigError, StorageError
 from agentzoo.site.agent_page import agent_page
 from agentzoo.site.dataset_page import PAGE as DATASETS
-from agentzoo.site.dataset_page import datasets_page
-from agentzoo.site.entries import Zoo, read_zoo
+from agentzoo.site.dataset_page import Frames, datasets_page
+from agentzoo.site.entries import Entry, Zoo, read_zoo
+from agentzoo.site.frames import write_frames
 from agentzoo.site.index_page import PAGE as INDEX
 from agentzoo.site.index_page import index_page
 from agentzoo.site.leaderboard_page import CSV, JSON, leaderboard_page
@@ -89,6 +90,10 @@ def require_site_folder(out: Path) -> None:
         raise StorageError(f"{out} is there and holds no site made by `agentzoo site`; name a new folder.")
 
 
+def _frames_in(folder: Path) -> Callable[[Entry, str], Frames | None]:
+    return lambda entry, name: write_frames(entry, folder / "datasets" / name, f"datasets/{name}")
+
+
 def _write_pages(zoo: Zoo, folder: Path, on_progress: Callable[[str], None]) -> None:
     agents = folder / "agents"
     agents.mkdir()
@@ -109,7 +114,7 @@ def _write_pages(zoo: Zoo, folder: Path, on_progress: Callable[[str], None]) -> 
     write_atomic(folder / LEADERBOARD, leaderboard_page(found, comparison))
     write_atomic(folder / CSV, as_csv(found))
     write_atomic(folder / JSON, as_json(found, comparison))
-    write_atomic(folder / DATASETS, datasets_page(zoo, on_progress=on_progress))
+    write_atomic(folder / DATASETS, datasets_page(zoo, _frames_in(folder), on_progress=on_progress))
     for name in (STYLE, SCRIPT):
         write_atomic(folder / name, static(name))
     write_atomic(folder / SPACE, SPACE_TEXT)

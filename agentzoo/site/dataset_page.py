@@ -52,14 +52,14 @@ class Shown(NamedTuple):
 
 def datasets_page(
     zoo: Zoo,
-    frames: Callable[[str, str], Frames | None] = lambda dataset, anchor: None,
+    frames: Callable[[Entry, str], Frames | None] = lambda entry, anchor: None,
     docs: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> str:
     """The page.
 
     Args:
-        frames: makes the pictures of a dataset's episode, from its id and a name for files.
+        frames: makes the pictures of a dataset's episode, from an agent that learned from it and a name for files.
     """
     grouped: dict[str, list[Entry]] = {}
     for entry in sorted(zoo.entries, key=lambda one: (one.dataset, one.agent_id)):
@@ -71,7 +71,7 @@ def datasets_page(
     return page("datasets.html.j2", "Datasets · agentzoo", PAGE, docs=docs, datasets=shown)
 
 
-def _shown(dataset: str, entries: Sequence[Entry], frames: Callable[[str, str], Frames | None]) -> Shown:
+def _shown(dataset: str, entries: Sequence[Entry], frames: Callable[[Entry, str], Frames | None]) -> Shown:
     facts = next((entry.results.dataset for entry in entries if entry.results is not None), None)
     env = next((entry.env for entry in entries if entry.env), "")
     recipe = recipe_of(dataset)
@@ -91,7 +91,7 @@ def _shown(dataset: str, entries: Sequence[Entry], frames: Callable[[str, str], 
         () if absent or returns is None else tuple(_quantiles(returns, env)),
         absent,
         tuple(entries),
-        frames(dataset, anchor) if returns is not None else None,
+        frames(entries[0], anchor) if returns is not None else None,
     )
 
 

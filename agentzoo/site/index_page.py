@@ -15,7 +15,7 @@ from agentzoo.text import amount, counted
 
 PAGE = "index.html"
 SORTS = (
-    ("", "best of each environment"),
+    ("", "environment, best first"),
     ("name", "name"),
     ("score", "score"),
     ("return", "return"),

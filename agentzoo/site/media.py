@@ -46,7 +46,7 @@ def copy_media(entry: Entry, folder: Path) -> Media:
     if results is not None and results.filmed and _fits(film) and (frame := frame_of(film)) is not None:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(film, folder / VIDEO)
-        write_atomic(folder / POSTER, _jpeg(frame))
+        write_atomic(folder / POSTER, as_jpeg(frame))
         names |= {VIDEO, POSTER}
         size = (frame.shape[1], frame.shape[0])
     return Media(frozenset(names), size)
@@ -77,7 +77,12 @@ def frame_of(film: Path, place: float = PLACE) -> Any | None:
         return None
 
 
-def _jpeg(frame: Any) -> bytes:
+def as_jpeg(frame: Any) -> bytes:
+    """A picture's file.
+
+    Raises:
+        ConfigError: pillow is not installed.
+    """
     picture = needed("PIL.Image", "site", "a poster").fromarray(frame)
     buffer = io.BytesIO()
     picture.save(buffer, format="JPEG", quality=QUALITY, optimize=True, progressive=True)

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import base64
-from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
-from agentzoo.errors import MOST_SAID, shown
+from markupsafe import Markup
+
 from agentzoo.research.analysis.inspection import Inspection
 from agentzoo.research.analysis.pictures import parts_of, picture_of
+from agentzoo.site.render import single_page
 from agentzoo.store.files import write_atomic
 
 PAGE = "index.html"
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-img { max-width: 100%; height: auto; } figure { margin: 1rem 0; } figcaption { color: #555; font-size: .9rem; }
-table { border-collapse: collapse; font-size: .9rem; } th, td { padding: .2rem .6rem; text-align: right; }
-th { border-bottom: 1px solid #999; } code { background: #f2f2f2; padding: 0 .2rem; }
-"""
 TITLES = {
     "markov": "Markov heads",
     "importance": "Which heads matter",
@@ -117,23 +112,28 @@ def _memory_words(found: Inspection) -> str:
     )
 
 
+class Part(NamedTuple):
+    """A picture of the page; `data` is its address, which holds the picture itself."""
+
+    name: str
+    title: str
+    data: Markup
+    caption: str
+
+
 def page_of(found: Inspection) -> str:
-    """The whole page."""
-    title = escape(shown(f"{found.title} inspected"))
-    first, second = (escape(shown(words, MOST_SAID)) for words in explanation(found))
-    parts = []
-    for name in parts_of(found):
-        data = base64.b64encode(picture_of(name, found)).decode()
-        caption = escape(caption_of(name, found))
-        parts.append(
-            f'<h2>{TITLES[name]}</h2>\n<figure><img id="{name}" alt="{TITLES[name]}" '
-            f'src="data:image/png;base64,{data}"><figcaption>{caption}</figcaption></figure>'
-        )
-    body = "\n".join([f"<h1>{title}</h1>", f"<p>{first}</p>", f"<p>{second}</p>", *parts])
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
-        f"<style>{STYLE}</style></head>\n<body>\n{body}\n</body></html>\n"
-    )
+    """The whole page, of the templates of `agentzoo site`."""
+    first, second = explanation(found)
+    parts = [
+        Part(name, TITLES[name], _inside(picture_of(name, found)), caption_of(name, found)) for name in parts_of(found)
+    ]
+    title = f"{found.title} inspected"
+    return single_page("inspect.html.j2", title, first=first, second=second, parts=parts, kind=found.kind)
+
+
+def _inside(picture: bytes) -> Markup:
+    """A PNG as an address."""
+    return Markup("data:image/png;base64," + base64.b64encode(picture).decode())
 
 
 def write_page(found: Inspection, folder: Path) -> Path:
