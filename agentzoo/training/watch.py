@@ -13,6 +13,7 @@ from agentzoo.nn.tokens import last_valid
 from agentzoo.types import Batch
 
 WINDOWS = 256  # of each kind
+AT_ONCE = 64
 FIRST, TRAINED, HELD_OUT = COLUMNS = ("error_first", "error_trained", "error_held_out")
 
 
@@ -48,7 +49,14 @@ class ActionErrors:
     @torch.no_grad()
     def measure(self, model: SequenceModel) -> dict[str, float]:
         """Column -> error of a network in eval mode."""
-        return {name: float(_error(model, self.batches[name])) for name in self.columns}
+        return {name: _mean_error(model, self.batches[name]) for name in self.columns}
+
+
+def _mean_error(model: SequenceModel, batch: Batch) -> float:
+    """In parts: all windows at once would take several times the memory of an update."""
+    starts = range(0, len(batch.valid), AT_ONCE)
+    parts = [batch.map(lambda part, at=at: part[at : at + AT_ONCE]) for at in starts]  # type: ignore[misc]
+    return sum(float(_error(model, part)) * len(part.valid) for part in parts) / len(batch.valid)
 
 
 def _error(model: SequenceModel, batch: Batch) -> Tensor:

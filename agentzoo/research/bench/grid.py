@@ -26,6 +26,7 @@ from agentzoo.training.grid.local import LocalEngine
 from agentzoo.training.grid.tasks import Task
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import Hooks, train
+from agentzoo.training.run import ERRORS_EVERY
 from agentzoo.types import ActionSpec, ObservationSpec
 
 AGENT_ID = "dt-hopper-medium"
@@ -83,9 +84,9 @@ def _random_episodes() -> Episodes:
     )
 
 
-def _tasks(folder: Path, steps: int, count: int) -> list[Task]:
+def _tasks(folder: Path, steps: int, count: int, log_every: int = 5) -> list[Task]:
     """Runs of this many updates in new folders."""
-    settings = [f"train.steps={steps}", "train.warmup_steps=0", "eval.every=0", "train.log_every=5"]
+    settings = [f"train.steps={steps}", "train.warmup_steps=0", "eval.every=0", f"train.log_every={log_every}"]
     recipe = load_recipe(AGENT_ID).override(settings)
     made = Path(tempfile.mkdtemp(dir=folder))
     (made / DATA).symlink_to(folder / DATA)
@@ -131,11 +132,11 @@ class _Memory(NamedTuple):
 
 
 def _memory(folder: Path, count: int) -> _Memory:
-    tasks = _tasks(folder, 1_000_000, count)
+    tasks = _tasks(folder, 1_000_000, count, log_every=1)
     with LocalEngine(count) as engine:
         for task in tasks:
             engine.start(train_task, task)
-        while not all(read_log(task.folder) for task in tasks):
+        while not all(len(read_log(task.folder)) > ERRORS_EVERY for task in tasks):  # errors take memory, too
             time.sleep(0.1)
         workers = [process for task in tasks if (process := engine.process_of(task.folder))]
         data = sum(footprint(worker, folder / DATA).proportional for worker in workers)
