@@ -87,6 +87,11 @@ class CausalAttention(nn.Module):
         return weights
 
 
+def relu(x: Tensor) -> Tensor:
+    """In place without a gradient; with one, autograd copies what is changed in place, for it is part of a view."""
+    return torch.relu(x) if x.requires_grad else torch.relu_(x)
+
+
 class Block(nn.Module):
     """`x + attn(ln(x))`, then `x + mlp(ln(x))`, four times as wide inside; GPT-2's own activation is GELU."""
 
@@ -98,7 +103,7 @@ class Block(nn.Module):
         self.up = nn.Linear(dim, 4 * dim)
         self.down = nn.Linear(4 * dim, dim)
         self.dropout = Dropout(dropout)
-        self.activate = torch.relu_ if activation == "relu" else gelu
+        self.activate = relu if activation == "relu" else gelu
 
     def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D)."""
