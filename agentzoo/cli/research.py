@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentzoo.cli import fuzz, heads, inspect, masked, measure, offline_rl, pretrain
+from agentzoo.cli import bits, fuzz, heads, inspect, masked, measure, offline_rl, pretrain
 from agentzoo.cli.groups import make_app
 
 app = make_app(
@@ -12,6 +12,7 @@ app = make_app(
             "heads": heads.heads,
             "gates": heads.app,
             "infer": masked.infer,
+            "bits": bits.bits,
         },
         "Compare": {
             "compare": measure.compare,

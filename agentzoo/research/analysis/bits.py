@@ -1,0 +1,59 @@
+"""How well a language model knows a text: bits it needs for a byte of it, which compares across vocabularies."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from agentzoo.errors import ConfigError, DataError
+from agentzoo.nn.language.backbone import LanguageBackbone
+from agentzoo.nn.language.pretrained import Pretrained
+
+WINDOW = 1024  # tokens; models that saw fewer at a time read fewer
+
+
+class Bits(NamedTuple):
+    """Of one model on one text."""
+
+    name: str
+    bits_a_byte: float
+    bytes: int  # of the text
+    tokens: int  # it is cut into
+    window: int  # tokens at a time
+
+
+def bits_a_byte(found: Pretrained, text: str, window: int = WINDOW) -> Bits:
+    """Read a text window by window; the first token of each window is given, not predicted.
+
+    Args:
+        found: a checkpoint with its own words, whose next-token head is its token table.
+        text: as it is written.
+        window: tokens at a time, fewer where the model has fewer positions. A longer one helps a model that can use it.
+
+    Raises:
+        ConfigError: the model does not speak. DataError: less text than one window of two tokens.
+    """
+    tokenizer = found.tokenizer()
+    if tokenizer is None or not found.speaks_by_table:
+        raise ConfigError(f"backbone {found.name!r} does not say what words are, or has a head of its own for them.")
+    ids = torch.tensor(tokenizer.encode(text, add_special_tokens=False).ids)
+    window = window if found.positions is None else min(window, len(found.positions))
+    if len(ids) < 2:
+        raise DataError(f"{len(ids)} tokens of text say nothing; give more.")
+    blocks = LanguageBackbone(found.sizes).eval()
+    blocks.load_state_dict(found.blocks)
+    nats, said = 0.0, 0
+    with torch.inference_mode():
+        for piece in torch.split(ids, window):
+            if len(piece) < 2:
+                continue
+            x = found.tokens[piece]
+            x = x if found.positions is None else x + found.positions[: len(piece)]
+            logits = blocks(x[None])[0, :-1] @ found.tokens.T
+            nats += float(cross_entropy(logits, piece[1:], reduction="sum"))
+            said += len(piece) - 1
+    size = len(text.encode())
+    return Bits(found.name, nats / said * len(ids) / size / math.log(2), size, len(ids), window)
