@@ -180,8 +180,12 @@ def build(
                 left_out.append(f"{recipe.dataset_id}: {error}")
                 continue
         console.print(f"{plain(made)}: {counted(total, 'step')} in {duration(time.monotonic() - began)}")
+    _report_left_out(left_out, len(recipes))
+
+
+def _report_left_out(left_out: list[str], of: int) -> None:
     if left_out:
-        errors_console.print(f"left out {len(left_out)} of {len(recipes)}:", style="red")
+        errors_console.print(f"left out {len(left_out)} of {of}:", style="red")
         for line in left_out:
             errors_console.print(plain(line))
         raise SystemExit(1)

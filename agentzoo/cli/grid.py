@@ -107,12 +107,10 @@ def grid(
             if not address:
                 with _status("reading the datasets") as say:
                     work.map_datasets(plan, say)
-            device = "cuda" if gpus else "cpu"
-            options = RunOptions(threads, device, trust_env_module, trust_env_options, tracking)
+            options = RunOptions(threads, "cuda" if gpus else "cpu", trust_env_module, trust_env_options, tracking)
             tasks = work.tasks_of(out, plan, options)
             _print_plan(out, plan, len(tasks), threads)
-            if tasks and not yes and errors_console.is_terminal and not typer.confirm("start?", default=True, err=True):
-                raise typer.Exit(1)
+            _confirm(yes or not tasks)
             write_plan(out, plan)
             _drive(out, plan, tasks, chosen, work.run_task)
         _finish(out, plan, work, stage, zoo, trust_env_module)
@@ -170,6 +168,11 @@ def make_engine(
     if cpus > here:
         raise ConfigError(f"a run needs {cpus} cores (--cpus-per-run), and this machine has {here}.")
     return LocalEngine(jobs or here // cpus, gpus), cpus
+
+
+def _confirm(yes: bool) -> None:
+    if not yes and errors_console.is_terminal and not typer.confirm("start?", default=True, err=True):
+        raise typer.Exit(1)
 
 
 def _print_plan(out: Path, plan: Plan, left: int, threads: int) -> None:

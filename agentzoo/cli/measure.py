@@ -40,27 +40,11 @@ def sweep(
 ) -> None:
     """Ask agents for several returns and see what they reach; far above the data shows how they extrapolate."""
     from agentzoo.evaluation.study import write_study
-    from agentzoo.evaluation.sweep import (
-        MOST_AGENTS,
-        as_study,
-        even_targets,
-        plot_sweeps,
-        titles,
-    )
+    from agentzoo.evaluation.sweep import as_study, even_targets, plot_sweeps, titles
     from agentzoo.evaluation.sweep import sweep as run
-    from agentzoo.plots import require_picture
 
-    if best is not None and plot is None and out is None:
-        raise ConfigError("--best-in-data is a line of the picture; add --plot or --out, or leave it away.")
     named = list(dict.fromkeys(agents))
-    if out is not None and len(named) > MOST_AGENTS:
-        raise ConfigError(
-            f"a study has room for {MOST_AGENTS} agents, got {len(named)}; name fewer, or leave --out away."
-        )
-    if plot is not None:
-        require_picture(plot)
-    if out is not None:
-        require_picture(out / SWEEP_PLOT)
+    _check_pictures(len(named), plot, out, best)
     targets = even_targets(highest, count, lowest)
     loaded = {name: load_agent(name, revision, trust_env_module) for name in named}
     called = titles(loaded)
@@ -85,6 +69,19 @@ def sweep(
         return
     for title, results in found.items():
         _print_sweep(title, results)
+
+
+def _check_pictures(agents: int, plot: Path | None, out: Path | None, best: float | None) -> None:
+    from agentzoo.evaluation.sweep import MOST_AGENTS
+    from agentzoo.plots import require_picture
+
+    if best is not None and plot is None and out is None:
+        raise ConfigError("--best-in-data is a line of the picture; add --plot or --out, or leave it away.")
+    if out is not None and agents > MOST_AGENTS:
+        raise ConfigError(f"a study has room for {MOST_AGENTS} agents, got {agents}; name fewer, or leave --out away.")
+    for picture in (plot, None if out is None else out / SWEEP_PLOT):
+        if picture is not None:
+            require_picture(picture)
 
 
 def _print_sweep(title: str, results: Sequence[Result]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.live import Live
@@ -23,21 +23,21 @@ from agentzoo.cli.options import JsonOption, TrustOption, TrustOptionsOption
 from agentzoo.errors import ConfigError
 
 if TYPE_CHECKING:
+    from agentzoo.recipe import Recipe
     from agentzoo.training.grid.search import TrialResult
+
+SpaceOption = Annotated[
+    list[str],
+    typer.Option("--space", help="Values to try: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log, FIELD=A,B,C; may be repeated."),
+]
+PrunerOption = Annotated[str, typer.Option("--pruner", help="Either halving, which stops poor trials early, or none.")]
 
 
 def search(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="An id with a recipe, or a train_config.json.")],
-    space: Annotated[
-        list[str],
-        typer.Option(
-            "--space", help="Values to try: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log or FIELD=A,B,C; may be repeated."
-        ),
-    ],
+    space: SpaceOption,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Runs in all.")] = 20,
-    pruner: Annotated[
-        str, typer.Option("--pruner", help="Either halving, which stops poor trials early, or none.")
-    ] = "halving",
+    pruner: PrunerOption = "halving",
     settings: Annotated[list[str] | None, typer.Option("--set", help="One field of all: section.field=value.")] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the values that are drawn.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Folder of trials. Default: runs/search-<agent>.")] = None,
@@ -51,20 +51,13 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search hyperparameters of one recipe by its short evaluations, on seeds that headline numbers never use."""
-    from agentzoo.config import named_recipe
-    from agentzoo.errors import did_you_mean
     from agentzoo.research.grid import read_dataset, run_task
     from agentzoo.training.grid.drive import only_driver
-    from agentzoo.training.grid.search import as_settings, best, check_search, parse_space
+    from agentzoo.training.grid.search import check_search, parse_space
     from agentzoo.training.grid.search import search as run
     from agentzoo.training.grid.tasks import RunOptions
-    from agentzoo.training.planning import with_data_here, with_precision_of
 
-    known = ("halving", "none")
-    if pruner not in known:
-        raise ConfigError(f"no pruner {pruner!r}.{did_you_mean(pruner, known)} Known: halving and none.")
-    recipe = with_data_here(named_recipe(agent).override(settings or ()))
-    recipe = with_precision_of(recipe, settings or ()).pinned()
+    chosen_pruner, recipe = _pruner(pruner), _recipe(agent, settings or [])
     wanted = parse_space(space)
     check_search(recipe, wanted)
     out = out or Path("runs") / f"search-{recipe.agent_id}"
@@ -85,7 +78,7 @@ def search(
                 chosen,
                 run_task,
                 trials=trials,
-                pruner="halving" if pruner == "halving" else "none",
+                pruner=chosen_pruner,
                 seed=seed,
                 options=RunOptions(threads, "cuda" if gpus else "cpu", trust_env_module, trust_env_options),
                 on_change=show,
@@ -94,12 +87,36 @@ def search(
         print_json([one._asdict() for one in found])
     else:
         print_listing(_trial_table(found))
+    _print_best(agent, found)
+    if any(one.state == "fail" for one in found):
+        raise typer.Exit(1)
+
+
+def _pruner(name: str) -> Literal["halving", "none"]:
+    from agentzoo.errors import did_you_mean
+
+    if name == "halving":
+        return "halving"
+    if name == "none":
+        return "none"
+    raise ConfigError(f"no pruner {name!r}.{did_you_mean(name, ('halving', 'none'))} Known: halving and none.")
+
+
+def _recipe(agent: str, settings: list[str]) -> Recipe:
+    """The recipe of all trials, with the data and the precision of this machine."""
+    from agentzoo.config import named_recipe
+    from agentzoo.training.planning import with_data_here, with_precision_of
+
+    return with_precision_of(with_data_here(named_recipe(agent).override(settings)), settings).pinned()
+
+
+def _print_best(agent: str, found: list[TrialResult]) -> None:
+    from agentzoo.training.grid.search import as_settings, best
+
     winner = best(found)
     if winner is not None:
         words = " ".join(f"--set {setting}" for setting in as_settings(winner))
         errors_console.print(f"best: agentzoo train {plain(agent)} {plain(words)}")
-    if any(one.state == "fail" for one in found):
-        raise typer.Exit(1)
 
 
 def _trial_table(found: list[TrialResult]) -> Table:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from agentzoo.cli.options import RevisionOption, TargetOption, TrustOption, TrustOptionsOption
+
+if TYPE_CHECKING:
+    from agentzoo.recipe import Recipe
 
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id, where the dataset does not name it.")]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Folder of the run. Default: runs/<agent>-s<seed>.")]
@@ -122,7 +125,6 @@ def finetune(
     require_known(agent)
     from agentzoo.agent import Agent
     from agentzoo.cli.running import run_training, settings_of, tracking_of
-    from agentzoo.config import read_recipe
     from agentzoo.data.minari import load_episodes
     from agentzoo.data.remote import dataset_of
     from agentzoo.errors import ConfigError
@@ -136,10 +138,7 @@ def finetune(
         recipe = finetune_recipe(base, dataset_of(dataset), name, steps or 3_000, normalization or "keep", reinit)
     elif recipe_file is not None and dataset is None:
         given = {"--name": name, "--steps": steps, "--normalization": normalization, "--reinit": reinit or None}
-        said = [option for option, value in given.items() if value is not None]
-        if said:
-            raise ConfigError(f"--recipe has it all; change it with --set instead of {', '.join(said)}.")
-        recipe = read_recipe(recipe_file)
+        recipe = _repeated(recipe_file, given)
     else:
         raise ConfigError("name either the data, with --dataset, or a fine-tune to repeat, with --recipe.")
     recipe = settings_of(recipe, settings, seed)
@@ -147,6 +146,17 @@ def finetune(
     start = start_from(base, recipe, episodes)
     licensed = base.config.license
     run_training(recipe, episodes, out, start, threads, trackers, device, trust_env_module, licensed, True)
+
+
+def _repeated(recipe_file: Path, given: dict[str, Any]) -> Recipe:
+    """The recipe of a fine-tune to repeat; options beside it are refused."""
+    from agentzoo.config import read_recipe
+    from agentzoo.errors import ConfigError
+
+    said = [option for option, value in given.items() if value is not None]
+    if said:
+        raise ConfigError(f"--recipe has it all; change it with --set instead of {', '.join(said)}.")
+    return read_recipe(recipe_file)
 
 
 def _unfinished(named: str) -> Path | None:

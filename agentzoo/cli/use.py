@@ -21,7 +21,6 @@ from agentzoo.cli.console import (
     print_listing,
     progress_bar,
 )
-from agentzoo.cli.hub import list_remote
 from agentzoo.cli.options import (
     AgentArg,
     JsonOption,
@@ -32,6 +31,7 @@ from agentzoo.cli.options import (
     TrustOptionsOption,
     load_agent,
 )
+from agentzoo.cli.remote import list_remote
 from agentzoo.errors import ConfigError
 from agentzoo.text import amount, counted
 

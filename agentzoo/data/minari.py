@@ -205,6 +205,19 @@ def _rollouts(dataset: Any) -> Iterator[Rollout]:
         yield Rollout(record.get("seed"), *(getattr(episode, field.name) for field in fields(Rollout)[1:]))
 
 
+def _check_new_id(dataset_id: str) -> None:
+    from minari.dataset.minari_dataset import parse_dataset_id
+
+    if not _ID.fullmatch(dataset_id):
+        raise ConfigError(
+            f"{dataset_id!r} is no dataset id: NAMESPACE/NAME-v0, of letters, digits, - and _, is what Minari takes."
+        )
+    try:
+        parse_dataset_id(dataset_id)  # refuses more than we do, a namespace of one letter for one
+    except ValueError as error:
+        raise ConfigError(f"{dataset_id!r} is no dataset id: {' '.join(str(error).split())}") from error
+
+
 def write_dataset(
     dataset_id: str,
     rollouts: Iterable[Rollout],
@@ -231,18 +244,10 @@ def write_dataset(
         ConfigError: no id of a dataset. DataError: it exists and `overwrite` is not set, or there is no episode.
         StorageError: the disk is full or read-only.
     """
-    if not _ID.fullmatch(dataset_id):
-        raise ConfigError(
-            f"{dataset_id!r} is no dataset id: NAMESPACE/NAME-v0, of letters, digits, - and _, is what Minari takes."
-        )
     minari = needed("minari", "train", "writing data")
     from minari.data_collector import EpisodeBuffer
-    from minari.dataset.minari_dataset import parse_dataset_id
 
-    try:
-        parse_dataset_id(dataset_id)  # refuses more than we do, a namespace of one letter for one
-    except ValueError as error:
-        raise ConfigError(f"{dataset_id!r} is no dataset id: {' '.join(str(error).split())}") from error
+    _check_new_id(dataset_id)
     root = datasets_root()
     final = root / dataset_id
     put_back(final.parent)

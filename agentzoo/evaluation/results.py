@@ -185,19 +185,9 @@ def evaluate(
     asked = agent.target_return
     agent.target_return = target_return if target_return is not None else asked
     began = time.perf_counter()
-    shared: dict[str, Any] = {
-        "seed": seed,
-        "n_envs": n_envs,
-        "trust_env_module": trust_env_module,
-        "on_episode": on_episode,
-    }
+    shared = {"seed": seed, "n_envs": n_envs, "trust_env_module": trust_env_module, "on_episode": on_episode}
     try:
-        if jobs == 1:
-            found = rollout(agent, where, episodes, deterministic=deterministic, **shared)
-        elif isinstance(where, str) and deterministic:
-            found = rollout_in_jobs(agent, where, episodes, jobs, **shared)
-        else:
-            raise ConfigError("several jobs need an environment named by its id and deterministic actions; use jobs=1.")
+        found = _played(agent, where, episodes, jobs, deterministic, shared)
         used = agent.target_return
     finally:
         agent.target_return = asked
@@ -210,6 +200,16 @@ def evaluate(
         named = named or _name_of(agent)
         return result if named is None else with_command(result, agent, named, n_envs)
     return result
+
+
+def _played(
+    agent: Agent, where: Any, episodes: int, jobs: int, deterministic: bool, shared: dict[str, Any]
+) -> list[EpisodeResult]:
+    if jobs == 1:
+        return rollout(agent, where, episodes, deterministic=deterministic, **shared)
+    if isinstance(where, str) and deterministic:
+        return rollout_in_jobs(agent, where, episodes, jobs, **shared)
+    raise ConfigError("several jobs need an environment named by its id and deterministic actions; use jobs=1.")
 
 
 def _name_of(agent: Agent) -> str | None:

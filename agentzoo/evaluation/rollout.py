@@ -216,10 +216,8 @@ def run_seeded(
             length[i] += 1
             if not (terminated or truncated):
                 continue
-            e = number[i]
-            ended = bool(terminated)
-            result = EpisodeResult(seeds[e], float(total[i]), int(length[i]), ended, _success(info))
-            found[e] = result
+            result = EpisodeResult(seeds[number[i]], float(total[i]), int(length[i]), bool(terminated), _success(info))
+            found[number[i]] = result
             on_episode(result)
             if upcoming < episodes:
                 number[i], total[i], length[i], starts[i] = upcoming, 0.0, 0, True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,9 +33,11 @@ from agentzoo.store.watch import watched
 from agentzoo.text import counted
 
 Patterns = str | list[str] | None  # like "*.json"
-
-
 SHORT = 20.0  # seconds to ask what became of a push that failed
+LOSES_MEASUREMENTS = (
+    f"{{where}} holds measurements ({RESULTS}), which this agent comes without: they would be deleted. "
+    "Measure it and push the folder (`agentzoo hub stage`, `agentzoo hub push`), or pass replace_measured=True."
+)
 
 
 class Pushed(NamedTuple):
@@ -45,6 +48,45 @@ class Pushed(NamedTuple):
     url: str  # of the commit, or of the pull request
     files: tuple[str, ...]
     left_out: tuple[str, ...]  # in the folder, but no part of an agent
+
+
+@dataclass
+class _Upload:
+    """One commit; called with a token. `api` and `head`, the commit it stands on, are known once it has begun."""
+
+    folder: Path
+    where: Where
+    files: tuple[str, ...]
+    known: Sequence[str]  # what may be added or deleted
+    private: bool | None
+    create_pr: bool
+    message: str
+    replace_measured: bool
+    on_progress: Callable[[str], None]
+    api: Any = None
+    head: str | None = None
+
+    def __call__(self, token: str | bool | None) -> Any:
+        from huggingface_hub import HfApi
+
+        (repo_id, branch), files = self.where, self.files
+        self.api = api = HfApi(token=token, library_name=LIBRARY)
+        self.on_progress(f"looking at {repo_id}")
+        retried(lambda: api.create_repo(repo_id, private=self.private, exist_ok=True))
+        self.head = retried(lambda: api.model_info(repo_id, revision=branch)).sha
+        there = {entry.path for entry in retried(lambda: list(api.list_repo_tree(repo_id, revision=self.head)))}
+        if RESULTS in there and RESULTS in self.known and RESULTS not in files and not self.replace_measured:
+            raise ConfigError(LOSES_MEASUREMENTS.format(where=self.where))
+        operations = _operations(self.folder, repo_id, files, [name for name in self.known if name in there])
+        self.on_progress(f"uploading {counted(len(files), 'file')}")
+        return api.create_commit(
+            repo_id,
+            operations,
+            commit_message=self.message,
+            revision=branch,
+            create_pr=self.create_pr or None,
+            parent_commit=self.head,
+        )
 
 
 def push(
@@ -78,74 +120,55 @@ def push(
         replace_measured: also where the repo has measurements and the folder has none.
 
     Raises:
-        CheckpointError, ConfigError: the folder does not load or its card is not what its records give; or measurements
-            would be deleted; or no file is left by the patterns, or a pull request was to be tagged.
+        CheckpointError, ConfigError: the folder does not load, its card does not match its records, measurements would
+            be deleted, the patterns leave no file, or a pull request was to be tagged.
         HubError: says what to do.
     """
+    _check_names(repo_id, branch, tag, create_pr)
+    files, left_out = check_folder(folder)
+    known = _chosen(BACKBONE_FILES if is_backbone(folder) else PUBLISHED, allow_patterns, ignore_patterns)
+    files = [name for name in files if name in known]
+    if not files:
+        raise ConfigError(f"no file of {folder} is left by {allow_patterns=} and {ignore_patterns=}; nothing to push.")
+    message = commit_message or f"{folder.resolve().name}: upload with agentzoo"
+    where = Where(repo_id, branch)
+    upload = _Upload(folder, where, tuple(files), known, private, create_pr, message, replace_measured, on_progress)
+    failed = f"{folder} was not pushed to {where}"
+    info = calling(upload, token, where, failed, lambda: _fate(upload.api, where, upload.head), again=False)
+    if tag is not None:
+        failed = f"{folder} was pushed to {where} as {info.oid}, but not tagged {tag!r}"
+        _tag(upload.api, token, where, tag, info.oid, failed)
+    return Pushed(repo_id, info.oid, info.pr_url or info.commit_url, tuple(files), tuple(left_out))
+
+
+def _check_names(repo_id: str, branch: str | None, tag: str | None, create_pr: bool) -> None:
     if not is_repo_id(repo_id):
         raise ConfigError(f"{repo_id!r} is no repo id like 'your-name/dt-hopper-medium'.")
     check_revision(branch)
     check_revision(tag)
     if create_pr and tag is not None:
         raise ConfigError("a pull request has no tag; tag its commit once it is merged.")
-    files, left_out = check_folder(folder)
-    known = _chosen(BACKBONE_FILES if is_backbone(folder) else PUBLISHED, allow_patterns, ignore_patterns)
-    files = [name for name in files if name in known]
-    if not files:
-        raise ConfigError(f"no file of {folder} is left by {allow_patterns=} and {ignore_patterns=}; nothing to push.")
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
-    where = Where(repo_id, branch)
-    head: str | None = None
-    api: Any = None
 
-    def upload(token: str | bool | None) -> Any:
-        nonlocal head, api
-        api = HfApi(token=token, library_name=LIBRARY)
-        on_progress(f"looking at {repo_id}")
-        retried(lambda: api.create_repo(repo_id, private=private, exist_ok=True))
-        head = retried(lambda: api.model_info(repo_id, revision=branch)).sha
-        there = {entry.path for entry in retried(lambda: list(api.list_repo_tree(repo_id, revision=head)))}
-        if RESULTS in there and RESULTS in known and RESULTS not in files and not replace_measured:
-            raise ConfigError(
-                f"{where} holds measurements ({RESULTS}), which this agent comes without: they would be deleted. "
-                "Measure it and push the folder (`agentzoo hub stage`, `agentzoo hub push`), or pass "
-                "replace_measured=True."
-            )
-        contents = {name: uploaded(folder, name, repo_id) if name == CARD else str(folder / name) for name in files}
-        operations: list[Any] = [CommitOperationAdd(name, content) for name, content in contents.items()]
-        operations += [CommitOperationDelete(name) for name in known if name in there and name not in files]
-        on_progress(f"uploading {counted(len(files), 'file')}")
-        return api.create_commit(
-            repo_id,
-            operations,
-            commit_message=commit_message or f"{folder.resolve().name}: upload with agentzoo",
-            revision=branch,
-            create_pr=create_pr or None,
-            parent_commit=head,
-        )
+def _operations(folder: Path, repo_id: str, files: Sequence[str], there: Sequence[str]) -> list[Any]:
+    """What one commit does: adds `files`, deletes what the remote has and they have not."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-    info = calling(
-        upload, token, where, f"{folder} was not pushed to {where}", lambda: _fate(api, where, head), again=False
-    )
-    if tag is not None:
-        try:
-            calling(
-                lambda _: api.create_tag(repo_id, tag=tag, revision=info.oid),
-                token,
-                where,
-                f"{folder} was pushed to {where} as {info.oid}, but not tagged {tag!r}",
-            )
-        except HubError as error:
-            tagged = _tagged(api, repo_id, tag)
-            if tagged is not None and tagged != info.oid:
-                raise HubError(
-                    f"{folder} was pushed to {where} as {info.oid}, but not tagged {tag!r}: that tag is at {tagged}; "
-                    "choose another."
-                ) from error.__cause__
-            if tagged is None:
-                raise
-    return Pushed(repo_id, info.oid, info.pr_url or info.commit_url, tuple(files), tuple(left_out))
+    contents = {name: uploaded(folder, name, repo_id) if name == CARD else str(folder / name) for name in files}
+    added = [CommitOperationAdd(name, content) for name, content in contents.items()]
+    return [*added, *(CommitOperationDelete(name) for name in there if name not in files)]
+
+
+def _tag(api: Any, token: str | bool | None, where: Where, tag: str, commit: str, failed: str) -> None:
+    """Tag the commit. A tag that is there already must be at it."""
+    try:
+        calling(lambda _: api.create_tag(where.repo_id, tag=tag, revision=commit), token, where, failed)
+    except HubError as error:
+        tagged = _tagged(api, where.repo_id, tag)
+        if tagged is not None and tagged != commit:
+            raise HubError(f"{failed}: that tag is at {tagged}; choose another.") from error.__cause__
+        if tagged is None:
+            raise
 
 
 def _chosen(names: tuple[str, ...], allow: Patterns, ignore: Patterns) -> list[str]:

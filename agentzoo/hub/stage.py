@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig, read_record
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.targets import choose_target
@@ -68,48 +70,34 @@ def stage(
         target: the return to ask for, a rule or a number (`data.targets`); the recipe's own by default.
         trust_env_module: import the module an environment id names.
         force: replace an agent of another environment, dataset or family.
-        max_bytes: of the weights; larger ones are stored as float16, and refused if they are still larger. By default
-            what the family may take (`ModelConfig.staged_bytes`).
+        max_bytes: of the weights; larger ones are stored as float16, and refused if that is too large as well.
+            `ModelConfig.staged_bytes` by default.
         on_progress: called with each step that begins.
         on_episodes: called with the number of episodes played so far and of those in all.
 
     Raises:
-        CheckpointError: the run is not finished, its weights are too large, a study is missing, or the agent in the
-            folder's place has another environment, dataset or family. ConfigError: a run to show beside it is of
-            something else, or there are too many studies. StorageError: the folder's place is taken by something that
-            is no staged agent; `force` does not help.
+        CheckpointError: the run is not finished, its weights are too large, a study is missing, or the agent in its
+            place is another one. ConfigError: a run to show beside it is of something else, or there are too many
+            studies. StorageError: something that is no staged agent is in its place; `force` does not help.
     """
-    recipe = load_finished(run, trust_env_module).recipe
-    assert recipe is not None
-    rows = log.read_log(run)
-    if not rows or not rows[-1].get("seconds"):
-        raise CheckpointError(
-            f"{run / LOG} has no row, or its last one no `seconds`; train for at least `train.log_every` updates."
-        )
+    recipe, last_row = _finished(run, trust_env_module)
     final = zoo / recipe.agent_id
     require_free_place(recipe, final, (run, *seeds, *baselines), force)
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys).best(recipe.data.best_fraction)
-    if target is not None:
-        recipe = recipe.asked_for(choose_target(target, episodes.returns, recipe.eval.env))
+    recipe = recipe if target is None else recipe.asked_for(choose_target(target, episodes.returns, recipe.eval.env))
     _require_comparable(recipe, seeds, baselines, trust_env_module)
     recipe = with_reference(recipe)
     with written_whole(final) as folder:
         shown = take_studies(studies, folder)
         _copy(run, folder, recipe, max_bytes or recipe.model.staged_bytes, on_progress)
         _keep_license(final, folder, on_progress)
-        measuring = Measuring(
-            folder, facts_of(recipe.data, episodes), trust_env_module, on_progress, Tally(on_episodes)
-        )
+        facts, tally = facts_of(recipe.data, episodes), Tally(on_episodes)
+        measuring = Measuring(folder, facts, trust_env_module, on_progress, tally)
         measuring.plan(1 + len(seeds) + len(baselines), sweep_episodes)  # 1: the best checkpoint
         results = Results(
             **measuring.headline(),
             dataset=measuring.facts,
-            training=TrainingFacts(
-                seconds=float(rows[-1]["seconds"]),
-                parameters=parameter_count(measuring.agent.model),
-                hardware=hardware,
-                updates=int(rows[-1]["step"]),
-            ),
+            training=_training_facts(last_row, measuring.agent, hardware),
             best=measuring.best(run),
             **measuring.targets(sweep_episodes),
             seeds=tuple(measuring.beside(path) for path in seeds),
@@ -120,6 +108,27 @@ def stage(
         write_atomic(folder / RESULTS, results.to_json())
         write_card(folder, baselines=zoo / BASELINES)
     return final
+
+
+def _finished(run: Path, trust_env_module: bool) -> tuple[Recipe, dict[str, Any]]:
+    """The run's recipe, and the last row of its log, which says how long it took."""
+    recipe = load_finished(run, trust_env_module).recipe
+    assert recipe is not None
+    rows = log.read_log(run)
+    if not rows or not rows[-1].get("seconds"):
+        raise CheckpointError(
+            f"{run / LOG} has no row, or its last one no `seconds`; train for at least `train.log_every` updates."
+        )
+    return recipe, dict(rows[-1])
+
+
+def _training_facts(last_row: Mapping[str, Any], agent: Agent, hardware: str) -> TrainingFacts:
+    return TrainingFacts(
+        seconds=float(last_row["seconds"]),
+        parameters=parameter_count(agent.model),
+        hardware=hardware,
+        updates=int(last_row["step"]),
+    )
 
 
 def _copy(run: Path, folder: Path, recipe: Recipe, max_bytes: int, on_progress: Callable[[str], None]) -> None:

@@ -17,7 +17,7 @@ from agentzoo.data.episodes import Episodes
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import ConfigError, warn
 from agentzoo.nn.base import SequenceModel
-from agentzoo.recipe import Recipe
+from agentzoo.recipe import Recipe, TrainConfig
 from agentzoo.registry import get_family
 from agentzoo.store.files import WEIGHTS
 from agentzoo.store.tensors import save_tensors
@@ -147,6 +147,13 @@ def _warn(recipe: Recipe, folder: Path, accelerator: Any) -> None:
     warn_of_slow_precision(recipe.train.precision, accelerator.device.type)
 
 
+def _set_rate(optimizer: torch.optim.Optimizer, config: TrainConfig, step: int) -> float:
+    rate = config.lr * lr_factor(step, config)
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group["scale"]
+    return rate
+
+
 def _train(
     recipe: Recipe,
     folder: Path,
@@ -185,9 +192,7 @@ def _train(
             if run.is_out_of_patience():
                 break
             began = time.perf_counter()
-            rate = config.lr * lr_factor(step, config)
-            for group in raw.param_groups:
-                group["lr"] = rate * group["scale"]
+            rate = _set_rate(raw, config, step)
             model.begin_step(step, config.steps)
             batch, weight = share.sample(sampler, generator)
             prepared.zero_grad()
@@ -195,8 +200,7 @@ def _train(
                 terms = losses(batch)
             loss = torch.stack(list(terms.values())).sum()
             accelerator.backward(loss if share.processes == 1 else loss * weight)
-            limit = config.clip if config.clip is not None else math.inf
-            norm = accelerator.clip_grad_norm_(model.parameters(), limit)
+            norm = accelerator.clip_grad_norm_(model.parameters(), math.inf if config.clip is None else config.clip)
             prepared.step()
             shown = {k: v.detach() for k, v in {"loss": loss, **terms, **model.figures()}.items()}
             stopping = torch.tensor(float(interrupt.asked), device=loss.device)

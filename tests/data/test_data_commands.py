@@ -103,7 +103,8 @@ def test_one_bad_dataset_is_a_row_and_descriptions_are_plain_text(
     monkeypatch.setattr(console, "width", 80)
     narrow = data("list").stdout
     (tiny,) = (line for line in narrow.splitlines() if line.startswith("zoo/hopper/tiny-v0 "))
-    assert tiny.rstrip().endswith(f"{rows['zoo/hopper/tiny-v0']['mean_score']:.1f}")  # nothing is cut
+    assert f" {rows['zoo/hopper/tiny-v0']['mean_score']:.1f} " in tiny
+    assert tiny.rstrip().endswith("for tests.")  # nothing is cut
     assert narrow.count("unreadable") == 4
     assert f"strange/cut-v0: {rows['strange/cut-v0']['problem']}\n" in narrow
     shown = data("show", "strange/words-v0").stdout
@@ -168,7 +169,7 @@ def test_import_says_what_it_left_out(data: Data, minari_root: Path, tmp_path: P
         file["rewards"] = np.ones(5, np.float32)
         file["terminals"] = np.array([0, 0, 1, 0, 0], bool)
     said = data("import", str(tmp_path / "h.hdf5"), "--id", "d4rl/hopper/mini-v2", "--env", "Hopper-v5").stdout
-    assert "1 episodes, 3 steps" in said
+    assert "1 episode, 3 steps" in said
     assert "last 2 steps" in said
     assert data("import", str(tmp_path / "h.hdf5"), "--id", "d4rl/hopper/mini-v2", code=2).stderr
 
