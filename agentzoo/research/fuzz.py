@@ -169,6 +169,8 @@ def attempt(reads: Sequence[Callable[[], object]]) -> tuple[str, str]:
             refused = True
             if len(str(error).encode(errors="replace")) > MOST_MESSAGE or not str(error).isprintable():
                 return "message", str(error)[:200]
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # a panic of a library's Rust is no Exception
             return type(error).__name__, "".join(traceback.format_exception(error)[-2:])[-600:]
     return ("refused" if refused else "read"), ""

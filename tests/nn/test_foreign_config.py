@@ -18,11 +18,14 @@ import torch
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.language.foreign_config import IDLE
 from agentzoo.nn.language.pretrained import load_backbone
-from nn.test_language_parity import peer
+from agentzoo.nn.language.tokenizer import parse_tokenizer
+from nn.test_language_parity import peer as gpt2_or_clip
+from nn.test_llama_parity import peer as llama
 
 ODD = (-1, 0, 2**31, 10**30, 1e9, 0.5, math.inf, "x", "", True, [8], {"a": 1}, [[[]]], "\x1b[2J")
 SIZES = {
     "gpt2": ("vocab_size", "n_positions", "n_embd", "n_layer", "n_head", "n_inner", "layer_norm_epsilon"),
+    "llama": ("vocab_size", "hidden_size", "num_hidden_layers", "num_key_value_heads", "head_dim", "rms_norm_eps"),
     "clip": ("vocab_size", "max_position_embeddings", "hidden_size", "num_hidden_layers", "intermediate_size"),
 }
 TOO_LARGE = {"vocab_size": 2**22, "n_positions": 2**22, "n_embd": 8192, "n_layer": 128, "n_inner": 32_768}
@@ -56,13 +59,18 @@ WHOLE = (
 WIDE = 100_000 * [0]
 
 
+def peer(kind: str) -> Any:
+    """A small model of transformers."""
+    return llama("grouped") if kind == "llama" else gpt2_or_clip(kind)
+
+
 def cases(kind: str) -> Iterator[dict[str, Any] | str]:
     """Changes to a config that must be refused, and whole contents."""
     tower = kind == "clip"
-    for key in SIZES["clip" if tower else "gpt2"]:
-        fits = (0.5,) if key.endswith("epsilon") else ()  # even that is too large
+    for key in SIZES[kind if kind in SIZES else "gpt2"]:
+        fits = (0.5,) if key.endswith(("epsilon", "eps")) else ()  # even that is too large
         yield from ({key: value} for value in (*ODD, *fits, WIDE))
-    for key, value in (TOO_LARGE_TOWER if tower else TOO_LARGE).items():
+    for key, value in (TOO_LARGE_TOWER if kind in ("clip", "llama") else TOO_LARGE).items():
         if (kind, key) != ("gptj", "n_positions"):  # it has no such table, so nothing is as large
             yield {key: value}
     for key, values in OF_A_LIBRARY.items():
@@ -81,7 +89,7 @@ def peak_megabytes() -> float:
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures memory as Linux does")
-@pytest.mark.parametrize("kind", ["gpt2", "imagegpt", "gptj", "clip"])
+@pytest.mark.parametrize("kind", ["gpt2", "imagegpt", "gptj", "clip", "llama"])
 def test_a_hostile_config_is_refused_before_anything_is_built(kind: str, tmp_path: Path) -> None:
     peer(kind).save_pretrained(tmp_path)
     path = tmp_path / "config.json"
@@ -103,7 +111,7 @@ def test_a_hostile_config_is_refused_before_anything_is_built(kind: str, tmp_pat
     assert count > 100  # of each kind
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "gptj", "clip"])
+@pytest.mark.parametrize("kind", ["gpt2", "gptj", "clip", "llama"])
 def test_what_decides_nothing_about_the_blocks_is_not_looked_at(kind: str, tmp_path: Path) -> None:
     peer(kind).save_pretrained(tmp_path)
     path = tmp_path / "config.json"
@@ -164,3 +172,10 @@ def test_no_other_library_sees_a_backbone(tmp_path: Path) -> None:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_tokenizer_that_makes_its_library_panic_is_refused() -> None:
+    """A merge whose result is no word: the library's Rust gives up, with what is no Exception of Python."""
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": ["a b"], "continuing_subword_prefix": "####"}
+    with pytest.raises(CheckpointError, match="the tokenizer is no tokenizer"):
+        parse_tokenizer(json.dumps({"version": "1.0", "added_tokens": [], "model": model}), "the tokenizer")

@@ -86,8 +86,10 @@ def parse_tokenizer(text: str, what: str) -> Any:
     library = _library()
     try:
         return library.Tokenizer.from_str(text)
-    except Exception as error:  # tokenizers raises plain Exception for anything wrong
-        raise CheckpointError(f"{what} is no tokenizer: {error}") from error
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # plain Exception for anything wrong, and a panic of its Rust is no Exception
+        raise CheckpointError(f"{what} is no tokenizer: {error}") from None
 
 
 def end_of_text(tokenizer: Any, otherwise: int | None = None) -> int:
