@@ -33,12 +33,13 @@ def python_blocks(text: str) -> list[str]:
 @pytest.mark.slow
 def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = python_blocks((ROOT / "README.md").read_text())
-    assert len(blocks) == 1
+    assert len(blocks) == 2
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {}
     for block in blocks:
         exec(block, scope)
     assert float(scope["mean"]) > 0  # type: ignore[arg-type]
+    assert scope["state"].timesteps.min() > 0  # type: ignore[attr-defined]
 
 
 def test_readme_is_short_and_its_links_lead_somewhere() -> None:
@@ -63,7 +64,7 @@ def test_the_best_of_a_family_has_its_highest_score() -> None:
     rows = [line.split(" | ") for line in best_table().splitlines()[2:]]
     assert len({(row[0], row[2]) for row in rows}) == len(rows)
     (found,) = [row[1] for row in rows if row[0] == "| `dt`" and row[2] == "`Hopper-v5`"]
-    assert found == "[`dt-hopper-medium`](hub_cards/dt-hopper-medium/README.md)"  # 84.6; medium-replay has 47.7
+    assert found == "[`dt-hopper-medium`](hub_cards/dt-hopper-medium)"  # 84.6; medium-replay has 47.7
 
 
 def test_the_index_shown_sends_an_id_to_a_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

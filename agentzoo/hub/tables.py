@@ -7,8 +7,8 @@ from agentzoo.hub.overview import Summary
 from agentzoo.hub.zoo import summaries
 from agentzoo.text import amount
 
-HEAD = "agent | environment | score (95 %) | return | its data's |"
-RULE = "---|---|---:|---:|---:|"
+HEAD = "agent | environment | score (95 %) | return | its data's | minutes |"
+RULE = "---|---|---:|---:|---:|---:|"
 
 
 def markdown_table() -> str:
@@ -19,7 +19,9 @@ def markdown_table() -> str:
     """
     lines = [f"| {HEAD} asked for | trained on | updates |", f"|{RULE}---:|---|---:|"]
     for one in _staged():
-        lines.append(f"{_row(one, '')} {one.target:,g} | `{one.dataset or ''}` | {one.steps:,} |")
+        lines.append(
+            f"{_row(one, '{}/README.md')} {one.target:,g} | `{one.dataset or ''}` | {one.steps:,} |"
+        )
     return "\n".join(lines)
 
 
@@ -35,7 +37,10 @@ def best_table() -> str:
         if key not in best or _merit(one) > _merit(best[key]):
             best[key] = one
     found = [(environment, family, one) for (family, environment), one in best.items()]
-    rows = [f"| `{family}` {_row(one, 'hub_cards/')}" for _, family, one in sorted(found, key=lambda row: row[:2])]
+    rows = [
+        f"| `{family}` {_row(one, 'hub_cards/{}')}"
+        for _, family, one in sorted(found, key=lambda row: row[:2])
+    ]
     return "\n".join([f"| family | {HEAD}", f"|---|{RULE}", *rows])
 
 
@@ -75,12 +80,13 @@ def _merit(one: Summary) -> tuple[float, float]:
     return (lowest if one.score is None else one.score, lowest if one.mean_return is None else one.mean_return)
 
 
-def _row(one: Summary, folder: str) -> str:
+def _row(one: Summary, link: str) -> str:
     cells = (
-        f"[`{one.agent_id}`]({folder}{one.agent_id}/README.md)",
+        f"[`{one.agent_id}`]({link.format(one.agent_id)})",
         f"`{one.env or ''}`",
         one.shown_score(),
         "" if one.mean_return is None else amount(one.mean_return, ","),
         "" if one.data_return is None else amount(one.data_return, ","),
+        "" if one.seconds is None else f"{one.seconds / 60:.0f}",
     )
     return "| " + " | ".join(cells) + " |"
