@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from agentzoo.hub.verify import check_files
 from agentzoo.recipe import differences, load_recipe
 from agentzoo.store.files import CARD
 from agentzoo.store.locate import hub_location, staged_agents, staged_backbones
+from agentzoo.training.planning import plan
 
 ROOT = Path(__file__).resolve().parents[1]
 # staged agents whose packaged recipe has improved since they were trained
@@ -40,6 +42,19 @@ def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         exec(block, scope)
     assert float(scope["mean"]) > 0  # type: ignore[arg-type]
     assert scope["state"].timesteps.min() > 0  # type: ignore[attr-defined]
+
+
+def test_the_collector_of_the_data_readme_records_what_a_recipe_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jax", reason="minari[create] is not installed")
+    (block,) = python_blocks((ROOT / "agentzoo" / "data" / "README.md").read_text())
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Minari's advice
+        exec(block.replace("range(100)", "range(2)"), {})
+    recipe, episodes = plan("dt", dataset="my/cartpole-v0")
+    assert (recipe.eval.env, len(episodes.lengths)) == ("CartPole-v1", 2)
 
 
 def test_readme_is_short_and_its_links_lead_somewhere() -> None:

@@ -66,6 +66,8 @@ def _root(
 def main() -> None:
     """Entry point: our own errors are one line, not a traceback."""
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # it would print every retry before we say what is wrong
+    if not errors_console.is_terminal:
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # their codes do not belong in a log
     warnings.formatwarning = _one_line
     try:
         app()

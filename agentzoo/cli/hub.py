@@ -74,7 +74,8 @@ def stage(
     def on_episodes(played: int, planned: int) -> None:
         progress.update(task, completed=played, total=planned)
 
-    with Progress(*bar_columns(), console=errors_console, transient=True) as progress:
+    hidden = not errors_console.is_terminal
+    with Progress(*bar_columns(), console=errors_console, transient=True, disable=hidden) as progress:
         task = progress.add_task("staging, episodes", total=None, note="")
         folder = run_stage(
             run,

@@ -17,7 +17,7 @@ from agentzoo.hub.datasets import push_card
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.publish import check_folder, push, uploaded
 from agentzoo.store.files import write_atomic
-from agentzoo.store.locate import index_path, staged_agents, staged_backbones
+from agentzoo.store.locate import index_path, local_zoo, staged_agents, staged_backbones
 from agentzoo.store.remote import Where, calling, fetch, is_repo_id
 
 OnProgress = Callable[[str], None]
@@ -43,13 +43,17 @@ class Published(NamedTuple):
 
 
 def plan(org: str) -> list[Item]:
-    """Everything that is staged here: networks that agents start from, then agents. Nothing is sent.
+    """Everything in the local zoo: networks that agents start from, then agents. Nothing is sent.
+
+    What a wheel brought along is not part of a zoo of one's own.
 
     Raises:
         ConfigError: `org` is no account's name, or nothing is staged. CheckpointError: a folder is not fit to publish.
     """
-    found = []
+    found, zoo = [], local_zoo()
     for name, folder in {**staged_backbones(), **staged_agents()}.items():
+        if folder.parent != zoo:
+            continue
         repo_id = f"{org}/{name}"
         if not is_repo_id(repo_id):
             raise ConfigError(f"{repo_id!r} is no repo id; --org is the name of a Hub account or organization.")

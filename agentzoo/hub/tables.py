@@ -19,9 +19,7 @@ def markdown_table() -> str:
     """
     lines = [f"| {HEAD} asked for | trained on | updates |", f"|{RULE}---:|---|---:|"]
     for one in _staged():
-        lines.append(
-            f"{_row(one, '{}/README.md')} {one.target:,g} | `{one.dataset or ''}` | {one.steps:,} |"
-        )
+        lines.append(f"{_row(one, '{}/README.md')} {one.target:,g} | `{one.dataset or ''}` | {one.steps:,} |")
     return "\n".join(lines)
 
 
@@ -37,10 +35,7 @@ def best_table() -> str:
         if key not in best or _merit(one) > _merit(best[key]):
             best[key] = one
     found = [(environment, family, one) for (family, environment), one in best.items()]
-    rows = [
-        f"| `{family}` {_row(one, 'hub_cards/{}')}"
-        for _, family, one in sorted(found, key=lambda row: row[:2])
-    ]
+    rows = [f"| `{family}` {_row(one, 'hub_cards/{}')}" for _, family, one in sorted(found, key=lambda row: row[:2])]
     return "\n".join([f"| family | {HEAD}", f"|---|{RULE}", *rows])
 
 

@@ -21,6 +21,7 @@ from agentzoo.data.remote import dataset_of
 from agentzoo.errors import ConfigError, DataError, HubError
 from agentzoo.hub.datasets import card_text, push_card, push_dataset
 from agentzoo.hub.publish_all import plan, push_all
+from agentzoo.store import locate
 from hub.cases import same_actions
 from hub.conftest import edit
 from hub.server import Hub
@@ -90,6 +91,15 @@ def test_a_run_that_was_stopped_goes_on(hub: Hub, zoo: Path) -> None:
     assert [one.pushed for one in push_all("me")] == [False, False]
     (zoo / "dt-one" / "training_log.csv").write_text("step,loss\n2,0.4\n")
     assert [one.pushed for one in push_all("me")] == [True, False]
+
+
+def test_what_a_wheel_brought_along_is_not_pushed(
+    hub: Hub, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(zoo / "dt-one", tmp_path / "bundled" / "dt-far")
+    monkeypatch.setattr(locate, "_local_zoos", lambda: [zoo, tmp_path / "bundled"])
+    assert "dt-far" in locate.staged_agents()
+    assert [item.name for item in plan("me")] == ["dt-one", "dt-two"]
 
 
 def test_what_comes_back_otherwise_is_noticed(hub: Hub, zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
