@@ -12,12 +12,13 @@ from agentzoo.cli.options import JsonOption
 
 
 def site(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="new folder, or one that holds a site")],
-    zoo: Annotated[Path | None, typer.Option("--zoo", help="folder of staged agents; the local zoo")] = None,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="New folder, or one that holds a site.")],
+    zoo: Annotated[Path | None, typer.Option("--zoo", help="Folder of staged agents. Default: the local zoo.")] = None,
     baselines: Annotated[
-        list[Path] | None, typer.Option("--baselines", help="rows of simpler methods; the zoo's baselines.json")
+        list[Path] | None,
+        typer.Option("--baselines", help="Rows of simpler methods. Default: the zoo's baselines.json."),
     ] = None,
-    open_: Annotated[bool, typer.Option("--open", help="open it in a browser")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """The zoo as a static site: films, scores, recipes, a leaderboard, datasets. Nothing is measured or fetched.
