@@ -48,6 +48,7 @@ class AgentConfig(Config):
             env=recipe.eval.env,
             env_options=recipe.eval.env_options,
             target_return=recipe.eval.target_return,
+            license=recipe.model.weights_license(),
         )
 
 

@@ -50,7 +50,7 @@ def run_training(
     trackers: Tracking,
     device: str | None,
     trust: bool,
-    license_id: str = "mit",
+    license_id: str | None = None,
     measures_start: bool = False,
 ) -> None:
     """Train, with progress on the terminal, and save the agent. Of several processes the main one prints and saves."""
@@ -111,7 +111,7 @@ def _train(
     trackers: Tracking,
     device: str | None,
     trust: bool,
-    license_id: str,
+    license_id: str | None,
 ) -> None:
     columns = (
         Words(),

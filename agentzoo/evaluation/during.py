@@ -38,7 +38,7 @@ def train_in(
     trackers: Tracking | None = None,
     device: str | None = None,
     trust_env_module: bool = False,
-    license_id: str = "mit",
+    license_id: str | None = None,
 ) -> Agent:
     """Train `recipe` in `folder`, or go on there, and leave an agent that can be loaded. Check its environment first.
 
@@ -46,7 +46,7 @@ def train_in(
         folder, recipe, episodes, start, trackers, device: as `training.loop.train`.
         hooks: progress; the short evaluations are the recipe's.
         trust_env_module: import the module an environment id names.
-        license_id: of the agent.
+        license_id: of the agent; by default what its model says.
 
     Raises:
         As `training.loop.train`.
@@ -58,7 +58,10 @@ def train_in(
     main = process_index() == 0
     if main:
         recipe = read_record(Recipe, folder / RECIPE)  # with what the run settled
-    agent = Agent(model, AgentConfig.of(recipe, model.io).model_copy(update={"license": license_id}), recipe)
+    config = AgentConfig.of(recipe, model.io)
+    if license_id is not None:
+        config = config.model_copy(update={"license": license_id})
+    agent = Agent(model, config, recipe)
     if main:
         agent.save_pretrained(folder)
     return agent

@@ -56,6 +56,11 @@ class LlamaConfig(LanguageDTConfig):
         found = load_backbone(self.backbone, self.backbone_revision, self.n_layers)
         return shuffled(found) if self.start == "shuffled" else found
 
+    def weights_license(self) -> str:
+        """The backbone's own, where we know it."""
+        known = None if self.backbone is None else SHIPPED.get(self.backbone)
+        return super().weights_license() if known is None else known.license
+
     def origin(self) -> Origin:
         """In words that name the model, where its file is one of those we know by name."""
         found = super().origin()

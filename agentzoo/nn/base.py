@@ -76,6 +76,10 @@ class ModelConfig(Config):
         """Environment variables that a training needs, each with a placeholder for its value."""
         return {}
 
+    def weights_license(self) -> str:
+        """That trained weights have by default, as the Hub names it; what they started from may ask for another."""
+        return "mit"
+
     def inputs(self) -> tuple[str, ...]:
         """What the network reads of each step: of "return-to-go", "observation" and "action"."""
         return (*(("return-to-go",) if self.acts_on_target() else ()), "observation", "action")

@@ -196,7 +196,10 @@ def test_a_card_names_the_model_and_its_file(tmp_path: Path) -> None:
     other = SmolLMDTConfig(**LLAMA, backbone="smollm2-135m-instruct", start="shuffled")
     card = card_text(make_agent(model=other).save_pretrained(tmp_path / "b"))
     assert "the entries of each matrix shuffled so that no language is left" in card
-    assert isinstance(Agent.from_pretrained(tmp_path / "b").config.model, SmolLMDTConfig)
+    loaded = Agent.from_pretrained(tmp_path / "b").config
+    assert isinstance(loaded.model, SmolLMDTConfig)
+    assert loaded.license == "apache-2.0"  # SmolLM2's
+    assert make_agent(model=SmolLMDTConfig(**LLAMA)).config.license == "mit"
 
 
 @pytest.mark.parametrize("name", ["smollm-dt", "smollm-dtma"])
