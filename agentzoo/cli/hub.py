@@ -29,12 +29,15 @@ app = typer.Typer(cls=Whole, no_args_is_help=True, help="Stage, check, push and 
 FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="An agent's folder with its records.")]
 
 
+HardwareOption = Annotated[
+    str, typer.Option("--hardware", help="What it was trained on, for the card: 'two cores of ...'.")
+]
+
+
 @app.command()
 def stage(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
-    hardware: Annotated[
-        str, typer.Option("--hardware", help="What it was trained on, for the card: 'two cores of ...'.")
-    ],
+    hardware: HardwareOption,
     zoo: Annotated[Path, typer.Option("--zoo", help="Folder of agents that the new one goes to.")] = Path("hub_cards"),
     seeds: Annotated[
         list[Path] | None,

@@ -93,18 +93,9 @@ def stage(
         _keep_license(final, folder, on_progress)
         facts, tally = facts_of(recipe.data, episodes), Tally(on_episodes)
         measuring = Measuring(folder, facts, trust_env_module, on_progress, tally)
-        measuring.plan(1 + len(seeds) + len(baselines), sweep_episodes)  # 1: the best checkpoint
-        results = Results(
-            **measuring.headline(),
-            dataset=measuring.facts,
-            training=_training_facts(last_row, measuring.agent, hardware),
-            best=measuring.best(run),
-            **measuring.targets(sweep_episodes),
-            seeds=tuple(measuring.beside(path) for path in seeds),
-            baselines=tuple(measuring.beside(path).model_copy(update=_updates(path)) for path in baselines),
-            studies=shown,
-            filmed=measuring.film(),
-        )
+        training = _training_facts(last_row, measuring.agent, hardware)
+        results = _measured(measuring, run, training, sweep_episodes, seeds, baselines)
+        results = results.model_copy(update={"studies": shown})
         write_atomic(folder / RESULTS, results.to_json())
         write_card(folder, baselines=zoo / BASELINES)
     return final
@@ -120,6 +111,28 @@ def _finished(run: Path, trust_env_module: bool) -> tuple[Recipe, dict[str, Any]
             f"{run / LOG} has no row, or its last one no `seconds`; train for at least `train.log_every` updates."
         )
     return recipe, dict(rows[-1])
+
+
+def _measured(
+    measuring: Measuring,
+    run: Path,
+    training: TrainingFacts,
+    sweep_episodes: int,
+    seeds: Sequence[Path],
+    baselines: Sequence[Path],
+) -> Results:
+    """All that is played, in this order."""
+    measuring.plan(1 + len(seeds) + len(baselines), sweep_episodes)  # 1: the best checkpoint
+    return Results(
+        **measuring.headline(),
+        dataset=measuring.facts,
+        training=training,
+        best=measuring.best(run),
+        **measuring.targets(sweep_episodes),
+        seeds=tuple(measuring.beside(path) for path in seeds),
+        baselines=tuple(measuring.beside(path).model_copy(update=_updates(path)) for path in baselines),
+        filmed=measuring.film(),
+    )
 
 
 def _training_facts(last_row: Mapping[str, Any], agent: Agent, hardware: str) -> TrainingFacts:
