@@ -17,7 +17,7 @@ from agentzoo.cli.grid_table import live_table, status_table
 from agentzoo.cli.options import JsonOption, TargetOption, TrustOption, TrustOptionsOption
 from agentzoo.cli.train import EnvOption, GroupOption, ProjectOption, TagsOption, TrackOption
 from agentzoo.errors import ConfigError
-from agentzoo.text import counted
+from agentzoo.text import counted, duration
 
 if TYPE_CHECKING:
     from agentzoo.training.grid.drive import Engine
@@ -178,7 +178,8 @@ def _confirm(yes: bool) -> None:
 def _print_plan(out: Path, plan: Plan, left: int, threads: int) -> None:
     from agentzoo.training.grid.status import estimated_seconds, is_done
 
-    table = listing("run", "seed", "data", "updates", "priority", "hours left")
+    ranked = any(row.priority for row in plan.rows)
+    table = listing("run", "seed", "data", "updates", *(["priority"] if ranked else []), "hours left")
     estimated = estimated_seconds(out, plan)
     for row in plan.in_order():
         seconds = estimated[row.folder]
@@ -188,16 +189,16 @@ def _print_plan(out: Path, plan: Plan, left: int, threads: int) -> None:
             str(row.recipe.train.seed),
             plain(row.recipe.data.dataset),
             f"{row.recipe.train.steps:,}",
-            str(row.priority or ""),
+            *([str(row.priority or "")] if ranked else []),
             "done" if ends else "?" if seconds is None else f"{seconds / 3600:.2f}",
         )
     errors_console.print(f"{counted(len(plan.rows), 'run')} in {plain(out)}, {left} to do")
     print_listing(table, errors_console)
-    hours = [seconds / 3600 for row in plan.rows if (seconds := estimated[row.folder]) is not None]
-    errors_console.print(
-        f"{sum(hours):.1f} hours of runs by the last steps a second known, {counted(threads, 'thread')} each",
-        highlight=False,
-    )
+    known = [seconds for seconds in estimated.values() if seconds is not None]
+    lacking = len(estimated) - len(known)
+    said = [f"about {duration(sum(known))} of training by the speed of earlier runs"] if known else []
+    said += [f"{counted(lacking, 'run')} without an estimate"] if lacking else []
+    errors_console.print("; ".join([*said, f"{counted(threads, 'thread')} each"]))
 
 
 def _rows(agents: str | None, file: Path | None, seeds: str, settings: list[str], own: OwnData) -> list[Row]:

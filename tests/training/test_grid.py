@@ -94,6 +94,19 @@ def test_a_grid_file_has_rows_with_settings_and_priorities_of_their_own(tmp_path
     assert {(row.recipe.train.steps, row.recipe.train.warmup_steps) for row in plan.rows} == {(50, 3)}
 
 
+def test_a_row_of_a_grid_file_may_name_data_and_a_target(
+    tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTZOO_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "grid.toml"
+    path.write_text(f"[[run]]\nagents = 'dt,bc'\ndataset = '{tiny_hopper}'\ntarget = 'p90'\nset = ['train.steps=7']")
+    rows = read_grid_file(path)
+    assert [row.folder for row in rows] == ["dt-hopper-tiny-s0", "bc-hopper-tiny-s0"]
+    assert {(row.recipe.data.dataset, row.recipe.train.steps) for row in rows} == {(tiny_hopper, 7)}
+    assert {row.recipe.eval.target_rule for row in rows} == {"p90"}
+    assert rows[0].recipe.eval.target_return < 3600.0
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
