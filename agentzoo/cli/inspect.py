@@ -87,7 +87,7 @@ def tables(found: Inspection) -> Iterator[Table]:
         yield _gates_table(found)
     if found.memory is not None:
         yield _memory_table(found, name)
-    if found.maps is not None:
+    if found.looks is not None:
         yield _maps_table(found)
 
 
@@ -147,12 +147,10 @@ def _memory_table(found: Inspection, name: str) -> Table:
 
 def _maps_table(found: Inspection) -> Table:
     """Where the newest token of a window looks, in words; the maps themselves are pictures."""
-    from agentzoo.research.analysis.maps import looks_of
-
-    assert found.maps is not None
-    title = f"Attention of the last {'observation' if found.causal else 'step'} of one window"
+    assert found.looks is not None
+    title = f"Attention of the newest {'observation' if found.causal else 'step'}, mean of the longest windows"
     table = Table("layer", "head", "on itself", "on its own step", "steps back, mean", title=title)
-    for one in looks_of(found.maps, found.causal):
+    for one in found.looks:
         shares = (f"{one.on_itself:.3f}", f"{one.on_its_step:.3f}", f"{one.steps_back:.1f}")
         table.add_row(str(one.layer), str(one.head), *shares)
     return table

@@ -29,6 +29,7 @@ from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.research.analysis.head_report import markov_report, random_network
 from agentzoo.research.analysis.importance import head_importance
 from agentzoo.research.analysis.layers import attention_layers
+from agentzoo.research.analysis.maps import attention_maps, mean_looks
 from agentzoo.research.tiny_gguf import TINY, write_tiny_gguf
 from agentzoo.store.files import sha256
 from agentzoo.store.tensors import read_tensors
@@ -208,3 +209,17 @@ def test_twins_differ_in_their_backbone_only(name: str, task: str) -> None:
     one, twin = load_recipe(f"{name}-{task}"), load_recipe(f"{name}-{task}-scratch")
     assert {field for field, value in one.model if getattr(twin.model, field) != value} == {"backbone"}
     assert (one.data, one.train, one.eval) == (twin.data, twin.train, twin.eval)
+
+
+def test_looks_are_means_of_the_attention_maps_of_the_longest_windows() -> None:
+    agent = make_agent(model=SmolLMDTConfig(**LLAMA))
+    windows = random_batch(agent.config.io, [4, 2, 4])
+    found = mean_looks(agent, windows, causal=True)
+    maps = [attention_maps(agent, windows.map(lambda part: part[i : i + 1])) for i in (0, 2)]  # noqa: B023
+    rows = np.mean([[layer[:, 10] for layer in one] for one in maps], axis=0)  # (layers, heads, tokens)
+    for one in found:
+        row = rows[one.layer, one.head]
+        assert one.on_itself == pytest.approx(row[10], abs=1e-6)
+        assert one.on_its_step == pytest.approx(row[9:].sum(), abs=1e-6)
+        assert one.steps_back == pytest.approx((row * (3 - np.arange(12) // 3)).sum(), abs=1e-5)
+    assert len(found) == 12

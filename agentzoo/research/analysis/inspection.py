@@ -27,7 +27,7 @@ from agentzoo.research.analysis.head_report import (
 )
 from agentzoo.research.analysis.importance import HeadImportance, head_importance
 from agentzoo.research.analysis.layers import attention_layers
-from agentzoo.research.analysis.maps import attention_maps, looks_of
+from agentzoo.research.analysis.maps import Look, attention_maps, mean_looks
 from agentzoo.research.analysis.memory import MemoryReport, memory_report
 from agentzoo.store.files import LOG
 from agentzoo.store.locate import find_agent
@@ -43,7 +43,8 @@ class Inspection(NamedTuple):
     importance: HeadImportance | None = None
     gates: GateReport | None = None
     curve: GateCurve | None = None
-    maps: list[NDArray[np.float32]] | None = None
+    maps: list[NDArray[np.float32]] | None = None  # of one window
+    looks: list[Look] | None = None  # means over windows
     memory: MemoryReport | None = None
     causal: bool = True  # three tokens a step; else one
     temperature: float = 1.0  # at which maps are drawn; `maps` are as the network computes them
@@ -68,8 +69,8 @@ class Inspection(NamedTuple):
                 tree[part] = found.as_tree()
         if self.curve is not None:
             tree["gate_curve"] = self.curve.as_tree()
-        if self.maps is not None:
-            tree["attention_maps"] = [one._asdict() for one in looks_of(self.maps, self.causal)]
+        if self.looks is not None:
+            tree["attention_maps"] = [one._asdict() for one in self.looks]
         if self.counted is not None:
             tree["counted_heads"] = self.counted.words()
         return tree
@@ -152,6 +153,7 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
         markov=report,
         importance=head_importance(agent, windows),
         maps=attention_maps(agent, fullest(every)),
+        looks=mean_looks(agent, every, causal),
         causal=causal,
         temperature=options.temperature,
     )

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ShapeError
 from agentzoo.nn.tokens import TOKENS_PER_STEP
+from agentzoo.research.analysis.agent_windows import in_pieces, thinned
 from agentzoo.research.analysis.layers import layer_inputs, require_attention
 from agentzoo.types import Batch
 
 
 class Look(NamedTuple):
-    """Where the last observation of a window looks (a masked network's last step)."""
+    """Where the newest observation looks (a masked network's newest step), in the mean over windows."""
 
     layer: int
     head: int
@@ -25,18 +26,37 @@ class Look(NamedTuple):
     steps_back: float  # in the mean
 
 
-def looks_of(maps: Sequence[NDArray[np.float32]], causal: bool) -> list[Look]:
-    """What maps at temperature 1 say of every head; `causal`: three tokens a step, else one."""
+MOST_LOOKS = 256  # windows
+
+
+def mean_looks(agent: Agent, windows: Batch, causal: bool) -> list[Look]:
+    """Of every head, over the longest of these windows, 256 of them at most.
+
+    Args:
+        agent: whose heads look.
+        windows: as it decided on, see `decision_windows`.
+        causal: three tokens a step, else one.
+
+    Raises:
+        ConfigError: no attention layers.
+    """
+    layers = require_attention(agent.model, "attention map")
+    lengths = windows.valid.sum(1)
+    steps = int(lengths.max())
+    chosen = thinned(windows.map(lambda part: part[lengths == steps, :steps]), MOST_LOOKS)
     per_step = TOKENS_PER_STEP if causal else 1
+    asking = per_step * steps - (2 if causal else 1)
+    sums = [torch.zeros(layer.n_heads, per_step * steps, device=agent.device) for layer in layers]
+    for piece in in_pieces(chosen, 32):
+        inputs = layer_inputs(agent.model, piece.to(agent.device), layers)
+        for total, layer, tokens in zip(sums, layers, inputs, strict=True):
+            total += layer.scores(tokens).detach()[:, :, asking].softmax(-1).sum(0)
+    back = steps - 1 - torch.arange(per_step * steps) // per_step
     found = []
-    for layer, weights in enumerate(maps):
-        asking = weights.shape[1] - (2 if causal else 1)
-        step = asking // per_step
-        back = np.abs(step - np.arange(weights.shape[2]) // per_step)
-        for head, one in enumerate(weights):
-            row = one[asking].astype(np.float64)
-            own = row[step * per_step : (step + 1) * per_step].sum()
-            found.append(Look(layer, head, float(row[asking]), float(own), float((row * back).sum())))
+    for number, total in enumerate(sums):
+        for head, row in enumerate((total / len(chosen.valid)).double().cpu()):
+            looks = (row[asking], row[per_step * (steps - 1) :].sum(), (row * back).sum())
+            found.append(Look(number, head, *(float(one) for one in looks)))
     return found
 
 
