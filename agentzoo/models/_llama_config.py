@@ -69,6 +69,7 @@ class LlamaConfig(LanguageDTConfig):
         known = SHIPPED.get(found.backbone)
         title = found.backbone if known is None else known.title
         said = f"the first {self.n_layers} layers of {title}"
-        if self.start == "shuffled":
-            said += ", the entries of each matrix shuffled so that no language is left"
-        return found._replace(began=said)
+        if self.start == "weights":
+            return found._replace(began=said)
+        said += ", the entries of each matrix shuffled so that no language is left"
+        return found._replace(began=said, backbone=f"{found.backbone}, shuffled", learned="language before that")

@@ -98,7 +98,8 @@ def judge(
             source = _agent(name, trust_env_module)
             fresh = untrained(source, seed)
             label, kind = source.config.agent_id, source.model.config.family
-            start = getattr(source.model.config, "backbone", None)
+            began = source.model.config.origin()
+            start = None if began is None else began.backbone
         if any(one.name == label for one in found):
             label = name  # two runs of one agent
         report = markov_report(source, threshold, fold_ln_gain=fold_ln_gain, distance=distance)._replace(name=label)
@@ -130,12 +131,14 @@ def changes(judged: Sequence[Judged]) -> Iterator[str]:
     for after in judged:
         for before in judged:
             started = after.started_from is not None and Path(after.started_from).name == before.name
-            if started and before.started_from is None and before.size == after.size:
+            # an agent may have taken the first layers only
+            whole = before.size[:2] == after.size[:2] and before.size[2] >= after.size[2]
+            if started and before.started_from is None and whole:
                 yield f"{before.name} → {after.name}: {_change(before.report, after.report)}."
 
 
 def _change(before: MarkovReport, after: MarkovReport) -> str:
-    pairs = list(zip(before.heads, after.heads, strict=True))
+    pairs = list(zip(before.heads, after.heads, strict=False))
     moved = max(abs(new.ratio / old.ratio - 1) for old, new in pairs)
     turned = [
         f"head {old.head} of layer {old.layer} {'became one' if new.markov else 'is Markov no longer'}"
