@@ -23,4 +23,9 @@ def amount(value: float, thousands: str = "") -> str:
     Args:
         thousands: "," groups digits.
     """
-    return f"{value:{thousands}.{0 if abs(value) >= 100 else 2}f}"
+    return fixed(value, 0 if abs(value) >= 100 else 2, thousands)
+
+
+def fixed(value: float, digits: int, thousands: str = "") -> str:
+    """`value` with so many digits after the point; what rounds to zero has no minus: `0.00`, never `-0.00`."""
+    return f"{round(value, digits) + 0.0:{thousands}.{digits}f}"

@@ -27,7 +27,7 @@ from agentzoo.evaluation.study import Study
 from agentzoo.nn.base import ActingMode
 from agentzoo.store.files import CONFIG
 from agentzoo.store.locate import STUDY_PICTURES, staged_agents
-from agentzoo.text import amount
+from agentzoo.text import amount, fixed
 from agentzoo.types import Config
 
 PACKAGES = ("agentzoo", "gymnasium", "gymnasium-robotics", "mujoco", "numpy", "torch", "stable-baselines3")
@@ -79,9 +79,9 @@ class Result(Config):
         if self.score is None:
             return ""
         if self.score_interval is None:
-            return f"{self.score:.1f}"
+            return fixed(self.score, 1)
         low, high = self.score_interval
-        return f"{self.score:.1f} [{low:.1f}, {high:.1f}]"
+        return f"{fixed(self.score, 1)} [{fixed(low, 1)}, {fixed(high, 1)}]"
 
     def success_flags(self) -> tuple[bool, ...] | None:
         """Which episodes reached their goal; None if the record does not say.

@@ -10,7 +10,7 @@ from agentzoo.config import AgentConfig
 from agentzoo.errors import CheckpointError, shown
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.recipe import Recipe
-from agentzoo.text import counted
+from agentzoo.text import counted, fixed
 
 LONGEST = 1_000  # characters of a description
 FARAMA = ("D4RL", "mujoco", "minigrid", "atari", "metaworld")  # repos of Minari's own organization on the Hub
@@ -91,10 +91,11 @@ def _evaluations(head: Result) -> list[Any]:
             dataset_type=hub_name(head.env),
             dataset_name=code(head.env),
             metric_type=kind,
-            metric_name=f"{name}, {counted(head.episodes, 'episode')}, 95 % interval {low:.2f} to {high:.2f}",
-            metric_value=round(value, 2),
+            metric_name=f"{name}, {counted(head.episodes, 'episode')}, 95 % interval {low} to {high}",
+            metric_value=round(value, 2) + 0.0,  # no minus before a zero
         )
-        for name, value, (low, high), kind in measured
+        for name, value, interval, kind in measured
+        for low, high in [[fixed(bound, 2) for bound in interval]]
     ]
 
 

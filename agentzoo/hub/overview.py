@@ -13,6 +13,7 @@ from agentzoo.record import Config, explain
 from agentzoo.registry import family_names
 from agentzoo.store.files import CONFIG, RECIPE, RESULTS, read_text
 from agentzoo.store.locate import check_links, staged_agents
+from agentzoo.text import fixed
 
 Seconds = Annotated[float, Field(ge=0.0)]
 
@@ -39,7 +40,7 @@ class Summary(Config):
         """`93.7 [92.4, 94.9]`, or nothing where there is no score with an interval."""
         if self.score is None or self.low is None:
             return ""
-        return f"{self.score:.1f} [{self.low:.1f}, {self.high:.1f}]"
+        return f"{fixed(self.score, 1)} [{fixed(self.low, 1)}, {fixed(self.high, 1)}]"
 
 
 def overview() -> list[Summary] | None:

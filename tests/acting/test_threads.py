@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import torch
 from conftest import make_agent
 
 from agentzoo.acting import threads
+from agentzoo.recipe import load_recipe
+from agentzoo.research.bench import threads as benchmark
 
 
 @pytest.fixture(autouse=True)
@@ -102,4 +105,20 @@ def test_predict_for_one_environment_runs_on_one_thread(monkeypatch: pytest.Monk
     monkeypatch.setattr(agent.model, "act", lambda batch: (seen.append(torch.get_num_threads()), act(batch))[1])
     agent.predict(agent.observation_space.sample(), reward=0.0)
     assert seen == [1]
+    assert torch.get_num_threads() == 4
+
+
+def test_the_benchmark_shows_threads_beside_a_busy_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a ratio is depends on the machine; which counts were compared does not. A small network, to be quick."""
+    small = load_recipe("dt-hopper-medium").override(["model.embed_dim=8", "model.n_layers=1", "train.batch_size=2"])
+    monkeypatch.setattr(benchmark, "load_recipe", lambda _: small)
+    cores = max(1, int(threads.allowed_cores()))
+    monkeypatch.setattr(threads, "_defaults", lambda: {cores})
+    figures = benchmark.run(1)
+    assert [one.figure for one in figures][1::2] == [
+        f"action, {where}, 1 to {cores}" for where in ("alone", "beside a busy process")
+    ]
+    beside = re.fullmatch(r"train_step, beside a busy process, (\d+) to (\d+)", figures[2].figure)
+    assert beside is not None
+    assert 1 <= int(beside[1]) <= max(1, cores - 1)  # a core is left to the other process
     assert torch.get_num_threads() == 4

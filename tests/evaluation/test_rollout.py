@@ -26,7 +26,7 @@ from agentzoo.evaluation.scores import mean_interval, normalized_score, referenc
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.models.dt import DTConfig
 from agentzoo.models.unimask import UniMaskConfig
-from agentzoo.text import amount
+from agentzoo.text import amount, fixed
 
 
 @pytest.mark.parametrize(
@@ -358,6 +358,11 @@ def test_amounts_keep_the_digits_that_matter() -> None:
     assert [amount(value) for value in (0.48, -3.0, 99.5, 100.0, 3029.6)] == ["0.48", "-3.00", "99.50", "100", "3030"]
     assert amount(-1234.6) == "-1235"
     assert amount(3029.6, ",") == "3,030"
+
+
+def test_what_rounds_to_zero_has_no_minus() -> None:
+    assert [amount(value) for value in (-0.0, -0.004, -0.006, -1e-300)] == ["0.00", "0.00", "-0.01", "0.00"]
+    assert [fixed(value, 1) for value in (-0.04, -0.06, 12.25)] == ["0.0", "-0.1", "12.2"]
 
 
 def test_evaluate_records_everything_needed_to_repeat_it(tmp_path: Path) -> None:
