@@ -150,7 +150,7 @@ def pairs(
 
 
 def bench(
-    family: Annotated[str, typer.Argument(help="A benchmark: dt, dm, dtma, language, context or grid.")],
+    family: Annotated[str, typer.Argument(help="A benchmark: dt, dm, dtma, language, threads, context, grid.")],
     runs: Annotated[int, typer.Option("--runs", min=1, help="Timings of each figure.")] = 20,
     threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads.")] = 2,
     plot: Annotated[

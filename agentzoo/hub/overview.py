@@ -38,7 +38,7 @@ class Summary(Config):
 
     def shown_score(self) -> str:
         """`93.7 [92.4, 94.9]`, or nothing where there is no score with an interval."""
-        if self.score is None or self.low is None:
+        if self.score is None or self.low is None or self.high is None:
             return ""
         return f"{fixed(self.score, 1)} [{fixed(self.low, 1)}, {fixed(self.high, 1)}]"
 
