@@ -89,3 +89,16 @@ def test_a_folder_that_the_demo_did_not_make_is_left_as_it_is(name: str, tmp_pat
     assert done.returncode == 1
     assert "holds no run of this demo" in done.stderr
     assert [file.read_text() for file in kept] == ["years of work"] * 2
+
+
+def test_notebooks_run_one_after_the_other(tmp_path: Path) -> None:
+    """Kept as Jupytext scripts: what runs here cell by cell is what a notebook holds."""
+    said = run("first_hour.py", AGENTZOO_OUT=str(tmp_path))
+    asked = [float(line.split(": ")[1].split(" ")[0]) for line in said.splitlines() if line.startswith("asked for")]
+    assert asked[0] < 1_300 < asked[1]  # 900 and 3,600 of the same weights
+    assert "dt-hopper-own: " in said
+    assert {"hopper.mp4", "hopper.gif", "run"} <= {path.name for path in (tmp_path / "first-hour").iterdir()}
+    said = run("publish_your_own.py", AGENTZOO_OUT=str(tmp_path))
+    assert "files would be pushed" in said
+    assert (tmp_path / "zoo" / "dt-hopper-own" / "README.md").is_file()
+    assert (tmp_path / "site" / "agents" / "dt-hopper-own.html").is_file()

@@ -14,6 +14,8 @@ CONSTRAINTS, HASHED = ROOT / "constraints.txt", ROOT / "constraints-hashed.txt"
 # licences that ask to share a larger work's source, or forbid uses
 COPYLEFT = re.compile(r"(?<!L)GPL|AGPL|SSPL|non-?commercial|CC BY-NC|proprietary", re.IGNORECASE)
 
+EMACS = "docutils"  # one file of its sources, an Emacs mode, is under the GPL; what pip installs is not
+
 
 def plain(name: str) -> str:
     """A package's name as indexes compare it."""
@@ -46,7 +48,7 @@ def test_licences_are_known_and_allow_use() -> None:
     found = {name: licence_of(name) for name in constrained(CONSTRAINTS)}
     installed = {name: licence for name, licence in found.items() if licence is not None}
     assert len(installed) > 60
-    assert [name for name, licence in installed.items() if COPYLEFT.search(licence)] == []
+    assert [name for name, licence in installed.items() if COPYLEFT.search(licence)] == [EMACS]
     assert [name for name, licence in installed.items() if not licence] == []
     assert f"| numpy | {constrained(CONSTRAINTS)['numpy']} | " in table(CONSTRAINTS)
 

@@ -18,6 +18,7 @@ def site(
         list[Path] | None,
         typer.Option("--baselines", help="Rows of simpler methods. Default: the zoo's baselines.json."),
     ] = None,
+    docs: Annotated[bool, typer.Option("--docs", help="With documentation. Needs a checkout, the extra docs.")] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -36,7 +37,7 @@ def site(
     if missing:
         raise ConfigError(f"there is no file {missing[0]}.")
     with errors_console.status("reading") as status:
-        built = build_site(out, folder, baselines or (), lambda what: status.update(plain(what)))
+        built = build_site(out, folder, baselines or (), docs, lambda what: status.update(plain(what)))
     for name in built.unreadable:
         errors_console.print(f"could not be read, and is named on the page: {plain(name)}", highlight=False)
     if as_json:

@@ -10,6 +10,7 @@ from agentzoo.errors import ConfigError, StorageError
 from agentzoo.site.agent_page import agent_page
 from agentzoo.site.dataset_page import PAGE as DATASETS
 from agentzoo.site.dataset_page import Frames, datasets_page
+from agentzoo.site.docs import build_docs
 from agentzoo.site.entries import Entry, Zoo, read_zoo
 from agentzoo.site.frames import write_frames
 from agentzoo.site.index_page import PAGE as INDEX
@@ -52,6 +53,7 @@ def build_site(
     out: Path,
     zoo: Path,
     baselines: Sequence[Path] = (),
+    docs: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Built:
     """Make the site of a folder of agents. Nothing is measured, nothing is fetched.
@@ -59,6 +61,7 @@ def build_site(
     Args:
         out: a new folder, or one that a site was made in before, which is replaced.
         baselines: files like `baselines.json`; by default the one in `zoo`.
+        docs: with the documentation, which takes a checkout and the extra `docs`.
 
     Raises:
         ConfigError: `zoo` is no folder or holds no agent, or the extra `site` is missing. StorageError: `out` holds
@@ -74,7 +77,7 @@ def build_site(
     with staging(out.parent, ".site-") as place:
         new = place / (out.name or "site")
         new.mkdir()
-        _write_pages(found, new, on_progress)
+        _write_pages(found, new, docs, on_progress)
         files = [path for path in new.rglob("*") if path.is_file()]
         size = sum(path.stat().st_size for path in files)
         try:
@@ -94,7 +97,7 @@ def _frames_in(folder: Path) -> Callable[[Entry, str], Frames | None]:
     return lambda entry, name: write_frames(entry, folder / "datasets" / name, f"datasets/{name}")
 
 
-def _write_pages(zoo: Zoo, folder: Path, on_progress: Callable[[str], None]) -> None:
+def _write_pages(zoo: Zoo, folder: Path, docs: bool, on_progress: Callable[[str], None]) -> None:
     agents = folder / "agents"
     agents.mkdir()
     media = {}
@@ -106,15 +109,17 @@ def _write_pages(zoo: Zoo, folder: Path, on_progress: Callable[[str], None]) -> 
         on_progress(f"the page of {entry.agent_id}")
         before = ordered[place - 1] if place else None
         after = ordered[place + 1] if place + 1 < len(ordered) else None
-        write_atomic(agents / f"{entry.slug}.html", agent_page(entry, media[entry.slug], before, after))
-    write_atomic(folder / INDEX, index_page(zoo, media))
+        write_atomic(agents / f"{entry.slug}.html", agent_page(entry, media[entry.slug], before, after, docs))
+    write_atomic(folder / INDEX, index_page(zoo, media, docs))
     on_progress("the leaderboard")
     found = standings(zoo)
     comparison = compare(found)
-    write_atomic(folder / LEADERBOARD, leaderboard_page(found, comparison))
+    write_atomic(folder / LEADERBOARD, leaderboard_page(found, comparison, docs))
     write_atomic(folder / CSV, as_csv(found))
     write_atomic(folder / JSON, as_json(found, comparison))
-    write_atomic(folder / DATASETS, datasets_page(zoo, _frames_in(folder), on_progress=on_progress))
+    write_atomic(folder / DATASETS, datasets_page(zoo, _frames_in(folder), docs, on_progress))
+    if docs:
+        build_docs(folder / "docs", {one.agent_id: f"../agents/{one.slug}.html" for one in zoo.entries}, on_progress)
     for name in (STYLE, SCRIPT):
         write_atomic(folder / name, static(name))
     write_atomic(folder / SPACE, SPACE_TEXT)

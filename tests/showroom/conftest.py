@@ -59,7 +59,7 @@ def small_zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def site(small_zoo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Without datasets, as most machines are."""
+    """With documentation, without datasets, as most machines are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINARI_DATASETS_PATH", str(tmp_path_factory.mktemp("data")))
-        yield build_site(tmp_path_factory.mktemp("site") / "out", small_zoo).folder
+        yield build_site(tmp_path_factory.mktemp("site") / "out", small_zoo, docs=True).folder

@@ -20,7 +20,9 @@ from showroom.conftest import AGENTS, HOSTILE
 AXE = "axe-core@4.14.1"
 AXE_SHA512 = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
 WIDTHS = (390, 1280)
-PAGES = ("index.html", "leaderboard.html", "datasets.html", *(f"agents/{name}.html" for name in (*AGENTS, HOSTILE)))
+DOCS = ("docs/index.html", "docs/first-hour.html", "docs/data.html", "docs/api-agents.html")
+AGENT_PAGES = tuple(f"agents/{name}.html" for name in (*AGENTS, HOSTILE))
+PAGES = ("index.html", "leaderboard.html", "datasets.html", *AGENT_PAGES, *DOCS)
 
 
 @pytest.fixture(scope="module")
