@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
 
 from agentzoo.errors import ConfigError
 
@@ -35,11 +36,16 @@ class Config(BaseModel):
 
 def explain(error: ValidationError) -> str:
     """The first three complaints of pydantic as `field: what is wrong (got value)`."""
-    lines = []
-    for item in error.errors(include_url=False)[:3]:
-        where = ".".join(str(part) for part in item["loc"])[:100] or "the file"
-        got = repr(item.get("input"))
-        got = got if len(got) <= 60 else got[:57] + "..."
-        newer = ", or a newer agentzoo's" if item["type"] == "extra_forbidden" else ""
-        lines.append(f"{where}: {item['msg'][:300]}{newer} (got {got})")
-    return "; ".join(lines)
+    return "; ".join(map(_complaint, error.errors(include_url=False)[:3]))
+
+
+def _complaint(item: ErrorDetails) -> str:
+    where = ".".join(str(part) for part in item["loc"])[:100]
+    said = item["msg"].removeprefix("Value error, ")[:300]
+    if item["type"] == "extra_forbidden":
+        said += ", or a newer agentzoo's"
+    value = item.get("input")
+    if item["type"] == "value_error" and isinstance(value, dict):  # a sentence of ours about several fields
+        return f"{where}: {said}" if where else said
+    got = repr(value)
+    return f"{where or 'the file'}: {said} (got {got if len(got) <= 60 else got[:57] + '...'})"

@@ -161,3 +161,19 @@ def test_auto_precision_is_no_difference_to_what_a_run_chose() -> None:
         assert differences(asked, asked.override([f"train.precision={chosen}"])) == {}
     one, other = (asked.override([f"train.precision={chosen}"]) for chosen in ("fp32", "bf16"))
     assert differences(one, other) == {"train.precision": ("fp32", "bf16")}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["model.n_heads=3"], "model: model config of family 'dt' cannot be used: n_heads 3 must divide embed_dim 128"),
+        (["eval.every=0", "train.patience=5"], "train.patience needs evaluations while training"),
+        (["train.lr=abc"], "train.lr: Input should be a valid number (got 'abc')"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_one_plain_sentence(settings: list[str], said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_recipe("dt-hopper-medium").override(settings)
+    assert str(refused.value).startswith(f"the recipe with --set applied cannot be used: {said}")
+    assert "Value error" not in str(refused.value)
+    assert "{" not in str(refused.value)
