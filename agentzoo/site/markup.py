@@ -37,6 +37,12 @@ def join(parts: Iterable[object]) -> Markup:
     return Markup("".join(text(one) for one in parts))
 
 
+def spans(value: str) -> Markup:
+    """A sentence whose commands stand between backticks."""
+    parts = value.split("`")
+    return join(element("code", part) if i % 2 and i < len(parts) - 1 else part for i, part in enumerate(parts))
+
+
 def lines(value: str) -> Markup:
     """Text of several lines, as a `pre` shows it."""
     return Markup("\n").join(text(line) for line in value.splitlines())

@@ -29,7 +29,7 @@ from agentzoo.site.dataset_page import best_share
 from agentzoo.site.entries import method_of, read_zoo, slug_of
 from agentzoo.site.frames import write_frames
 from agentzoo.site.index_page import index_page
-from agentzoo.site.markup import element, short, ticks
+from agentzoo.site.markup import element, short, spans, ticks
 from agentzoo.site.media import Media
 from agentzoo.site.plot import Axis
 from agentzoo.site.standings import as_csv, compare, standings
@@ -128,6 +128,7 @@ def test_markdown_of_a_card_brings_no_html_and_no_picture_of_another_host() -> N
 
 
 def test_attributes_and_text_are_escaped() -> None:
+    assert spans("see `a <b>`.") == "see <code>a &lt;b&gt;</code>."
     assert element("b", "<i>", title='"x"') == '<b title="&#34;x&#34;">&lt;i&gt;</b>'
 
 
