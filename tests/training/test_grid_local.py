@@ -174,6 +174,7 @@ def test_ctrl_c_stops_cleanly(tiny_hopper: str, tmp_path: Path) -> None:
 
 def test_too_little_for_a_run_is_refused_before_anything_starts(tiny_hopper: str, tmp_path: Path) -> None:
     words = ["grid", "--agents", "dt-hopper-medium", "--out", str(tmp_path / "runs"), "--yes"]
+    words += ["--set", f"data.dataset={tiny_hopper}"]
     for more, said in (
         (["--cpus-per-run", "4000"], "4000 cores"),
         (["--gpus-per-run", "0.5"], "finds none here"),
@@ -250,20 +251,21 @@ def test_a_grid_is_tracked_with_a_run_for_each_folder(tiny_hopper: str, tmp_path
 
 def test_a_finished_grid_is_staged_an_agent_with_all_its_seeds(tiny_hopper: str, tmp_path: Path) -> None:
     out, zoo = tmp_path / "runs", tmp_path / "zoo"
-    words = ["grid", "--agents", "dt-hopper-medium,bc-hopper-medium", "--seeds", "0-1", "--out", str(out), "--yes"]
+    both, alone = (["grid", "--agents", agents] for agents in ("dt-hopper-medium,bc-hopper-medium", "dt-hopper-medium"))
+    words = ["--seeds", "0-1", "--out", str(out), "--yes"]
     words += ["--jobs", "2", "--cpus-per-run", "1", "--evaluate", "2", "--stage", "--zoo", str(zoo)]
     for setting in (*settings_for(tiny_hopper, 20), "eval.episodes=2"):
         words += ["--set", setting]
     broken = small_plan(out, tiny_hopper, "1", steps=20).rows[0]
     broken = broken.model_copy(update={"recipe": broken.recipe.override(["eval.episodes=2"])})
     break_run(broken, out)
-    partly = CliRunner().invoke(app, words)
+    partly = CliRunner().invoke(app, [*both, *words])
     assert partly.exit_code == 1
     assert "dt-hopper-medium is not staged: not done: dt-hopper-medium-s1" in " ".join(partly.output.split())
     assert [path.name for path in zoo.iterdir()] == ["bc-hopper-medium"]
 
     (out / broken.folder / "checkpoint.safetensors").unlink()
-    whole = CliRunner().invoke(app, words)
+    whole = CliRunner().invoke(app, [*alone, *words])
     assert whole.exit_code == 0, whole.output
     for agent_id in ("dt-hopper-medium", "bc-hopper-medium"):
         _, results, checks = check_files(zoo / agent_id)
@@ -276,6 +278,6 @@ def test_a_finished_grid_is_staged_an_agent_with_all_its_seeds(tiny_hopper: str,
 
     (zoo / "dt-hopper-medium").rename(zoo / "bc-hopper-medium-before")
     (zoo / "bc-hopper-medium").rename(zoo / "dt-hopper-medium")
-    refused = CliRunner().invoke(app, words)
+    refused = CliRunner().invoke(app, [*alone, *words])
     assert isinstance(refused.exception, CheckpointError)
     assert "holds another agent" in str(refused.exception)

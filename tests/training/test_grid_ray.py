@@ -22,7 +22,7 @@ from agentzoo.training.grid.cluster import STORE_BYTES, RayEngine, require_answe
 from agentzoo.training.grid.drive import drive, only_driver
 from agentzoo.training.grid.tasks import GRID_LOCK, read_failure
 from agentzoo.training.lock import holder
-from training.grid_cases import assert_equal_to_the_bit, break_run, serial_weights, small_plan, weights
+from training.grid_cases import assert_equal_to_the_bit, break_run, serial_weights, settings_for, small_plan, weights
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +61,8 @@ def test_a_grid_on_two_workers_equals_serial_runs_and_survives_a_killed_one(tiny
         engine = RayEngine(out, jobs=2)
         outcomes = drive(tasks_of(out, plan), engine, run_task, on_tick=kill_once, seconds=0.05)
         words = ["grid", "--agents", "dt-hopper-medium", "--out", str(out), "--engine", "ray", "--yes"]
+        for setting in settings_for(tiny_hopper, 300):
+            words += ["--set", setting]
         refused = CliRunner().invoke(app, words)
     assert {each.folder: each.state for each in outcomes} == {good: "done", broken: "failed", killed: "done"}
     assert len(hit) == 1
@@ -70,6 +72,7 @@ def test_a_grid_on_two_workers_equals_serial_runs_and_survives_a_killed_one(tiny
     assert failure is not None
     assert "checkpoint.safetensors" in failure.lines[-1]
     assert isinstance(refused.exception, TrainingError)
+    assert "works through a grid" in str(refused.exception)
     assert addresses == {"127.0.0.1"}
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
     assert not list(out.glob(".grid-*"))
@@ -121,14 +124,17 @@ def test_an_address_nobody_answers_is_an_error_within_twenty_seconds(monkeypatch
             assert time.monotonic() - began < cluster.CONNECT_SECONDS + 2.0 + 2.0
 
 
-def test_more_than_a_node_has_and_no_ray_at_all_are_refused_before_anything_starts(tmp_path: Path) -> None:
+def test_more_than_a_node_has_and_no_ray_at_all_are_refused_before_anything_starts(
+    tiny_hopper: str, tmp_path: Path
+) -> None:
     out = tmp_path / "runs"
     with pytest.raises(ConfigError, match="4000 cores"):
         RayEngine(out, cpus=4000)
     code = (
         "import sys; sys.modules['ray'] = None\n"
         "from agentzoo.cli import main\n"
-        f"sys.argv = ['agentzoo', 'grid', '--agents', 'dt-hopper-medium', '--engine', 'ray', '--out', {str(out)!r}]\n"
+        f"sys.argv = ['agentzoo', 'grid', '--agents', 'dt-hopper-medium', '--engine', 'ray', '--out', {str(out)!r}, "
+        f"'--set', 'data.dataset={tiny_hopper}']\n"
         "main()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
