@@ -48,7 +48,7 @@ def test_licences_are_known_and_allow_use() -> None:
     found = {name: licence_of(name) for name in constrained(CONSTRAINTS)}
     installed = {name: licence for name, licence in found.items() if licence is not None}
     assert len(installed) > 60
-    assert [name for name, licence in installed.items() if COPYLEFT.search(licence)] == [EMACS]
+    assert [name for name, licence in installed.items() if COPYLEFT.search(licence) and name != EMACS] == []
     assert [name for name, licence in installed.items() if not licence] == []
     assert f"| numpy | {constrained(CONSTRAINTS)['numpy']} | " in table(CONSTRAINTS)
 
