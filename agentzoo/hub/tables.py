@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.evaluation.baselines import CLONE
 from agentzoo.hub.overview import Summary
 from agentzoo.hub.zoo import summaries
 from agentzoo.text import amount
@@ -24,19 +25,24 @@ def markdown_table() -> str:
 
 
 def best_table() -> str:
-    """The best staged agent of each family and environment, by score or, where there is none, by return.
+    """The best staged agent of each environment and family, by score or, where there is none, by return.
+
+    The memoryless clone of an agent's data stands in the agent's own row.
 
     Raises:
         CheckpointError: as `markdown_table`.
     """
     best: dict[tuple[str, str], Summary] = {}
+    clones: dict[str | None, str] = {}
     for one in _staged():
-        key = (one.family or "", one.env or "")
+        if one.family == CLONE:
+            clones[one.dataset] = one.shown_score() or amount(one.mean_return or 0.0, ",")
+            continue
+        key = (one.env or "", one.family or "")
         if key not in best or _merit(one) > _merit(best[key]):
             best[key] = one
-    found = [(environment, family, one) for (family, environment), one in best.items()]
-    rows = [f"| `{family}` {_row(one, 'hub_cards/{}')}" for _, family, one in sorted(found, key=lambda row: row[:2])]
-    return "\n".join([f"| family | {HEAD}", f"|---|{RULE}", *rows])
+    rows = [f"{_row(best[key], 'hub_cards/{}')} {clones.get(best[key].dataset, '')} |" for key in sorted(best)]
+    return "\n".join([f"| {HEAD} `{CLONE}` |", f"|{RULE}---:|", *rows])
 
 
 TABLES = {
