@@ -72,7 +72,7 @@ def _change(kind: Kind, content: bytes, rng: random.Random) -> bytes:
             return (_other_npz if kind == "npz" else _other_hdf5)(content, rng)
         except Exception:  # an earlier change broke the file itself
             return damage_bytes(content, rng)
-    if kind == "gguf" and rng.random() < 0.7:  # the first kilobytes are its header
+    if kind == "gguf" and content and rng.random() < 0.7:  # the first kilobytes are its header
         at, size = rng.randrange(min(len(content), 3_000)), rng.choice((1, 4, 8))
         return content[:at] + rng.choice(COUNTS).to_bytes(8, "little")[:size] + content[at + size :]
     return damage_bytes(content, rng)

@@ -7,13 +7,14 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from agentzoo.errors import ConfigError, DataError
 from agentzoo.research.fuzz import attempt, fuzz, measured
-from agentzoo.research.fuzz_damage import TOKENS, damaged
+from agentzoo.research.fuzz_damage import TOKENS, Kind, damaged
 
 VARIABLES = ("AGENTZOO_ZOO", "AGENTZOO_INDEX", "AGENTZOO_TEXT", "MINARI_DATASETS_PATH")
 
@@ -40,6 +41,12 @@ def test_the_same_seed_damages_alike_and_another_one_does_not() -> None:
     made = [damaged("json", good, seed, case) for seed in (0, 0, 1) for case in range(20)]
     assert made[:20] == made[20:40] != made[40:]
     assert any(token in one for token in TOKENS[:10] for one in made)
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_what_was_cut_to_nothing_is_damaged_on(kind: Kind) -> None:
+    """A failure of the damage itself would count as a reader's crash."""
+    assert all(isinstance(damaged(kind, b"", 0, case), bytes) for case in range(100))
 
 
 def test_an_error_that_is_not_ours_is_counted_by_its_name() -> None:
