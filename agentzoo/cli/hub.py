@@ -29,6 +29,9 @@ app = typer.Typer(cls=Whole, no_args_is_help=True, help="Stage, check, push and 
 FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="An agent's folder with its records.")]
 
 
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace an agent of another environment, dataset or family.")
+]
 HardwareOption = Annotated[
     str, typer.Option("--hardware", help="What it was trained on, for the card: 'two cores of ...'.")
 ]
@@ -53,9 +56,7 @@ def stage(
     studies: Annotated[
         list[Path] | None, typer.Option("--study", help="A study.json to show on the card; may be repeated.")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace an agent of another environment, dataset or family.")
-    ] = False,
+    force: ForceOption = False,
     target: TargetOption = None,
     max_mb: Annotated[
         float | None,
