@@ -66,18 +66,22 @@ class CausalAttention(nn.Module):
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, read: Read | None) -> Tensor:
         """(B, H, Lq, D/H): values, weighted by the softmax of what queries and keys have in common."""
         length, dropout = k.shape[2], self.attn_dropout.p if self.training else 0.0
-        if self._drops(q):
-            return self._dropped_weights(q @ k.transpose(-1, -2), q.shape[-1] ** -0.5, read) @ v
+        if self._writes_out(q):
+            return self._weights(q @ k.transpose(-1, -2), q.shape[-1] ** -0.5, read) @ v
         if read is None:
             return scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
         bias = attention_bias(length, read, q.dtype, q.device)
         return scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
 
-    def _drops(self, q: Tensor) -> bool:
-        """Whether weights are dropped here: torch's CPU kernel leaves its fused path for that, and draws slowly."""
-        return self.training and self.attn_dropout.p > 0.0 and q.device.type == "cpu"
+    def _writes_out(self, q: Tensor) -> bool:
+        """Whether softmax and products are written out: to train on a CPU.
 
-    def _dropped_weights(self, scores: Tensor, factor: float, read: Read | None) -> Tensor:
+        For windows this short torch's fused kernel takes 3 to 7 times as long in bfloat16, forward and backward; in
+        float32 both take as long. With dropout it leaves its fused path, and draws slowly.
+        """
+        return self.training and q.device.type == "cpu"
+
+    def _weights(self, scores: Tensor, factor: float, read: Read | None) -> Tensor:
         """(..., Lq, L): the causal softmax of `factor` times the scores, after dropout."""
         length = scores.shape[-1]
         scores = scores * factor + attention_bias(

@@ -63,10 +63,9 @@ class LanguageAttention(CausalAttention):
         if self.n_kv_heads == self.n_heads:
             return super()._mix(q, k, v, read)
         length, grouped = k.shape[2], q.reshape(q.shape[0], self.n_kv_heads, -1, q.shape[3])  # (B, Hk, G Lq, D/H)
-        # torch's fused kernel takes several times as long in training, for windows this short
-        if self._drops(q) or (self.training and q.device.type == "cpu"):
+        if self._writes_out(q):
             scores = (grouped @ k.transpose(-1, -2)).view(*q.shape[:3], length)
-            weights = self._dropped_weights(scores, q.shape[-1] ** -0.5, read)
+            weights = self._weights(scores, q.shape[-1] ** -0.5, read)
             return (weights.view(*grouped.shape[:3], length) @ v).view(q.shape)
         bias = attention_bias(length, slice(None) if read is None else read, q.dtype, q.device)
         if bias.ndim == 2:
