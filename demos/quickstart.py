@@ -15,7 +15,8 @@ from rich.table import Table
 from agentzoo import Agent, evaluate
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.film import film, save_gif, save_video
-from agentzoo.evaluation.scores import amount, normalized_score, reference_of
+from agentzoo.evaluation.scores import normalized_score, reference_of
+from agentzoo.text import amount
 
 OUT = Path(__file__).resolve().parent / "out"
 

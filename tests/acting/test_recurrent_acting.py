@@ -144,7 +144,7 @@ def test_a_state_of_the_other_way_or_another_size_is_refused() -> None:
         recurrent.predict(obs, kept, reward=0.0)
     with pytest.raises(ShapeError, match="MemoryState"):
         window.predict(obs, memory, reward=0.0)
-    with pytest.raises(ShapeError, match="1 environments"):
+    with pytest.raises(ShapeError, match="state holds 1 environment,"):
         recurrent.predict(np.stack([obs, obs]), memory, reward=0.0)
     other = make_agent("tests/Counting-v0", SMALL.model_copy(update={"state_size": 5}))
     other.acting = "recurrent"

@@ -132,9 +132,13 @@ def test_attributes_and_text_are_escaped() -> None:
     assert element("b", "<i>", title='"x"') == '<b title="&#34;x&#34;">&lt;i&gt;</b>'
 
 
-def test_rows_of_baselines_json_say_who_beats_bc(small_zoo: Path, tmp_path: Path) -> None:
+def test_rows_of_baselines_json_say_who_beats_bc(tmp_path: Path) -> None:
     """Clones with the agent's own returns, lowered and raised: it beats one and loses to the other."""
-    head = Results.from_json((small_zoo / "dt-hopper-medium" / "results.json").read_text(), "dt").headline
+    small_zoo = tmp_path / "zoo"
+    records = copy_agent("dt-hopper-medium", small_zoo / "dt-hopper-medium") / "results.json"
+    results = Results.from_json(records.read_text(), "dt").model_copy(update={"yardsticks": ()})
+    records.write_text(results.to_json())
+    head = results.headline
     for shift, verdict in ((-500.0, "beats"), (500.0, "loses")):
         moved = head.model_copy(update={"returns": tuple(value + shift for value in head.returns), "score": 60.0})
         row = Baseline(method="bc", trained_with="x", result=moved)
