@@ -7,22 +7,21 @@ copy-on-write: a process that writes to such an array changes its own copy of th
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from filelock import FileLock
 from numpy.typing import NDArray
 
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import datasets_root, load_episodes, open_dataset
 from agentzoo.errors import DataError, StorageError
+from agentzoo.store.exclusive import exclusive
 from agentzoo.store.files import sha256, staging, write_atomic
 from agentzoo.types import ActionSpec, Config, IntArray, ObservationSpec
 
@@ -100,7 +99,7 @@ class MappedEpisodes(Episodes):
     def _array(self, name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         path = self.folder / f"{name}.npy"
         if not path.exists():
-            with _exclusive(self.folder):
+            with exclusive(self.folder / ".lock", "AGENTZOO_CACHE"):
                 if not path.exists():
                     _save_array(path, make())
         return _mapped(path)
@@ -112,7 +111,7 @@ class MappedEpisodes(Episodes):
     def _selection(self, name: str, make: Callable[[], Episodes]) -> MappedEpisodes:
         folder = self.folder / name
         if not folder.exists():
-            with _exclusive(self.folder):
+            with exclusive(self.folder / ".lock", "AGENTZOO_CACHE"):
                 if not folder.exists():
                     write_mapped(make(), folder)
         return MappedEpisodes.open(folder)
@@ -134,7 +133,7 @@ def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> Map
         digest.update(f"{path.relative_to(data)} {sha256(path)}\n".encode())
     folder = cache_root() / "episodes" / f"{dataset_id.replace('/', '--')}-{digest.hexdigest()[:16]}"
     if not folder.exists():
-        with _exclusive(folder.parent):
+        with exclusive(folder.parent / ".lock", "AGENTZOO_CACHE"):
             if not folder.exists():
                 write_mapped(load_episodes(dataset_id, obs_keys), folder)
     return MappedEpisodes.open(folder)
@@ -190,18 +189,3 @@ def _save_array(path: Path, values: NDArray[Any]) -> None:
             raise
     except OSError as error:
         raise StorageError(f"{path} was not written: {error}. Make room, or set AGENTZOO_CACHE.") from error
-
-
-@contextlib.contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
-    """Wait until no other process of this machine makes something in `folder`."""
-    lock = FileLock(folder / ".lock")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError as error:
-        raise StorageError(f"nothing can be written in {folder}: {error}. Set AGENTZOO_CACHE.") from error
-    try:
-        yield
-    finally:
-        lock.release()

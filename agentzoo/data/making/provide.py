@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-from filelock import FileLock
+from collections.abc import Callable
 
 from agentzoo.data.making.build import build
 from agentzoo.data.making.catalogue import BuildOptions, DatasetRecipe, recipe_of
 from agentzoo.data.minari import datasets_root, is_local
 from agentzoo.envs import make_env
 from agentzoo.envs.making import explained
-from agentzoo.errors import ConfigError, StorageError, UnknownNameError
+from agentzoo.errors import ConfigError, UnknownNameError
+from agentzoo.store.exclusive import exclusive
 
 
 def check_provided(dataset_id: str) -> None:
@@ -60,7 +57,8 @@ def provide(dataset_id: str, workers: int = 1, on_steps: Callable[[int, int | No
         done += steps
         on_steps(done, recipe.steps)
 
-    with _alone(datasets_root(), recipe):
+    lock = datasets_root() / f".{recipe.name.replace('/', '--')}.lock"
+    with exclusive(lock, "MINARI_DATASETS_PATH"):
         if is_local(dataset_id):
             return False
         build(recipe.name, BuildOptions(workers=workers, on_steps=count))
@@ -70,18 +68,3 @@ def provide(dataset_id: str, workers: int = 1, on_steps: Callable[[int, int | No
 def _command(recipe: DatasetRecipe) -> str:
     options = f" {recipe.build_options}" if recipe.build_options else ""
     return f"`agentzoo data build {recipe.name}{options}`"
-
-
-@contextmanager
-def _alone(root: Path, recipe: DatasetRecipe) -> Iterator[None]:
-    """Wait until no other process builds this dataset here."""
-    lock = FileLock(root / f".{recipe.name.replace('/', '--')}.lock")
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except OSError as error:
-        raise StorageError(f"nothing can be written in {root}: {error}. Set MINARI_DATASETS_PATH.") from error
-    try:
-        yield
-    finally:
-        lock.release()

@@ -1,0 +1,34 @@
+"""One process of this machine at a time, in a file of its own so that `agentzoo list` does not import locks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock
+
+from agentzoo.errors import StorageError
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, variable: str) -> Iterator[None]:
+    """Wait until no other process of this machine holds the lock file at `path`, and hold it.
+
+    Args:
+        path: of the lock file; its folder is made.
+        variable: of the environment, which names another folder; for the message.
+
+    Raises:
+        StorageError: nothing can be written there.
+    """
+    lock = FileLock(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except OSError as error:
+        raise StorageError(f"nothing can be written in {path.parent}: {error}. Set {variable}.") from error
+    try:
+        yield
+    finally:
+        lock.release()
