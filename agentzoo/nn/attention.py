@@ -116,6 +116,14 @@ class Block(nn.Module):
         return self.dropout.add(x, self.down(self.activate(self.up(self.ln_2(x)))))
 
 
+def through(blocks: nn.ModuleList, x: Tensor, read: Read | None) -> Tensor:
+    """(B, L, D) -> (B, Lq, D): `x` after all blocks, of which the last gives the tokens at `read`."""
+    last = len(blocks) - 1
+    for i, block in enumerate(blocks):
+        x = block(x, read if i == last else None)
+    return x
+
+
 class Backbone(nn.Module):
     """`n_layers` blocks and a final LayerNorm, weights N(0, 0.02²), biases 0."""
 
@@ -131,8 +139,5 @@ class Backbone(nn.Module):
 
     def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D): the final hidden tokens at `read` (all by default)."""
-        last = len(self.blocks) - 1
-        for i, block in enumerate(self.blocks):
-            x = block(x, read if i == last else None)
-        out: Tensor = self.ln_f(x)
+        out: Tensor = self.ln_f(through(self.blocks, x, read))
         return out

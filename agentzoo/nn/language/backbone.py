@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from agentzoo.nn.attention import through
 from agentzoo.nn.language.gpt2 import GPT2Block
 from agentzoo.nn.language.llama import LlamaBlock
 from agentzoo.nn.language.sizes import Architecture, LoRASizes, Sizes
@@ -49,8 +50,5 @@ class LanguageBackbone(nn.Module):
 
     def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D): the final hidden tokens at `read` (all by default)."""
-        last = len(self.blocks) - 1
-        for i, block in enumerate(self.blocks):
-            x = block(x, read if i == last else None)
-        out: Tensor = self.ln_f(x)
+        out: Tensor = self.ln_f(through(self.blocks, x, read))
         return out
