@@ -21,7 +21,7 @@ from agentzoo.acting.output import Actions, require_finite
 from agentzoo.acting.rewards import Rewards
 from agentzoo.acting.runtimes import Runtime, RuntimeMethods
 from agentzoo.acting.threads import few_threads
-from agentzoo.config import AgentConfig, read_record
+from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import action_space, observation_space
 from agentzoo.data.targets import Target
 from agentzoo.envs.making import check_env_id
@@ -29,6 +29,7 @@ from agentzoo.errors import ConfigError, Elsewhere, ShapeError, warn
 from agentzoo.masked.methods import MaskedMethods
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
+from agentzoo.record import read_record
 from agentzoo.registry import service
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, sha256, write_atomic
 from agentzoo.store.locate import find_agent, require_own

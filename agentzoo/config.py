@@ -10,8 +10,9 @@ from pydantic import Field, SerializeAsAny, field_validator
 from agentzoo.errors import ConfigError
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import AgentId, EnvId, Option, Positive, Recipe, load_recipe, parse_model_config
-from agentzoo.store.files import RECIPE, read_text
-from agentzoo.types import Config, Digest, IOSpec, M, TargetReturn
+from agentzoo.record import read_record
+from agentzoo.store.files import RECIPE
+from agentzoo.types import Config, Digest, IOSpec, TargetReturn
 
 License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$")]  # the Hub's name of one: mit, apache-2.0, other
 
@@ -50,15 +51,6 @@ class AgentConfig(Config):
             target_return=recipe.eval.target_return,
             license=recipe.model.weights_license(),
         )
-
-
-def read_record(kind: type[M], path: Path) -> M:
-    """A record from its small JSON file.
-
-    Raises:
-        CheckpointError: missing, unreadable, not text or absurdly large. ConfigError: its content cannot be used.
-    """
-    return kind.from_json(read_text(path), str(path))
 
 
 def named_recipe(named: str) -> Recipe:

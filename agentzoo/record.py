@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from agentzoo.errors import ConfigError
+from agentzoo.store.files import read_text
 
 M = TypeVar("M", bound="Config")
 
@@ -32,6 +34,15 @@ class Config(BaseModel):
             return cls.model_validate_json(text)
         except ValidationError as error:
             raise ConfigError(f"{source} cannot be used: {explain(error)}") from None
+
+
+def read_record(kind: type[M], path: Path) -> M:
+    """A record from its small JSON file.
+
+    Raises:
+        CheckpointError: missing, unreadable, not text or absurdly large. ConfigError: its content cannot be used.
+    """
+    return kind.from_json(read_text(path), str(path))
 
 
 def explain(error: ValidationError) -> str:

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from agentzoo.config import read_record
 from agentzoo.evaluation.results import Baseline, Result
 from agentzoo.recipe import DatasetId
+from agentzoo.record import read_record
 from agentzoo.store.files import write_atomic
 from agentzoo.types import Config
 

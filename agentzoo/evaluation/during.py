@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from agentzoo.agent import Agent
-from agentzoo.config import AgentConfig, read_record
+from agentzoo.config import AgentConfig
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.spaces import describe_misfit
 from agentzoo.envs.making import make_configured
@@ -20,6 +20,7 @@ from agentzoo.evaluation.scores import normalized_score, reference_for
 from agentzoo.evaluation.seeds import VALIDATION
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
+from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE
 from agentzoo.training.loop import Evaluation, Hooks, train, with_precision
 from agentzoo.training.processes import process_index

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from agentzoo.agent import Agent
-from agentzoo.config import AgentConfig, read_record
+from agentzoo.config import AgentConfig
 from agentzoo.envs.wrapping import spec_of
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.jobs import rollout_in_jobs
@@ -25,6 +25,7 @@ from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
 from agentzoo.evaluation.scores import Reference, mean_interval, normalized_score, reference_for, with_reference
 from agentzoo.evaluation.study import Study
 from agentzoo.nn.base import ActingMode
+from agentzoo.record import read_record
 from agentzoo.store.files import CONFIG
 from agentzoo.store.locate import STUDY_PICTURES, staged_agents
 from agentzoo.text import amount, fixed

@@ -8,8 +8,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from agentzoo.config import read_record
 from agentzoo.errors import CheckpointError
+from agentzoo.record import read_record
 from agentzoo.store.files import write_atomic
 from agentzoo.types import Config
 

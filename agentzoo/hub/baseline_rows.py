@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from agentzoo.config import read_record
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.baselines import BASELINES, CLONE, read_baselines, write_baselines
 from agentzoo.evaluation.results import Baseline
 from agentzoo.hub.card import write_card
 from agentzoo.hub.measured import load_finished, measured
 from agentzoo.recipe import Recipe, differences, load_recipe
+from agentzoo.record import read_record
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import RECIPE, RESULTS, write_atomic
 from agentzoo.store.locate import staged_in

@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 
-from agentzoo.config import AgentConfig, read_record
+from agentzoo.config import AgentConfig
 from agentzoo.data.making.catalogue import OTHERS, OWN, recipe_of
 from agentzoo.envs import extras_of, needs_make_env
 from agentzoo.errors import CheckpointError
@@ -23,6 +23,7 @@ from agentzoo.hub.paper_scores import PUBLISHED, SELECTION, SOURCES, Published
 from agentzoo.hub.sweeps import extremes, sweep_facts
 from agentzoo.papers import D4RL
 from agentzoo.recipe import Recipe
+from agentzoo.record import read_record
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, read_text, write_atomic
 from agentzoo.store.locate import STUDY_PICTURES

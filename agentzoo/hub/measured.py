@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentzoo.agent import Agent
-from agentzoo.config import read_record
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, evaluate
 from agentzoo.evaluation.rollout import OnEpisode
 from agentzoo.hub.verify import check_files
+from agentzoo.record import read_record
 from agentzoo.store.files import CONFIG, RECIPE, RESULT, RESULTS, WEIGHTS, write_atomic
 from agentzoo.text import counted
 

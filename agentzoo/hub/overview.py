@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.recipes._table import Row, recipe_rows
-from agentzoo.record import Config, explain
+from agentzoo.record import Config, read_record
 from agentzoo.registry import family_names
-from agentzoo.store.files import CONFIG, RECIPE, RESULTS, read_text
+from agentzoo.store.files import CONFIG, RECIPE, RESULTS
 from agentzoo.store.locate import check_links, staged_agents
 from agentzoo.text import fixed
 
@@ -77,7 +77,7 @@ def summary_of(agent_id: str, folder: Path, recipe: Summary | None) -> Summary:
         CheckpointError, ConfigError: a file cannot be used.
     """
     check_links(folder)
-    config = _read(_Config, folder / CONFIG)
+    config = read_record(_Config, folder / CONFIG)
     if config.model.family not in family_names():
         raise ConfigError(f"{folder / CONFIG} cannot be used: no family {config.model.family!r}.")
     fields: dict[str, Any] = {
@@ -88,18 +88,18 @@ def summary_of(agent_id: str, folder: Path, recipe: Summary | None) -> Summary:
         "target": config.target_return,
     }
     if (folder / RECIPE).exists():
-        trained = _read(_Recipe, folder / RECIPE)
+        trained = read_record(_Recipe, folder / RECIPE)
         fields |= {"steps": trained.train.steps, "dataset": trained.data.dataset}
     if (folder / RESULTS).is_file():
-        fields |= _read(_Results, folder / RESULTS).fields("steps" in fields)
+        fields |= read_record(_Results, folder / RESULTS).fields("steps" in fields)
     start = recipe or Summary(agent_id=agent_id, staged=True, steps=0)
     return start.model_copy(update=fields)
 
 
-class _Part(BaseModel):
+class _Part(Config):
     """Some fields of a record; the others are for those who load it."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore")
 
 
 class _Model(_Part):
@@ -159,13 +159,3 @@ class _Results(_Part):
         if has_recipe and self.training.updates:
             found["steps"] = self.training.updates
         return found
-
-
-P = TypeVar("P", bound=_Part)
-
-
-def _read(kind: type[P], path: Path) -> P:
-    try:
-        return kind.model_validate_json(read_text(path))
-    except ValidationError as error:
-        raise ConfigError(f"{path} cannot be used: {explain(error)}") from None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentzoo.config import AgentConfig, read_record
+from agentzoo.config import AgentConfig
 from agentzoo.errors import CheckpointError, StorageError
 from agentzoo.recipe import Recipe
+from agentzoo.record import read_record
 from agentzoo.store.files import CONFIG, RECIPE
 from agentzoo.store.locate import is_backbone, require_replaceable
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentzoo.config import AgentConfig, read_record
+from agentzoo.config import AgentConfig
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Results
 from agentzoo.recipe import Recipe
+from agentzoo.record import read_record
 from agentzoo.store.files import CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO
 
 

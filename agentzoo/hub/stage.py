@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentzoo.agent import Agent
-from agentzoo.config import AgentConfig, read_record
+from agentzoo.config import AgentConfig
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.targets import choose_target
 from agentzoo.errors import CheckpointError, ConfigError
@@ -22,6 +22,7 @@ from agentzoo.hub.place import require_free_place
 from agentzoo.hub.studies import take_studies
 from agentzoo.nn.base import ModelConfig, parameter_count
 from agentzoo.recipe import Recipe, differences
+from agentzoo.record import read_record
 from agentzoo.store.files import (
     CONFIG,
     LOG,

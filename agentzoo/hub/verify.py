@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from agentzoo.agent import Agent
-from agentzoo.config import AgentConfig, read_record
+from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.evaluation.rollout import OnEpisode
@@ -18,6 +18,7 @@ from agentzoo.evaluation.sweep import FEWEST_RANKED, rank_correlation
 from agentzoo.hub.card import check_card
 from agentzoo.hub.metadata import inline
 from agentzoo.recipe import Recipe
+from agentzoo.record import read_record
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS, WEIGHTS, sha256
 from agentzoo.store.locate import find_agent

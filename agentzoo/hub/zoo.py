@@ -6,11 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agentzoo.config import AgentConfig, read_record
+from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.results import Results, versions
 from agentzoo.hub.overview import Summary, packaged, summary_of
 from agentzoo.recipe import Recipe, load_recipe
+from agentzoo.record import read_record
 from agentzoo.registry import families, recipe_table
 from agentzoo.store.files import CONFIG, RECIPE, RESULTS
 from agentzoo.store.locate import check_links, find_agent, local_zoo, staged_agents

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from agentzoo.agent import Agent
-from agentzoo.config import AgentConfig, read_record
+from agentzoo.config import AgentConfig
 from agentzoo.data.making.behaviour import read_behaviour
 from agentzoo.data.making.collect import Rollout, collect
 from agentzoo.data.making.doorkey_walker import MakeWalker
@@ -29,6 +29,7 @@ from agentzoo.hub.verify import check_files
 from agentzoo.hub.zoo import describe, summaries
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
+from agentzoo.record import read_record
 from agentzoo.registry import families, get_family
 from agentzoo.research.analysis.gate_report import gate_curve
 from agentzoo.research.fuzz_checkpoints import checkpoint_readers

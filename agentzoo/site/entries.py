@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from agentzoo.config import AgentConfig, read_record
+from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, shown
 from agentzoo.evaluation.baselines import BASELINES, CLONE, Baselines, Compared, compare_with_clones, read_baselines
 from agentzoo.evaluation.results import Baseline, Result, Results
 from agentzoo.hub.card import card_text, named_repo, published_beside, updates_done
 from agentzoo.hub.paper_scores import PUBLISHED, Published
 from agentzoo.recipe import Recipe
+from agentzoo.record import read_record
 from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS
 from agentzoo.store.locate import check_links, staged_in
 from agentzoo.text import amount

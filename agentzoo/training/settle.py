@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from agentzoo.config import read_record
 from agentzoo.data.episodes import Episodes
 from agentzoo.errors import TrainingError
 from agentzoo.recipe import Recipe, Stretch, differences
+from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE, WEIGHTS, remove_unfinished, write_atomic
 from agentzoo.training import state
 from agentzoo.training.machine import device_name, pick_precision

@@ -32,8 +32,9 @@ IDS = ("dt-one", "dt-two")
 @pytest.fixture
 def zoo(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two staged agents, an empty folder of datasets, and an index of our own."""
-    from agentzoo.config import AgentConfig, read_record
+    from agentzoo.config import AgentConfig
     from agentzoo.hub.card import write_card
+    from agentzoo.record import read_record
 
     root = tmp_path / "zoo"
     for name in IDS:

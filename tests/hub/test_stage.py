@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.config import AgentConfig, read_record
+from agentzoo.config import AgentConfig
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError, SpaceError, StorageError, UnknownNameError
 from agentzoo.evaluation.baselines import Baselines, write_baselines
@@ -31,6 +31,7 @@ from agentzoo.hub.studies import show_studies
 from agentzoo.hub.verify import check_files
 from agentzoo.models.dm import DMConfig
 from agentzoo.recipe import Recipe
+from agentzoo.record import read_record
 from agentzoo.store.files import swap_in
 from agentzoo.store.locate import written_whole
 from agentzoo.store.tensors import load_strict, read_tensors, save_tensors

@@ -12,10 +12,10 @@ import pytest
 import torch
 from data.cases import episodes_of
 
-from agentzoo.config import read_record
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import ConfigError
 from agentzoo.recipe import Recipe
+from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE
 from agentzoo.store.tensors import read_tensors
 from agentzoo.training.log import read_log

@@ -16,11 +16,12 @@ from data.cases import episodes_of
 from models.cases import coin_episodes
 
 from agentzoo.cli.running import settings_of, tracking_of
-from agentzoo.config import read_recipe, read_record
+from agentzoo.config import read_recipe
 from agentzoo.data.episodes import Episodes
 from agentzoo.errors import CheckpointError, TrainingError
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import Recipe, differences, load_recipe
+from agentzoo.record import read_record
 from agentzoo.registry import get_family
 from agentzoo.store.files import RECIPE
 from agentzoo.store.tensors import read_tensors

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, embedding, linear
 
-from agentzoo.config import read_record
 from agentzoo.errors import CheckpointError, ConfigError, warn
 from agentzoo.nn.language import corpus
 from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.kmeans import cosine_loss, spherical_kmeans
 from agentzoo.nn.language.tokenizer import TOKENIZER, end_of_text
+from agentzoo.record import read_record
 
 if TYPE_CHECKING:
     from agentzoo.nn.language.pretrained import Pretrained

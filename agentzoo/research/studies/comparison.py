@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentzoo.config import read_record
 from agentzoo.errors import ConfigError, DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
@@ -22,6 +21,7 @@ from agentzoo.hub.paper_scores import Published, elsewhere, published_together
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.recipe import differences as differing_fields
+from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE
 
 PICTURE = "comparison.png"

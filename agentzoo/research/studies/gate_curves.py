@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentzoo.agent import Agent
-from agentzoo.config import read_record
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.study import Study, filled
@@ -21,6 +20,7 @@ from agentzoo.hub.measured import is_finished
 from agentzoo.nn.markov import THRESHOLD
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
+from agentzoo.record import read_record
 from agentzoo.research.analysis.gate_report import GateCurve, gate_curve
 from agentzoo.research.analysis.head_report import CountedHeads, MarkovReport, markov_report
 from agentzoo.research.analysis.pictures import WIDTH, plot_curve

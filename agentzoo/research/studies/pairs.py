@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.config import read_record
 from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import over_seeds
@@ -22,6 +21,7 @@ from agentzoo.evaluation.study import Study, cell, filled
 from agentzoo.hub.measured import headline, is_finished
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
+from agentzoo.record import read_record
 from agentzoo.research.studies.comparison import Compared, differences, digits_for, require_new, several
 from agentzoo.store.files import RECIPE
 from agentzoo.training import log
