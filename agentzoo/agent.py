@@ -37,7 +37,7 @@ from agentzoo.store.tensors import fingerprint, save_tensors
 
 
 class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
-    """A network, its config and the return it is asked for.
+    """A network, its config and its target return.
 
     All history lives in the `state` that `predict` returns, so one agent serves any number of environments. A copy or
     a pickle has no bound environment.
@@ -52,11 +52,11 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         self._actions = Actions(config.io.action)
         self._conditions = Conditions()
         self._targets = None
-        self.trust_env_options = True  # of a config made here; `from_pretrained` reads a stranger's
+        self.trust_env_options = True  # `from_pretrained` sets it: its config may come from elsewhere
         self._env: Any = None
         self._warned: set[str] = set()
         self._rewards = self._unbound()
-        self._bare_calls = 0  # in a row, with neither state nor episode_start
+        self._bare_calls = 0  # consecutive calls with neither state nor episode_start
 
     def _unbound(self) -> Rewards:
         return Rewards(partial(self._warn_once, depth=5))
@@ -93,13 +93,13 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
 
         Args:
             id_or_path: looked up as a folder, in the local zoo, then on the Hub (cache first).
-            env: bound as by `set_env`, so that rewards need not be passed to `predict`; an id is made as SB3 does.
+            env: an environment, or the id of one, to bind as `set_env` does. `predict` then reads rewards from it.
             revision, subfolder, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`.
-            device: "auto" is CUDA where there is one.
+            device: "auto" is CUDA if available.
             runtime: "onnx" acts with a frozen copy of the network in ONNX Runtime, as `freeze` does.
             trust_env_module: accept a config whose environment id names a module to import.
-            trust_env_options: accept options of the environment that are not listed for it (`envs.options`), wherever
-                this agent makes one.
+            trust_env_options: accept environment options outside the allowed list (`envs.options`) whenever this agent
+                creates an environment.
 
         Raises:
             UnknownNameError: no such agent, with the nearest id. CheckpointError: files missing, broken or tampered
@@ -131,21 +131,23 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
     def save_pretrained(
         self, folder: str | Path, *, push_to_hub: bool = False, repo_id: str | None = None, **push_options: Any
     ) -> Path:
-        """Write `config.json`, `model.safetensors` and the recipe; the config, which names the weights' hash, last.
+        """Write `model.safetensors`, the recipe and, last, `config.json`, which holds the hash of the weights.
 
-        The current target return is stored as the agent's own. `acting` is not stored: a loaded agent has its family's.
+        The current target return is stored. `acting` is not: a loaded agent acts in its family's default mode.
 
         Args:
-            folder: is made where it is missing.
+            folder: created if it does not exist.
             push_to_hub: also upload the agent to `repo_id`, with the options of `Agent.push_to_hub`.
 
         Raises:
-            StorageError: the folder holds another agent or a backbone, whose card and results would stay; or no space
-                or permission. Each file is then either the old one or the new one. ConfigError: `push_to_hub` without a
-                `repo_id`, or the other way round. As `push_to_hub` when it is asked for.
+            StorageError: the folder holds another agent or a backbone, whose card and results would remain; or there is
+                no space or permission. Each file is then either the old one or the new one. ConfigError: `push_to_hub`
+                without a `repo_id`, or the reverse. With `push_to_hub=True`, also what `push_to_hub` raises.
         """
         if push_to_hub != (repo_id is not None) or (push_options and not push_to_hub):
-            raise ConfigError("to upload what is saved, pass push_to_hub=True and repo_id='your-name/agent' together.")
+            raise ConfigError(
+                "to upload the saved agent, pass push_to_hub=True and repo_id='your-name/agent' together."
+            )
         folder = Path(folder)
         require_own(folder, self.config.agent_id)
         save_tensors(folder / WEIGHTS, self.model.state_dict())
@@ -188,7 +190,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         Args:
             commit_message, create_pr, private, token, branch, allow_patterns, ignore_patterns: as in `huggingface_hub`.
             tag: name to give the commit.
-            replace_measured: push even if the repo holds measurements, plots and a video; they are then deleted.
+            replace_measured: push even if the repo holds measurements, plots and a video, and delete them.
 
         Returns:
             The URL of the commit, or of the pull request.
@@ -210,24 +212,24 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         url: str = push(self, repo_id, token=token, replace_measured=replace_measured, **options).url
         return url
 
-    # -- what stable-baselines3 code looks at --------------------------------------------------------------------------
+    # -- attributes that stable-baselines3 code reads ------------------------------------------------------------------
 
     @property
     def observation_space(self) -> gym.Space[Any]:
-        """The space the agent reads. Its bounds are infinite, since a config does not store them."""
+        """The observation space. Its bounds are infinite, since a config does not store them."""
         return observation_space(self.config.io.observation)
 
     @property
     def action_space(self) -> gym.Space[Any]:
-        """The space the agent's actions lie in."""
+        """The action space."""
         return action_space(self.config.io.action)
 
     @property
     def target_return(self) -> float:
-        """The return the agent is asked for, in units of the environment's reward.
+        """The return the network is conditioned on, in units of the environment's reward.
 
-        May be set; `condition` sets one for each environment. Setting it raises ShapeError for anything but one number,
-        and ConfigError for NaN, infinity or a number beyond 1e9.
+        It can be assigned; `condition` sets one for each environment. Assigning anything but one number raises
+        ShapeError; NaN, infinity or a number beyond 1e9 raises ConfigError.
         """
         return self._target_return
 
@@ -253,7 +255,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
 
     @property
     def rtg_source(self) -> str | None:
-        """The source of the last rewards of `predict`: "reward", "observation" or "env"; "constant" without any."""
+        """Where `predict` got its last rewards: "reward", "observation", "env", or "constant" if there were none."""
         return self._rewards.source
 
     # -- acting ------------------------------------------------------------------------------------------------------
@@ -317,13 +319,13 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         if self._bare_calls == 2:
             self._warn_once(
                 "history",
-                "predict was called twice in a row without the state of an unfinished episode, so it takes every "
-                "step for the first of an episode. Pass on the state it returns: action, state = agent.predict(obs, "
-                "state).",
+                "predict was called twice in a row without the state of an unfinished episode, so it treats every "
+                "step as the first of an episode. Pass the returned state to the next call: action, state = "
+                "agent.predict(obs, state).",
             )
 
     def _warn_once(self, kind: str, message: str, depth: int = 4) -> None:
-        """Warn unless this `kind` was warned of before. `depth`: frames up to the caller's line; this function is 1."""
+        """Warn once for each `kind`. `depth`: stack frames up to the caller's line, counting this function as 1."""
         if kind not in self._warned:
             self._warned.add(kind)
             warn(message, depth)

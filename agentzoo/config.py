@@ -1,4 +1,4 @@
-"""`config.json`: what must be known to rebuild an agent, checked before anything is built."""
+"""`config.json`: everything needed to rebuild an agent except the weights, checked before anything is built."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE
 from agentzoo.types import Config, Digest, IOSpec, TargetReturn
 
-License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$")]  # the Hub's name of one: mit, apache-2.0, other
+License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$")]  # as the Hub names them: mit, apache-2.0, other
 
 
 class AgentConfig(Config):
@@ -27,14 +27,14 @@ class AgentConfig(Config):
     rtg_scale: Positive
     rewards: Literal["dense", "delayed"]
     env: EnvId | None  # Gymnasium id the agent was made for
-    env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
+    env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of `gym.make`
     target_return: TargetReturn
     weights_sha256: Digest | None = None  # of model.safetensors
     license: License = "mit"
 
     @field_validator("model", mode="before")
     @classmethod
-    def _of_its_family(cls, value: Any) -> Any:
+    def _parse_model(cls, value: Any) -> Any:
         return parse_model_config(value) if isinstance(value, dict) else value
 
     @classmethod
@@ -53,27 +53,26 @@ class AgentConfig(Config):
         )
 
 
-def named_recipe(named: str) -> Recipe:
-    """The packaged recipe of that id, or the one in a `train_config.json` or in the folder of a run or agent.
+def named_recipe(source: str) -> Recipe:
+    """A recipe by agent id, by path to a `train_config.json`, or by the folder of a run or an agent.
 
     Raises:
-        UnknownNameError: no such id, with the nearest one. As `read_recipe` for a file.
+        UnknownNameError: no such id, with the nearest one. For a file, the errors of `read_recipe`.
     """
-    if (Path(named) / RECIPE).is_file():
-        return read_recipe(Path(named) / RECIPE)
-    return read_recipe(Path(named)) if named.endswith(".json") else load_recipe(named)
+    if (Path(source) / RECIPE).is_file():
+        return read_recipe(Path(source) / RECIPE)
+    return read_recipe(Path(source)) if source.endswith(".json") else load_recipe(source)
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe in a `train_config.json`; where the record is of a run that held out no episodes, it says so.
+    """The recipe in a `train_config.json`. A missing `held_out` means that the run held out nothing, and becomes 0.
 
     Raises:
-        ConfigError: there is no such file, or it holds no recipe.
+        ConfigError: the file does not exist or holds no recipe.
     """
     if not path.exists():
         raise ConfigError(
-            f"no recipe file {path}. Name the {RECIPE} of an agent's folder or of a run, or an id with a recipe of its "
-            "own, see `agentzoo list --all`."
+            f"no recipe file {path}. Pass the {RECIPE} of an agent or a run, or an agent id from `agentzoo list --all`."
         )
     recipe = read_record(Recipe, path)
     if recipe.data.held_out is None:

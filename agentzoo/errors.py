@@ -1,7 +1,7 @@
-"""Every error agentzoo raises on purpose. Each message says what came, what was expected and what to do.
+"""The errors agentzoo raises. Each message says what was found, what was expected and what to do.
 
-`shown` is the one function that makes text of a file or server fit to print: errors, warnings, tables, progress bars,
-cards and reports all use it.
+`shown` makes text from a file or server safe to print. Errors, warnings, tables, progress bars, cards and reports all
+use it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ MOST_SAID = 4_000  # characters of a whole message
 
 
 def shown(text: object, most: int = MOST_SHOWN) -> str:
-    """Text of a file or server as it may be printed: on one line, cut at `most` characters, and harmless.
+    """Text from a file or server, made safe to print: on one line and cut at `most` characters.
 
-    What is not printable (terminal codes, line breaks, characters that turn the direction of text) is written as
-    Python writes it: `\\x1b`, `\\n`, `\\u202e`. Applying it twice changes nothing more.
+    Unprintable characters (terminal codes, line breaks, characters that change the direction of text) are escaped as
+    in Python: `\\x1b`, `\\n`, `\\u202e`. Applying it a second time changes nothing.
     """
     start = str(text)[: most + 1]
     plain = start if start.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in start)
@@ -31,19 +31,19 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def without_colors(text: str) -> str:
-    """`text` without a terminal's codes for colors, which other libraries put into their warnings."""
+    """`text` without the terminal color codes that other libraries put into their warnings."""
     return _COLOR.sub("", text)
 
 
 def warn(message: str, depth: int = 1) -> None:
-    """`warnings.warn` for a message that may quote a file or server; `depth` 1 names the line that calls this."""
+    """`warnings.warn` for a message that may quote a file or server; `depth` 1 points at the line that calls this."""
     warnings.warn(shown(message, MOST_SAID), UserWarning, stacklevel=depth + 1)
 
 
 class AgentzooError(Exception):
-    """Base of all errors below, so that one `except` catches what agentzoo found wrong.
+    """Base of all errors below, so that one `except` catches them all.
 
-    Messages quote files and servers, so every one of them is made harmless by `shown`.
+    Messages quote files and servers, so each one passes through `shown`.
     """
 
     def __init__(self, *args: object) -> None:
@@ -63,7 +63,7 @@ class ObservationError(AgentzooError, ValueError):
 
 
 class SpaceError(AgentzooError, ValueError):
-    """The spaces of an environment or dataset do not fit the agent, or no family supports them."""
+    """The spaces of an environment or dataset do not match the agent, or no family supports them."""
 
 
 class DataError(AgentzooError, ValueError):
@@ -71,11 +71,11 @@ class DataError(AgentzooError, ValueError):
 
 
 class CheckpointError(AgentzooError):
-    """A file of an agent is missing, truncated, tampered with or does not fit its config."""
+    """A file of an agent is missing, truncated, tampered with or does not match its config."""
 
 
 class HubError(CheckpointError):
-    """The Hub could not be reached, refused the request, or sent something other than it announced."""
+    """The Hub could not be reached, refused the request, or sent something other than what it announced."""
 
 
 class RuntimeMismatchError(AgentzooError):
@@ -83,7 +83,7 @@ class RuntimeMismatchError(AgentzooError):
 
 
 class EvaluationError(AgentzooError):
-    """A process that played a part of an evaluation ended too early."""
+    """A process that ran a part of an evaluation ended too early."""
 
 
 class TrainingError(AgentzooError):
@@ -102,13 +102,13 @@ class UnknownNameError(AgentzooError, KeyError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`" Did you mean 'x'?"` for the nearest of `known`, or an empty string when nothing is near."""
+    """`" Did you mean 'x'?"` for the closest name in `known`; an empty string if none is close."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
 class Elsewhere:
-    """A method that other libraries have and this class lacks: AttributeError, whose message names the one to use."""
+    """Stands for a method that other libraries have and this class lacks: AttributeError names the one to use."""
 
     def __init__(self, instead: str) -> None:
         self.instead = instead

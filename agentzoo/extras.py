@@ -1,4 +1,4 @@
-"""Packages that only some of the work needs: imported when it is asked for, with a message that names the extra."""
+"""Optional packages: imported on first use; if one is missing, the error names the extra that installs it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from agentzoo.errors import ConfigError
 
 
 def needed(module: str, extra: str, what: str) -> Any:
-    """An optional package.
+    """Import an optional package.
 
     Args:
         module: its import name.
-        extra: of agentzoo's, that installs it: "train", "video", "export", ...
-        what: asks for it, the subject of a sentence: "training", "a video".
+        extra: the extra of agentzoo that installs it: "train", "video", "export", ...
+        what: the feature that needs it, the subject of the error's sentence: "training", "a video".
 
     Raises:
-        ConfigError: it is not installed or does not import; says which extra installs it.
+        ConfigError: it is not installed or cannot be imported; the message says which extra installs it.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"{what} needs {module.partition('.')[0]}, which is not here: pip install 'agentzoo[{extra}]' ({error})."
+            f"{what} needs {module.partition('.')[0]}, which is not installed: pip install 'agentzoo[{extra}]' "
+            f"({error})."
         ) from error

@@ -1,4 +1,4 @@
-"""The one place that asks for matplotlib and writes its figures."""
+"""Figures: the only module that imports matplotlib."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def figure_class() -> Any:
     """matplotlib's `Figure`, which unlike pyplot needs no display and leaves no global state.
 
     Raises:
-        ConfigError: matplotlib is not installed; says how to get it.
+        ConfigError: matplotlib is not installed; the message says how to install it.
     """
     return needed("matplotlib.figure", "plots", "a picture").Figure
 
 
 def new_figure(width: float, height: float, layout: str | None = "constrained", dpi: int = 110) -> Any:
-    """A figure of so many inches.
+    """A figure of `width` by `height` inches.
 
     Raises:
         ConfigError: matplotlib is not installed.
@@ -33,29 +33,29 @@ def new_figure(width: float, height: float, layout: str | None = "constrained", 
 
 
 def wrapped(words: str, width: int = 44) -> str:
-    """A legend's label in lines that fit a panel of half a figure."""
+    """A legend label, wrapped to fit a panel half as wide as the figure."""
     return textwrap.fill(words, width, break_long_words=False)
 
 
 def entitle(figure: Any, text: str, size: float) -> None:
-    """Write `text` over the whole figure, in as many lines as its width asks for."""
-    room = int(72.0 * figure.get_figwidth() / (0.55 * size))  # a letter is about so wide
+    """Write `text` above the whole figure, wrapped to its width; `size` is in points."""
+    room = int(72.0 * figure.get_figwidth() / (0.55 * size))  # a letter is about 0.55 of the font size wide
     lines = (part for line in text.splitlines() for part in textwrap.wrap(line, room, break_on_hyphens=False) or [""])
     figure.suptitle("\n".join(lines), fontsize=size)
 
 
 def require_picture(path: Path) -> None:
-    """Raise ConfigError unless a picture can be drawn there: asked before what takes long."""
+    """Raise ConfigError unless a figure can be saved at `path`. Call it before slow work."""
     figure_class()
     if path.suffix not in KINDS:
         raise ConfigError(f"a picture ends in .png, .pdf or .svg, not {path.suffix!r}.")
 
 
 def save_figure(figure: Any, path: Path, **options: Any) -> Path:
-    """Write it whole, the same bytes for the same figure; `options` of matplotlib's `savefig`.
+    """Write the figure atomically; the same figure gives the same bytes. `options` go to matplotlib's `savefig`.
 
     Raises:
-        ConfigError: `path` ends in nothing we write. StorageError: no space or permission.
+        ConfigError: `path` has another suffix than `KINDS`. StorageError: no space or permission.
     """
     require_picture(path)
     write_atomic(path, image_of(figure, path.suffix[1:], **options))
@@ -63,7 +63,7 @@ def save_figure(figure: Any, path: Path, **options: Any) -> Path:
 
 
 def image_of(figure: Any, kind: str = "png", **options: Any) -> bytes:
-    """The file's content."""
+    """The bytes of the figure as a file of this kind."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else None, **options)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""A recipe: the one record that trains an agent, is stored as `train_config.json` and is printed on the card."""
+"""A recipe: the record that trains an agent, is stored as `train_config.json` and is printed on the card."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ Option = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]  # name
 
 
 class DataConfig(Config):
-    """What is read from which dataset."""
+    """The dataset, and what is read from it."""
 
-    dataset: DatasetId  # Minari's
+    dataset: DatasetId  # Minari id
     context: Annotated[int, Field(ge=1, le=8192)] = 20  # K, env steps
     rtg_scale: Positive = 1000.0  # the network reads return-to-go divided by this
     best_fraction: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # keep the best episodes, up to this share of steps
     rewards: Literal["dense", "delayed"] = "dense"  # delayed: an episode's return arrives on its last step
     obs_keys: tuple[str, ...] | None = None  # of a Dict observation, in this order; None: all, sorted
     drawn: Literal["first", "last", "full"] = "first"  # how windows are drawn, see `data.windows.WindowSampler`
-    # keep: a fine-tune goes on with its start's mean and std. none: observations are read as they are
+    # keep: a fine-tune keeps the mean and std of its base. none: observations are not normalized
     normalization: Literal["dataset", "keep", "none"] = "dataset"
-    # share of the episodes that only the logged error is measured on; None in a packaged recipe: the run decides, and
-    # stores it; None in the record of a run: nothing was held out
+    # share of the episodes held out of training, on which the logged error is measured. None in a packaged recipe: the
+    # run chooses and stores it. None in the record of a run: nothing was held out
     held_out: Annotated[float, Field(ge=0.0, le=0.5)] | None = None
-    dataset_sha256: Digest | None = None  # of the episodes, as `Episodes.sha256`; filled in by a run
+    dataset_sha256: Digest | None = None  # `Episodes.sha256`, filled in by a run
 
     @model_serializer(mode="wrap")
-    def _without_what_is_not_set(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_unset_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {k: v for k, v in write(self).items() if v is not None or k not in ("held_out", "dataset_sha256")}
 
 
@@ -68,24 +68,25 @@ class TrainConfig(Config):
     checkpoint_every: Annotated[int, Field(ge=1)] = 500
     log_every: Annotated[int, Field(ge=1)] = 50
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 where the processor computes it natively
-    patience: Count = 0  # updates without a better evaluation after which training stops; 0: it never does
+    patience: Count = 0  # training stops after this many updates without a better evaluation; 0: never
 
 
 class EvalConfig(Config):
     """How the agent is evaluated, fixed before training."""
 
-    env: EnvId  # Gymnasium's
-    env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of its maker
+    env: EnvId  # Gymnasium id
+    env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of `gym.make`
     target_return: TargetReturn
-    target_rule: TargetRule = "number"  # that gave the target return, see `data.targets`
-    reference: tuple[float, float] | None = None  # returns that score 0 and 100, where D4RL has none for `env`
-    episodes: Annotated[int, Field(ge=1, le=1_000_000)] = 100  # of the final evaluation
+    target_rule: TargetRule = "number"  # how the target return was chosen, see `data.targets`
+    sampled: bool = False  # Discrete actions are sampled, as papers on Atari do; else the most likely ones are taken
+    reference: tuple[float, float] | None = None  # returns that score 0 and 100, for an `env` without agreed references
+    episodes: Annotated[int, Field(ge=1, le=1_000_000)] = 100  # in the final evaluation
     every: Count = 5_000  # training steps between short evaluations; 0: none
     every_episodes: Annotated[int, Field(ge=1, le=10_000)] = 10
 
 
 class Stretch(Config):
-    """One start of a run: from which update on, and on what it ran."""
+    """One uninterrupted part of a run: its first update and the machine it ran on."""
 
     from_update: Count
     processes: Annotated[int, Field(ge=1, le=100_000)]
@@ -106,11 +107,11 @@ class Recipe(Config):
     base: AgentId | None = None  # a fine-tune: the agent whose weights it starts from
     base_weights_sha256: Digest | None = None  # of that agent's model.safetensors
     reinit: bool = False  # a fine-tune: layers whose shape differs from the base's start from random weights
-    ran: Annotated[tuple[Stretch, ...], Field(max_length=1_000)] = ()  # written by the run; of no packaged recipe
+    ran: Annotated[tuple[Stretch, ...], Field(max_length=1_000)] = ()  # written by the run; empty in packaged recipes
 
     @field_validator("model", mode="before")
     @classmethod
-    def _of_its_family(cls, value: Any) -> Any:
+    def _parse_model(cls, value: Any) -> Any:
         return parse_model_config(value) if isinstance(value, dict) else value
 
     @model_validator(mode="after")
@@ -133,6 +134,8 @@ class Recipe(Config):
             tree.pop("reinit", None)
         if tree.get("eval", {}).get("target_rule") == "number":
             del tree["eval"]["target_rule"]
+        if "eval" in tree and not tree["eval"].get("sampled"):
+            tree["eval"].pop("sampled", None)
         if not tree.get("ran"):
             tree.pop("ran", None)
         if "eval" in tree and tree["eval"].get("reference") is None:
@@ -140,16 +143,16 @@ class Recipe(Config):
         return tree
 
     def pinned(self) -> Recipe:
-        """With the hashes of the files that training reads beside the data (`ModelConfig.pinned`)."""
+        """A copy with the hashes of the files that training reads besides the data (`ModelConfig.pinned`)."""
         return self.replace(model=self.model.pinned())
 
     def unpinned(self) -> Recipe:
-        """Without those hashes, as packaged recipes are."""
+        """A copy without hashes and without the record of a run, as packaged recipes are."""
         data = self.data.model_copy(update={"dataset_sha256": None})
         return self.replace(model=self.model.unpinned(), data=data, ran=())
 
     def unsettled(self, packaged: Recipe) -> Recipe:
-        """A run's recipe without what the run settled by itself, where `packaged` leaves that to the run."""
+        """A run's recipe without the values that `packaged` leaves to the run (precision, held-out share)."""
         settled = self.unpinned()
         if packaged.train.precision == "auto":
             settled = settled.replace(train=settled.train.model_copy(update={"precision": "auto"}))
@@ -158,7 +161,7 @@ class Recipe(Config):
         return settled
 
     def replace(self, **fields: Any) -> Recipe:
-        """A copy with these fields of the recipe itself changed."""
+        """A copy with these top-level fields changed."""
         return self.model_copy(update=fields)
 
     def asked_for(self, target: Target) -> Recipe:
@@ -167,7 +170,7 @@ class Recipe(Config):
         return self.replace(eval=self.eval.model_copy(update=changed))
 
     def unseeded(self) -> Recipe:
-        """A copy with seed 0, equal for all seeds of one training."""
+        """A copy with seed 0: the recipes of one training with different seeds become equal."""
         return self.replace(train=self.train.model_copy(update={"seed": 0}))
 
     def override(self, settings: Iterable[str]) -> Recipe:
@@ -179,7 +182,7 @@ class Recipe(Config):
         tree = json.loads(self.model_dump_json())
         settings = list(settings)
         if any(one.partition("=")[0].strip() in ("data.dataset", "data.obs_keys") for one in settings):
-            tree["data"].pop("dataset_sha256", None)  # of the other data
+            tree["data"].pop("dataset_sha256", None)  # the hash is that of the old data
         for setting in settings:
             path, found, text = setting.partition("=")
             if not found:
@@ -192,7 +195,7 @@ class Recipe(Config):
                     raise ConfigError(f"family {self.model.family!r} has no preset {text!r}; {those}.")
                 fields = type(self.model).model_fields
                 named = {field: fields[field].default for preset in presets.values() for field in preset}
-                tree["model"].update(named | presets[text])  # what another preset sets goes back to its default
+                tree["model"].update(named | presets[text])  # what only other presets set returns to its default
                 continue
             node = tree if not field else tree.get(section)
             name = field or section
@@ -200,7 +203,7 @@ class Recipe(Config):
                 known = [f"{s}.{f}" for s, fields in tree.items() if isinstance(fields, dict) for f in fields]
                 raise ConfigError(f"a recipe has no field {path!r}.{did_you_mean(path, known)} See `agentzoo show`.")
             if path.strip() == "eval.target_return":
-                tree["eval"].pop("target_rule", None)  # a number by hand
+                tree["eval"].pop("target_rule", None)  # the user chose a number
             try:
                 node[name] = json.loads(text)
             except json.JSONDecodeError:
@@ -209,10 +212,10 @@ class Recipe(Config):
 
 
 def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
-    """Field -> its values in `first` and `other`, where they differ, named as `--set` does.
+    """Fields that differ, named as for `--set`, each with its values in `first` and `other`.
 
-    Models of two families are compared in the family's name and in the fields that both have. A hash of another file is
-    only compared where both recipes name the same file and hold a hash.
+    Models of two families are compared by family name and by the fields they share. The hash of another file is
+    compared only if both recipes name the same file and hold a hash.
     """
     ours, theirs = _fields(first), _fields(other)
     of_one_family = first.model.family == other.model.family
@@ -248,10 +251,10 @@ def _fields(recipe: Recipe) -> dict[str, Any]:
 
 
 def parse_model_config(tree: dict[str, Any]) -> ModelConfig:
-    """The config class of `tree["family"]`, filled and checked.
+    """The model config that `tree` describes, checked by the config class of its family.
 
     Raises:
-        ConfigError: no family is named, or a field does not fit it. UnknownNameError: the family does not exist.
+        ConfigError: `tree` names no family, or a field is not valid for it. UnknownNameError: no such family.
     """
     name = tree.get("family")
     if not isinstance(name, str):

@@ -40,13 +40,13 @@ def read_record(kind: type[M], path: Path) -> M:
     """A record from its small JSON file.
 
     Raises:
-        CheckpointError: missing, unreadable, not text or absurdly large. ConfigError: its content cannot be used.
+        CheckpointError: missing, unreadable, not text or far too large. ConfigError: its content cannot be used.
     """
     return kind.from_json(read_text(path), str(path))
 
 
 def explain(error: ValidationError) -> str:
-    """The first three complaints of pydantic as `field: what is wrong (got value)`."""
+    """The first three errors that pydantic found, as `field: what is wrong (got value)`."""
     return "; ".join(map(_complaint, error.errors(include_url=False)[:3]))
 
 
@@ -54,9 +54,9 @@ def _complaint(item: ErrorDetails) -> str:
     where = ".".join(str(part) for part in item["loc"])[:100]
     said = item["msg"].removeprefix("Value error, ")[:300]
     if item["type"] == "extra_forbidden":
-        said += ", or a newer agentzoo's"
+        said += ", or written by a newer agentzoo"
     value = item.get("input")
-    if item["type"] == "value_error" and isinstance(value, dict):  # a sentence of ours about several fields
+    if item["type"] == "value_error" and isinstance(value, dict):  # our own message about several fields
         return f"{where}: {said}" if where else said
     got = repr(value)
     return f"{where or 'the file'}: {said} (got {got if len(got) <= 60 else got[:57] + '...'})"

@@ -1,7 +1,7 @@
-"""Names to code: a family name finds its network class, an agent id its recipe.
+"""Lookup by name: a family name gives its network class, an agent id its recipe.
 
-A family lives in `models/<name with _ for ->.py` and its agents in a file of `recipes/`. Both are found by being there
-and imported on first use, so a new family is two new files and no edit here.
+A family is one file, `models/<name with _ for ->.py`, and its agents are in one file of `recipes/`. Files are found by
+name and imported on first use, so a new family needs two new files and no edit here.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from agentzoo.nn.base import ModelConfig, SequenceModel
 
 C = TypeVar("C", bound=type)
+CLONE = "bc"  # the baseline family that every agent is compared with
 
 
 class Family(NamedTuple):
-    """A name in agent ids, the network class and the class of its config, as given to `@register`."""
+    """A family's name, network class and config class, as passed to `@register`."""
 
     name: str
     model: type[SequenceModel]
@@ -32,10 +33,10 @@ _families: dict[str, Family] = {}
 
 
 def register(name: str, config: type[ModelConfig]) -> Callable[[C], C]:
-    """Class decorator: `name` now builds this network, configured by `config`.
+    """Class decorator that registers a network class and its config class as the family `name`.
 
     Raises:
-        ConfigError: another file has a family of that name.
+        ConfigError: another file registers the same name.
     """
 
     def decorate(model: C) -> C:
@@ -44,7 +45,9 @@ def register(name: str, config: type[ModelConfig]) -> Callable[[C], C]:
             model.__module__,
             model.__qualname__,
         ):
-            raise ConfigError(f"{model.__module__} registers a family {name!r}, which {known.model.__module__} has.")
+            raise ConfigError(
+                f"{model.__module__} registers the family {name!r}, but {known.model.__module__} already does."
+            )
         _families[name] = Family(name, model, config)
         return model
 
@@ -52,18 +55,18 @@ def register(name: str, config: type[ModelConfig]) -> Callable[[C], C]:
 
 
 def _module_names(package: str) -> list[str]:
-    """Files of `agentzoo/<package>/`, without those that several share (a leading underscore)."""
+    """Modules of `agentzoo/<package>/`, except shared ones, whose names start with an underscore."""
     folder = importlib.import_module(f"agentzoo.{package}")
     return sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.name.startswith("_"))
 
 
 def family_names() -> list[str]:
-    """The names of all families, without importing one."""
+    """The names of all families; imports none of them."""
     return sorted({*_families, *(module.replace("_", "-") for module in _module_names("models"))})
 
 
 def require_family(name: str) -> None:
-    """Raise UnknownNameError, with the nearest name, unless a family is called so; imports none."""
+    """Raise UnknownNameError, with the nearest name, unless this family exists; imports none."""
     known = family_names()
     if name not in known:
         near = did_you_mean(name[:80], known)
@@ -76,28 +79,28 @@ def families() -> dict[str, Family]:
 
 
 def get_family(name: str) -> Family:
-    """The family called `name`; imports its file alone.
+    """The family called `name`; imports only its file.
 
     Raises:
-        UnknownNameError: no file of `agentzoo/models/` is called so. ConfigError: the file registers another name.
+        UnknownNameError: `agentzoo/models/` has no file of this name. ConfigError: the file registers another name.
     """
     if name not in _families:
         require_family(name)
         module = f"agentzoo.models.{name.replace('-', '_')}"
         importlib.import_module(module)
         if name not in _families:
-            raise ConfigError(f"{module} registers no family {name!r}; a file and its family have one name.")
+            raise ConfigError(f"{module} registers no family {name!r}; a file must have the name of its family.")
     return _families[name]
 
 
 @cache
 def recipe_table() -> dict[str, Any]:
-    """Agent id -> `Recipe`, gathered from the `RECIPES` of every file of `agentzoo/recipes/`."""
+    """Agent id -> `Recipe`, collected from the `RECIPES` of every file in `agentzoo/recipes/`."""
     table: dict[str, Any] = {}
     for module in (importlib.import_module(f"agentzoo.recipes.{name}") for name in _module_names("recipes")):
         twice = sorted(table.keys() & module.RECIPES.keys())
         if twice:
-            raise ConfigError(f"{module.__name__} has a recipe {twice[0]!r}, which another file has.")
+            raise ConfigError(f"{module.__name__} has a recipe {twice[0]!r}, which another file already has.")
         table.update(module.RECIPES)
     return dict(sorted(table.items()))
 
@@ -106,17 +109,17 @@ _services: dict[str, str] = {}  # function -> its module
 
 
 def provide(name: str, module: str) -> None:
-    """`service(name)` is from now on the function of this name in `module`."""
+    """Register the function `name` of `module`, so that `service(name)` returns it."""
     _services[name] = module
 
 
 def service(name: str) -> Callable[..., Any]:
-    """A function of a later layer that an earlier one offers to users, as `Agent.push_to_hub` offers `push_agent`.
+    """A function of a higher layer that a lower layer calls: `Agent.push_to_hub` calls `push_agent`.
 
-    `agentzoo/__init__.py` says which there are; their modules are imported on first use.
+    `agentzoo/__init__.py` registers them; their modules are imported on first use.
 
     Raises:
-        UnknownNameError: there is none of this name.
+        UnknownNameError: no function of this name is registered.
     """
     if name not in _services:
         raise UnknownNameError(f"no service {name!r}.{did_you_mean(name, _services)} Known: {', '.join(_services)}.")

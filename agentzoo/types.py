@@ -1,7 +1,7 @@
-"""Types that every part shares: `Batch`, what a network is built for, and the letters for shapes.
+"""Types that all modules share: `Batch`, action and observation specs, and the letters for shapes.
 
 Shapes: `B` windows, `K` context (env steps), `N` envs, `S` obs size, `A` action size, `D` embedding,
-`H` heads, `L` steps in an episode, `T` steps in a dataset.
+`H` heads, `L` steps in an episode, `T` steps in a dataset. Of an image, `C, H, W`: channels, rows, columns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from torch import Tensor
 
 from agentzoo.record import Config as Config
@@ -24,8 +24,10 @@ FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
 Losses = dict[str, Tensor]
 
-MAX_SIZE = 65_536  # of any one dimension a config may ask for: refuses absurd values before anything is built
+MAX_SIZE = 65_536  # largest dimension in a config: absurd values are rejected before anything is built
 SizeInt = Annotated[int, Field(ge=1, le=MAX_SIZE)]
+WHITE = 255.0  # of a pixel: images are divided by it, whatever the data
+MAX_PIXELS = 1_048_576  # numbers of an image, its channels included
 MAX_WINDOW = 16_777_216  # numbers that one environment's window of observations holds: 64 MB
 MOST_ASKED = 1e9  # of a target return, either way
 TargetReturn = Annotated[float, Field(ge=-MOST_ASKED, le=MOST_ASKED)]  # raw env units
@@ -34,7 +36,7 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # SHA-256
 
 
 class ActionSpec(Config):
-    """The action space as a network sees it: a Box of `size` numbers or `size` discrete choices.
+    """The action space for the network: a Box of `size` numbers or `size` discrete choices.
 
     `low` and `high` bound each of the A numbers of a Box; both are None for an unbounded Box.
     """
@@ -49,7 +51,7 @@ class ActionSpec(Config):
     @model_validator(mode="after")
     def _bounds_fit(self) -> ActionSpec:
         if (self.low is None) != (self.high is None):
-            raise ValueError("low and high come together")
+            raise ValueError("low and high must be set together")
         if self.low is not None and self.high is not None:
             if self.kind == "discrete":
                 raise ValueError("a discrete action space has no bounds")
@@ -61,16 +63,52 @@ class ActionSpec(Config):
 
 
 class ObservationSpec(Config):
-    """The observation as one flat vector: a Box, or the named Boxes of a Dict in this order."""
+    """The observation as one flat vector (a Box, or the named Boxes of a Dict in this order), or as an image.
 
-    size: SizeInt
+    An image is a Box of uint8, alone or by its one key. `shapes` then holds its (C, H, W), whatever order the
+    environment has, and `channels` says which order that is: (C, H, W) "first", (H, W, C) "last", (H, W) "none".
+    """
+
+    size: Annotated[int, Field(ge=1, le=MAX_PIXELS)]
     keys: tuple[str, ...] | None = None  # None: the space is a plain Box
     shapes: tuple[tuple[int, ...], ...] = ()  # of the Box, or of each key's Box
+    dtype: Literal["float32", "uint8"] = "float32"  # of what a network is given
+    channels: Literal["first", "last", "none"] | None = None  # None: no image
+
+    @property
+    def image(self) -> tuple[int, int, int] | None:
+        """(C, H, W), or None for a vector."""
+        if self.channels is None:
+            return None
+        channels, height, width = self.shapes[0]
+        return channels, height, width
+
+    @property
+    def row(self) -> tuple[int, ...]:
+        """The shape of one observation as a network is given it: (C, H, W), or (S,)."""
+        return self.image or (self.size,)
+
+    @model_serializer(mode="wrap")
+    def _vectors_as_ever(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        found: dict[str, Any] = handler(self)
+        return found if self.channels is not None else {k: found[k] for k in found if k not in ("dtype", "channels")}
+
+    @model_validator(mode="after")
+    def _images_fit(self) -> ObservationSpec:
+        if (self.dtype == "uint8") != (self.channels is not None):
+            raise ValueError("an image has dtype 'uint8' and says where its channels were; a vector does neither")
+        if self.channels is not None and (len(self.shapes) != 1 or len(self.shapes[0]) != 3):
+            raise ValueError("an image has one shape (channels, height, width)")
+        if self.channels == "none" and self.shapes[0][0] != 1:
+            raise ValueError("an image without an axis of channels has one channel")
+        if self.channels is None and self.size > MAX_SIZE:
+            raise ValueError(f"size: a vector of {self.size} numbers; {MAX_SIZE} is the most a network reads")
+        return self
 
     @model_validator(mode="after")
     def _sizes_add_up(self) -> ObservationSpec:
         if len(self.shapes) != (1 if self.keys is None else len(self.keys)):
-            raise ValueError("shapes needs one entry for a Box, or one a key")
+            raise ValueError("shapes needs one entry for a Box, or one entry per key")
         total = 0
         for shape in self.shapes:
             size = 1
@@ -85,7 +123,7 @@ class ObservationSpec(Config):
 
 
 class IOSpec(Config):
-    """What a family must know about the environment to build its network."""
+    """Sizes of the environment, from which a family builds its network."""
 
     observation: ObservationSpec
     action: ActionSpec
@@ -103,7 +141,7 @@ class IOSpec(Config):
 
 
 class ActionDistribution(Protocol):
-    """What `SequenceModel.act` may return: B actions of a Box, each with its uncertainty."""
+    """A distribution over B Box actions, which `SequenceModel.act` may return."""
 
     def mode(self) -> Tensor:
         """(B, A) the action for deterministic acting, in env units."""
@@ -116,11 +154,12 @@ class ActionDistribution(Protocol):
 class Batch:
     """B windows of K consecutive env steps, padded on the right where `valid` is False.
 
-    observations: (B, K, S) float32, raw units (the network normalizes with its own buffers).
+    observations: (B, K, S) float32, raw units (the network normalizes with its own buffers), or (B, K, C, H, W) uint8,
+        which the network's forward pass makes float on its device.
     actions: (B, K, A) float32 in the environment's range, or (B, K) int64 counted from 0 for Discrete.
     returns_to_go: (B, K) float32, already divided by `rtg_scale`.
     timesteps: (B, K) int64, 0-based env step. valid: (B, K) bool. Padding holds zeros.
-    rewards: (B, K) float32, raw env units, what each step's action earned; None in acting, where it is still to come.
+    rewards: (B, K) float32, raw env units, the reward of each step's action; None when acting, where it is not known.
     """
 
     observations: Tensor

@@ -41,7 +41,7 @@ def main() -> None:
     console.print(table)
     if result.success_rate is not None:
         console.print(f"{result.success_rate:.0%} reached the goal")
-    console.print(f"{result.steps_per_second:,.0f} environment steps a second")
+    console.print(f"{result.steps_per_second:,.0f} environment steps per second")
     try:
         with console.status("filming"):
             clip = film(agent, episodes=1, every=8, size=(240, 180), max_frames=125)

@@ -20,7 +20,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--agent", default="zoo/dt-hopper-medium")
     options.add_argument("--targets", type=float, nargs="+", default=[3600.0, 1000.0], help="returns to ask for")
-    options.add_argument("--every", type=int, default=8, help="keep one frame in so many steps")
+    options.add_argument("--every", type=int, default=8, help="keep every Nth frame")
     options.add_argument("--frames", type=int, default=125, help="most frames of a video")
     options.add_argument("--out", type=Path, default=OUT)
     args = options.parse_args()

@@ -18,7 +18,10 @@ from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import action_spec, observation_spec
 from agentzoo.models.bc import BCConfig
+from agentzoo.models.bc_pixel import BCPixelConfig
+from agentzoo.models.chibit_pixel import ChibiTPixelConfig
 from agentzoo.models.dt import DTConfig
+from agentzoo.models.dt_pixel import DTPixelConfig
 from agentzoo.models.smollm_dt import SmolLMDTConfig
 from agentzoo.models.smollm_dtma import SmolLMDTMAConfig
 from agentzoo.nn.base import ModelConfig
@@ -30,8 +33,12 @@ torch.set_num_threads(1)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, its children too
 
 LLAMA = {"embed_dim": 24, "n_layers": 2, "n_heads": 6, "n_kv_heads": 2, "inner_dim": 40}
+PIXELS: dict[str, Any] = {"embed_dim": 16, "convolutions": ((4, 3, 2), (8, 2, 1))}
 SMALL = {
     "dt": DTConfig(embed_dim=16, n_layers=2, n_heads=2),
+    "dt-pixel": DTPixelConfig(**PIXELS, n_layers=2, n_heads=2),
+    "chibit-pixel": ChibiTPixelConfig(**PIXELS, n_layers=2, n_heads=2),
+    "bc-pixel": BCPixelConfig(**PIXELS, hidden_dim=16),
     "bc": BCConfig(embed_dim=16),
     "smollm-dt": SmolLMDTConfig(**LLAMA),
     "smollm-dtma": SmolLMDTMAConfig(**LLAMA),
@@ -51,13 +58,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class CountingEnv(gym.Env[Any, Any]):
-    """Rewards 1, 2, 3, ... and observations that say the step; ends after `length` steps (longer for other seeds)."""
+    """Rewards 1, 2, 3, ... and observations that say the step; ends after `length` steps (longer for other seeds).
+
+    An image has two planes of 9x11 pixels: the first says the step, the second the seed.
+    """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012  gymnasium's own form
 
-    def __init__(self, length: int = 7, discrete: bool = False, dict_obs: bool = False, render_mode: str | None = None):
-        box = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
-        self.observation_space: gym.Space[Any] = gym.spaces.Dict({"a": box, "b": box}) if dict_obs else box
+    def __init__(
+        self,
+        length: int = 7,
+        discrete: bool = False,
+        dict_obs: bool = False,
+        image: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        box: gym.Space[Any] = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        if image:
+            box = gym.spaces.Box(0, 255, (2, 9, 11), np.uint8)
+        parts = {"a": box} if image else {"a": box, "b": box}
+        self.observation_space: gym.Space[Any] = gym.spaces.Dict(parts) if dict_obs else box
+        self.image = image
         self.action_space: gym.Space[Any] = (
             gym.spaces.Discrete(4, start=2) if discrete else gym.spaces.Box(-2.0, 2.0, (2,), np.float32)
         )
@@ -65,6 +86,10 @@ class CountingEnv(gym.Env[Any, Any]):
         self.actions: list[Any] = []
 
     def _observe(self) -> Any:
+        if self.image:
+            pixels = np.zeros((2, 9, 11), dtype=np.uint8)
+            pixels[0, :, : self.now + 1], pixels[1] = 200, round(100 + 100 * self.tilt)
+            return {"a": pixels} if self.dict_obs else pixels
         values = np.array([self.now, self.now**2 / 10, self.tilt], dtype=np.float32)
         return {"a": values, "b": -values} if self.dict_obs else values
 
@@ -91,8 +116,24 @@ for _name, _kwargs in {
     "tests/Counting-v0": {},
     "tests/CountingDiscrete-v0": {"discrete": True},
     "tests/CountingDict-v0": {"dict_obs": True},
+    "tests/CountingImage-v0": {"image": True},
+    "tests/CountingImageDiscrete-v0": {"image": True, "discrete": True},
+    "tests/CountingImageDict-v0": {"image": True, "dict_obs": True},
 }.items():
     gym.register(_name, entry_point=CountingEnv, kwargs=_kwargs)
+
+
+def env_of(family: str, kind: str = "") -> str:
+    """An environment that this family can observe: kind "", "Discrete" (actions) or "Dict" (observations)."""
+    return f"tests/Counting{'Image' if get_family(family).model.takes_images else ''}{kind}-v0"
+
+
+def random_observations(io: IOSpec, lead: tuple[int, ...], seed: int = 0) -> np.ndarray[Any, Any]:
+    """Observations of shape (*lead, S) or (*lead, C, H, W), as an environment gives them."""
+    rng = np.random.default_rng(seed)
+    if io.observation.image is not None:
+        return rng.integers(256, size=(*lead, *io.observation.row), dtype=np.uint8)
+    return rng.normal(size=(*lead, *io.observation.row)).astype(np.float32)
 
 
 def io_of(env: gym.Env[Any, Any], context: int) -> IOSpec:
@@ -101,11 +142,10 @@ def io_of(env: gym.Env[Any, Any], context: int) -> IOSpec:
     )
 
 
-def make_agent(
-    env_id: str = "tests/Counting-v0", model: ModelConfig | None = None, context: int = 4, **eval_: Any
-) -> Agent:
+def make_agent(env_id: str | None = None, model: ModelConfig | None = None, context: int = 4, **eval_: Any) -> Agent:
     """An untrained agent for `env_id` whose actions depend on everything it is shown."""
     config = model or SMALL["dt"]
+    env_id = env_id or env_of(config.family)
     env = gym.make(env_id)
     io = io_of(env, context)
     env.close()
@@ -146,8 +186,13 @@ def random_batch(io: IOSpec, lengths: list[int], seed: int = 0) -> Batch:
         actions = torch.randint(io.action.size, (b, k), generator=rng) * valid
     else:
         actions = (torch.rand(b, k, io.action.size, generator=rng) * 2 - 1) * valid[..., None]
+    if io.observation.image is not None:
+        pixels = torch.randint(256, (b, k, *io.observation.row), generator=rng, dtype=torch.uint8)
+        observations = pixels * valid[..., None, None, None]
+    else:
+        observations = torch.randn(b, k, io.observation.size, generator=rng) * valid[..., None]
     return Batch(
-        observations=torch.randn(b, k, io.observation.size, generator=rng) * valid[..., None],
+        observations=observations,
         actions=actions,
         returns_to_go=torch.rand(b, k, generator=rng) * valid,
         timesteps=(torch.randint(50, (b, 1), generator=rng) + torch.arange(k)) * valid,

@@ -26,7 +26,7 @@ def without_extras(script: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_missing_package_is_named_with_its_extra() -> None:
     with pytest.raises(
-        ConfigError, match=r"a video needs none_such, which is not here: pip install 'agentzoo\[video\]'"
+        ConfigError, match=r"a video needs none_such, which is not installed: pip install 'agentzoo\[video\]'"
     ):
         needed("none_such.inner", "video", "a video")
     assert needed("numpy", "train", "training") is np

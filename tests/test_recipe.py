@@ -72,7 +72,7 @@ def test_bad_settings_are_explained(setting: str, words: str) -> None:
 def test_unknown_names_get_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"no recipe 'dt-hoper-medium'. Did you mean 'dt-hopper-medium'"):
         load_recipe("dt-hoper-medium")
-    with pytest.raises(ConfigError, match=r"registers a family 'dt', which agentzoo.models.dt has"):
+    with pytest.raises(ConfigError, match=r"registers the family 'dt', but agentzoo.models.dt already does"):
         register("dt", DTConfig)(type("Copied", (DecisionTransformer,), {}))
     assert get_family("dt").model is DecisionTransformer
     with pytest.raises(UnknownNameError, match=r"no family 'dtt'. Did you mean 'dt'"):

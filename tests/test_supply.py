@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ CONSTRAINTS, HASHED = ROOT / "constraints.txt", ROOT / "constraints-hashed.txt"
 # licences that ask to share a larger work's source, or forbid uses
 COPYLEFT = re.compile(r"(?<!L)GPL|AGPL|SSPL|non-?commercial|CC BY-NC|proprietary", re.IGNORECASE)
 
+GAMES = "ale-py"  # games' console, under the GPL: in an extra of its own, which no other extra of a user names
 EMACS = "docutils"  # one file of its sources, an Emacs mode, is under the GPL; what pip installs is not
 
 
@@ -48,9 +50,18 @@ def test_licences_are_known_and_allow_use() -> None:
     found = {name: licence_of(name) for name in constrained(CONSTRAINTS)}
     installed = {name: licence for name, licence in found.items() if licence is not None}
     assert len(installed) > 60
-    assert [name for name, licence in installed.items() if COPYLEFT.search(licence) and name != EMACS] == []
+    assert [
+        name for name, licence in installed.items() if COPYLEFT.search(licence) and name not in (EMACS, GAMES)
+    ] == []
     assert [name for name, licence in installed.items() if not licence] == []
     assert f"| numpy | {constrained(CONSTRAINTS)['numpy']} | " in table(CONSTRAINTS)
+
+
+def test_what_is_under_the_gpl_is_installed_on_request_alone() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    holding = {name for name, needs in extras.items() if any(GAMES in need for need in needs)}
+    naming = {name for name, needs in extras.items() if any("atari" in need for need in needs)}
+    assert (holding, naming) == ({"atari"}, {"dev"})
 
 
 @pytest.mark.parametrize("line", ["a==1.0 \\", "a==1.0 ; python_version < '3'", "a==1.0  # why"])

@@ -83,7 +83,7 @@ def test_the_wheel_is_small_and_holds_what_it_should(wheel: Path) -> None:
     assert {"agentzoo/hub_index.json", "agentzoo/py.typed"} <= names
     assert {f"agentzoo/nn/native/{name}" for name in (*compiled.SOURCES, *compiled.HEADERS)} <= names
     site = ROOT / "agentzoo" / "site"
-    parts = [path for folder in ("static", "templates") for path in (site / folder).iterdir()]
+    parts = [path for folder in ("static", "templates") for path in (site / folder).rglob("*") if path.is_file()]
     assert {f"agentzoo/site/{path.relative_to(site).as_posix()}" for path in parts} <= names
     bundled = {name for name in names if name.startswith("agentzoo/bundled/")}
     assert bundled == {f"agentzoo/bundled/{agent}/{file}" for agent in BUNDLED for file in FILES}

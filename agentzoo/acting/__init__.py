@@ -1,1 +1,1 @@
-"""What `Agent.predict` is made of: observations read, rewards counted, histories kept, the network asked."""
+"""The parts of `Agent.predict`: read observations, track rewards, keep histories, run the network."""

@@ -24,7 +24,7 @@ Rows = NDArray[np.float32]
 class Conditions:
     """Flat observations of later steps, the same for all environments (1, S) or one each (N, S).
 
-    goal: is to be reached at the end of the window. waypoints: by environment step.
+    goal: observation to reach at the end of the window. waypoints: environment step -> observation.
     """
 
     goal: Rows | None = None
@@ -34,13 +34,13 @@ class Conditions:
         return self.goal is not None or bool(self.waypoints)
 
     def with_goal(self, goal: Rows | None) -> Conditions:
-        """The same with another goal, if there is one."""
+        """A copy with this goal; the same object if `goal` is None."""
         return self if goal is None else replace(self, goal=goal)
 
     def place(self, state: AgentState, rtg_scale: float, device: torch.device) -> tuple[Batch, Known]:
         """The window to act from, and the known observations of its later steps.
 
-        The goal takes the last place of the window, so the agent sees one step less of the past.
+        The goal takes the last place of the window, so the agent sees one past step fewer.
         """
         n, context = state.observations.shape[:2]
         for rows in (*self.waypoints.values(), *([] if self.goal is None else [self.goal])):
@@ -69,7 +69,7 @@ def checked_steps(waypoints: Mapping[Any, Any]) -> list[int]:
     """The steps of `waypoints` as whole numbers from 0.
 
     Raises:
-        ShapeError: another kind of key.
+        ShapeError: a key is no whole number from 0.
     """
     steps = list(waypoints)
     if not all(map(is_count, steps)):
@@ -78,10 +78,10 @@ def checked_steps(waypoints: Mapping[Any, Any]) -> list[int]:
 
 
 def checked_targets(target_return: Any) -> NDArray[np.float64]:
-    """() or (N,) of finite numbers, a copy.
+    """Target returns as a copy of shape () or (N,), all finite.
 
     Raises:
-        ShapeError: of another shape, or no numbers. ConfigError: NaN, infinite or out of all bounds.
+        ShapeError: another shape, or not numbers. ConfigError: NaN, infinity or beyond 1e9.
     """
     targets = as_numbers(target_return, "target_return").astype(np.float64)
     if targets.ndim > 1:

@@ -1,4 +1,4 @@
-"""The methods of `Agent` that concern environments: which one is bound, and whether the agent can act in it."""
+"""Methods of `Agent` for environments: bind one, and check that the agent can act in it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from agentzoo.errors import SpaceError, warn
 from agentzoo.nn.base import SequenceModel
 
 OBSERVATION_KEY = "observation"
-PLAIN_KEYS = {OBSERVATION_KEY, REWARD_KEY}  # of a Dict that an agent of plain observations accepts
+PLAIN_KEYS = {OBSERVATION_KEY, REWARD_KEY}  # keys of a Dict that an agent with Box observations accepts
 
 
 class EnvironmentMethods:
-    """What `Agent` inherits."""
+    """Mixin of `Agent`."""
 
     config: AgentConfig
     model: SequenceModel
@@ -36,13 +36,13 @@ class EnvironmentMethods:
         """Bind a gymnasium.Env, an SB3 VecEnv or a gymnasium VectorEnv, so that rewards can be read from it.
 
         Args:
-            env: an id is made as SB3 does, one environment in a Monitor and a DummyVecEnv; `get_env` returns it. None
-                unbinds.
-            trust_env_module: import the module an id names.
+            env: for an id, one environment is created as in SB3, in a Monitor and a DummyVecEnv; `get_env` returns it.
+                None unbinds.
+            trust_env_module: import the module that an id names.
 
         Raises:
-            SpaceError: its spaces are not those the agent was made for, or it normalizes observations, as the network
-                does itself. As `make_env` for an id.
+            SpaceError: its spaces differ from the agent's, or it normalizes observations, which the network does
+                itself. For an id, the errors of `make_env`.
         """
         if isinstance(env, str):
             env = self._made(env, trust_env_module)
@@ -54,7 +54,7 @@ class EnvironmentMethods:
         self._warn_of_other_options(env)
 
     def _warn_of_other_options(self, env: Any) -> None:
-        """One warning where `env` has the agent's id but was made with other options: it is another task."""
+        """Warn if `env` has the agent's id but other options, which make it another task."""
         spec, wanted = spec_of(env), self.config.env_options
         if spec is None or not wanted or spec.id != self.config.env:
             return
@@ -62,8 +62,8 @@ class EnvironmentMethods:
         if other:
             options = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
             warn(
-                f"this {spec.id} is made with other options than {self.config.agent_id} was trained and measured for "
-                f"({', '.join(other)}), so its returns differ. Make it with gym.make({spec.id!r}, {options}).",
+                f"this {spec.id} has other options than those {self.config.agent_id} was trained and measured with "
+                f"({', '.join(other)}), so its returns differ. Create it with gym.make({spec.id!r}, {options}).",
                 depth=3,
             )
 
@@ -83,7 +83,7 @@ class EnvironmentMethods:
         """
         if not (hasattr(env, "observation_space") and hasattr(env, "action_space")):
             raise SpaceError(
-                f"{env!r} is no environment; pass a gymnasium.Env, an SB3 VecEnv, a gymnasium VectorEnv or an id."
+                f"{env!r} is not an environment; pass a gymnasium.Env, an SB3 VecEnv, a gymnasium VectorEnv or an id."
             )
         normalizer = observation_normalizer(env.unwrapped if scaled and hasattr(env, "env_is_wrapped") else env)
         if normalizer is not None:
@@ -98,8 +98,8 @@ class EnvironmentMethods:
     def check_spaces(self, observation: gym.Space[Any], action: gym.Space[Any]) -> None:
         """Raise SpaceError, naming both sides, unless these are the agent's spaces.
 
-        As in `predict`, an agent of plain observations accepts a Dict of its "observation" and a "reward", and a masked
-        one a Dict of its "observation" and a "goal".
+        As in `predict`, an agent with Box observations accepts a Dict with "observation" and "reward", and a masked
+        agent a Dict with "observation" and "goal".
         """
         io = self.config.io
         if io.observation.keys is None and isinstance(observation, gym.spaces.Dict) and set(observation) == PLAIN_KEYS:
@@ -108,4 +108,4 @@ class EnvironmentMethods:
             observation = without_goal(observation, io.observation.keys)
         misfit = describe_misfit(io.observation, io.action, observation, action)
         if misfit:
-            raise SpaceError(f"{self.config.agent_id} does not fit: {misfit}.")
+            raise SpaceError(f"{self.config.agent_id} cannot act here: {misfit}.")

@@ -1,7 +1,7 @@
-"""A frozen network: one pass of a network in ONNX Runtime, compared with PyTorch before it acts.
+"""Frozen networks: a network's forward pass in ONNX Runtime, compared with PyTorch before it acts.
 
-The exported file is kept in the user's cache folder, under a name made from the weights, the config and the versions
-that exported it. Later changes of the PyTorch network do not reach the frozen one.
+The exported file is cached in the user's cache folder under a hash of the weights, the config and the package versions.
+Later changes of the PyTorch network do not change the frozen one.
 """
 
 from __future__ import annotations
@@ -32,24 +32,28 @@ PACKAGES = ("agentzoo", "onnx", "onnxruntime", "onnxscript", "torch")
 
 
 class FrozenNetwork:
-    """An exported pass and its session. Copies and pickles open a session of their own."""
+    """An exported pass and its sessions. A copy or a pickle opens new ones."""
 
     def __init__(self, model: SequenceModel, run: Pass, data: bytes) -> None:
         self.io, self.device = model.io, torch.device("cpu")
-        self._names, self._data = run.inputs, data
-        self._session = open_session(data)
-        self._read = {entry.name for entry in self._session.get_inputs()}
+        self._names, self.data = run.inputs, data
+        self._sessions: dict[int, Any] = {}  # number of threads -> session
+        self._read = {entry.name for entry in self._session().get_inputs()}
+
+    def _session(self) -> Any:
+        """The session with as many threads as PyTorch uses now: one for a handful of environments."""
+        threads = torch.get_num_threads()
+        if threads not in self._sessions:
+            self._sessions[threads] = open_session(self.data)
+        return self._sessions[threads]
 
     def run(self, *parts: Tensor) -> list[Tensor]:
         """The outputs of the pass for inputs in the order of `Pass.inputs`."""
         fed = {name: value.numpy() for name, value in zip(self._names, parts, strict=True) if name in self._read}
-        return [torch.from_numpy(value) for value in self._session.run(None, fed)]
+        return [torch.from_numpy(value) for value in self._session().run(None, fed)]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_session": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _session=open_session(state["_data"]))
+        return {**vars(self), "_sessions": {}}
 
 
 class FrozenWindow(FrozenNetwork):
@@ -76,7 +80,7 @@ class FrozenWindow(FrozenNetwork):
 
 
 class FrozenStep(FrozenNetwork):
-    """Acts step by step from the network's own state."""
+    """Acts step by step from the state of a recurrent network."""
 
     def __init__(self, model: Any, run: Pass, data: bytes) -> None:
         super().__init__(model, run, data)
@@ -93,10 +97,10 @@ class FrozenStep(FrozenNetwork):
 
 
 def freeze(model: SequenceModel, mode: ActingMode, name: str) -> FrozenNetwork:
-    """The pass of `model` for this mode in ONNX Runtime, once it gives what PyTorch gives.
+    """The pass of `model` for this mode in ONNX Runtime, checked against PyTorch.
 
     Args:
-        name: of the agent, for messages.
+        name: the agent's name, for messages.
 
     Raises:
         ConfigError: a package is missing, or the network cannot be exported. RuntimeMismatchError: the two runtimes
@@ -111,7 +115,7 @@ def freeze(model: SequenceModel, mode: ActingMode, name: str) -> FrozenNetwork:
             frozen = kind(run.model, run, file.read_bytes())
             compare(run, frozen, name)
             return frozen
-        except Exception:  # a broken file, or one of a network that was wrapped or hooked: it is exported again
+        except Exception:  # a broken file, or one of a wrapped or hooked network: export again
             file.unlink(missing_ok=True)
     print(f"agentzoo: exporting {name} for ONNX Runtime{f' into {file}, once' if file else ''}", file=sys.stderr)
     data = to_onnx(run, run.sample(EXAMPLES, 0), run.inputs, run.outputs, name)
@@ -123,10 +127,10 @@ def freeze(model: SequenceModel, mode: ActingMode, name: str) -> FrozenNetwork:
 
 
 def compare(run: Pass, frozen: FrozenNetwork, name: str) -> float:
-    """The largest difference between the runtimes over random inputs of several batch sizes and all lengths.
+    """The largest difference between the runtimes on random inputs of several batch sizes and all lengths.
 
     Raises:
-        RuntimeMismatchError: it is beyond 1e-4.
+        RuntimeMismatchError: the difference exceeds 1e-4.
     """
     worst = 0.0
     for count in (1, 3, 2 * frozen.io.context + 3):
@@ -146,7 +150,7 @@ def compare(run: Pass, frozen: FrozenNetwork, name: str) -> float:
 
 
 def _cached_file(run: Pass) -> Path | None:
-    """Where the exported file of this network belongs; None where the cache folder cannot be trusted."""
+    """The path of this network's exported file; None if the cache folder cannot be trusted."""
     model: Any = run.model
     parts = [run.name, fingerprint(model), model.config.to_json(), model.io.to_json(), f"opset {OPSET}"]
     parts += [f"{package} {_version(package)}" for package in PACKAGES]
@@ -154,7 +158,7 @@ def _cached_file(run: Pass) -> Path | None:
     try:
         return private_folder("onnx") / f"{key[:32]}.onnx"
     except StorageError as error:
-        warn(f"the exported network is not kept: {error}", 2)
+        warn(f"the exported network is not cached: {error}", 2)
         return None
 
 

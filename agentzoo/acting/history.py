@@ -1,4 +1,4 @@
-"""`AgentState`: what `predict` passes on between calls, one row per environment, nothing kept inside the agent."""
+"""`AgentState`: the history that `predict` passes from call to call, one row per environment."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ S = TypeVar("S", bound=tuple[Any, ...])
 class AgentState(NamedTuple):
     """The last K steps of N environments, padded on the right; `length` of the K are real.
 
-    observations: (N, K, S) float32, raw. actions: (N, K, A) float32, or (N, K) int64 counted from 0; the newest step
-    holds the action taken. returns_to_go: (N, K) float64, raw units. timesteps: (N,) int64, of the newest step.
-    length: (N,) int64. targets: (N,) float64, raw units, the target return at the newest step. Less the newest
-    return-to-go, it is the sum of the episode's rewards so far.
+    observations: (N, K, S) float32, raw, or (N, K, C, H, W) uint8. actions: (N, K, A) float32, or (N, K) int64 counted
+    from 0; the newest step holds the action taken. returns_to_go: (N, K) float64, raw units. timesteps: (N,) int64, of
+    the newest step. length: (N,) int64. targets: (N,) float64, raw units, the target return at the newest step.
+    `targets` minus the newest return-to-go is the sum of the episode's rewards so far.
     """
 
-    observations: NDArray[np.float32]
+    observations: NDArray[Any]
     actions: NDArray[Any]
     returns_to_go: NDArray[np.float64]
     timesteps: NDArray[np.int64]
@@ -38,16 +38,16 @@ class AgentState(NamedTuple):
 
 
 def _shapes(io: IOSpec, n: int) -> tuple[tuple[int, ...], ...]:
-    """Of each field of an AgentState."""
+    """The shape of each field of an AgentState."""
     k, discrete = io.context, io.action.kind == "discrete"
-    return (n, k, io.observation.size), (n, k) if discrete else (n, k, io.action.size), (n, k), (n,), (n,), (n,)
+    return (n, k, *io.observation.row), (n, k) if discrete else (n, k, io.action.size), (n, k), (n,), (n,), (n,)
 
 
 def empty_state(io: IOSpec, n: int) -> AgentState:
-    """N histories before their first step."""
+    """Empty histories of `n` environments."""
     observations, actions, returns_to_go, timesteps, length, targets = _shapes(io, n)
     return AgentState(
-        observations=np.zeros(observations, dtype=np.float32),
+        observations=np.zeros(observations, dtype=io.observation.dtype),
         actions=np.zeros(actions, dtype=np.int64 if io.action.kind == "discrete" else np.float32),
         returns_to_go=np.zeros(returns_to_go),
         timesteps=np.full(timesteps, -1, dtype=np.int64),
@@ -57,7 +57,7 @@ def empty_state(io: IOSpec, n: int) -> AgentState:
 
 
 def rows(state: S, chosen: NDArray[Any]) -> S:
-    """The states of some of the environments: `chosen` is a mask or indices over the leading axis."""
+    """The states of the `chosen` environments, a mask or indices over the leading axis."""
     return type(state)(*(rows(field, chosen) if isinstance(field, tuple) else field[chosen] for field in state))
 
 
@@ -73,19 +73,19 @@ def check_state(state: Any, io: IOSpec, n: int) -> AgentState:
     if len(found.length) != n:
         raise ShapeError(
             f"state holds {counted(len(found.length), 'environment')}, the observation has {n}. Pass state=None "
-            "to start afresh."
+            "to start new episodes."
         )
     for name, values, want in zip(AgentState._fields, found, _shapes(io, n), strict=True):
         got = np.asarray(values).shape
         if got != want:
-            raise ShapeError(f"state.{name} has shape {got}, this agent's is {want}.")
+            raise ShapeError(f"state.{name} has shape {got}, this agent needs {want}.")
     return found
 
 
 def retargeted(state: S, targets: NDArray[np.float64]) -> S:
-    """The history as if `targets` (N,) had been the target returns from the start: every return-to-go shifts.
+    """The history with new target returns (N,), as if they had been set from the start: every return-to-go shifts.
 
-    Those of all real steps of an `AgentState`, the newest one of a `MemoryState`.
+    This shifts all real steps of an `AgentState`, and the newest step of a `MemoryState`.
     """
     found: Any = state
     change = targets - found.targets
@@ -99,13 +99,13 @@ def retargeted(state: S, targets: NDArray[np.float64]) -> S:
 
 
 def append(
-    state: AgentState, observations: FloatArray, returns_to_go: FloatArray, starts: NDArray[np.bool_]
+    state: AgentState, observations: NDArray[Any], returns_to_go: FloatArray, starts: NDArray[np.bool_]
 ) -> AgentState:
-    """A new state with one more step and the same targets. Rows where `starts` is True forget all earlier steps.
+    """A new state with one more step and the same targets. Rows where `starts` is True drop all earlier steps.
 
     Args:
-        state: stays as it is.
-        observations: (N, S). returns_to_go: (N,) raw, of this step. starts: (N,).
+        state: is not changed.
+        observations: (N, S) or (N, C, H, W). returns_to_go: (N,) raw, of this step. starts: (N,).
     """
     context = state.observations.shape[1]
     full = (state.length == context) & ~starts
@@ -130,13 +130,13 @@ def append(
     every, newest = np.arange(len(length)), length - 1
     observations_[every, newest] = observations
     rtg[every, newest] = returns_to_go
-    actions[every, newest] = 0  # placeholder: nothing may read it
+    actions[every, newest] = 0  # placeholder: no network may read it
     timesteps = np.where(starts, 0, state.timesteps + 1)
     return AgentState(observations_, actions, rtg, timesteps, length, state.targets)
 
 
 def newest(state: AgentState, steps: int) -> AgentState:
-    """The same histories with at most their last `steps` steps."""
+    """The histories, cut to their last `steps` steps."""
     surplus = np.maximum(state.length - steps, 0)
     if not surplus.any():
         return state
@@ -157,13 +157,13 @@ def newest(state: AgentState, steps: int) -> AgentState:
 
 
 def with_actions(state: AgentState, actions: NDArray[Any]) -> AgentState:
-    """The same state with the actions of its newest step, written in place."""
+    """Write the actions of the newest step into `state`, and return it."""
     state.actions[np.arange(len(state.length)), state.length - 1] = actions
     return state
 
 
 def to_batch(state: AgentState, rtg_scale: float, device: torch.device) -> Batch:
-    """The window every family reads."""
+    """The states as a batch of windows for the network."""
     context = state.observations.shape[1]
     offsets = np.arange(context)
     valid = offsets < state.length[:, None]
@@ -179,10 +179,10 @@ def to_batch(state: AgentState, rtg_scale: float, device: torch.device) -> Batch
 
 
 def read_starts(episode_start: Any, n: int) -> NDArray[np.bool_]:
-    """(N,) whether each row begins an episode, as a copy, since SB3 changes its array after the call. None: no row.
+    """(N,) whether each row begins an episode; None means no row does. A copy, since SB3 reuses its array.
 
     Raises:
-        ShapeError: another number of entries, or no truth values.
+        ShapeError: another number of entries, or not booleans.
     """
     if episode_start is None:
         return np.zeros(n, dtype=bool)

@@ -1,4 +1,4 @@
-"""A network from an agent's config and its file of weights."""
+"""Build a network from an agent's config and load its weights."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from agentzoo.store.tensors import check_fits, load_strict
 
 
 def build_network(config: AgentConfig) -> SequenceModel:
-    """An untrained network of this config, without touching the caller's random state."""
+    """An untrained network of this config. The caller's random state does not change."""
     with torch.random.fork_rng(devices=[]):
         return get_family(config.model.family).model(copy.deepcopy(config.model), config.io)
 
 
 def load_network(config: AgentConfig, path: Path) -> SequenceModel:
-    """The network of this config with the weights at `path`; sizes are checked before any memory is taken.
+    """The network of this config with the weights at `path`; sizes are checked before memory is allocated.
 
-    The weights are read once, and the hash is of the bytes that are loaded.
+    The file is read once, so the hash is that of the loaded bytes.
 
     Raises:
-        CheckpointError: the file is broken, is not the one the config names, or does not fit it.
+        CheckpointError: the file is broken, has another hash than the config names, or does not match the config.
     """
     with torch.device("meta"):
         check_fits(build_network(config), path)
@@ -36,18 +36,18 @@ def load_network(config: AgentConfig, path: Path) -> SequenceModel:
 
 
 def pick_device(device: str | torch.device) -> torch.device:
-    """The device of this name; "auto" is CUDA where there is one.
+    """The device of this name; "auto" is CUDA if available.
 
     Raises:
-        ConfigError: it is not here.
+        ConfigError: this machine has no such device.
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
-        torch.empty(0, device=found)  # known is not there: "cuda" is a name on every machine
+        torch.empty(0, device=found)  # torch knows the name "cuda" on every machine, so try it
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         said = str(error).splitlines()[0]
-        why = "" if "device type" in said else f" ({said})"  # torch then lists twenty kinds
+        why = "" if "device type" in said else f" ({said})"  # torch lists twenty device types here
         raise ConfigError(f"no device {str(device)!r} here{why}; use 'auto', 'cpu' or, with a GPU, 'cuda'.") from None
     return found

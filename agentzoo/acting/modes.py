@@ -1,6 +1,6 @@
-"""How an agent uses its network: run the last K steps at every step, or carry a memory of constant size.
+"""Two ways to act: run the last K steps at every step, or carry a memory of constant size.
 
-Both keep everything in the state that `predict` passes on, one row per environment.
+Both keep their history in the state that `predict` returns, one row per environment.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from agentzoo.nn.recurrent import RecurrentModel, RecurrentState, reset_rows
 from agentzoo.text import counted
 from agentzoo.types import ActionDistribution, Batch
 
-MOST_WINDOWS = 1_024  # of one forward pass
+MOST_WINDOWS = 1_024  # in one forward pass
 
 
 class MemoryState(NamedTuple):
     """The history of N environments in recurrent acting.
 
-    actions: (N, A) float32, or (N,) int64 counted from 0, the last ones. returns_to_go: (N,) float64, raw
+    actions: (N, A) float32, or (N,) int64 counted from 0, of the last step. returns_to_go: (N,) float64, raw
     units, and timesteps: (N,) int64, of the newest step. memory: the network's own tensors, on its device. targets:
     (N,) float64, as in `AgentState`.
     """
@@ -45,13 +45,13 @@ class MemoryState(NamedTuple):
 
 
 class Acting(Protocol):
-    """One way to act. It never changes the states it is given."""
+    """One way to act. It does not change the states passed to it."""
 
     def empty(self, n: int) -> Any:
         """The state of `n` environments before their first step."""
 
     def check(self, state: Any, n: int) -> Any:
-        """`state` if it is one of this agent for `n` rows; ShapeError otherwise."""
+        """`state`, checked: ShapeError unless it is a state of this agent for `n` rows."""
 
     def act(
         self,
@@ -61,13 +61,13 @@ class Acting(Protocol):
         starts: NDArray[np.bool_],
         conditions: Conditions,
     ) -> tuple[Tensor | ActionDistribution, Any]:
-        """The network's output (N, A) for one more step, and the state with that step; `starts` (N,) forget the past.
+        """The network's output (N, A) for one more step, and the new state. Rows where `starts` (N,) drop their past.
 
         observations: (N, S) raw. rtg: (N,) raw units, of this step. conditions: known observations of later steps.
         """
 
     def remember(self, state: Any, actions: NDArray[Any], targets: NDArray[np.float64]) -> Any:
-        """The state that `act` returned, with the actions taken and the (N,) target returns."""
+        """The state that `act` returned, with the chosen actions and the (N,) target returns."""
 
 
 def check_mode(mode: ActingMode, model: SequenceModel) -> None:
@@ -79,12 +79,12 @@ def check_mode(mode: ActingMode, model: SequenceModel) -> None:
 
 
 def make_acting(mode: ActingMode, network: Any, rtg_scale: float) -> Acting:
-    """The way to act that `mode` names, with a network or a frozen network (`acting.frozen`)."""
+    """The `Acting` of this mode, for a network or a frozen network (`acting.frozen`)."""
     return _WindowActing(network, rtg_scale) if mode == "window" else _RecurrentActing(network, rtg_scale)
 
 
 def act_in_chunks(act: Callable[[Batch], Any], batch: Batch) -> Any:
-    """`act(batch)`, at most `MOST_WINDOWS` windows at a time: thousands at once take gigabytes."""
+    """`act(batch)`, at most `MOST_WINDOWS` windows at a time, since thousands need gigabytes of memory."""
     count = batch.shape[0]
     if count <= MOST_WINDOWS:
         return act(batch)
@@ -93,7 +93,7 @@ def act_in_chunks(act: Callable[[Batch], Any], batch: Batch) -> Any:
         rows = slice(first, first + MOST_WINDOWS)
         parts.append(act(batch.map(lambda part, rows=rows: part[rows])))  # type: ignore[misc]
         if not isinstance(parts[0], Tensor):
-            return act(batch)  # a distribution, which cannot be put together from parts
+            return act(batch)  # distributions cannot be concatenated
     return torch.cat(parts)
 
 
@@ -122,15 +122,17 @@ class _WindowActing:
         if conditions:
             return self._model.act_knowing(*conditions.place(current, self._scale, device)), current
         batch = history.to_batch(current, self._scale, device)
-        longest = int(current.length.max())  # steps that are padding in every window are left out
-        return act_in_chunks(self._model.act, batch.map(lambda part: part[:, :longest])), current
+        longest = int(current.length.max())
+        if longest < batch.shape[1]:  # steps that are padding in every window are left out
+            batch = batch.map(lambda part: part[:, :longest])
+        return act_in_chunks(self._model.act, batch), current
 
     def remember(self, state: AgentState, actions: NDArray[Any], targets: NDArray[np.float64]) -> AgentState:
         return history.with_actions(state, actions)._replace(targets=targets)
 
 
 class _RecurrentActing:
-    """Runs one step of the network for each step of the environment, for episodes of any length."""
+    """Runs one step of the network per environment step, for episodes of any length."""
 
     def __init__(self, model: Any, rtg_scale: float) -> None:
         self._model, self._scale = model, rtg_scale
@@ -151,16 +153,16 @@ class _RecurrentActing:
         if not isinstance(state, MemoryState):
             raise ShapeError(
                 f"state must be what the last predict of this recurrent agent returned, or None; got "
-                f"{type(state).__name__}. After a change of agent.acting, start with None."
+                f"{type(state).__name__}. After changing agent.acting, start with None."
             )
         if len(state.timesteps) != n:
             raise ShapeError(
                 f"state holds {counted(len(state.timesteps), 'environment')}, the observation has {n}. Pass "
-                "state=None to start afresh."
+                "state=None to start new episodes."
             )
         sides = [tensor.shape[1:] for tensor in state.memory]
         if sides != self._sides:
-            raise ShapeError(f"state.memory holds {sides} an environment, this agent's {self._sides}.")
+            raise ShapeError(f"state.memory holds {sides} per environment, this agent needs {self._sides}.")
         return state
 
     def act(

@@ -1,4 +1,4 @@
-"""What an environment returned, checked and flattened for the network."""
+"""Check an environment's observations and flatten them for the network."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.data.images import as_image, image_misfit, image_order
 from agentzoo.data.spaces import REWARD_KEY, flatten_observations
 from agentzoo.errors import ObservationError, ShapeError
 from agentzoo.types import ObservationSpec
 
 
 class Observed(NamedTuple):
-    """flat: (N, S). single: there was no leading N."""
+    """flat: (N, S) float32, or (N, C, H, W) uint8. single: the observation had no leading N."""
 
-    flat: NDArray[np.float32]
+    flat: NDArray[Any]
     single: bool
 
 
 def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Observed:
-    """An observation, or a batch of N, as an agent called `name` reads it.
+    """An observation or a batch of N, checked and flattened; `name` is the agent's, for messages.
 
     Raises:
         ShapeError: another structure or shape. ObservationError: NaN or infinity.
@@ -39,6 +40,8 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
     missing = [key for key in keys if key not in parts]
     if missing:
         raise ShapeError(f"{name} misses {missing} in the observation; it holds {sorted(parts)}.")
+    if spec.image is not None:
+        return _read_image(as_numbers(parts[keys[0]], _called(keys[0])), spec, _called(keys[0]), name)
     arrays, singles = {}, set()
     for key, shape in zip(keys, spec.shapes, strict=True):
         values = as_numbers(parts[key], _called(key))
@@ -47,7 +50,7 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
         elif values.shape[1:] == shape and values.ndim == len(shape) + 1 and len(values):
             single = False
         elif values.shape == (0, *shape):
-            raise ShapeError(f"{_called(key)} is a batch of no observation, shape {values.shape}; {name} needs one.")
+            raise ShapeError(f"{_called(key)} is an empty batch, shape {values.shape}; {name} needs an observation.")
         else:
             raise ShapeError(
                 f"{_called(key)} has shape {values.shape}; {name} expects {shape} or (N, "
@@ -65,11 +68,28 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
     return Observed(flat, next(iter(singles))[0])
 
 
+def _read_image(values: NDArray[Any], spec: ObservationSpec, called: str, name: str) -> Observed:
+    """Pixels in any order of axes that fits, as (N, C, H, W)."""
+    found = image_order(values.shape, spec)
+    if found is None or not len(values):
+        raise ShapeError(f"{called} does not fit {name}: {image_misfit(spec, values.shape)}.")
+    if values.dtype != np.uint8:
+        whole = values.dtype.kind in "iu" and values.min() >= 0 and values.max() <= 255
+        if not whole:
+            raise ShapeError(
+                f"{called} has dtype {values.dtype}; {name} reads pixels, whole numbers from 0 to 255 (uint8). Leave "
+                "the scaling away (AtariPreprocessing(scale_obs=False), no NormalizeObservation): the network does it."
+            )
+        values = values.astype(np.uint8)
+    order, single = found
+    return Observed(as_image(values[None] if single else values, spec, order), single)
+
+
 def reward_beside(observation: Any, spec: ObservationSpec) -> NDArray[np.float64] | None:
-    """(N,) rewards in a Dict observation, if the agent does not observe them itself.
+    """(N,) rewards from a Dict observation, unless the agent itself observes them.
 
     Raises:
-        ShapeError: no numbers.
+        ShapeError: not numbers.
     """
     if not isinstance(observation, Mapping) or REWARD_KEY not in observation or REWARD_KEY in (spec.keys or ()):
         return None
@@ -81,20 +101,20 @@ def _called(key: str) -> str:
 
 
 def as_numbers(values: Any, called: str) -> NDArray[Any]:
-    """`values` as an array of numbers of their own kind.
+    """`values` as an array of numbers, dtype unchanged.
 
     Raises:
-        ShapeError: ragged, no numbers, or a tensor that NumPy cannot read; it names them as `called`.
+        ShapeError: ragged, not numbers, or a tensor that NumPy cannot read; `called` is their name in the message.
     """
     try:
         array = np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as error:  # torch raises the last two: a GPU's, one with grad
-        raise ShapeError(f"{called} is no array of numbers: {error}") from None
+    except (ValueError, TypeError, RuntimeError) as error:  # torch raises the last two: tensors on a GPU or with grad
+        raise ShapeError(f"{called} is not an array of numbers: {error}") from None
     if array.dtype.kind not in "fiub":
-        raise ShapeError(f"{called} must hold numbers, it has dtype {array.dtype}.")
+        raise ShapeError(f"{called} must hold numbers, but has dtype {array.dtype}.")
     return array
 
 
 def is_count(value: Any) -> bool:
-    """Whether it is a whole number from 0 on."""
+    """Whether `value` is a whole number from 0 on."""
     return isinstance(value, int | np.integer) and bool(value >= 0)

@@ -24,7 +24,7 @@ def to_onnx(
     """The ONNX model of `network`, whose inputs and outputs share a leading axis of any length.
 
     Raises:
-        ConfigError: a package is missing, or the exporter cannot hold this network; `name` says which network.
+        ConfigError: a package is missing, or the network cannot be exported; `name` is its name in the message.
     """
     onnx = require("onnx")
     require("onnxscript")
@@ -48,13 +48,13 @@ def to_onnx(
             )
         model = program.model_proto
         onnx.checker.check_model(model)
-    except Exception as error:  # the exporter raises many types of its own
+    except Exception as error:  # the exporter raises many types
         text = " ".join(str(error).split())
         raise ConfigError(f"{name} cannot be exported to ONNX: {type(error).__name__}: {text[:300]}") from error
     finally:
         logging.getLogger("torch.onnx").setLevel(level)
     if any(entry.type.tensor_type.shape.dim[0].HasField("dim_value") for entry in model.graph.input):
-        raise ConfigError(f"{name} exports for a fixed number of windows only.")
+        raise ConfigError(f"{name} can only be exported for a fixed number of windows.")
     data: bytes = model.SerializeToString()
     return data
 
@@ -69,14 +69,14 @@ def open_session(data: bytes) -> Any:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.inter_op_num_threads = 1
-    # Threads that wait by spinning take the cores that the environment's next step needs: 5 times its time, on two.
+    # Spinning threads occupy the cores that the environment needs: on two cores its step takes 5 times as long.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.log_severity_level = 3  # errors
     return runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
 def require(name: str) -> Any:
-    """The module, or ConfigError that says which extra of agentzoo has it."""
+    """Import a module, or raise ConfigError with the extra of agentzoo that installs it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

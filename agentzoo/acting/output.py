@@ -15,7 +15,7 @@ from agentzoo.types import ActionDistribution, ActionSpec
 
 
 class Actions:
-    """Turns network output into actions of one action space. Choices and draws from a distribution are random."""
+    """Turns network output into actions of one action space, sampled or the most likely."""
 
     def __init__(self, spec: ActionSpec) -> None:
         self._spec = spec
@@ -25,11 +25,11 @@ class Actions:
         self._rng = np.random.default_rng()
 
     def seed(self, seed: int | None) -> None:
-        """Seed what is sampled."""
+        """Seed the sampling."""
         self._rng = np.random.default_rng(seed)
 
     def values(self, output: Tensor | ActionDistribution, deterministic: bool) -> NDArray[np.float32]:
-        """(N, A) numbers or logits of what a network's `act` returned, drawn at random from a distribution."""
+        """(N, A) numbers or logits: a network's output, or the mode of a distribution or a sample from it."""
         if not isinstance(output, Tensor):
             generator = torch.Generator().manual_seed(int(self._rng.integers(2**63)))
             output = output.mode() if deterministic else output.sample(generator)
@@ -47,12 +47,12 @@ class Actions:
         return output.astype(self._spec.dtype, copy=False).clip(low, high)
 
     def to_space(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """What `decode` returned, counted from the space's first choice or in the Box's dtype."""
+        """The actions of `decode` in the environment's space: its first choice added, or in the dtype of the Box."""
         return actions + self._spec.start if self._spec.kind == "discrete" else actions.astype(self._spec.dtype)
 
 
 def require_finite(output: NDArray[Any], rtg: NDArray[np.float64], config: AgentConfig, target_return: float) -> None:
-    """Raise ObservationError where the network output (N, A) holds NaN or infinity; it names the return-to-go (N,)."""
+    """Raise ObservationError if the network's output (N, A) holds NaN or infinity; `rtg` (N,) is for the message."""
     if np.isfinite(output).all():
         return
     row, _ = np.argwhere(~np.isfinite(output))[0]

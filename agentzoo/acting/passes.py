@@ -1,4 +1,4 @@
-"""What a network computes in acting, as modules of tensors in and tensors out, with random inputs to compare runtimes.
+"""The forward passes used in acting, as modules from tensors to tensors, with random inputs to compare runtimes.
 
 | pass | inputs | outputs |
 |---|---|---|
@@ -58,7 +58,7 @@ class WindowPass(Pass):
 
 
 class MaskedPass(Pass):
-    """`act_knowing` on windows of K steps, some of which show observations of later steps."""
+    """`act_knowing` on windows of K steps; half of them show observations of later steps."""
 
     name, inputs = "masked", (*WINDOW, *KNOWN)
     model: MaskedModel
@@ -102,7 +102,7 @@ class StepPass(Pass):
         return (actions, *after)
 
     def sample(self, count: int, seed: int) -> tuple[Tensor, ...]:
-        """Environments after 0, 1, ... steps of an episode, their states made by the network itself."""
+        """Environments after 0, 1, ... steps of an episode, with states computed by the network."""
         batch = random_windows(self.model, count, seed)
         state = self.model.initial_state(count)
         lengths = batch.valid.sum(dim=1)
@@ -115,7 +115,7 @@ class StepPass(Pass):
         return (*self._inputs_at(batch, lengths - 1), *state)
 
     def _inputs_at(self, batch: Batch, step: Tensor | int) -> tuple[Tensor, ...]:
-        """What `step` reads at this step of each window."""
+        """The inputs of `step` at this step of each window."""
         rows = torch.arange(len(batch.valid))
         at = torch.as_tensor(step).expand(len(rows))
         before = batch.actions[rows, (at - 1).clamp(min=0)]
@@ -141,9 +141,14 @@ def random_windows(model: SequenceModel, count: int, seed: int) -> Batch:
         encoded = torch.rand(count, k, spec.size, generator=rng) * 2 - 1
         actions = model.decode_actions(encoded) * valid[..., None]
     starts = torch.randint(model.config.max_ep_len, (count, 1), generator=rng)
-    noise = torch.randn(count, k, io.observation.size, generator=rng)
+    if io.observation.image is not None:
+        pixels = torch.randint(256, (count, k, *io.observation.row), generator=rng, dtype=torch.uint8)
+        observations = pixels * valid[..., None, None, None]
+    else:
+        noise = torch.randn(count, k, io.observation.size, generator=rng)
+        observations = (model.obs_mean + model.obs_std * noise) * valid[..., None]
     return Batch(
-        observations=(model.obs_mean + model.obs_std * noise) * valid[..., None],
+        observations=observations,
         actions=actions,
         returns_to_go=torch.rand(count, k, generator=rng) * valid,
         timesteps=(starts + torch.arange(k)) * valid,

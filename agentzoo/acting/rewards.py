@@ -1,12 +1,11 @@
-"""Where the reward of the last step comes from when the caller's code does not pass it (stock SB3 code does not).
+"""The reward of the last step, read from the bound environment if the caller does not pass it (SB3 code does not).
 
-A bound environment is asked: SB3's `Monitor` keeps the raw rewards of the running episode, gymnasium's
-`RecordEpisodeStatistics` and SB3's `VecMonitor` keep its return so far. Each sees what lies inside it: the innermost is
-read, and none around a wrapper that changes rewards (`VecNormalize`, `NormalizeReward`), for those are not the
-environment's own. All also count the steps of that episode, which tells whether it is the one being played. They may
-lie around each environment of a DummyVecEnv or SyncVectorEnv, or around the whole; gymnasium's
-`RecordEpisodeStatistics` around a whole one forgets episodes under way where only some environments are reset
-(`AutoresetMode.DISABLED`).
+SB3's `Monitor` keeps the raw rewards of the running episode; gymnasium's `RecordEpisodeStatistics` and SB3's
+`VecMonitor` keep its return so far. The innermost of these wrappers is read. A wrapper outside of one that changes
+rewards (`VecNormalize`, `NormalizeReward`) is not read, since its rewards are not the environment's. All three count
+the steps of the episode, which shows whether the agent is playing that episode. They may wrap each environment of a
+DummyVecEnv or SyncVectorEnv, or the vector environment. Around a vector environment, gymnasium's
+`RecordEpisodeStatistics` loses running episodes if only some environments are reset (`AutoresetMode.DISABLED`).
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from agentzoo.acting.observing import as_numbers
 from agentzoo.envs.wrapping import ScaledMonitor, layers, resets_late, reward_changer
 from agentzoo.errors import ObservationError, ShapeError
 
-Warn = Callable[[str, str], None]  # a kind, of which only the first is shown, and what to say
+Warn = Callable[[str, str], None]  # (kind, message); each kind warns once
 
 
 class Kept(NamedTuple):
-    """What N environments keep of their running episodes.
+    """What the wrappers of N environments recorded of the running episodes.
 
-    rewards: (N,) of the newest step, or the return so far if `cumulative`. steps: (N,) taken in the episode.
+    rewards: (N,) of the newest step, or the return so far if `cumulative`. steps: (N,) steps of the episode so far.
     """
 
     rewards: NDArray[np.float64]
@@ -41,11 +40,11 @@ Reader = Callable[[], Kept]
 
 
 class Remembered(Protocol):
-    """What a state of N environments says of their newest step: targets (N,) raw units, timesteps (N,)."""
+    """The parts of a state of N environments that returns-to-go depend on."""
 
     @property
     def targets(self) -> NDArray[np.float64]:
-        """(N,) what was asked for."""
+        """(N,) target returns, raw units."""
 
     @property
     def timesteps(self) -> NDArray[np.int64]:
@@ -56,28 +55,28 @@ class Remembered(Protocol):
 
 
 class Rewards:
-    """The reward of the newest step, from wherever it can be had."""
+    """Finds the reward of the newest step and keeps the returns-to-go."""
 
     def __init__(self, warn: Warn) -> None:
-        self.source: str | None = None  # of the last ones: "reward", "observation", "env", or "constant" for nowhere
+        self.source: str | None = None  # of the last rewards: "reward", "observation", "env"; "constant" without any
         self._read: Reader | None = None
-        self._changer: str | None = None  # why there is nothing to read
-        self._resets_late = False  # bound is a VectorEnv that returns an episode's first observation a step later
-        self._steps_before: NDArray[np.int64] | None = None  # (N,) that such an environment counted last time
+        self._changer: str | None = None  # the wrapper that changes rewards, if that is why none can be read
+        self._resets_late = False  # whether a VectorEnv is bound that returns a first observation one step late
+        self._steps_before: NDArray[np.int64] | None = None  # (N,) steps that such an environment counted at last call
         self._warn = warn
 
     def bind(self, env: Any) -> None:
-        """Read them from this environment from now on, if it keeps any; None: from none."""
+        """Read rewards from this environment from now on, if a wrapper records them; None unbinds."""
         self._read = reader_of(env)
         self._changer = reward_changer(env) if self._read is None else None
         self._resets_late = isinstance(env, gym.vector.VectorEnv) and resets_late(env)
         self._steps_before = None
 
     def begun(self, n: int) -> NDArray[np.bool_]:
-        """(N,) which rows are the first observation of an episode, as far as the bound environment says it.
+        """(N,) rows that hold the first observation of an episode, as far as the bound environment shows it.
 
-        A Gymnasium VectorEnv with next-step autoreset, its default, returns that observation one step after the end of
-        the episode before: `terminations | truncations` of the last step then name the row too early.
+        A Gymnasium VectorEnv with next-step autoreset, its default, returns that observation one step after the
+        previous episode ends, so `terminations | truncations` of the last step mark the row one step too early.
         """
         found = np.zeros(n, dtype=bool)
         if not self._resets_late or self._read is None:
@@ -86,16 +85,19 @@ class Rewards:
         before, self._steps_before = self._steps_before, steps.copy()
         if len(steps) != n or before is None or len(before) != n:
             return found
-        return np.asarray((steps == 0) & (before > 0))  # one that is never stepped stays at 0
+        return np.asarray((steps == 0) & (before > 0))  # an environment that is never stepped stays at 0
 
     def returns_to_go(
         self, previous: Remembered, starts: NDArray[np.bool_], passed: Any, seen: Any
     ) -> NDArray[np.float64]:
-        """(N,) of this step: target minus all rewards before it.
+        """(N,) returns-to-go of this step: target minus all earlier rewards.
 
         Args:
-            previous: the state of the step before.
-            starts, passed, seen: as in `pick`, which says what is raised.
+            previous: the state of the previous step.
+            starts, passed, seen: as in `pick`.
+
+        Raises:
+            As `pick`.
         """
         remembered = previous.newest_return_to_go()
         counted = np.where(starts, 0.0, previous.targets - remembered)
@@ -110,16 +112,16 @@ class Rewards:
         steps: NDArray[np.int64],
         starts: NDArray[np.bool_],
     ) -> NDArray[np.float64]:
-        """(N,): what was passed, else what lay in the observation, else what the bound environment kept, else 0.
+        """(N,) rewards: those passed, else those in the observation, else those of the bound environment, else 0.
 
         Args:
-            passed, seen: (N,), a number, or None.
-            counted: (N,) the episode's rewards that were counted before.
-            steps: (N,) of the episode, as the agent counts them.
-            starts: (N,) first steps, whose reward belongs to the episode before: theirs is 0.
+            passed, seen: (N,), a number, or None; `seen` is from the observation.
+            counted: (N,) sum of the episode's earlier rewards.
+            steps: (N,) steps of the episode, as the agent counts them.
+            starts: (N,) first steps. Their reward belongs to the previous episode, so it counts as 0.
 
         Raises:
-            ShapeError: another number of rewards, or no numbers. ObservationError: NaN or infinity.
+            ShapeError: another number of rewards, or not numbers. ObservationError: NaN or infinity.
         """
         n = len(starts)
         given = seen if passed is None else passed
@@ -138,9 +140,9 @@ class Rewards:
             if not played.all():
                 self._warn(
                     "bound",
-                    f"the bound environment {_unlike(kept, steps, played)}: it is not the one being played, "
-                    "so the return-to-go stays as it is. Call agent.set_env(...) with the one that is stepped, and "
-                    "pass episode_start where an episode begins.",
+                    f"the bound environment {_unlike(kept, steps, played)}: it is not the environment being played, "
+                    "so the return-to-go does not change. Call agent.set_env(...) with the environment that you step, "
+                    "and pass episode_start where an episode begins.",
                 )
         else:
             rewards = np.zeros(n)
@@ -164,7 +166,7 @@ class Rewards:
 def _of_episodes(
     kept: Kept, counted: NDArray[np.float64], steps: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """(N,) rewards of the newest step, and whether the environment is at the agent's step; 0 where it is not."""
+    """(N,) rewards of the newest step, 0 where the environment is not at the agent's step, and (N,) whether it is."""
     n = len(steps)
     if len(kept.steps) != n:
         return np.zeros(n), np.zeros(n, dtype=bool)
@@ -180,20 +182,20 @@ def _unlike(kept: Kept, steps: NDArray[np.int64], played: NDArray[np.bool_]) -> 
 
 
 def reader_of(env: Any) -> Reader | None:
-    """How to read the rewards of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv; None if nobody keeps its own."""
+    """A function that reads the rewards of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv; None if it has none."""
     if hasattr(env, "env_method") and hasattr(env, "num_envs"):
         return _vec_env_reader(env)
     return _keeper_reader(env) if isinstance(env, gym.Env | gym.vector.VectorEnv) else None
 
 
 def _newest(rewards: Sequence[Sequence[float]]) -> Kept:
-    """Of Monitors, each with the list of its episode's rewards."""
+    """Records of Monitors, each of which lists the rewards of its episode."""
     newest = np.array([float(one[-1]) if len(one) else 0.0 for one in rewards])
     return Kept(newest, np.array([len(one) for one in rewards]), cumulative=False)
 
 
 def _so_far(keeper: Any) -> Kept:
-    """Of whoever keeps the returns and lengths of its episodes: one of each, or (N,)."""
+    """Records of a wrapper that keeps returns and lengths of episodes: one of each, or (N,)."""
     returns = np.asarray(keeper.episode_returns, dtype=np.float64).reshape(-1)
     return Kept(returns, np.asarray(keeper.episode_lengths, dtype=np.int64).reshape(-1), cumulative=True)
 
@@ -202,7 +204,7 @@ def _vec_env_reader(env: Any) -> Reader | None:
     if hasattr(env, "envs"):  # a DummyVecEnv, at any depth of wrappers
         return _each_reader(env.envs) or _keeper_reader(env)
     if (
-        env.has_attr("rewards")  # asked before it is got: an AttributeError would end a SubprocVecEnv's workers
+        env.has_attr("rewards")  # checked first, since an AttributeError would end the workers of a SubprocVecEnv
         and not any(env.env_is_wrapped(ScaledMonitor))
         and all(isinstance(rewards, list) for rewards in env.get_attr("rewards"))
     ):
@@ -211,7 +213,7 @@ def _vec_env_reader(env: Any) -> Reader | None:
 
 
 def _each_reader(envs: Sequence[Any]) -> Reader | None:
-    """Of environments that each keep their own."""
+    """Reads environments that each have their own wrapper."""
     keepers = [_keeper(one) for one in envs]
     if all(map(_is_monitor, keepers)):
         return lambda: _newest([one.rewards for one in keepers])
@@ -234,7 +236,7 @@ def _keeper_reader(env: Any) -> Reader | None:
 
 
 def _keeper(env: Any) -> Any:
-    """The innermost wrapper that keeps rewards, or None: there is none, or what lies inside changes them."""
+    """The innermost wrapper that records rewards; None if there is none or a wrapper inside of it changes rewards."""
     keepers = [layer for layer in layers(env) if _is_monitor(layer) or _counts(layer)]
     return keepers[-1] if keepers and reward_changer(keepers[-1]) is None else None
 

@@ -1,4 +1,4 @@
-"""The methods of `Agent` that choose what runs its network: PyTorch, or a frozen network in ONNX Runtime."""
+"""Methods of `Agent` that choose what runs the network: PyTorch, or a frozen network in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Runtime = Literal["pytorch", "onnx"]
 
 
 class RuntimeMethods:
-    """What `Agent` inherits: the network, how it is used, and what runs it."""
+    """Mixin of `Agent`: its network, how the network acts, and what runs it."""
 
     config: AgentConfig
     _model: SequenceModel
@@ -35,7 +35,7 @@ class RuntimeMethods:
         if not isinstance(model, SequenceModel):
             raise ConfigError(
                 f"an agent's network is a SequenceModel, got {type(model).__name__}; agent.model.compile() compiles "
-                "one where it is."
+                "it in place."
             )
         self._leave_onnx("a new network was assigned")
         self._model = model.eval()
@@ -50,9 +50,9 @@ class RuntimeMethods:
         """Act with a frozen copy of the network from now on; existing states stay valid.
 
         Args:
-            runtime: "onnx" exports the network as it is now to ONNX Runtime on the CPU, and compares it with PyTorch on
-                random inputs. Later changes of `agent.model` do not reach it. It acts without chance: it returns the
-                mode of a Box distribution. "pytorch" acts with `agent.model` again.
+            runtime: "onnx" exports the current network to ONNX Runtime on the CPU and compares it with PyTorch on
+                random inputs. Later changes of `agent.model` have no effect on it. It is deterministic for Box actions:
+                it returns the mode of a distribution. "pytorch" acts with `agent.model` again.
 
         Returns:
             The agent itself.
@@ -71,7 +71,7 @@ class RuntimeMethods:
         """How the agent uses its network: "window" or "recurrent".
 
         "window" runs the last K steps at every step. "recurrent" carries a memory of constant size, if the family has
-        one. May be set; a state of one does not fit the other. A frozen agent is frozen again.
+        one. It can be assigned; states of one mode are not valid in the other. A frozen agent is exported again.
         """
         return self._acting_mode
 
@@ -85,7 +85,7 @@ class RuntimeMethods:
         return self.model.device
 
     def to(self, device: str | torch.device) -> Self:
-        """Move the network, as torch does. A recurrent agent's states do not move: start new ones.
+        """Move the network to a device, as torch does. States of a recurrent agent do not move: start new ones.
 
         ONNX Runtime acts on the CPU, so another device returns to PyTorch.
 
@@ -105,8 +105,8 @@ class RuntimeMethods:
         self._acting_mode, self._runtime = mode, runtime
 
     def _leave_onnx(self, why: str) -> None:
-        """Return to PyTorch, with a warning if ONNX Runtime has acted so far."""
+        """Return to PyTorch; warn if ONNX Runtime was in use."""
         if self._runtime == "pytorch":
             return
-        warn(f"{self.config.agent_id} acts with PyTorch again: {why}. agent.freeze('onnx') freezes it anew.", 3)
+        warn(f"{self.config.agent_id} acts with PyTorch again: {why}. agent.freeze('onnx') freezes it again.", 3)
         self._use(self._acting_mode, "pytorch")

@@ -1,7 +1,7 @@
-"""How many CPU threads to compute with: as many as there are free cores, and one for a handful of windows.
+"""The number of CPU threads: as many as there are free cores, and one thread for a few windows.
 
 Two PyTorch threads on one free core wait for each other at every operation: a training step of 240 ms takes 2,600 ms,
-an action of 1 ms takes 15. What the user set always wins: `OMP_NUM_THREADS`, `MKL_NUM_THREADS`,
+an action of 1 ms takes 15. Settings of the user take precedence: `OMP_NUM_THREADS`, `MKL_NUM_THREADS`,
 `torch.set_num_threads`, `--threads`.
 """
 
@@ -18,35 +18,35 @@ from pathlib import Path
 import torch
 
 VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-HANDFUL = 8  # windows; one thread is as fast for these, and does not wait for a busy core
-LOOK = 0.1  # seconds over which the load of the cores is measured
+HANDFUL = 8  # windows: up to this many, one thread is as fast and does not wait for a busy core
+LOOK = 0.1  # seconds during which the load of the cores is measured
 
 _chosen: int | None = None  # what `use_free_cores` set last
 
 
 def allowed_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> float:
-    """Cores this process may use: its affinity mask, cut to the CPU quota of its control group.
+    """Cores this process may use: its affinity mask, limited by the CPU quota of its control group.
 
     Args:
-        cgroup: where the control group's files are; version 2 has `cpu.max`, version 1 `cpu/cpu.cfs_quota_us`.
+        cgroup: folder of the control group's files; version 2 has `cpu.max`, version 1 `cpu/cpu.cfs_quota_us`.
 
     Returns:
-        At least a small positive number; a quota may be half a core.
+        A positive number, possibly below 1: a quota may be half a core.
     """
     return min(float(len(_affinity())), _quota(cgroup))
 
 
 def free_cores() -> int:
-    """`allowed_cores` less what other processes keep busy just now (measured for 0.1 s), at least 1."""
+    """`allowed_cores` minus the cores that other processes keep busy (measured for 0.1 s), at least 1."""
     allowed = allowed_cores()
     idle = len(_affinity()) - _busy(_affinity(), LOOK)
     return max(1, math.floor(min(allowed, idle) + 0.3))  # a core that is 30 % busy counts as free
 
 
 def set_by_user() -> bool:
-    """Whether the user chose PyTorch's number of threads: by a variable, or by `torch.set_num_threads`.
+    """Whether the user set PyTorch's number of threads, by an environment variable or `torch.set_num_threads`.
 
-    A number that is PyTorch's own default, or that `use_free_cores` set, counts as not chosen.
+    PyTorch's default, and a number that `use_free_cores` set, do not count.
     """
     if any(os.environ.get(name) for name in VARIABLES):
         return True
@@ -54,11 +54,11 @@ def set_by_user() -> bool:
 
 
 def use_free_cores(asked: int | None = None, processes: int = 1) -> int:
-    """Set PyTorch's number of threads for a training in this process.
+    """Set PyTorch's number of threads for training in this process.
 
     Args:
-        asked: by the user (`--threads`); None leaves what the user set otherwise, else takes the free cores.
-        processes: how many share this machine's cores in the same run.
+        asked: the user's number (`--threads`); None keeps another setting of the user, else takes the free cores.
+        processes: how many processes of this run share the machine's cores.
 
     Returns:
         The number of threads now in use.
@@ -74,7 +74,7 @@ def use_free_cores(asked: int | None = None, processes: int = 1) -> int:
 
 @contextmanager
 def few_threads(windows: int) -> Iterator[None]:
-    """One thread inside where `windows` are a handful, unless the user chose a number of threads."""
+    """Use one thread inside the block if `windows` are few, unless the user set a number of threads."""
     before = torch.get_num_threads()
     if before == 1 or windows > HANDFUL or set_by_user():
         yield
@@ -94,13 +94,13 @@ def _affinity() -> set[int]:
 
 @cache
 def _defaults() -> set[int]:
-    """Numbers of threads that PyTorch starts with on this machine: its CPUs, or their physical cores."""
+    """Default thread counts of PyTorch on this machine: its CPUs, or its physical cores."""
     cpus = os.cpu_count() or 1
     return {len(_affinity()), cpus, max(cpus // 2, 1)} - {1} if cpus > 1 else {1}
 
 
 def _quota(cgroup: Path) -> float:
-    """Cores' worth of time that the control group allows; infinite where it sets no limit."""
+    """CPU quota of the control group in cores; infinite without a limit."""
     try:
         quota, period = (cgroup / "cpu.max").read_text().split()
     except (OSError, ValueError):
@@ -117,7 +117,7 @@ def _quota(cgroup: Path) -> float:
 
 
 def _busy(cores: set[int], seconds: float) -> float:
-    """Cores' worth of work that went on over the next `seconds` on `cores`; 0 where the system does not say."""
+    """How many of `cores` are busy, measured for `seconds`; 0 where the system does not report it."""
     first = _ticks(cores)
     time.sleep(seconds)
     second = _ticks(cores)

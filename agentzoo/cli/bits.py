@@ -14,11 +14,11 @@ from agentzoo.cli.options import JsonOption
 def bits(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Language models: folder, id, GGUF file.")],
     text: Annotated[Path, typer.Option("--text", help="A text file that they were not trained on.")],
-    size: Annotated[int, typer.Option("--bytes", min=100, help="Read so many bytes of it, from its start.")] = 60_000,
-    window: Annotated[int, typer.Option("--window", min=2, help="Most tokens at a time.")] = 1024,
+    size: Annotated[int, typer.Option("--bytes", min=100, help="Read only the first BYTES bytes of it.")] = 60_000,
+    window: Annotated[int, typer.Option("--window", min=2, help="Largest number of tokens per window.")] = 1024,
     as_json: JsonOption = False,
 ) -> None:
-    """How well language models know a text: the bits they need for a byte of it."""
+    """Measure language models on a text, in bits per byte."""
     from agentzoo.nn.language.corpus import read_document
     from agentzoo.nn.language.pretrained import load_backbone
     from agentzoo.research.analysis.bits import bits_a_byte
@@ -32,7 +32,7 @@ def bits(
     if as_json:
         print_json([one._asdict() for one in found])
         return
-    table = listing("model", "bits a byte", "tokens", "tokens at a time")
+    table = listing("model", "bits per byte", "tokens", "tokens per window")
     for one in found:
         table.add_row(plain(one.name), f"{one.bits_a_byte:.2f}", f"{one.tokens:,}", str(one.window))
     print_listing(table)

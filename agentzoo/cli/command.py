@@ -1,6 +1,6 @@
 """All commands of `agentzoo` in the order of `--help`, and its entry point.
 
-Heavy imports happen inside the commands, so that `--help` answers at once.
+Heavy imports happen inside the commands, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GROUPS: Groups = {
     "Publish": {"hub": hub.app, "site": site.site},
     "Research": {"research": research.app},
 }
-BESIDE: dict[str, Command] = {"info": use.info, "search": search.search}  # named by the help of --version and of grid
+BESIDE: dict[str, Command] = {"info": use.info, "search": search.search}  # the help of --version and of grid names them
 MOVED = {
     **{name: f"hub {name}" for name in ("stage", "card", "verify", "push", "pull", "import", "export")},
     **{name: f"research {name}" for name in ("inspect", "gates", "infer", "compare", "pairs", "sweep", "bench")},
@@ -64,10 +64,10 @@ def _root(
 
 
 def main() -> None:
-    """Entry point: our own errors are one line, not a traceback."""
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # it would print every retry before we say what is wrong
+    """Entry point. An error of agentzoo is printed as one line, without a traceback."""
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # it would print every retry before our error
     if not errors_console.is_terminal:
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # their codes do not belong in a log
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # terminal codes do not belong in a log
     warnings.formatwarning = _one_line
     try:
         app()
@@ -83,6 +83,6 @@ def main() -> None:
 def _one_line(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """A warning in one line and without the file and line of code that gave it, of which users know nothing."""
-    said = without_colors(str(message)).removeprefix("WARN: ")  # Gymnasium's, in yellow
+    """A warning as one line, without the source file and line number, which do not help users."""
+    said = without_colors(str(message)).removeprefix("WARN: ")  # from Gymnasium, in yellow
     return f"warning: {shown(said, MOST_SAID)}\n"

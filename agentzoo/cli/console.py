@@ -1,4 +1,4 @@
-"""How commands speak: one console for results, one for errors and progress, one way to print JSON."""
+"""Output of the commands: one console for results, one for errors and progress, and JSON."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ ENDLESS = 100_000  # columns
 
 
 class _Console(Console):
-    """Nothing that is copied is cut or wrapped: no line of text, and in a pipe or a file no table."""
+    """A console that keeps text easy to copy: it does not wrap lines, nor tables in a pipe or file."""
 
     @property
     def size(self) -> ConsoleDimensions:
-        """Of the terminal; in a pipe or file a line has no end, unless COLUMNS says so."""
+        """The terminal's size; in a pipe or file, lines have no length limit unless COLUMNS is set."""
         found = super().size
         if self.is_terminal or "COLUMNS" in os.environ:
             return found
@@ -50,7 +50,7 @@ class _Console(Console):
         self._width, self._height = new_size
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """As rich does, but a text is left to the terminal to wrap, so that a URL or a command in it stays whole."""
+        """As rich, but the terminal wraps plain text, so that a URL or a command can be copied."""
         if all(isinstance(one, str) for one in objects):
             options.setdefault("soft_wrap", True)
         super().print(*objects, **options)
@@ -64,7 +64,7 @@ MOST_IN_CELL = 2_000  # characters
 
 
 def plain(text: object) -> str:
-    """Text of a file, server or user for a rich console: `shown`, and its markup has no effect."""
+    """Text from a file, server or user for a rich console: made safe by `shown`, with its markup escaped."""
     return escape(shown(text, MOST_IN_CELL))
 
 
@@ -81,13 +81,13 @@ class Words(ProgressColumn):
         super().__init__()
 
     def render(self, task: Task) -> Text:
-        """The text as it is now."""
+        """The task's current text."""
         text = task.description if self.field is None else task.fields[self.field]
         return Text(self.before + shown(text))
 
 
 def listing(*columns: str) -> Table:
-    """A table for `print_listing`: a line a row, no borders."""
+    """A table for `print_listing`: one line per row, no borders."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
     for column in columns:
         table.add_column(column, no_wrap=True, overflow="ignore")
@@ -95,10 +95,10 @@ def listing(*columns: str) -> Table:
 
 
 def print_listing(table: Table, to: Console = console) -> None:
-    """A table under its title, nothing cut however narrow the terminal: a cut id or number is another one."""
+    """Print a table under its title. Cells are never cut, even in a narrow terminal: a cut number is a wrong number."""
     if table.title is not None:
         to.print(table.title, style="bold")
-        table.title = None  # rich breaks one that is wider than its table
+        table.title = None  # rich wraps a title that is wider than its table
     if fits(table):
         to.print(table)
         return
@@ -107,7 +107,7 @@ def print_listing(table: Table, to: Console = console) -> None:
 
 
 def print_facts(facts: Mapping[str, object], title: str = "") -> None:
-    """A line for each fact, name and value, under a title."""
+    """Print one line per fact, name and value, under a title."""
     table = listing("", "")
     table.title, table.show_header = plain(title) if title else None, False
     for name, value in facts.items():
@@ -116,12 +116,12 @@ def print_facts(facts: Mapping[str, object], title: str = "") -> None:
 
 
 def fits(table: Table) -> bool:
-    """Whether the terminal has room for the table without breaking a word, or a cell that may not wrap.
+    """Whether the table fits the terminal without breaking a word, or a cell that may not wrap.
 
-    If so its columns get such widths: rich alone narrows the widest ones whatever words they hold.
+    If it fits, this sets the widths of its columns, since rich alone narrows the widest columns and breaks words.
     """
     for column in table.columns:
-        column.width = None  # of an earlier answer, which would count as room
+        column.width = None  # a width from an earlier call would count
     texts = [[Text.from_markup(str(cell)).plain for cell in (column.header, *column.cells)] for column in table.columns]
     widest = [max(map(cell_len, column)) for column in texts]
     words = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in texts]
@@ -138,14 +138,14 @@ def fits(table: Table) -> bool:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output and nothing else."""
+    """Print one JSON document on standard output."""
     sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 
 def print_study(study: Study, title: str, as_json: bool = False) -> None:
-    """The table of a study, or its record. Nothing is cut: names of agents often differ in their ends alone.
+    """Print the table of a study, or its record as JSON. Nothing is cut: agent names often differ only at the end.
 
-    Where the terminal is so narrow that words of a table would be broken, every row becomes a block, a line a column.
+    If the terminal is too narrow for the table, every row becomes a block with one line per column.
     """
     if as_json:
         print_json(study.model_dump())
@@ -171,7 +171,7 @@ def _blocks(study: Study, title: str) -> Table:
 
 
 def bar_columns() -> tuple[ProgressColumn, ...]:
-    """What a bar says: its name, how far it is, the time spent and left, and the task's `note`."""
+    """Columns of a progress bar: name, bar, count, elapsed and remaining time, and the task's `note`."""
     return (
         Words(),
         BarColumn(),

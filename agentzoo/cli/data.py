@@ -1,4 +1,4 @@
-"""`agentzoo data`: make, list and look at datasets. Heavy imports happen inside the commands."""
+"""`agentzoo data`: build, list and show datasets. Heavy imports happen inside the commands."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ from agentzoo.cli.console import (
     print_listing,
     progress_bar,
 )
-from agentzoo.cli.groups import Whole
+from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.options import JsonOption, TokenOption
+from agentzoo.data.names import absent, dataset_id, datasets_root, is_local, require_dataset_recipe, require_possible
+from agentzoo.errors import AgentzooError, ConfigError, UnknownNameError
 from agentzoo.text import amount, counted, duration
 
 app = typer.Typer(
-    cls=Whole, no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies."
+    cls=CommandGroup, no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies."
 )
 
-ROOM = 120  # columns of a terminal that words about a dataset have room in, beside its numbers
+ROOM = 120  # terminal columns needed to show how a dataset was made beside its numbers
 
 SeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="Seed of every random choice; the same seed gives the same data.")
 ]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the dataset of this id.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset with this id.")]
 
 
 def _number(value: float | None) -> str:
@@ -39,10 +41,9 @@ def _number(value: float | None) -> str:
 
 @app.command("list")
 def list_command(as_json: JsonOption = False) -> None:
-    """Datasets with a recipe, built or not, and every other Minari dataset on this machine."""
+    """List datasets with a recipe, built or not, and all other Minari datasets on this machine."""
     from dataclasses import asdict
 
-    from agentzoo.data.minari import datasets_root
     from agentzoo.data.summary import rows
 
     found = rows()
@@ -82,12 +83,12 @@ def show(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Episodes, steps, returns and their spread, from the data itself."""
+    """Show a dataset's episodes, steps and returns, computed from the data."""
+    require_possible(dataset)  # a typo is answered before the heavy imports
     from agentzoo.data import summary as summaries
-    from agentzoo.data.making.catalogue import DATASETS
     from agentzoo.data.remote import dataset_of
 
-    summary = summaries.summarize(DATASETS[dataset].dataset_id if dataset in DATASETS else dataset_of(dataset))
+    summary = summaries.summarize(dataset_of(dataset))
     if plot is not None:
         summaries.plot(summary, plot)
     record = summary.to_json()
@@ -125,42 +126,42 @@ def build(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="A recipe like hopper/medium; `agentzoo data list` names all.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Make every dataset that is not there yet.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Build every missing dataset.")] = False,
     sources: Annotated[
         Path | None,
         typer.Option("--sources", help="Folder of policies and replay buffers. Default: $AGENTZOO_SOURCES."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, help="Make at least this many environment steps.")
+        int | None, typer.Option("--steps", min=1, help="Record at least this many environment steps.")
     ] = None,
     seed: SeedOption = 0,
     workers: Annotated[
-        int, typer.Option("--workers", min=1, help="Processes that share the work; the data does not depend on it.")
+        int, typer.Option("--workers", min=1, help="Number of processes; the data does not depend on it.")
     ] = 1,
     trust_policies: Annotated[
         bool,
-        typer.Option("--trust-policies", help="Load policies of --sources or the Hub, which run the code they hold."),
+        typer.Option("--trust-policies", help="Load policies from --sources or the Hub. They can run code."),
     ] = False,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Make one dataset, or all; each appears whole or not at all, checked against the environment.
+    """Build one dataset or all. Each is checked against its environment and written completely or not at all.
 
-    With --all, what cannot be made is left out and listed in the end, with status 1.
+    With --all, datasets that fail are skipped and listed at the end, with exit status 1.
     """
+    if (name is None) != everything:
+        raise ConfigError("give either the NAME of a dataset or --all.")
+    if name is not None:
+        require_dataset_recipe(name)  # before the heavy imports
     import time
 
     from agentzoo.data.making.build import build as run
     from agentzoo.data.making.catalogue import DATASETS, BuildOptions, find_recipe
-    from agentzoo.data.minari import datasets_root
-    from agentzoo.errors import AgentzooError, ConfigError
 
-    if (name is None) != everything:
-        raise ConfigError("give either the NAME of a dataset or --all.")
     recipes = list(DATASETS.values()) if name is None else [find_recipe(name)]
-    left_out: list[str] = []
+    skipped: list[str] = []
     for recipe in recipes:
         if everything and not overwrite and (datasets_root() / recipe.dataset_id).exists():
-            console.print(f"{recipe.dataset_id} is there already", style="dim")
+            console.print(f"{recipe.dataset_id} already exists", style="dim")
             continue
         asked = None if everything and recipe.steps is None else steps
         began, total = time.monotonic(), 0
@@ -177,44 +178,48 @@ def build(
             except AgentzooError as error:
                 if not everything:
                     raise
-                left_out.append(f"{recipe.dataset_id}: {error}")
+                skipped.append(f"{recipe.dataset_id}: {error}")
                 continue
         console.print(f"{plain(made)}: {counted(total, 'step')} in {duration(time.monotonic() - began)}")
-    _report_left_out(left_out, len(recipes))
+    _report_skipped(skipped, len(recipes))
 
 
-def _report_left_out(left_out: list[str], of: int) -> None:
-    if left_out:
-        errors_console.print(f"left out {len(left_out)} of {of}:", style="red")
-        for line in left_out:
+def _report_skipped(skipped: list[str], of: int) -> None:
+    if skipped:
+        errors_console.print(f"skipped {len(skipped)} of {of}:", style="red")
+        for line in skipped:
             errors_console.print(plain(line))
         raise SystemExit(1)
 
 
 @app.command()
 def behaviour(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="A Gymnasium id with Box observations and actions.")],
-    threshold: Annotated[float, typer.Option("--threshold", help="Stop at this mean return, actions sampled.")],
+    env: Annotated[
+        str,
+        typer.Argument(metavar="ENV", help="A Gymnasium id: Box spaces (SAC), or images and Discrete actions (PPO)."),
+    ],
+    threshold: Annotated[float, typer.Option("--threshold", help="Stop at this mean return of sampled actions.")],
     out: Annotated[Path | None, typer.Option("--out", help="Folder of the run. Default: behaviour/<env>.")] = None,
     max_steps: Annotated[
-        int, typer.Option("--max-steps", min=1, help="Stop after this many environment steps anyway.")
+        int, typer.Option("--max-steps", min=1, help="Stop after this many environment steps in any case.")
     ] = 1_000_000,
     seed: SeedOption = 0,
     evaluate_every: Annotated[
-        int, typer.Option("--every", min=1, help="Evaluate every so many environment steps.")
+        int, typer.Option("--every", min=1, help="Environment steps between evaluations.")
     ] = 10_000,
     episodes: Annotated[int, typer.Option("--episodes", min=1, help="Episodes of each evaluation.")] = 10,
     learning_starts: Annotated[
         int, typer.Option("--learning-starts", min=0, help="Steps of random actions before learning starts.")
     ] = 10_000,
 ) -> None:
-    """Train a SAC policy from scratch and keep all it saw; a run that was stopped goes on."""
-    from agentzoo.data.making.behaviour import BehaviourOptions, Score, short_name, train_behaviour
+    """Train a policy from scratch, SAC or on images PPO, and keep every step it saw. A stopped run continues."""
+    from agentzoo.data.making.behaviour import train_behaviour
+    from agentzoo.data.making.behaviour_record import BehaviourOptions, Score, short_name
 
     folder = out or Path("behaviour") / short_name(env)
     options = BehaviourOptions(threshold, max_steps, seed, evaluate_every, episodes, learning_starts)
     done, note = 0, ""
-    with progress_bar(f"SAC on {env}", max_steps) as advance:
+    with progress_bar(f"a policy for {env}", max_steps) as advance:
 
         def on_steps(steps: int) -> None:
             nonlocal done
@@ -228,7 +233,7 @@ def behaviour(
 
         record = train_behaviour(env, folder, options, on_steps, on_score)
     last = record.scores[-1]
-    verdict = "reached" if last.mean >= threshold else "not reached"  # folders of before keep no threshold
+    verdict = "reached" if last.mean >= threshold else "not reached"  # older folders do not store the threshold
     console.print(
         f"threshold {threshold:g} {verdict}: return {last.mean:.1f} ± {last.std:.1f} after "
         f"{counted(last.steps, 'step')}"
@@ -244,17 +249,22 @@ def behaviour(
 @app.command("import")
 def import_command(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A D4RL .hdf5 file, or the .npz of a replay buffer.", exists=True)
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="A D4RL .hdf5 file, the .npz of a replay buffer, or a folder of DQN's Atari replay (observation.gz).",
+            exists=True,
+        ),
     ],
     dataset_id: Annotated[str, typer.Option("--id", help="Minari id of the new dataset, e.g. d4rl/hopper/medium-v2.")],
     env: Annotated[str | None, typer.Option("--env", help="Gymnasium id of the environment to evaluate in.")] = None,
     limit: Annotated[
         int | None,
-        typer.Option("--max-episode-steps", min=1, help="Length of an episode, where the file marks no timeouts."),
+        typer.Option("--max-episode-steps", min=1, help="Length of an episode, if the file marks no timeouts."),
     ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Turn a file of another project into a Minari dataset."""
+    """Import a file of another project as a Minari dataset."""
     from agentzoo.data.making.importing import import_file
     from agentzoo.data.minari import open_dataset
 
@@ -274,20 +284,21 @@ def import_command(
 @app.command()
 def push(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A dataset of this machine: a Minari id, or hopper/medium.")
+        str, typer.Argument(metavar="NAME", help="A dataset on this machine: a Minari id, or hopper/medium.")
     ],
-    org: Annotated[str, typer.Option("--org", help="The Hub account or organization it goes to.")],
-    private: Annotated[bool, typer.Option("--private", help="Create the repo as a private one.")] = False,
+    org: Annotated[str, typer.Option("--org", help="The Hub account or organization to upload to.")],
+    private: Annotated[bool, typer.Option("--private", help="Create a private repo.")] = False,
     token: TokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Upload a dataset to a Hub in Minari's own layout, so that Minari and agentzoo load it from hf://."""
-    from agentzoo.data.making.catalogue import DATASETS
+    """Upload a dataset to a Hub in Minari's layout, so that Minari and agentzoo can load it from hf://."""
+    found = dataset_id(name)
+    if not is_local(found):
+        raise UnknownNameError(absent(found))
     from agentzoo.hub.datasets import push_dataset
 
-    dataset_id = DATASETS[name].dataset_id if name in DATASETS else name
-    with console.status(f"pushing {plain(dataset_id)}"):
-        done = push_dataset(dataset_id, org, token=token, private=private or None)
+    with console.status(f"pushing {plain(found)}"):
+        done = push_dataset(found, org, token=token, private=private or None)
     if as_json:
         print_json(done._asdict())
         return

@@ -12,14 +12,14 @@ from agentzoo.cli.options import JsonOption
 
 
 def fuzz(
-    cases: Annotated[int, typer.Option("--cases", "-n", min=1, help="Damaged files to read in all.")] = 10_000,
+    cases: Annotated[int, typer.Option("--cases", "-n", min=1, help="Total number of damaged files to read.")] = 10_000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the damage.")] = 0,
     only: Annotated[
         list[str] | None, typer.Option("--reader", help="Test this reader only, e.g. config.json; may be repeated.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Damage files for every reader of strangers' files. Status 1: one ended in none of agentzoo's errors."""
+    """Test every reader of untrusted files on damaged files. Status 1: a reader crashed, not with an agentzoo error."""
     from agentzoo.research.fuzz import fuzz as run
 
     with progress_bar("damaged files", cases) as bar:

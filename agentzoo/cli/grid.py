@@ -1,4 +1,4 @@
-"""`agentzoo grid`: many runs at once."""
+"""`agentzoo grid`: train many runs at once."""
 
 from __future__ import annotations
 
@@ -26,30 +26,36 @@ if TYPE_CHECKING:
 HELP = "Train many runs at once: agents x seeds.\n\n`agentzoo search` tries hyperparameters of one recipe the same way."
 app = typer.Typer(help=HELP, rich_markup_mode=None)
 
-JobsOption = Annotated[int | None, typer.Option("--jobs", min=1, help="Runs side by side. Default: as many as fit.")]
-CpusOption = Annotated[
-    int | None, typer.Option("--cpus-per-run", min=1, help="Cores, and threads, of each run. Default: 1.")
+JobsOption = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Runs at the same time. Default: as many as fit.")
 ]
-GpusOption = Annotated[float, typer.Option("--gpus-per-run", min=0.0, help="GPUs of each run, e.g. 0.25; 0: CPUs.")]
+CpusOption = Annotated[int | None, typer.Option("--cpus-per-run", min=1, help="Cores and threads per run. Default: 1.")]
+GpusOption = Annotated[float, typer.Option("--gpus-per-run", min=0.0, help="GPUs per run, e.g. 0.25; 0: CPU only.")]
 AddressOption = Annotated[str | None, typer.Option("--address", help="Ray cluster to run on: HOST:PORT, or auto.")]
 EngineOption = Annotated[
-    str | None, typer.Option("--engine", help="Either local, the default, or ray: a Ray of its own on this machine.")
+    str | None, typer.Option("--engine", help="Either local, the default, or ray: start Ray on this machine.")
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="Folder of the runs' folders.")]
+OutOption = Annotated[Path, typer.Option("--out", help="Folder that holds the folders of all runs.")]
 
 
 SyncOption = Annotated[
     bool | None,
-    typer.Option("--sync/--shared", help="With Ray: send folders to the driver, or share --out. Default: found out."),
+    typer.Option("--sync/--shared", help="With Ray: send folders to the driver, or share --out. Default: detected."),
 ]
 FileOption = Annotated[Path | None, typer.Option("--file", help="A grid.toml with a [[run]] for each row.")]
 AgentsOption = Annotated[
     str | None,
     typer.Option("--agents", help="Ids, patterns allowed: dt-hopper-medium,dm-*; with --dataset also families."),
 ]
+SettingsOption = Annotated[
+    list[str] | None, typer.Option("--set", help="Change one field in all recipes: section.field=value.")
+]
+EvaluateOption = Annotated[
+    int, typer.Option("--evaluate", min=0, help="Episodes in the evaluation of each finished run.")
+]
 DatasetsOption = Annotated[
     str | None,
-    typer.Option("--dataset", help="Data of your own, ids with commas between: each agent on each."),
+    typer.Option("--dataset", help="Your own datasets, ids separated by commas: each agent trains on each."),
 ]
 
 
@@ -62,7 +68,7 @@ def grid(
     dataset: DatasetsOption = None,
     env: EnvOption = None,
     target: TargetOption = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", help="One field of all: section.field=value.")] = None,
+    settings: SettingsOption = None,
     out: OutOption = Path("runs"),
     jobs: JobsOption = None,
     cpus: CpusOption = None,
@@ -70,18 +76,18 @@ def grid(
     address: AddressOption = None,
     engine: EngineOption = None,
     sync: SyncOption = None,
-    evaluate: Annotated[int, typer.Option("--evaluate", min=0, help="Episodes to evaluate each finished run on.")] = 0,
-    stage: Annotated[bool, typer.Option("--stage", help="Stage each agent with all its seeds in the end.")] = False,
-    zoo: Annotated[Path, typer.Option("--zoo", help="Folder that staged agents go to.")] = Path("hub_cards"),
+    evaluate: EvaluateOption = 0,
+    stage: Annotated[bool, typer.Option("--stage", help="At the end, stage each agent with all its seeds.")] = False,
+    zoo: Annotated[Path, typer.Option("--zoo", help="Folder for staged agents.")] = Path("hub_cards"),
     track: TrackOption = None,
     project: ProjectOption = None,
     group: GroupOption = None,
     tags: TagsOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before the start.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Start without asking.")] = False,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
-    """Train all agents with all seeds, several at a time. The same command goes on with what is left."""
+    """Train all agents with all seeds, several at a time. Run the same command again to continue."""
     if context.invoked_subcommand is not None:
         return
     from agentzoo.cli.running import tracking_of
@@ -118,10 +124,10 @@ def grid(
 
 @app.command("status")
 def status(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The grid's folder, as --out named it.")] = Path("runs"),
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The grid's folder, as given to --out.")] = Path("runs"),
     as_json: JsonOption = False,
 ) -> None:
-    """How far the runs of a grid are, from their files; works beside the grid and after it."""
+    """Show the progress of a grid's runs, read from their files, while the grid runs or later."""
     from agentzoo.training.grid.plan import read_plan
     from agentzoo.training.grid.status import grid_status
 
@@ -145,10 +151,10 @@ def make_engine(
     sync: bool | None,
     out: Path,
 ) -> tuple[Engine, int]:
-    """The engine that the options name, and the threads of a run.
+    """The engine that the options select, and the number of threads per run.
 
     Raises:
-        ConfigError: an unknown engine, no Ray, no answer, or less than one run needs.
+        ConfigError: an unknown engine, Ray is not installed or does not answer, or too few cores for one run.
     """
     from agentzoo.errors import did_you_mean
     from agentzoo.training.grid.local import LocalEngine, cores
@@ -157,7 +163,7 @@ def make_engine(
     if engine is not None and engine not in known:
         raise ConfigError(f"no engine {engine!r}.{did_you_mean(engine, known)} Known: local and ray.")
     if engine == "local" and address is not None:
-        raise ConfigError("--address is of a Ray cluster, and --engine is local; leave one away.")
+        raise ConfigError("--address names a Ray cluster, but --engine is local; use only one of them.")
     if engine == "ray" or address is not None:
         from agentzoo.training.grid.cluster import RayEngine
 
@@ -196,7 +202,7 @@ def _print_plan(out: Path, plan: Plan, left: int, threads: int) -> None:
     print_listing(table, errors_console)
     known = [seconds for seconds in estimated.values() if seconds is not None]
     lacking = len(estimated) - len(known)
-    said = [f"about {duration(sum(known))} of training by the speed of earlier runs"] if known else []
+    said = [f"about {duration(sum(known))} of training, estimated from earlier runs"] if known else []
     said += [f"{counted(lacking, 'run')} without an estimate"] if lacking else []
     errors_console.print("; ".join([*said, f"{counted(threads, 'thread')} each"]))
 
@@ -210,20 +216,20 @@ def _rows(agents: str | None, file: Path | None, seeds: str, settings: list[str]
     if agents is not None:
         return expand(agents, seeds, settings, own=own)
     if own.datasets or own.env or own.target:
-        raise ConfigError("--dataset, --env and --target go with --agents; a row of a --file has its own.")
+        raise ConfigError("--dataset, --env and --target need --agents; in a --file, each row sets them itself.")
     return read_grid_file(file or Path(), settings, own.read)
 
 
 @contextmanager
 def _status(text: str) -> Iterator[Callable[[str], None]]:
-    """A line that turns while something lasts; the yielded function changes its words."""
+    """A status line with a spinner; the yielded function changes its text."""
     with errors_console.status(text) as status:
         yield lambda said: status.update(plain(said))
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """SIGTERM, which batch systems send, ends a grid as Ctrl-C does."""
+    """Handle SIGTERM, which batch systems send, like Ctrl-C."""
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -258,7 +264,7 @@ def _drive(out: Path, plan: Plan, tasks: list[Any], engine: Engine, job: Callabl
                 on_tick=lambda running: live.update(table(running), refresh=True) if terminal else None,
             )
     except KeyboardInterrupt:
-        say("stopped; the same command goes on from the last checkpoints")
+        say("stopped; the same command continues from the last checkpoints")
         raise
 
 

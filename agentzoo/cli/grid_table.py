@@ -1,4 +1,4 @@
-"""The runs of a grid as a table, live and afterwards."""
+"""The table of a grid's runs, live or afterwards."""
 
 from __future__ import annotations
 
@@ -18,14 +18,21 @@ if TYPE_CHECKING:
 STYLES = {"running": "cyan", "evaluating": "cyan", "done": "green", "failed": "red"}
 BUSY = ("running", "evaluating", "stopped")
 COLUMNS = ("run", "state", "update", "updates/s", "loss", "last score", "time left")
-SPARED = ("loss", "updates/s", "last score")  # left out in this order where a terminal is narrow
-GAP = 2  # between columns
-AROUND = 4  # lines of a terminal beside the rows: title, header, what is left out, the cursor
-ORDER = ("evaluating", "running", "failed", "stopped", "waiting", "done")  # who is shown where there is no room for all
+SPARED = ("loss", "updates/s", "last score")  # columns dropped in this order in a narrow terminal
+GAP = 2  # spaces between columns
+AROUND = 4  # terminal lines besides the rows: title, header, the count of hidden rows, the cursor
+ORDER = (
+    "evaluating",
+    "running",
+    "failed",
+    "stopped",
+    "waiting",
+    "done",
+)  # which rows are shown first in a low terminal
 
 
 def status_table(found: Sequence[RunStatus], title: str, columns: Sequence[str] = COLUMNS) -> Table:
-    """A line a run: where it is and how fast it gets on."""
+    """One row per run: its state, progress and speed."""
     table = listing(*columns)
     table.title, table.title_justify = plain(title), "left"
     for one in found:
@@ -35,7 +42,7 @@ def status_table(found: Sequence[RunStatus], title: str, columns: Sequence[str] 
 
 
 def live_table(found: Sequence[RunStatus], title: str, width: int, height: int) -> Table:
-    """`status_table` for a terminal of this many columns and lines: less of both where there is no room."""
+    """`status_table` with as many columns and rows as fit a terminal of this size."""
     states: Counter[str] = Counter(one.state for one in found)
     summary = ", ".join(f"{states[state]} {state}" for state in ORDER if states[state])
     room = max(height - AROUND, 1)
@@ -59,7 +66,7 @@ def live_table(found: Sequence[RunStatus], title: str, width: int, height: int) 
 
 
 def clock(seconds: float | None) -> str:
-    """`1:02:03`; `?` where it is not known."""
+    """`1:02:03`, or `?` if unknown."""
     if seconds is None:
         return "?"
     minutes, rest = divmod(round(seconds), 60)
@@ -80,7 +87,7 @@ def _cells(one: RunStatus) -> dict[str, str]:
 
 
 def _end_of(name: str, width: int) -> str:
-    """Names of runs often differ in their ends alone."""
+    """The last `width` characters: names of runs often differ only at the end."""
     return name if len(name) <= width else f"…{name[len(name) - width + 1 :]}"
 
 

@@ -1,4 +1,4 @@
-"""How help is laid out: commands in groups with a title, whole summaries; and names that moved."""
+"""Layout of `--help`: commands in groups with titles, complete summaries, and messages for renamed commands."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Command = Callable[..., None] | typer.Typer
 Groups = Mapping[str, Mapping[str, Command]]  # title -> name -> command, in the order of `--help`
 
 
-class Whole(TyperGroup):
-    """A group of commands whose help shows each summary whole; typer alone cuts them."""
+class CommandGroup(TyperGroup):
+    """A group of commands whose help shows complete summaries, which typer alone cuts."""
 
     def sections(self) -> Mapping[str, list[str]]:
         """Title -> names of commands, in order."""
         return {"Commands": list(self.commands)}
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """All names, in the order of the sections; typer alone puts groups last."""
+        """All names in the order of the sections; typer alone puts groups last."""
         return [name for names in self.sections().values() for name in names]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Called by click to write the list of commands."""
+        """Write the list of commands; click calls this."""
         for title, names in self.sections().items():
             with formatter.section(title):
                 formatter.write_dl([(name, _summary(self.commands[name])) for name in names])
@@ -38,12 +38,12 @@ def make_app(
     """An app with these commands.
 
     Args:
-        moved: old name -> new one. An old name stops with a sentence that says the new one.
-        beside: commands that the help of others names, so that the list of commands stays short.
+        moved: old name -> new name. An old name fails with an error that says the new name.
+        beside: commands left out of the list to keep it short; the help of other commands names them.
     """
     gone = moved or {}
 
-    class Grouped(Whole):
+    class Grouped(CommandGroup):
         def sections(self) -> Mapping[str, list[str]]:
             return {title: list(group) for title, group in groups.items()}
 

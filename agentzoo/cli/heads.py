@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from agentzoo.cli.console import console, errors_console, plain, print_json, print_study
-from agentzoo.cli.groups import Whole
-from agentzoo.cli.inspect import markov_table
+from agentzoo.cli.groups import CommandGroup
+from agentzoo.cli.inspect import as_rich
 from agentzoo.cli.options import DistanceOption, JsonOption, TrustOption
 
 app = typer.Typer(
-    cls=Whole,
+    cls=CommandGroup,
     help="Weights that gates give to Markov heads: over training, against context length.",
     no_args_is_help=True,
 )
@@ -24,8 +24,8 @@ ThresholdOption = Annotated[
 HeadOption = Annotated[
     list[int] | None,
     typer.Option(
-        "--markov-head", min=0, help="Head of layer 0 to count whatever its ratio is; may be repeated. Default: Markov "
-"heads, or the nearest to one."
+        "--markov-head", min=0, help="Head of layer 0 to count as a Markov head; may be repeated. Default: heads above "
+"the threshold, or the head nearest to it."
     ),
 ]  # fmt: skip
 
@@ -33,7 +33,9 @@ HeadOption = Annotated[
 def heads(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help="Agents and language models; `random`: their sizes, nothing learned."),
+        typer.Argument(
+            metavar="NAME...", help="Agents and language models; `random`: random weights of the same size."
+        ),
     ],
     threshold: ThresholdOption = 8.0,
     fold_ln_gain: Annotated[
@@ -47,9 +49,10 @@ def heads(
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Which heads are Markov heads, in networks side by side: before training, after it, and by chance."""
+    """Compare which heads are Markov heads: before training, after training, and with random weights."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
+    from agentzoo.research.analysis.tables import markov_table
     from agentzoo.research.studies.head_verdicts import PICTURE, as_study, changes, draw_heads, judge, scale
 
     if out is not None:
@@ -65,7 +68,7 @@ def heads(
         print_json({"networks": [one.as_tree() for one in found], "changes": list(changes(found))})
         return
     for one in found:
-        console.print(markov_table(one.report, plain(f"{one.name} ({one.kind})")))
+        console.print(as_rich(markov_table(one.report, f"{one.name} ({one.kind})")))
     for sentence in (*(one.summary() for one in found), *changes(found), scale(found)):
         console.print(plain(sentence))
     if out is not None:
@@ -83,7 +86,7 @@ def training(
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Gates of Markov and of other heads over training, environments side by side."""
+    """Plot the gates of Markov heads and other heads over training, one panel per environment."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
     from agentzoo.research.studies.gate_curves import PICTURE, as_study, draw_curves, read_gates
@@ -101,7 +104,9 @@ def training(
 def context(
     agents: Annotated[
         list[str],
-        typer.Argument(metavar="AGENT...", help="One agent, on shorter windows; or several of different contexts."),
+        typer.Argument(
+            metavar="AGENT...", help="One agent, measured on shorter windows; or several agents of different contexts."
+        ),
     ],
     contexts: Annotated[
         list[int] | None,
@@ -111,12 +116,12 @@ def context(
     threshold: ThresholdOption = 8.0,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes that windows are taken from.")] = 5,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first of these episodes.")] = 0,
-    windows: Annotated[int, typer.Option("--windows", min=1, help="Most windows to take, evenly spaced.")] = 2_000,
+    windows: Annotated[int, typer.Option("--windows", min=1, help="Largest number of windows, evenly spaced.")] = 2_000,
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path("runs/contexts"),
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """G_Markov and R_Markov against context length, beside the published ones."""
+    """Plot G_Markov and R_Markov against context length, beside the published values."""
     from agentzoo.agent import Agent
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture

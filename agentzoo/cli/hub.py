@@ -10,7 +10,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from agentzoo.cli.console import bar_columns, console, errors_console, plain, print_json, print_listing, progress_bar
-from agentzoo.cli.groups import Whole
+from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.importing import import_command
 from agentzoo.cli.options import (
     AgentArg,
@@ -21,19 +21,22 @@ from agentzoo.cli.options import (
     TrustOption,
     TrustOptionsOption,
 )
+from agentzoo.errors import ConfigError
 from agentzoo.store.locate import require_known
+from agentzoo.store.named import require_finished, require_folder, require_remote
 from agentzoo.text import amount, counted
 
-app = typer.Typer(cls=Whole, no_args_is_help=True, help="Stage, check, push and pull agents; import, export.")
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Stage, check, push and pull agents; import, export.")
 
 FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="An agent's folder with its records.")]
 
-
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace an agent of another environment, dataset or family.")
-]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an agent of another task, dataset or family.")]
 HardwareOption = Annotated[
     str, typer.Option("--hardware", help="What it was trained on, for the card: 'two cores of ...'.")
+]
+MaxOption = Annotated[
+    float | None,
+    typer.Option("--max-mb", min=0.1, help="Most megabytes of weights, which are stored as float16.", show_default="5"),
 ]
 
 
@@ -41,14 +44,14 @@ HardwareOption = Annotated[
 def stage(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     hardware: HardwareOption,
-    zoo: Annotated[Path, typer.Option("--zoo", help="Folder of agents that the new one goes to.")] = Path("hub_cards"),
+    zoo: Annotated[Path, typer.Option("--zoo", help="Folder of staged agents to add it to.")] = Path("hub_cards"),
     seeds: Annotated[
         list[Path] | None,
         typer.Option("--seed-run", help="A run of the same recipe with another seed; may be repeated."),
     ] = None,
     baselines: Annotated[
         list[Path] | None,
-        typer.Option("--baseline", help="A run of a simpler method to show beside it; may be repeated."),
+        typer.Option("--baseline", help="A run of a simpler method to show on the card; may be repeated."),
     ] = None,
     sweep_episodes: Annotated[
         int, typer.Option(min=0, help="Episodes for each of eight target returns; 0 leaves the sweep out.")
@@ -58,21 +61,18 @@ def stage(
     ] = None,
     force: ForceOption = False,
     target: TargetOption = None,
-    max_mb: Annotated[
-        float | None,
-        typer.Option(
-            "--max-mb", min=0.1, help="Most megabytes of weights; larger ones are stored as float16.", show_default="5"
-        ),
-    ] = None,
+    max_mb: MaxOption = None,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Measure a finished run and write its Hub folder: weights, records, plot, video, card."""
+    for named in (run, *(seeds or []), *(baselines or [])):
+        require_finished(named)  # a typo is answered before the heavy imports
     from agentzoo.hub.stage import stage as run_stage
 
     def on_progress(what: str) -> None:
         progress.update(task, note=what)
-        if what.startswith("no ") or not errors_console.is_terminal:  # what the agent goes without; a log gets all
+        if what.startswith("no ") or not errors_console.is_terminal:  # warnings stay on screen; a log gets every line
             errors_console.print(plain(what))
 
     def on_episodes(played: int, planned: int) -> None:
@@ -103,16 +103,16 @@ def stage(
 def push(
     folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="An agent's folder with its records.")] = None,
     repo_id: Annotated[
-        str | None, typer.Argument(metavar="[REPO_ID]", help="The repo, your-name/agent; created if it is not there.")
+        str | None, typer.Argument(metavar="[REPO_ID]", help="The repo, your-name/agent; created if it does not exist.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every staged network, then the index, to --org.")] = False,
-    org: Annotated[
-        str | None, typer.Option("--org", help="The Hub account or organization that --all goes to.")
-    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Push every staged network, then the index, to --org.")
+    ] = False,
+    org: Annotated[str | None, typer.Option("--org", help="The Hub account or organization for --all.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and list what --all would push; send nothing.")
     ] = False,
-    private: Annotated[bool, typer.Option("--private", help="Make the repo private, if it is created.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="If the repo is created, make it private.")] = False,
     branch: Annotated[str | None, typer.Option("--branch", help="An existing branch. Default: main.")] = None,
     tag: Annotated[str | None, typer.Option("--tag", help="Name for the new commit, e.g. v1.")] = None,
     message: Annotated[str | None, typer.Option("--message", "-m", help="Message of the commit.")] = None,
@@ -121,9 +121,6 @@ def push(
     as_json: JsonOption = False,
 ) -> None:
     """Check an agent's folder and upload it to a Hub in one commit. HF_ENDPOINT names another Hub or a mirror."""
-    from agentzoo.errors import ConfigError
-    from agentzoo.hub.publish import push as run
-
     if everything or org or dry_run:
         if not everything or not org or folder is not None:
             raise ConfigError("the whole zoo is pushed with `agentzoo hub push --all --org NAME`, without a folder.")
@@ -133,6 +130,9 @@ def push(
         return
     if folder is None or repo_id is None:
         raise ConfigError("name a folder and a repo, `agentzoo hub push DIR your-name/agent`, or --all --org NAME.")
+    require_folder(folder)
+    from agentzoo.hub.publish import push as run
+
     with console.status(f"pushing {plain(folder)}") as status:
         done = run(
             folder,
@@ -150,7 +150,7 @@ def push(
         return
     console.print(f"{plain(done.url)}\n{counted(len(done.files), 'file')}: {plain(', '.join(done.files))}")
     if done.left_out:
-        console.print(f"left out, as no part of an agent: {plain(', '.join(done.left_out))}")
+        console.print(f"left out, not part of an agent: {plain(', '.join(done.left_out))}")
 
 
 def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json: bool) -> None:
@@ -177,7 +177,7 @@ def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json
         print_json([one._asdict() for one in found])
         return
     for one in found:
-        done = "pushed" if one.pushed else "was there"
+        done = "pushed" if one.pushed else "already there"
         console.print(f"{plain(one.repo_id)}@{one.commit[:12]}: {done}, checked")
 
 
@@ -185,14 +185,15 @@ def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json
 def pull(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="A Hub repo, or an id that the index knows.")],
     folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="The new folder. Default: the repo's name, here.")
+        Path | None, typer.Argument(metavar="[DIR]", help="The new folder. Default: ./<repo name>.")
     ] = None,
     revision: RevisionOption = None,
     token: TokenOption = None,
-    local_files_only: Annotated[bool, typer.Option("--offline", help="Read from the cache alone.")] = False,
+    local_files_only: Annotated[bool, typer.Option("--offline", help="Read only from the cache.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder.")] = False,
 ) -> None:
-    """Fetch a whole agent from a Hub, check it and write it as a folder."""
+    """Download all files of an agent from a Hub, check them and write them as a folder."""
+    require_remote(agent)
     from agentzoo.hub.publish import pull as run
 
     with console.status(f"pulling {plain(agent)}"):
@@ -205,22 +206,22 @@ def card(
     folder: FolderArg,
     license_id: Annotated[
         str | None,
-        typer.Option("--license", help="License from now on, as the Hub names it: apache-2.0, cc-by-4.0, other."),
+        typer.Option("--license", help="New license, as the Hub names it: apache-2.0, cc-by-4.0, other."),
     ] = None,
     studies: Annotated[
         list[Path] | None,
-        typer.Option("--study", help="A study.json to show from now on, in place of those shown; may be repeated."),
+        typer.Option("--study", help="A study.json to show instead of the current ones; may be repeated."),
     ] = None,
 ) -> None:
-    """Make README.md of a folder again from its records; nothing is measured."""
-    from agentzoo.evaluation.baselines import BASELINES
+    """Write a folder's README.md again from its records, without measuring."""
+    require_folder(folder)
     from agentzoo.hub.card import write_card
     from agentzoo.hub.studies import show_studies
     from agentzoo.store.files import CARD
 
     if studies:
         show_studies(folder, studies)
-    write_card(folder, license_id, baselines=folder.parent / BASELINES)
+    write_card(folder, license_id, zoo=folder.parent)
     console.print(f"wrote {plain(folder / CARD)}")
 
 
@@ -229,7 +230,7 @@ def verify(
     agent: AgentArg,
     episodes: Annotated[
         int | None,
-        typer.Option("--episodes", "-n", min=2, help="Episodes to measure. Default: as many as the card says."),
+        typer.Option("--episodes", "-n", min=2, help="Episodes to play. Default: as many as the card states."),
     ] = None,
     n_envs: Annotated[int, typer.Option("--envs", min=1, help="Environments stepped side by side.")] = 20,
     revision: RevisionOption = None,
@@ -238,8 +239,8 @@ def verify(
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check an agent's files against each other and measure it again: does its card's number hold? Status 1: no."""
-    require_known(agent)  # a typo is answered before the heavy imports
+    """Check that an agent's files agree, and that its score holds when measured again. Status 1: it does not."""
+    require_known(agent)  # reports a typo before the heavy imports
     from agentzoo.hub.verify import verify as run
 
     with progress_bar(f"verifying {plain(agent)}", episodes) as bar:
@@ -272,7 +273,9 @@ def baselines(
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure runs of bc (or of `research offline-rl`) and show them on the cards of all agents of their datasets."""
+    """Measure runs of bc (or `research offline-rl`) and show them on the cards of all agents with the same dataset."""
+    for run in runs:
+        require_finished(run)
     from agentzoo.hub.baseline_rows import add_runs
 
     with console.status("measuring") as status:
@@ -303,26 +306,25 @@ def baselines(
 def export(
     agent: AgentArg,
     output: Annotated[Path, typer.Argument(metavar="FILE", help="The .onnx file to write.")],
-    format_: Annotated[str, typer.Option("--format", help="Format of the file; onnx is the only one.")] = "onnx",
+    format_: Annotated[str, typer.Option("--format", help="Format of the file; only onnx.")] = "onnx",
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the network as an ONNX file that answers as the agent does, compared before it is written.
+    """Write the network as an ONNX file and compare its actions with the agent's.
 
-    The file reads windows of the last K steps, K being `context` in its metadata: raw observations; the agent's own
-    actions, 0 at the newest step; the return still to come divided by `rtg_scale`; timesteps from 0; and `valid`.
-    Windows are padded on the right with zeros. `input_contract` in the metadata has the shapes and types, and
-    demos/act_with_onnx.py plays an episode with onnxruntime and numpy.
+    The inputs are windows of the last K steps (`context` in the metadata): raw observations; the agent's actions, 0 at
+    the newest step; returns-to-go divided by `rtg_scale`; timesteps from 0; and `valid`. Windows are padded on the
+    right with zeros. `input_contract` in the metadata lists shapes and types. demos/act_with_onnx.py plays an episode
+    with onnxruntime and numpy.
     """
     require_known(agent)
     from agentzoo.agent import Agent
-    from agentzoo.errors import ConfigError
     from agentzoo.hub.export import export_onnx
 
     if format_ != "onnx":
-        raise ConfigError(f"no format {format_!r}; known is onnx.")
+        raise ConfigError(f"no format {format_!r}; the only format is onnx.")
     if output.suffix != ".onnx":
         raise ConfigError(f"the file must end in .onnx, got {output}.")
     with console.status("exporting"):

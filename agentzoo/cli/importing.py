@@ -1,4 +1,4 @@
-"""`agentzoo hub import`: checkpoints of other libraries as agents."""
+"""`agentzoo hub import`: import checkpoints of other libraries as agents."""
 
 from __future__ import annotations
 
@@ -16,22 +16,28 @@ def import_command(
         str, typer.Argument(metavar="SOURCE", help="A Hub repo or folder of transformers, or a .pt file of CORL.")
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The new agent's folder.")],
-    target: Annotated[float, typer.Option("--target", help="The return it is asked for, in the environment's units.")],
-    env: Annotated[str | None, typer.Option("--env", help="The Gymnasium id it acts in; checked.")] = None,
-    mean: Annotated[
-        str | None, typer.Option("--mean", help="Mean of its observations: numbers with commas, or a .json file.")
+    target: Annotated[float, typer.Option("--target", help="Target return of the agent, in the environment's units.")],
+    env: Annotated[
+        str | None, typer.Option("--env", help="Gymnasium id of its environment; its spaces are checked.")
     ] = None,
-    std: Annotated[str | None, typer.Option("--std", help="Standard deviation of its observations, likewise.")] = None,
+    mean: Annotated[
+        str | None,
+        typer.Option("--mean", help="Mean of its observations: numbers separated by commas, or a .json file."),
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option("--std", help="Standard deviation of its observations, in the same form.")
+    ] = None,
     rtg_scale: Annotated[
         float | None,
-        typer.Option("--rtg-scale", help="What it divides returns by. Default: the checkpoint's, or 1000."),
+        typer.Option("--rtg-scale", help="Divisor of returns-to-go. Default: the checkpoint's, or 1000."),
     ] = None,
     context: Annotated[
-        int | None, typer.Option("--context", min=1, help="Steps it reads. Default: the checkpoint's.")
+        int | None, typer.Option("--context", min=1, help="Context in environment steps. Default: the checkpoint's.")
     ] = None,
     heads: Annotated[int | None, typer.Option("--heads", min=1, help="Attention heads of a CORL network.")] = None,
     max_action: Annotated[
-        float | None, typer.Option("--max-action", help="Largest action of a CORL network. Default: its own, or 1.")
+        float | None,
+        typer.Option("--max-action", help="Largest action of a CORL network. Default: the checkpoint's, or 1."),
     ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="Id of the agent. Default: from the source's name.")
@@ -39,7 +45,7 @@ def import_command(
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
 ) -> None:
-    """Make an agent of a Decision Transformer that transformers or CORL trained. It acts the same."""
+    """Import a Decision Transformer trained with transformers or CORL as an agent. Its actions stay the same."""
     from agentzoo.hub.checkpoints import ImportOptions
     from agentzoo.hub.importing import import_agent
     from agentzoo.store.locate import written_whole
@@ -78,4 +84,6 @@ def _numbers(text: str | None, name: str) -> list[float] | None:
         listed = json.loads(read_text(Path(text))) if text.endswith(".json") else text.strip("[] ").split(",")
         return [float(value) for value in listed]
     except (ValueError, TypeError):
-        raise ConfigError(f"--{name} takes numbers with commas between, or a .json file with a list of them.") from None
+        raise ConfigError(
+            f"--{name} takes numbers separated by commas, or a .json file with a list of numbers."
+        ) from None

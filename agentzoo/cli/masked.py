@@ -1,4 +1,4 @@
-"""`agentzoo research infer` and `agentzoo research unimask ...`: asking masked agents, and the studies of Uni[MASK]."""
+"""`agentzoo research infer` and `agentzoo research unimask ...`: inference with masked agents, studies of Uni[MASK]."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import typer
 from rich.table import Table
 
 from agentzoo.cli.console import console, plain, print_json, print_listing, print_study, progress_bar
-from agentzoo.cli.groups import Whole
+from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, load_agent
 from agentzoo.text import counted
 
-app = typer.Typer(cls=Whole, help="Studies of Uni[MASK].", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Studies of Uni[MASK].", no_args_is_help=True)
 
 
 def infer(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="A masked agent: id, folder or Hub repo.")],
     task: Annotated[str, typer.Option(help="One of past, future, bc, rc, goal, waypoint, forward, inverse.")] = "past",
     step: Annotated[
-        int | None, typer.Option(min=0, help="Step of the window to ask about, from 0. Default: the middle.")
+        int | None, typer.Option(min=0, help="Step of the window to predict, from 0. Default: the middle.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the episode that is asked about.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the episode.")] = 0,
     start: Annotated[int, typer.Option(min=0, help="The window's first step in the episode.")] = 0,
     out: Annotated[Path, typer.Option("--out", help="Picture to write: .png, .pdf or .svg.")] = Path("answer.png"),
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run an episode, hide part of a window of it as a task does, and draw what the agent says was there."""
+    """Play an episode, hide a part of one window as the task defines, and draw what the agent predicts for it."""
     from agentzoo.evaluation.answer_picture import draw_answer
     from agentzoo.evaluation.played_window import run_window
     from agentzoo.masked.answer import infer as ask_about
@@ -40,7 +40,7 @@ def infer(
     loaded = load_agent(agent, revision, trust_env_module)
     loaded.require_masked("asked about a window")
     truth = run_window(loaded, seed, start, trust_env_module=trust_env_module)
-    steps = steps_of(task, truth.mask.actions.shape[1])  # type: ignore[arg-type]  # it checks the name
+    steps = steps_of(task, truth.mask.actions.shape[1])  # type: ignore[arg-type]  # `steps_of` checks the name
     at = (steps.first + steps.last + 1) // 2 if step is None else step
     answer = ask_about(loaded, window=truth, task=task, step=at)  # type: ignore[arg-type]
     draw_answer(answer, truth, out, f"{loaded.config.agent_id}: {task} at step {at}")
@@ -62,21 +62,21 @@ def _as_tree(answer: Any) -> dict[str, Any]:
 
 @app.command()
 def heatmap(
-    out: Annotated[Path, typer.Option("--out", help="Folder of all trainings and the result.")] = Path("runs/heatmap"),
+    out: Annotated[Path, typer.Option("--out", help="Folder of all runs and the result.")] = Path("runs/heatmap"),
     seeds: Annotated[
         list[int] | None, typer.Option("--seed", min=0, help="Training seed; may be repeated. Default: 0, 1 and 2.")
     ] = None,
     episodes: Annotated[int, typer.Option("--episodes", help="DoorKey trajectories: 50, 500 or 1000.")] = 500,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Most epochs of each network.")] = 2_000,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Largest number of epochs per network.")] = 2_000,
     train: Annotated[
-        bool, typer.Option("--train/--no-train", help="Train what is missing, or only draw what is finished.")
+        bool, typer.Option("--train/--no-train", help="Train missing networks, or only draw finished ones.")
     ] = True,
     threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Train every network of the paper's DoorKey heat-map and ask each every task; goes on where it was stopped.
+    """Train every network of the paper's DoorKey heat-map and test each on every task. A stopped run continues.
 
-    Several of these commands may share a folder if their seeds differ.
+    Several of these commands can share a folder if their seeds differ.
     """
     import torch
 
@@ -124,7 +124,7 @@ def heatmap(
 def maze2d(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="A masked agent of the dense maze.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for the result.")] = Path("runs/maze2d"),
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="Episodes to play for each question.")] = 100,
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="Episodes for each way of acting.")] = 100,
     seed: Annotated[
         int, typer.Option(min=0, help="Seed of the first episode: episode e is reset with 10000*(seed+1)+e.")
     ] = 0,
@@ -132,7 +132,7 @@ def maze2d(
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let one network act in three ways: cloned, asked for a return, shown its goal."""
+    """Let one network act in three ways: behaviour cloning, return-conditioned, goal-conditioned."""
     from agentzoo.data.minari import load_episodes
     from agentzoo.errors import ConfigError
     from agentzoo.evaluation.study import write_study
@@ -140,7 +140,7 @@ def maze2d(
 
     loaded = load_agent(agent, revision, trust_env_module)
     if loaded.recipe is None:
-        raise ConfigError(f"{agent} comes without its recipe, which names the data to take targets from.")
+        raise ConfigError(f"{agent} has no recipe, which names the dataset that the targets come from.")
     data = load_episodes(loaded.recipe.data.dataset, loaded.recipe.data.obs_keys)
     with console.status(f"{counted(episodes, 'episode')} in three ways"):
         found = as_study(three_ways(loaded, data, episodes, seed, trust_env_module=trust_env_module), data)

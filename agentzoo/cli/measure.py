@@ -11,7 +11,7 @@ from rich.table import Table
 
 from agentzoo.cli.console import console, plain, print_json, print_listing, print_study, progress_bar
 from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, TrustOptionsOption, load_agent
-from agentzoo.errors import ConfigError
+from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.store.files import SWEEP_PLOT
 from agentzoo.text import amount
 
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 
 def sweep(
     agents: Annotated[list[str], typer.Argument(metavar="AGENT...", help="Ids, folders or Hub repos.")],
-    highest: Annotated[float, typer.Option("--up-to", help="The largest return to ask for.")],
-    lowest: Annotated[float, typer.Option("--from", help="The targets are evenly spaced above this return.")] = 0.0,
-    count: Annotated[int, typer.Option("--targets", min=3, max=100, help="How many returns to ask for.")] = 8,
+    highest: Annotated[float, typer.Option("--up-to", help="The largest target return.")],
+    lowest: Annotated[float, typer.Option("--from", help="The targets are evenly spaced above this value.")] = 0.0,
+    count: Annotated[int, typer.Option("--targets", min=3, max=100, help="Number of target returns.")] = 8,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes for each target.")] = 20,
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Seed of the first episode: episode e is reset with 10000*(seed+1)+e.")
     ] = 0,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw achieved over asked return into this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Plot achieved return against target return into this file.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Write a study.json and its picture, for a card, into this folder.")
     ] = None,
@@ -38,7 +40,7 @@ def sweep(
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask agents for several returns and see what they reach; far above the data shows how they extrapolate."""
+    """Measure agents at several target returns. Targets far above the data show how they extrapolate."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.evaluation.sweep import as_study, even_targets, plot_sweeps, titles
     from agentzoo.evaluation.sweep import sweep as run
@@ -76,9 +78,9 @@ def _check_pictures(agents: int, plot: Path | None, out: Path | None, best: floa
     from agentzoo.plots import require_picture
 
     if best is not None and plot is None and out is None:
-        raise ConfigError("--best-in-data is a line of the picture; add --plot or --out, or leave it away.")
+        raise ConfigError("--best-in-data draws a line in the plot; add --plot or --out, or omit it.")
     if out is not None and agents > MOST_AGENTS:
-        raise ConfigError(f"a study has room for {MOST_AGENTS} agents, got {agents}; name fewer, or leave --out away.")
+        raise ConfigError(f"a study has room for {MOST_AGENTS} agents, got {agents}; name fewer, or omit --out.")
     for picture in (plot, None if out is None else out / SWEEP_PLOT):
         if picture is not None:
             require_picture(picture)
@@ -89,7 +91,7 @@ def _print_sweep(title: str, results: Sequence[Result]) -> None:
 
     ranks = rank_correlation(results)
     name = f"{title}: " + ("always the same" if ranks is None else f"rank correlation {ranks:.2f}")
-    table = Table("asked", "achieved (95 %)", "length", title=plain(name))
+    table = Table("target", "achieved (95 %)", "length", title=plain(name))
     for one in results:
         table.add_row(f"{one.target_return:g}", one.return_in_words(), amount(one.mean_length))
     print_listing(table)
@@ -97,22 +99,27 @@ def _print_sweep(title: str, results: Sequence[Result]) -> None:
 
 def compare(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Finished runs or staged agents; seeds go together.")
+        list[Path], typer.Argument(metavar="RUN...", help="Finished runs or staged agents; seeds are grouped.")
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path(
         "runs/comparison"
     ),
     title: Annotated[str, typer.Option("--title", help="Title of the table.")] = "Side by side",
-    finding: Annotated[str, typer.Option("--finding", help="What there is to see, for the card.")] = "",
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes of each run, at least.")] = 100,
+    finding: Annotated[str, typer.Option("--finding", help="The finding, one sentence for the card.")] = "",
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Minimum episodes of each run.")] = 100,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Trainings side by side in one table and one picture; the others are compared with the first of their environment.
-    `agentzoo hub stage --study` puts it on a card, `agentzoo research pairs` draws learning curves."""
+    `agentzoo hub stage --study` puts it on a card, `agentzoo research pairs` draws learning curves.
+
+    Families that share tasks with scores get a second table and picture, in OUT/families: interquartile means,
+    performance profiles, and how likely one beats another.
+    """
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
+    from agentzoo.research.studies import families
     from agentzoo.research.studies.comparison import PICTURE, as_study, draw_comparison
     from agentzoo.research.studies.comparison import compare as run
 
@@ -122,20 +129,28 @@ def compare(
     draw_comparison(compared, out / PICTURE)
     study = as_study(compared, title, finding=finding)
     write_study(study, out)
-    print_study(study, f"{title}, drawn in {out}", as_json)
+    methods = families.over_families(compared)
+    second = None if methods is None else families.as_study(methods)
+    if methods is not None and second is not None:
+        families.draw_profiles(methods, out / families.FOLDER / families.PICTURE)
+        write_study(second, out / families.FOLDER)
+    if as_json:
+        print_json({**study.model_dump(), "families": None if second is None else second.model_dump()})
+        return
+    print_study(study, f"{title}, drawn in {out}")
+    if second is not None:
+        print_study(second, f"{second.title}, drawn in {out / families.FOLDER}")
 
 
 def pairs(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Trainings or staged agents; seeds go together.")
-    ],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs or staged agents; seeds are grouped.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and curves.png.")] = Path("runs/pairs"),
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="Episodes of each run, at least.")] = 100,
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="Minimum episodes of each run.")] = 100,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Learning curves of agents beside their twins from scratch: final scores, and how soon each is nearly there."""
+    """Compare pretrained agents with the same agents trained from scratch: learning curves, final scores, speed."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
     from agentzoo.research.studies.pairs import PICTURE, as_study, draw_curves, read_curves
@@ -150,32 +165,34 @@ def pairs(
 
 
 def bench(
-    family: Annotated[str, typer.Argument(help="A benchmark: dt, dm, dtma, language, threads, context, grid.")],
-    runs: Annotated[int, typer.Option("--runs", min=1, help="Timings of each figure.")] = 20,
+    family: Annotated[
+        str, typer.Argument(help="A benchmark: dt, dt-pixel, dm, dtma, language, threads, context, grid.")
+    ],
+    runs: Annotated[int, typer.Option("--runs", min=1, help="Repetitions of each timing.")] = 20,
     threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads.")] = 2,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Also draw it into this file, where the benchmark can.")
+        Path | None, typer.Option("--plot", help="Also draw a plot into this file, if the benchmark has one.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Speed as ratios against a peer that does the same work in the same run."""
+    """Measure speed as a ratio to another implementation that does the same work in the same run."""
     import importlib
     import pkgutil
 
-    import torch
-
-    from agentzoo.errors import UnknownNameError, did_you_mean
-    from agentzoo.plots import require_picture
     from agentzoo.research import bench as package
 
-    known = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
+    known = sorted(found.name.replace("_", "-") for found in pkgutil.iter_modules(package.__path__))
     if family not in known:
         raise UnknownNameError(f"no benchmark {family!r}.{did_you_mean(family, known)} Known: {', '.join(known)}.")
+    import torch
+
+    from agentzoo.plots import require_picture
+
     torch.set_num_threads(threads)
-    module = importlib.import_module(f"agentzoo.research.bench.{family}")
+    module = importlib.import_module(f"agentzoo.research.bench.{family.replace('-', '_')}")
     if plot is not None:
         if not hasattr(module, "plot"):
-            raise ConfigError(f"the benchmark {family!r} draws no picture; leave --plot away.")
+            raise ConfigError(f"the benchmark {family!r} draws no plot; omit --plot.")
         require_picture(plot)
     with console.status(f"timing {family}, {runs} runs"):
         figures = module.run(runs)

@@ -17,7 +17,7 @@ def offline_rl(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the training.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Folder of the run. Default: runs/<agent>-s<seed>.")] = None,
 ) -> None:
-    """Train a baseline with d3rlpy on an agent's data and write it as an agent. It cannot be resumed."""
+    """Train a baseline with d3rlpy on an agent's dataset and write it as an agent. A stopped run cannot continue."""
     from agentzoo.data.minari import load_episodes
     from agentzoo.recipe import load_recipe
     from agentzoo.research.offline_rl import baseline_recipe, train_baseline

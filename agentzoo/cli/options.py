@@ -1,4 +1,4 @@
-"""What every command that takes an agent has in common: its argument, the options of loading it, and the loading."""
+"""Arguments and options shared by commands that take an agent, and `load_agent`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def _trust_options(context: typer.Context, trusted: bool) -> bool:
-    """Trust the options of environments while the command runs, wherever it makes one."""
+    """Accept any environment option until the command ends."""
     if trusted:
         from agentzoo.envs.options import trust_env_options
 
@@ -22,7 +22,7 @@ def _trust_options(context: typer.Context, trusted: bool) -> bool:
 
 DistanceOption = Annotated[
     int,
-    typer.Option("--distance", min=0, max=4096, help="Tokens back at which rotary positions turn keys: 3 is one step."),
+    typer.Option("--distance", min=0, max=4096, help="Distance in tokens for rotary positions; 3 tokens are one step."),
 ]
 AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="An id like dt-hopper-medium, a folder, or a Hub repo.")]
 RevisionOption = Annotated[str | None, typer.Option("--revision", help="Commit, tag or branch on the Hub.")]
@@ -40,9 +40,8 @@ TargetOption = Annotated[
     str | None,
     typer.Option(
         "--target",
-        help="The return to ask for: a number; max, the best return in the data; p90, its 90th "
-        "percentile; d4rl, the published constant where the data reaches it, else max. "
-        "Default: the recipe's own.",
+        help="Target return: a number; max, the best return in the data; p90, its 90th percentile; "
+        "d4rl, the published constant if the data reaches it, else max. Default: the recipe's.",
     ),
 ]
 RuntimeOption = Annotated[
@@ -59,18 +58,18 @@ def load_agent(
     target: float | None = None,
     runtime: str = "pytorch",
 ) -> Agent:
-    """The agent a command names, asked for `target` if one is given.
+    """Load the agent that a command names; `target` replaces its target return.
 
     Raises:
         AgentzooError: as `Agent.from_pretrained`.
     """
     from agentzoo.store.locate import require_known
 
-    require_known(agent)  # before the heavy imports, so that a typo is answered at once
+    require_known(agent)  # reports a typo before the heavy imports
     from agentzoo.agent import Agent
 
     loaded = Agent.from_pretrained(agent, revision=revision, trust_env_module=trust_env_module)
-    loaded.freeze(runtime)  # type: ignore[arg-type]  # it checks the word
+    loaded.freeze(runtime)  # type: ignore[arg-type]  # `freeze` checks the name
     if target is not None:
         loaded.target_return = target
     return loaded

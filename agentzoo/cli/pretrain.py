@@ -12,12 +12,12 @@ from rich.progress import Progress
 from rich.table import Table
 
 from agentzoo.cli.console import bar_columns, errors_console, plain, print_json, print_listing
-from agentzoo.cli.groups import Whole
+from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.options import JsonOption
 from agentzoo.errors import UnknownNameError, did_you_mean
 
 app = typer.Typer(
-    cls=Whole, no_args_is_help=True, help="Pre-train what language agents start from.", rich_markup_mode=None
+    cls=CommandGroup, no_args_is_help=True, help="Pre-train backbones of language agents.", rich_markup_mode=None
 )
 
 OutOption = Annotated[Path | None, typer.Option("--out", help="Folder of the run. Default: runs/<name>.")]
@@ -28,7 +28,7 @@ SetOption = Annotated[
 ThreadsOption = Annotated[
     int | None, typer.Option("--threads", min=1, help="CPU threads; 1 makes runs repeat to the bit.")
 ]
-HardwareOption = Annotated[str, typer.Option("--hardware", help="What it is trained on, for the card.")]
+HardwareOption = Annotated[str, typer.Option("--hardware", help="The hardware it is trained on, for the card.")]
 
 
 @app.command()
@@ -47,8 +47,7 @@ def lm(
     hardware: HardwareOption = "a CPU",
     as_json: JsonOption = False,
 ) -> None:
-    """Train a tokenizer and a GPT-2 language model on text. A run that was stopped goes on; a finished one is written
-    again."""
+    """Train a tokenizer and a GPT-2 language model on text. A stopped run continues; a finished one is rewritten."""
     from agentzoo.research.pretrain.lm import train_language_model, write_language_model
     from agentzoo.research.pretrain.settings import LM_SIZES
 
@@ -75,7 +74,7 @@ def clip(
     hardware: HardwareOption = "a CPU",
     as_json: JsonOption = False,
 ) -> None:
-    """Train a small CLIP on rendered worlds and their missions. A run that was stopped goes on."""
+    """Train a small CLIP on rendered worlds and their missions. A stopped run continues."""
     from agentzoo.research.pretrain.clip import train_clip, write_clip
     from agentzoo.research.pretrain.settings import CLIP_MINI
 
@@ -121,7 +120,7 @@ def _bar(
             }
             text = "  ".join(f"{k} {v:.3f}" for k, v in figures.items())
             progress.update(task, note=text)
-            if not progress.console.is_terminal and len(figures) > 2:  # a log file gets lines, a terminal the bar
+            if not progress.console.is_terminal and len(figures) > 2:  # a log file gets lines instead of the bar
                 errors_console.print(f"step {row['step']}: {text}")
 
         yield (

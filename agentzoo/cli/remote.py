@@ -8,7 +8,7 @@ from agentzoo.cli.console import console, plain, print_json, print_listing
 
 
 def list_remote(author: str | None, token: str | None, as_json: bool) -> None:
-    """Print the agents a Hub has, for `agentzoo list --remote`."""
+    """Print the agents on a Hub, for `agentzoo list --remote`."""
     from agentzoo.hub.listing import remote_agents
 
     with console.status("asking the Hub"):
@@ -16,10 +16,10 @@ def list_remote(author: str | None, token: str | None, as_json: bool) -> None:
     if as_json:
         print_json([one.model_dump() for one in found])
         return
-    table = Table("repo", "score", "measured (as its card says)", "downloads", title="agents on the Hub")
+    table = Table("repo", "score", "measured (from its card)", "downloads", title="agents on the Hub")
     for one in found:
         score = "" if one.score is None else f"{one.score:g}"
         table.add_row(plain(one.repo_id), score, plain(one.metric or ""), str(one.downloads or ""))
     print_listing(table)
     if not found:
-        console.print("none; repos are found by `library_name: agentzoo` on their card.")
+        console.print("none; repos are found by `library_name: agentzoo` in their card.")

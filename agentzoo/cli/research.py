@@ -1,4 +1,4 @@
-"""`agentzoo research ...`: looking inside networks, studies, benchmarks and pre-training."""
+"""`agentzoo research ...`: inspect networks, compare agents, benchmarks and pre-training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from agentzoo.cli.groups import make_app
 
 app = make_app(
     {
-        "Look inside": {
+        "Inspect": {
             "inspect": inspect.inspect,
             "heads": heads.heads,
             "gates": heads.app,
@@ -24,5 +24,5 @@ app = make_app(
         "Make": {"pretrain": pretrain.app, "offline-rl": offline_rl.offline_rl},
         "Check": {"fuzz": fuzz.fuzz},
     },
-    "Look inside agents, compare them, measure speed, pre-train language models.",
+    "Inspect agents, compare them, measure speed, pre-train language models.",
 )

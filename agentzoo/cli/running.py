@@ -1,4 +1,4 @@
-"""A training in the terminal: what `train` and `finetune` have in common."""
+"""A training run in the terminal, shared by `train` and `finetune`."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 def tracking_of(
     trackers: list[str] | None, project: str | None, run_name: str | None, group: str | None, tags: str | None
 ) -> Tracking:
-    """What the tracker options ask for."""
+    """The tracking settings from the command's options."""
     named = None if tags is None else tuple(tag.strip() for tag in tags.split(",") if tag.strip())
     return Tracking(tuple(trackers or ()), project, run_name, group, named)
 
 
 def settings_of(recipe: Recipe, settings: list[str] | None, seed: int | None) -> Recipe:
-    """The recipe with `--set` and `--seed` applied, its precision as `with_precision_of` has it."""
+    """The recipe with `--set` and `--seed` applied, and its precision chosen by `with_precision_of`."""
     asked = [*(settings or []), *([f"train.seed={seed}"] if seed is not None else [])]
     return with_precision_of(recipe.override(asked), asked)
 
@@ -53,7 +53,7 @@ def run_training(
     license_id: str | None = None,
     measures_start: bool = False,
 ) -> None:
-    """Train, with progress on the terminal, and save the agent. Of several processes the main one prints and saves."""
+    """Train with a progress bar and save the agent. With several processes, only the main one prints and saves."""
     main = process_index() == 0
     if not main:
         console.quiet = errors_console.quiet = True
@@ -82,7 +82,7 @@ def run_training(
 
 
 def _compare(before: Evaluation, after: Evaluation, episodes: int) -> None:
-    """Print what a fine-tune changed, both measured on the same episodes."""
+    """Print the scores before and after fine-tuning, measured on the same episodes."""
     console.print(f"before: {_reached(before)}, after: {_reached(after)} (the same {counted(episodes, 'episode')})")
 
 
@@ -145,12 +145,12 @@ def _train(
                 license_id=license_id,
             )
         except KeyboardInterrupt:
-            screen.say(f"stopped at update {screen.done:,}; the same command goes on from update {screen.saved:,}")
+            screen.say(f"stopped at update {screen.done:,}; the same command continues from update {screen.saved:,}")
             raise
 
 
 class _Screen:
-    """The progress bar of a run, and lines beside it."""
+    """The progress bar of a run and the lines above it."""
 
     def __init__(self, recipe: Recipe, progress: Progress) -> None:
         self.steps, self.progress = recipe.train.steps, progress
@@ -163,7 +163,7 @@ class _Screen:
 
     def on_resume(self, step: int) -> None:
         if step < self.steps:
-            self.say(f"going on from update {step:,}")
+            self.say(f"continuing from update {step:,}")
         self.saved = step
         self.on_step(step)
 
@@ -175,7 +175,7 @@ class _Screen:
         self.saved = step
 
     def on_interrupt(self) -> None:
-        self.say("saves a checkpoint after this update; Ctrl-C again stops at once")
+        self.say("saving a checkpoint after this update; press Ctrl-C again to stop at once")
 
     def on_row(self, row: dict[str, Any]) -> None:
         self.progress.update(self.task, loss=f"{row['loss']:.4f}", rate=f"{row['steps_per_s']:.1f}/s")
@@ -184,5 +184,5 @@ class _Screen:
         score = row["eval_score"]
         reached = f"return {row['eval_return']:.1f}" if score is None else f"score {score:.1f}"
         self.progress.update(self.task, reached=reached)
-        if not self.console.is_terminal:  # a log file gets lines, a terminal the bar
+        if not self.console.is_terminal:  # a log file gets lines instead of the bar
             self.say(f"step {row['step']}: return {row['eval_return']:.1f}")

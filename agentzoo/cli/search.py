@@ -1,4 +1,4 @@
-"""`agentzoo search`: hyperparameters of one recipe."""
+"""`agentzoo search`: search hyperparameters of one recipe."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ PrunerOption = Annotated[str, typer.Option("--pruner", help="Either halving, whi
 def search(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="An id with a recipe, or a train_config.json.")],
     space: SpaceOption,
-    trials: Annotated[int, typer.Option("--trials", min=1, help="Runs in all.")] = 20,
+    trials: Annotated[int, typer.Option("--trials", min=1, help="Total number of runs.")] = 20,
     pruner: PrunerOption = "halving",
-    settings: Annotated[list[str] | None, typer.Option("--set", help="One field of all: section.field=value.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the values that are drawn.")] = 0,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Change one field in all trials: section.field=value.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the sampled values.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="Folder of trials. Default: runs/search-<agent>.")] = None,
     jobs: JobsOption = None,
     cpus: CpusOption = None,
@@ -50,7 +52,7 @@ def search(
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Search hyperparameters of one recipe by its short evaluations, on seeds that headline numbers never use."""
+    """Search hyperparameters of one recipe, ranked by short evaluations on seeds that no reported score uses."""
     from agentzoo.research.grid import read_dataset, run_task
     from agentzoo.training.grid.drive import only_driver
     from agentzoo.training.grid.search import check_search, parse_space
@@ -103,7 +105,7 @@ def _pruner(name: str) -> Literal["halving", "none"]:
 
 
 def _recipe(agent: str, settings: list[str]) -> Recipe:
-    """The recipe of all trials, with the data and the precision of this machine."""
+    """The recipe of all trials, with the data path and the precision of this machine."""
     from agentzoo.config import named_recipe
     from agentzoo.training.planning import with_data_here, with_precision_of
 

@@ -12,19 +12,24 @@ from agentzoo.cli.options import JsonOption
 
 
 def site(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="New folder, or one that holds a site.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder, or a folder that holds a site.")],
     zoo: Annotated[Path | None, typer.Option("--zoo", help="Folder of staged agents. Default: the local zoo.")] = None,
     baselines: Annotated[
         list[Path] | None,
-        typer.Option("--baselines", help="Rows of simpler methods. Default: the zoo's baselines.json."),
+        typer.Option("--baselines", help="Scores of simpler methods. Default: the zoo's baselines.json."),
     ] = None,
-    docs: Annotated[bool, typer.Option("--docs", help="With documentation. Needs a checkout, the extra docs.")] = False,
+    docs: Annotated[
+        bool, typer.Option("--docs", help="Add documentation. Needs a checkout and the extra docs.")
+    ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Add a page that runs agents. Needs the extra export; fetches from npm.")
+    ] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """The zoo as a static site: films, scores, recipes, a leaderboard, datasets. Nothing is measured or fetched.
+    """Write the zoo as a static site: videos, scores, recipes, a leaderboard, datasets. Nothing is measured or fetched.
 
-    The folder can be opened from disk, and is a static Space of the Hub or a GitHub page as it is.
+    The folder can be opened from disk, or published unchanged as a static Space of the Hub or as GitHub Pages.
     """
     from agentzoo.errors import ConfigError
     from agentzoo.site.build import build_site
@@ -35,11 +40,11 @@ def site(
         raise ConfigError("there is no local zoo here; name a folder of agents with --zoo.")
     missing = [path for path in baselines or () if not path.is_file()]
     if missing:
-        raise ConfigError(f"there is no file {missing[0]}.")
+        raise ConfigError(f"no file {missing[0]}.")
     with errors_console.status("reading") as status:
-        built = build_site(out, folder, baselines or (), docs, lambda what: status.update(plain(what)))
+        built = build_site(out, folder, baselines or (), docs, live, lambda what: status.update(plain(what)))
     for name in built.unreadable:
-        errors_console.print(f"could not be read, and is named on the page: {plain(name)}", highlight=False)
+        errors_console.print(f"unreadable, listed so on the page: {plain(name)}", highlight=False)
     if as_json:
         print_json(built._asdict())
     else:

@@ -12,7 +12,7 @@ from agentzoo.cli.options import RevisionOption, TargetOption, TrustOption, Trus
 if TYPE_CHECKING:
     from agentzoo.recipe import Recipe
 
-EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id, where the dataset does not name it.")]
+EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id, if the dataset does not name it.")]
 OutOption = Annotated[Path | None, typer.Option("--out", help="Folder of the run. Default: runs/<agent>-s<seed>.")]
 SetOption = Annotated[
     list[str] | None,
@@ -33,9 +33,9 @@ RunNameOption = Annotated[
     str | None, typer.Option("--run-name", help="Name of the run in the tracker. Default: <agent>-s<seed>.")
 ]
 GroupOption = Annotated[str | None, typer.Option("--group", help="Group of runs in the tracker.")]
-TagsOption = Annotated[str | None, typer.Option("--tags", help="Tags of the run in the tracker, with commas between.")]
+TagsOption = Annotated[str | None, typer.Option("--tags", help="Tags of the run in the tracker, separated by commas.")]
 DeviceOption = Annotated[
-    str | None, typer.Option("--device", help="One of cpu, cuda, cuda:N, mps. Default: the fastest there is.")
+    str | None, typer.Option("--device", help="One of cpu, cuda, cuda:N, mps. Default: the fastest available.")
 ]
 
 
@@ -49,9 +49,7 @@ def train(
     ],
     dataset: Annotated[
         str | None,
-        typer.Option(
-            "--dataset", help="Data of your own, an id or hf://...: environment, target and scale come from it."
-        ),
+        typer.Option("--dataset", help="Your own dataset, an id or hf://...; it sets environment, target and scale."),
     ] = None,
     env: EnvOption = None,
     out: OutOption = None,
@@ -68,11 +66,11 @@ def train(
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
-    """Train an agent from its recipe. A run that was stopped goes on where its last checkpoint is."""
+    """Train an agent from its recipe. A stopped run continues from its last checkpoint."""
     from agentzoo.recipes._table import require_recipe
 
     if dataset is None and not Path(agent_id).exists() and not agent_id.endswith(".json"):
-        require_recipe(agent_id)  # a typo is answered before the heavy imports
+        require_recipe(agent_id)  # reports a typo before the heavy imports
     from agentzoo.cli.running import run_training, settings_of, tracking_of
     from agentzoo.training.machine import check_machine
     from agentzoo.training.planning import plan
@@ -81,7 +79,9 @@ def train(
     check_machine(device, trackers.trackers)
     chosen = [*(settings or []), *([] if seed is None else [f"train.seed={seed}"])]
     recipe, episodes = plan(agent_id, dataset=dataset, env=env, target=target, settings=chosen)
-    recipe = settings_of(recipe, [one for one in chosen if one.startswith("train.")], None).pinned()  # its precision
+    recipe = settings_of(
+        recipe, [one for one in chosen if one.startswith("train.")], None
+    ).pinned()  # for its precision
     if dataset is None:
         out = out or _unfinished(agent_id)
     run_training(recipe, episodes, out, None, threads, trackers, device, trust_env_module)
@@ -99,12 +99,12 @@ def finetune(
     normalization: Annotated[
         str | None,
         typer.Option(
-            help="Mean and std of observations: keep, the default, those of the start; dataset: of the new data."
+            help="Mean and std of observations: keep (default), the base agent's; dataset, those of the new data."
         ),
     ] = None,
     revision: RevisionOption = None,
     reinit: Annotated[
-        bool, typer.Option("--reinit", help="Start layers of another shape afresh; leave out what has no place.")
+        bool, typer.Option("--reinit", help="Start layers of another shape from random weights.")
     ] = False,
     out: OutOption = None,
     settings: SetOption = None,
@@ -119,7 +119,7 @@ def finetune(
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
-    """Train a trained agent further, on other data."""
+    """Continue the training of an agent on other data."""
     from agentzoo.store.locate import require_known
 
     require_known(agent)
@@ -149,18 +149,18 @@ def finetune(
 
 
 def _repeated(recipe_file: Path, given: dict[str, Any]) -> Recipe:
-    """The recipe of a fine-tune to repeat; options beside it are refused."""
+    """The recipe of a fine-tune to repeat; other options raise ConfigError."""
     from agentzoo.config import read_recipe
     from agentzoo.errors import ConfigError
 
     said = [option for option, value in given.items() if value is not None]
     if said:
-        raise ConfigError(f"--recipe has it all; change it with --set instead of {', '.join(said)}.")
+        raise ConfigError(f"--recipe sets everything; use --set instead of {', '.join(said)}.")
     return read_recipe(recipe_file)
 
 
 def _unfinished(named: str) -> Path | None:
-    """The folder that was named, if it is a run's: it goes on there. A staged agent is trained anew elsewhere."""
+    """The folder `named` if it is a run, which then continues. A staged agent is trained again in another folder."""
     from agentzoo.store.files import RECIPE, WEIGHTS
     from agentzoo.training.state import CHECKPOINT
 

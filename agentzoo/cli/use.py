@@ -39,33 +39,31 @@ if TYPE_CHECKING:
     from agentzoo.evaluation.results import Result
     from agentzoo.hub.overview import Summary
 
-EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id to use instead of the agent's own.")]
+EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id to use instead of the agent's.")]
 EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes to play.")]
 SeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="Seed of the first episode: episode e is reset with 10000*(seed+1)+e.")
 ]
 TargetOption = Annotated[
-    float | None, typer.Option("--target", help="Return to ask for, in units of the environment's reward.")
+    float | None, typer.Option("--target", help="Target return, in units of the environment's reward.")
 ]
-ActingOption = Annotated[
-    str | None, typer.Option("--acting", help="How it acts: window, or recurrent (Decision Mamba).")
-]
+ActingOption = Annotated[str | None, typer.Option("--acting", help="Either window, or recurrent (Decision Mamba).")]
 
 
 def list_command(
-    remote: Annotated[bool, typer.Option("--remote", help="List what a Hub has instead.")] = False,
+    remote: Annotated[bool, typer.Option("--remote", help="List agents on a Hub instead.")] = False,
     author: Annotated[str | None, typer.Option("--author", help="With --remote: only repos of this account.")] = None,
     token: TokenOption = None,
     env: Annotated[str | None, typer.Option("--env", help="Only agents of this environment, e.g. Hopper-v5.")] = None,
     family: Annotated[str | None, typer.Option("--family", help="Only agents of this family, e.g. dt.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Also list agents that have a recipe only.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print what is staged as a Markdown table.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Also list agents that only have a recipe.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print staged agents as a Markdown table.")] = False,
     into: Annotated[
-        Path | None, typer.Option("--into", help="Write that table into a file that marks its place.")
+        Path | None, typer.Option("--into", help="Write that table between the two marks in this file.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Agents of the zoo: what is staged, with its score; `--all`: what has a recipe only, too."""
+    """List staged agents with their scores; with `--all`, also agents that only have a recipe."""
     if remote:
         options: dict[str, object] = {
             "--env": env,
@@ -95,7 +93,7 @@ def list_command(
 
 
 def _summaries(family: str | None) -> list[Summary]:
-    """Of the whole zoo; without PyTorch where every folder is in order."""
+    """Summaries of the whole zoo; imports PyTorch only if a folder is not in order."""
     from agentzoo.hub.overview import overview
     from agentzoo.registry import require_family
 
@@ -110,7 +108,7 @@ def _summaries(family: str | None) -> list[Summary]:
 
 
 def _write_table(into: Path | None) -> None:
-    """Write the table into a file that marks its place, or print it."""
+    """Write the table between the marks in a file, or print it."""
     from agentzoo.hub.tables import markdown_table, with_table
     from agentzoo.store.files import read_text, write_atomic
 
@@ -129,7 +127,7 @@ def _print_agents(known: list[Summary], found: list[Summary], all_: bool) -> Non
         table = _agents(rows, with_env=False)
     print_listing(table)
     if backbones := staged_backbones():
-        console.print(f"to start from: {', '.join(map(plain, backbones))} (`agentzoo research inspect NAME`)")
+        console.print(f"backbones: {', '.join(map(plain, backbones))} (`agentzoo research inspect NAME`)")
     untrained = [one.agent_id for one in known if not one.staged and not one.problem]
     if all_ and untrained:
         console.print(f"recipes to train: {', '.join(map(plain, untrained))}")
@@ -138,15 +136,15 @@ def _print_agents(known: list[Summary], found: list[Summary], all_: bool) -> Non
 
 
 def _refuse(way: str, options: dict[str, object]) -> None:
-    """Raise ConfigError if one of the options that do nothing `way` was given."""
+    """Raise ConfigError if any of these options, which have no effect `way`, is set."""
     given = [name for name, value in options.items() if value]
     if given:
-        raise ConfigError(f"{', '.join(given)} would do nothing {way}; leave it away.")
+        raise ConfigError(f"{', '.join(given)} has no effect {way}; omit it.")
 
 
 def _agents(found: list[Summary], with_env: bool = True) -> Table:
 
-    table = listing("agent", "score (95 %)", "return", "asked for", "updates")
+    table = listing("agent", "score (95 %)", "return", "seeds", "asked for", "updates")
     if with_env:
         table.add_column("environment", overflow="fold")
     for one in found:
@@ -154,7 +152,8 @@ def _agents(found: list[Summary], with_env: bool = True) -> Table:
         table.add_row(
             plain(one.agent_id),
             one.shown_score(),
-            "" if one.mean_return is None else amount(one.mean_return),
+            "" if (reached := one.typical_return()) is None else amount(reached),
+            str(len(one.seeds) or ""),
             "" if one.target is None else f"{one.target:g}",
             "" if one.steps is None else f"{one.steps:,}",
             *([where] if with_env else []),
@@ -163,12 +162,12 @@ def _agents(found: list[Summary], with_env: bool = True) -> Table:
 
 
 def show(agent: AgentArg, as_json: JsonOption = False) -> None:
-    """The recipe of an agent and, if it is staged, its measured scores."""
+    """Show the recipe of an agent and, if it is staged, its measured scores."""
     from agentzoo.recipes._table import recipe_rows
     from agentzoo.store.locate import require_known
 
     if agent.removeprefix("zoo/") not in recipe_rows():
-        require_known(agent)  # a typo is answered before the heavy imports
+        require_known(agent)  # reports a typo before the heavy imports
     from agentzoo.hub.zoo import describe
 
     record = describe(agent)
@@ -184,14 +183,14 @@ def show(agent: AgentArg, as_json: JsonOption = False) -> None:
 
 
 def _rounded(value: Any) -> Any:
-    """`value` with fractions cut to six digits, as people read them; `--json` has all digits."""
+    """`value` rounded to six digits for reading; `--json` has all digits."""
     if isinstance(value, float):
         return float(f"{value:.6g}")
     return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def info(as_json: JsonOption = False) -> None:
-    """Versions, device, local zoo and dataset folders: what a bug report needs."""
+    """Show versions, device, local zoo and dataset folders, for a bug report."""
     from agentzoo.hub.zoo import environment_info
 
     record = environment_info()
@@ -212,15 +211,15 @@ def evaluate(
     runtime: RuntimeOption = "pytorch",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that share the environments.")] = 1,
     sampled: Annotated[
-        bool, typer.Option("--sampled", help="Sample Discrete actions instead of taking the likeliest.")
+        bool, typer.Option("--sampled", help="Sample Discrete actions instead of taking the most likely.")
     ] = False,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
-    output: Annotated[Path | None, typer.Option("--output", help="Also write the whole record into this file.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", help="Also write the full record into this file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Mean return and D4RL-normalized score with a 95 % interval over episodes."""
+    """Measure mean return and normalized score, with 95 % intervals over episodes."""
     from agentzoo.store.files import write_atomic
 
     if output is not None and output.is_dir():
@@ -229,8 +228,8 @@ def evaluate(
     from agentzoo.evaluation.results import evaluate as run
 
     if acting is not None:
-        loaded.acting = acting  # type: ignore[assignment]  # it checks the word
-    loaded.freeze(runtime)  # type: ignore[arg-type]  # it checks the word
+        loaded.acting = acting  # type: ignore[assignment]  # the setter checks the name
+    loaded.freeze(runtime)  # type: ignore[arg-type]  # `freeze` checks the name
     with progress_bar(f"evaluating {loaded.config.agent_id}", episodes) as bar:
         command = shlex.join(["agentzoo", *sys.argv[1:]])
         result = run(
@@ -239,7 +238,7 @@ def evaluate(
             episodes,
             seed=seed,
             n_envs=n_envs,
-            deterministic=not sampled,
+            deterministic=False if sampled else None,
             target_return=target,
             command=command,
             trust_env_module=trust_env_module,
@@ -265,7 +264,7 @@ def _print_result(result: Result) -> None:
     facts |= {
         "target return": f"{result.target_return:g}",
         "episodes, mean length": f"{result.episodes}, {amount(result.mean_length)}",
-        "steps a second": f"{result.steps_per_second:,.0f}",
+        "steps per second": f"{result.steps_per_second:,.0f}",
     }
     print_facts(facts, title=f"{result.agent_id} on {result.env}")
 
@@ -281,13 +280,13 @@ def enjoy(
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
-    """Watch an agent in a window; says so where there is no display."""
+    """Watch an agent in a window. Without a display it plays without one and says so."""
     loaded = load_agent(agent, revision, trust_env_module, target, runtime)
     from agentzoo.evaluation.enjoy import has_display, play
 
     shown = has_display()
     if not shown:
-        console.print("No display here, so there is no window; use `agentzoo record` for a video. Playing without one.")
+        console.print("No display found, so the agent plays without a window; `agentzoo record` makes a video.")
     for one in play(loaded, env, episodes, seed=seed, window=shown, trust_env_module=trust_env_module):
         said = {None: "", True: ", success", False: ", no success"}[one.success]
         console.print(f"seed {one.seed}: return {amount(one.total_reward)} in {counted(one.length, 'step')}{said}")
@@ -301,7 +300,7 @@ def record(
     seed: SeedOption = 0,
     target: TargetOption = None,
     runtime: RuntimeOption = "pytorch",
-    every: Annotated[int, typer.Option("--every", min=1, help="Keep one frame in so many steps.")] = 4,
+    every: Annotated[int, typer.Option("--every", min=1, help="Keep every Nth frame.")] = 4,
     width: Annotated[int, typer.Option(min=16, help="Width of the picture in pixels, even.")] = 320,
     height: Annotated[int, typer.Option(min=16, help="Height of the picture in pixels, even.")] = 240,
     revision: RevisionOption = None,

@@ -1,1 +1,1 @@
-"""Minari datasets: reading, building, and drawing windows from them."""
+"""Minari datasets: read them, build them, and sample windows from them."""

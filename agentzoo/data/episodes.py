@@ -1,4 +1,4 @@
-"""A whole dataset as flat arrays, episodes end to end: what windows are drawn from."""
+"""A dataset as flat arrays, episodes one after the other, from which windows are sampled."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.data.frames import Frames
 from agentzoo.data.normalize import observation_statistics
 from agentzoo.errors import DataError
-from agentzoo.types import ActionSpec, FloatArray, IntArray, ObservationSpec
+from agentzoo.types import WHITE, ActionSpec, FloatArray, IntArray, ObservationSpec
 
-ROUNDING = 1e-5  # of a bound: so far outside an action may lie
+ROUNDING = 1e-5  # relative to a bound: how far outside of it an action may lie
 
 
 def returns_to_go(rewards: FloatArray) -> NDArray[np.float64]:
@@ -39,7 +40,7 @@ def returns_to_go(rewards: FloatArray) -> NDArray[np.float64]:
 
 
 def slack(bound: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """How far beyond `bound` of its space an action may lie by rounding."""
+    """How far an action may lie beyond `bound` because of rounding."""
     return np.asarray(ROUNDING * np.maximum(1.0, np.abs(bound.astype(np.float64))))
 
 
@@ -47,7 +48,7 @@ def slack(bound: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
 class Episodes:
     """T steps of E episodes.
 
-    observations: (T, S) float32. actions: (T, A) float32, or (T,) int64 counted from 0.
+    observations: (T, S) float32, or `Frames` of images. actions: (T, A) float32, or (T,) int64 counted from 0.
     rewards: (T,) float64. lengths: (E,) int64, in the order they lie in the arrays. terminated: (E,) bool, True
     where the environment ended the episode itself (else it was truncated).
     """
@@ -55,7 +56,7 @@ class Episodes:
     dataset: str
     observation: ObservationSpec
     action: ActionSpec
-    observations: FloatArray
+    observations: Any
     actions: NDArray[np.generic]
     rewards: FloatArray
     lengths: IntArray
@@ -64,12 +65,14 @@ class Episodes:
     def __post_init__(self) -> None:
         steps = int(self.lengths.sum()) if len(self.lengths) else 0
         if steps == 0 or (self.lengths < 1).any():
-            raise DataError(f"dataset {self.dataset!r}: {len(self.lengths)} episodes and {steps} steps: none usable.")
+            raise DataError(
+                f"dataset {self.dataset!r}: {len(self.lengths)} episodes and {steps} steps, nothing usable."
+            )
         for name in ("observations", "actions", "rewards"):
             values = getattr(self, name)
             if len(values) != steps:
                 raise DataError(f"dataset {self.dataset!r}: {name} has {len(values)} rows, episodes add up to {steps}.")
-            if not np.isfinite(values).all():
+            if not isinstance(values, Frames) and not np.isfinite(values).all():
                 bad = int(np.argmin(np.isfinite(values.reshape(steps, -1)).all(axis=1)))
                 raise DataError(f"dataset {self.dataset!r}: {name} is not finite at step {bad}.")
         self._require_actions_in_bounds()
@@ -83,8 +86,8 @@ class Episodes:
                 bad = int(np.argmin(fits))
                 raise DataError(
                     f"dataset {self.dataset!r}: action {self.actions[bad]} at step {bad} lies outside its space, from "
-                    f"{low} to {high}. Write the dataset again with the actions the environment was given, or with the "
-                    "space they lie in."
+                    f"{low} to {high}. Write the dataset again with the actions that the environment received, or with "
+                    "a space that contains them."
                 )
         if self.action.kind == "discrete":
             taken = self.actions.astype(np.int64, copy=False)
@@ -92,7 +95,7 @@ class Episodes:
             if not fits.all():
                 bad, start = int(np.argmin(fits)), self.action.start
                 raise DataError(
-                    f"dataset {self.dataset!r}: action {taken[bad] + start} at step {bad} is none of {start} to "
+                    f"dataset {self.dataset!r}: action {taken[bad] + start} at step {bad} is not in {start} to "
                     f"{start + self.action.size - 1}."
                 )
 
@@ -114,7 +117,7 @@ class Episodes:
         return np.arange(len(self), dtype=np.int64) - np.repeat(self.starts, self.lengths)
 
     def steps_left(self) -> NDArray[np.int64]:
-        """(T,) steps from here to the end of the episode, own step included."""
+        """(T,) steps from each step to the end of its episode, own step included."""
         return np.repeat(self.lengths, self.lengths).astype(np.int64) - self.timesteps()
 
     def scaled_returns_to_go(self, scale: float) -> NDArray[np.float32]:
@@ -123,15 +126,18 @@ class Episodes:
         return (found / scale).astype(np.float32)
 
     def statistics(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Mean and std of the observations, each (S,)."""
+        """Mean and std of the observations, each (S,); of images 0 and 255, (C, 1, 1), so that pixels lie in [0, 1]."""
+        if self.observation.image is not None:
+            sides = (self.observation.image[0], 1, 1)
+            return np.zeros(sides, dtype=np.float32), np.full(sides, WHITE, dtype=np.float32)
         return observation_statistics(self.observations)
 
     def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
-        """(T, ...) cut at the episode boundaries."""
+        """`values` (T, ...), split at the episode boundaries."""
         return np.split(values, self.starts[1:])
 
     def best(self, fraction: float) -> Episodes:
-        """The best-return episodes until their steps would exceed `fraction` of all (at least one)."""
+        """The episodes of highest return, as many as fit in `fraction` of all steps, at least one."""
         if fraction >= 1.0:
             return self
         order = np.argsort(-self.returns, kind="stable")
@@ -140,22 +146,26 @@ class Episodes:
         return self._chosen(np.sort(order[: max(kept, 1)]))
 
     def held_out(self, share: float) -> tuple[Episodes, Episodes]:
-        """(the others, `share` of the episodes): the same ones each time, at least one on either side.
+        """Split into (the rest, `share` of the episodes): the same split every time, at least one episode in each.
 
         Raises:
-            DataError: one episode cannot be on both sides.
+            DataError: there is only one episode.
         """
         count = len(self.lengths)
         if count < 2:
             raise DataError(f"dataset {self.dataset!r} has one episode; none can be held out (data.held_out=0).")
         held = min(max(round(share * count), 1), count - 1)
-        order = np.random.default_rng(0).permutation(count)  # of no seed: all runs hold out the same episodes
+        order = np.random.default_rng(0).permutation(count)  # not the run's seed: all runs hold out the same episodes
         return self._chosen(np.sort(order[held:])), self._chosen(np.sort(order[:held]))
 
     def sha256(self) -> str:
-        """Hex digest of all numbers, as they were read."""
+        """Hex digest of all arrays."""
         digest = hashlib.sha256()
-        for values in (self.observations, self.actions, self.rewards, self.lengths, self.terminated):
+        parts = [self.observations, self.actions, self.rewards, self.lengths, self.terminated]
+        if isinstance(self.observations, Frames):
+            self.observations.update(digest)
+            del parts[0]
+        for values in parts:
             digest.update(f"{values.dtype.str} {values.shape} ".encode())
             digest.update(np.ascontiguousarray(values).data)
         return digest.hexdigest()
@@ -164,7 +174,7 @@ class Episodes:
         """The episodes of `steps` steps or more.
 
         Raises:
-            DataError: there is none.
+            DataError: no episode is that long.
         """
         chosen = np.flatnonzero(self.lengths >= steps)
         if len(chosen) == 0:
@@ -177,9 +187,10 @@ class Episodes:
     def _chosen(self, chosen: IntArray) -> Episodes:
         spans = zip(self.starts[chosen], self.lengths[chosen], strict=True)
         steps = np.concatenate([np.arange(start, start + length) for start, length in spans])
+        seen = self.observations
         return replace(
             self,
-            observations=self.observations[steps],
+            observations=seen.take(steps) if isinstance(seen, Frames) else seen[steps],
             actions=self.actions[steps],
             rewards=self.rewards[steps],
             lengths=self.lengths[chosen],
@@ -187,7 +198,7 @@ class Episodes:
         )
 
     def delayed(self) -> Episodes:
-        """Every reward moved onto the last step of its episode (the sparse-reward study)."""
+        """A copy whose rewards all arrive on the last step of their episode."""
         rewards = np.zeros_like(self.rewards)
         rewards[self.starts + self.lengths - 1] = self.returns
         return replace(self, rewards=rewards)

@@ -1,12 +1,13 @@
-"""Files of strangers: HDF5 is looked at before it is read, and errors of libraries become ours.
+"""Checks of untrusted HDF5 files before they are read; errors of other libraries become DataError.
 
 HDF5 has three ways to make another file's bytes appear as an array: external links, external storage and virtual
-datasets. With them a dataset can turn any file of this machine into observations, so a file that uses one is refused,
-as is one that declares more than it holds.
+datasets. With them a dataset could turn any file of this machine into observations, so a file that uses one is
+rejected. A file that declares more data than it holds is rejected, too.
 """
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -19,21 +20,24 @@ from agentzoo.store.tensors import memory
 
 MOST_OBJECTS = 5_000_000  # groups and arrays; a million episodes hold five each
 DEEPEST = 20  # groups inside groups
-MOST_RATIO = 1_100  # of an array's size and the bytes it is stored in: deflate reaches 1,030
-UNSTORED = 1 << 20  # bytes an array may declare beyond that: small arrays lie in the header
+MOST_RATIO = 1_100  # largest compression ratio of an array; deflate reaches 1,030
+UNSTORED = 1 << 20  # bytes an array may declare beyond that, since small arrays are stored in the header
+
+CHUNK = 1 << 17  # bytes of images that are compressed together
+LEVEL = 4  # of gzip
 
 NUMBERS = "biuf"  # kinds of numpy types that data has: bool, integers, floats
 BROKEN = (
     *(OSError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError, RuntimeError, OverflowError),
     *(AssertionError, MemoryError, SyntaxError, RecursionError, zipfile.BadZipFile, zlib.error),
-)  # what h5py, minari, numpy and zipfile raise for a file that was damaged or made to be
+)  # what h5py, minari, numpy and zipfile raise for damaged or malicious files
 
-_checked: dict[Path, tuple[int, int, int]] = {}  # file -> what it was when it was found sound
+_checked: dict[Path, tuple[int, int, int]] = {}  # file -> (inode, size, modification time) when it passed the check
 
 
 @contextmanager
 def readable(path: Path | str, what: str) -> Iterator[None]:
-    """While `path` is read as `what` ("an HDF5 file"): whatever a library says of a broken file is a DataError."""
+    """Read `path` as `what` ("an HDF5 file") inside the block; errors of libraries become DataError."""
     try:
         yield
     except AgentzooError:
@@ -43,11 +47,11 @@ def readable(path: Path | str, what: str) -> Iterator[None]:
 
 
 def check_hdf5(path: Path) -> None:
-    """Look at every link and array of a file, reading no data. A file that has not changed is looked at once.
+    """Check every link and array of a file without reading data. An unchanged file is checked once.
 
     Raises:
-        DataError: it is no HDF5 file; a link or array leads to another file; a link names another object of the file,
-            which no dataset needs; or an array declares more than the file can hold. Names the object.
+        DataError: not an HDF5 file; a link or array points to another file; a link names another object of the file,
+            which no dataset needs; or an array declares more than the file can hold. The message names the object.
     """
     import h5py
 
@@ -63,8 +67,32 @@ def check_hdf5(path: Path) -> None:
         _checked[path.resolve()] = known
 
 
+def is_pictures(observations: Any) -> bool:
+    """Whether these are images, (L, ...) uint8 with two axes or more each."""
+    return str(getattr(observations, "dtype", "")) == "uint8" and observations.ndim >= 3
+
+
+def make_room(path: Path, episode: int, pictures: Any) -> None:
+    """An empty, compressed array where Minari's writer will append an episode's images: alone it writes them as they
+    are, or as JPEG, which changes them.
+    """
+    import h5py
+
+    shape = pictures.shape[1:]
+    with h5py.File(path, "a") as file:
+        file.create_dataset(
+            f"episode_{episode}/observations",
+            shape=(0, *shape),
+            maxshape=(None, *shape),
+            dtype="uint8",
+            chunks=(max(1, CHUNK // math.prod(shape)), *shape),
+            compression="gzip",
+            compression_opts=LEVEL,
+        )
+
+
 class _Walk:
-    """One pass over the objects of a file."""
+    """Visits all objects of a file."""
 
     def __init__(self, path: Path, size: int) -> None:
         self.path, self.size = path, size
@@ -72,7 +100,7 @@ class _Walk:
         self.declared = 0  # bytes of all arrays
 
     def group(self, group: Any, name: str, depth: int) -> None:
-        """Every link of a group (an `h5py.h5g.GroupID`)."""
+        """Check every link of a group (an `h5py.h5g.GroupID`)."""
         import h5py
 
         if depth > DEEPEST:
@@ -98,7 +126,7 @@ class _Walk:
                 self.array(found, where)
 
     def array(self, array: Any, where: str) -> None:
-        """Where an array's bytes are, and how many it declares."""
+        """Check where an array's bytes are stored, and how many it declares."""
         import h5py
 
         how = array.get_create_plist()
@@ -114,7 +142,7 @@ class _Walk:
         if declared > MOST_RATIO * stored + UNSTORED or stored > self.size:
             raise DataError(
                 f"{self.path}: {shown(where)} declares {declared:,} bytes, of which the file stores {stored:,}. It is "
-                "damaged, or made to fill the memory."
+                "damaged, or made to exhaust the memory."
             )
         if self.declared > memory():
             raise DataError(

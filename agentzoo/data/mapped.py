@@ -1,8 +1,8 @@
-"""Datasets as files that processes map into memory: however many runs read one, this machine holds it once.
+"""Memory-mapped datasets: any number of runs on a machine share one copy in memory.
 
-A dataset is unpacked from Minari's HDF5 once, into `.npy` files of its flat arrays. Everything a run derives from it
-(return-to-go, step counts, the best episodes, mean and std) is kept beside them in the same way. The files are mapped
-copy-on-write: a process that writes to such an array changes its own copy of that page alone.
+A dataset is unpacked once from Minari's HDF5 into `.npy` files of its flat arrays. Arrays that a run derives from it
+(returns-to-go, step counts, the best episodes, mean and std) are stored beside them. The files are mapped
+copy-on-write: a process that writes to an array only changes its private copy of that page.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.data.episodes import Episodes
-from agentzoo.data.minari import datasets_root, load_episodes, open_dataset
+from agentzoo.data.frames import Frames
+from agentzoo.data.minari import load_episodes, open_dataset
+from agentzoo.data.names import datasets_root
 from agentzoo.errors import DataError, StorageError
 from agentzoo.store.exclusive import exclusive
 from agentzoo.store.files import sha256, staging, write_atomic
 from agentzoo.types import ActionSpec, Config, IntArray, ObservationSpec
 
 ARRAYS = ("observations", "actions", "rewards", "lengths", "terminated")
+FRAMES = ("packed", "ends", "digests", "stacks")  # in place of the observations, where these are images
 SPEC = "spec.json"
 
 
@@ -40,11 +43,11 @@ class Footprint(NamedTuple):
 
     resident: int  # pages that this process has mapped
     proportional: int  # the same, each page divided by the number of processes that map it
-    private: int  # pages of its own: what it changed
+    private: int  # pages that this process has changed
 
 
 def cache_root() -> Path:
-    """`$AGENTZOO_CACHE`, else `agentzoo` in the user's cache folder. What lies there can be deleted at any time."""
+    """`$AGENTZOO_CACHE`, else `agentzoo` in the user's cache folder. It can be deleted at any time."""
     named = os.environ.get("AGENTZOO_CACHE")
     if named:
         return Path(named)
@@ -53,22 +56,26 @@ def cache_root() -> Path:
 
 @dataclass(frozen=True)
 class MappedEpisodes(Episodes):
-    """Episodes whose arrays are files in `folder`; what is derived from them is kept there, too."""
+    """Episodes whose arrays, and arrays derived from them, are memory-mapped files in `folder`."""
 
     folder: Path
 
     @classmethod
     def open(cls, folder: Path) -> MappedEpisodes:
-        """What `map_dataset` or a selection left in `folder`.
+        """The episodes stored in `folder` by `write_mapped`.
 
         Raises:
             DataError: a file is missing or broken.
         """
         try:
             spec = _Spec.from_json((folder / SPEC).read_text(), str(folder / SPEC))
-            arrays = {name: _mapped(folder / f"{name}.npy") for name in ARRAYS}
+            arrays: dict[str, Any] = {}
+            if spec.observation.image is not None:
+                parts = {name: _mapped(folder / f"{name}.npy") for name in FRAMES}
+                arrays["observations"] = Frames(**parts, sides=spec.observation.image[1:])
+            arrays |= {name: _mapped(folder / f"{name}.npy") for name in ARRAYS if name not in arrays}
         except (OSError, ValueError) as error:
-            raise DataError(f"{folder} cannot be read: {error}. Delete it; it is made again.") from error
+            raise DataError(f"{folder} cannot be read: {error}. Delete it; it will be created again.") from error
         return cls(spec.dataset, spec.observation, spec.action, **arrays, folder=folder)
 
     def delayed(self) -> Episodes:
@@ -104,11 +111,13 @@ class MappedEpisodes(Episodes):
                     _save_array(path, make())
         return _mapped(path)
 
-    def _chosen(self, chosen: IntArray) -> MappedEpisodes:
+    def _chosen(self, chosen: IntArray) -> Episodes:
         name = hashlib.sha256(np.ascontiguousarray(chosen, dtype=np.int64).tobytes()).hexdigest()[:16]
         return self._selection(f"chosen-{name}", lambda: self._plain()._chosen(chosen))
 
-    def _selection(self, name: str, make: Callable[[], Episodes]) -> MappedEpisodes:
+    def _selection(self, name: str, make: Callable[[], Episodes]) -> Episodes:
+        if self.observation.image is not None:
+            return make()  # it shares the mapped frames
         folder = self.folder / name
         if not folder.exists():
             with exclusive(self.folder / ".lock", "AGENTZOO_CACHE"):
@@ -118,15 +127,15 @@ class MappedEpisodes(Episodes):
 
 
 def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> MappedEpisodes:
-    """The dataset as `load_episodes` reads it, from mapped files; they are made first if they are not there.
+    """The dataset as `load_episodes` reads it, from memory-mapped files, which are created if missing.
 
-    The files' folder is named by the dataset, the observation keys and a hash of the dataset's own files, so a dataset
-    that is built again gets other ones. Of processes that ask at once one makes them and the others wait.
+    The folder's name holds the dataset, the observation keys and a hash of the dataset's files, so a rebuilt dataset
+    gets a new folder. If several processes call this at once, one creates the files and the others wait.
 
     Raises:
         UnknownNameError, SpaceError, DataError: as `load_episodes`. StorageError: the cache cannot be written.
     """
-    open_dataset(dataset_id)  # fetches it where it can be fetched
+    open_dataset(dataset_id)  # downloads it if possible
     digest = hashlib.sha256(repr((obs_keys, np.__version__)).encode())
     data = datasets_root() / dataset_id / "data"
     for path in sorted(path for path in data.rglob("*") if path.is_file()):
@@ -140,10 +149,10 @@ def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> Map
 
 
 def footprint(process: int, folder: Path) -> Footprint:
-    """How much of the files in `folder` a process holds in memory, from Linux's `/proc/PID/smaps`.
+    """The memory that a process uses for files in `folder`, from Linux's `/proc/PID/smaps`.
 
     Raises:
-        DataError: this system has no such file, or the process is gone.
+        DataError: this system has no such file, or the process has ended.
     """
     totals = {"Rss": 0, "Pss": 0, "Private_Dirty": 0}
     inside, prefix = False, f"{folder.resolve()}/"
@@ -166,14 +175,19 @@ def _mapped(path: Path) -> NDArray[Any]:
 
 
 def write_mapped(episodes: Episodes, folder: Path) -> None:
-    """The files that `MappedEpisodes.open` reads, all or none: a hidden folder is renamed once it is complete."""
+    """Write the files that `MappedEpisodes.open` reads, all or none: a hidden folder is renamed when complete."""
     with staging(folder.parent, ".mapping-") as draft:
         whole = draft / "whole"
         whole.mkdir()
         spec = _Spec(dataset=episodes.dataset, observation=episodes.observation, action=episodes.action)
         write_atomic(whole / SPEC, spec.to_json())
         for name in ARRAYS:
-            _save_array(whole / f"{name}.npy", getattr(episodes, name))
+            values = getattr(episodes, name)
+            if isinstance(values, Frames):
+                for part in FRAMES:
+                    _save_array(whole / f"{part}.npy", getattr(values, part))
+            else:
+                _save_array(whole / f"{name}.npy", values)
         whole.replace(folder)
 
 

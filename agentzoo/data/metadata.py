@@ -1,4 +1,4 @@
-"""`metadata.json` of a Minari dataset, which a stranger may have written: looked at before Minari reads it."""
+"""`metadata.json` of a Minari dataset, which may be untrusted: checked before Minari reads it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from agentzoo.data.hdf5 import MOST_OBJECTS
 from agentzoo.errors import DataError, shown
 
 MAIN = "main_data.hdf5"
-LEAST_EPISODE = 100  # bytes of an episode in it
-MOST_METADATA = 64 * 1024 * 1024  # bytes; the bounds of pictures' spaces are long lists
+LEAST_EPISODE = 100  # smallest size of an episode in MAIN, in bytes
+MOST_METADATA = 64 * 1024 * 1024  # bytes; the bounds of image spaces are long lists
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
@@ -32,9 +32,9 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 
 def check_metadata(path: Path) -> None:
-    """Refuse metadata that would make Minari build an environment: one names any function, and its arguments.
+    """Reject metadata that would make Minari create an environment, since its spec can name any function to call.
 
-    Minari asks the environment for the spaces that the metadata does not give; we read data, and never need one.
+    Minari creates the environment to find out spaces that the metadata lacks.
 
     Raises:
         DataError: the file cannot be read, or a space is missing.
@@ -43,10 +43,10 @@ def check_metadata(path: Path) -> None:
     missing = [name for name in ("observation_space", "action_space") if not isinstance(metadata.get(name), str)]
     if missing:
         raise DataError(
-            f"{path} does not say its {' and '.join(missing)}. Minari would make the environment it names to find out, "
-            "which runs code; write the dataset again with its spaces."
+            f"{path} has no {' and no '.join(missing)}. Minari would create the environment to find out, which runs "
+            "code. Write the dataset again with its spaces."
         )
     episodes, data = metadata.get("total_episodes"), path.with_name(MAIN)
     most = data.stat().st_size // LEAST_EPISODE if data.is_file() else MOST_OBJECTS
-    if type(episodes) is not int or not 0 <= episodes <= most:  # Minari makes a list of so many numbers
+    if type(episodes) is not int or not 0 <= episodes <= most:  # Minari makes a list of this length
         raise DataError(f"{path} counts {shown(episodes)} episodes; a file of this size holds {most:,} at most.")

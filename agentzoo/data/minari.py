@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,40 +19,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.data.episodes import Episodes
-from agentzoo.data.hdf5 import NUMBERS, check_hdf5, readable
+from agentzoo.data.frames import FrameWriter, stack_of, stacked_spec
+from agentzoo.data.hdf5 import NUMBERS, check_hdf5, is_pictures, make_room, readable
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.metadata import MAIN, check_metadata, read_metadata
+from agentzoo.data.names import absent, datasets_root, is_dataset_id, is_local, local_ids, require_possible
 from agentzoo.data.spaces import action_spec, flatten_observations, observation_spec
 from agentzoo.envs import quiet_compiler
-from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError, did_you_mean
+from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError
 from agentzoo.extras import needed
 from agentzoo.store.files import put_back, staging, swap_in
 from agentzoo.store.watch import watched
 from agentzoo.types import ActionSpec, FloatArray, ObservationSpec
 
-_ID = re.compile(r"(?:[\w-]+/)*[\w-]+-v\d+")
-
-
-def datasets_root() -> Path:
-    """Where Minari keeps datasets: `$MINARI_DATASETS_PATH`, else `~/.minari/datasets`."""
-    root = os.environ.get("MINARI_DATASETS_PATH")
-    return Path(root) if root else Path.home() / ".minari" / "datasets"
-
 
 def local_datasets() -> dict[str, dict[str, Any]]:
-    """Id -> metadata of every dataset on this machine, nothing where it cannot be read.
-
-    Minari's own list leaves those out, and fails where a folder is called something else than a dataset.
-    """
-    found = {}
+    """Id -> metadata of every dataset on this machine, nothing where it cannot be read."""
     root = datasets_root()
-    for folder, names, _ in os.walk(root, followlinks=True):
-        names[:] = sorted(name for name in names if not name.startswith("."))
-        dataset_id = Path(folder).relative_to(root).as_posix()
-        if "data" in names and _ID.fullmatch(dataset_id):
-            names.clear()  # none lies in another
-            found[dataset_id] = _read_json(Path(folder) / "data" / "metadata.json")
-    return found
+    return {name: _read_json(root / name / "data" / "metadata.json") for name in local_ids()}
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -63,22 +47,20 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def open_dataset(dataset_id: str, download: bool = True) -> Any:
-    """The `minari.MinariDataset`, fetched from Minari's remote when it is not here and `download` is set.
+    """The `minari.MinariDataset`, downloaded from Minari's remote if it is not local and `download` is set.
 
     Raises:
-        UnknownNameError: neither here nor there, with the nearest local name. DataError: it cannot be read.
+        UnknownNameError: not local and not on the remote, with the nearest local name. DataError: it cannot be read.
     """
     minari = needed("minari", "train", "reading data")
-    build = ""
-    if not is_local(dataset_id):
-        if dataset_id.startswith("zoo/"):
-            build = f" Make it with `agentzoo data build {dataset_id.removeprefix('zoo/').rsplit('-v', 1)[0]}`."
-        elif download:
-            try:
-                with watched():
-                    minari.download_dataset(dataset_id)
-            except Exception as error:  # the remotes raise whatever their client raises
-                build = f" Minari's remote did not give it either: {type(error).__name__}: {error}"
+    require_possible(dataset_id)
+    refused = ""
+    if download and not is_local(dataset_id):
+        try:
+            with watched():
+                minari.download_dataset(dataset_id)
+        except Exception as error:  # the remotes raise whatever their client raises
+            refused = f" Minari's remote does not have it either: {type(error).__name__}: {error}"
     if is_local(dataset_id):
         folder = datasets_root() / dataset_id / "data"
         check_metadata(folder / "metadata.json")
@@ -88,33 +70,34 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
             return minari.load_dataset(dataset_id)
         except Exception as error:
             raise DataError(f"dataset {dataset_id!r} in {datasets_root()} cannot be read: {error}") from error
-    hint = did_you_mean(dataset_id, local_datasets())
-    raise UnknownNameError(f"no dataset {dataset_id!r} in {datasets_root()}.{hint}{build}")
-
-
-def is_local(dataset_id: str) -> bool:
-    """Whether there is a folder of this dataset on this machine."""
-    return ".." not in dataset_id.split("/") and (datasets_root() / dataset_id / "data").is_dir()
+    raise UnknownNameError(absent(dataset_id) + refused)
 
 
 def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, download: bool = True) -> Episodes:
-    """The dataset as flat arrays; any Minari dataset of Box (or Dict of Box) observations, Box or Discrete actions.
+    """A Minari dataset as flat arrays. Observations are a Box or a Dict of Boxes, actions a Box or Discrete.
 
     Raises:
-        UnknownNameError: no such dataset. SpaceError: spaces no family reads. DataError: empty or non-finite.
+        UnknownNameError: no such dataset. SpaceError: unsupported spaces. DataError: empty or non-finite.
     """
     dataset = open_dataset(dataset_id, download)
     try:
         observation, action = observation_spec(dataset.observation_space, obs_keys), action_spec(dataset.action_space)
     except SpaceError as error:
         raise SpaceError(f"{dataset_id} cannot be learned from: {error}") from None
+    stack = stack_of(dataset.storage.metadata)
+    frames = FrameWriter(observation, stack) if observation.image is not None else None
+    stacked = observation if stack is None else stacked_spec(observation, stack)
     observations, actions, rewards, lengths, terminated = [], [], [], [], []
     for episode in read_episodes(dataset):
         length = len(episode.rewards)
         if length == 0:
             continue
         with readable(dataset_id, "an episode of its spaces"):
-            observations.append(_observations_of(episode, observation, length))
+            seen = _observations_of(episode, observation, length)
+            if frames is None:
+                observations.append(seen)
+            else:
+                frames.add(seen)
             actions.append(_actions_of(episode, action, length))
             rewards.append(np.asarray(episode.rewards, dtype=np.float64).reshape(length))
         lengths.append(length)
@@ -124,9 +107,9 @@ def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, down
     kind = np.int64 if action.kind == "discrete" else np.float32
     return Episodes(
         dataset=dataset_id,
-        observation=observation,
+        observation=stacked,
         action=action,
-        observations=np.concatenate(observations),
+        observations=np.concatenate(observations) if frames is None else frames.finish(),
         actions=np.concatenate(actions).astype(kind),
         rewards=np.concatenate(rewards),
         lengths=np.asarray(lengths, dtype=np.int64),
@@ -135,7 +118,7 @@ def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, down
 
 
 def read_episodes(dataset: Any) -> Iterator[Any]:
-    """The episodes of a `minari.MinariDataset`, rewards and flags of one length.
+    """The episodes of a `minari.MinariDataset`, with rewards and flags of equal length.
 
     Raises:
         DataError: the file is broken.
@@ -151,16 +134,17 @@ def read_episodes(dataset: Any) -> Iterator[Any]:
             kinds = {np.asarray(part).dtype.kind for part in (episode.rewards, episode.terminations)}
             if len(shapes) != 1 or len(shapes.pop()) != 1 or not kinds <= set(NUMBERS):
                 raise ValueError(
-                    f"rewards, terminations and truncations of episode {episode.id} are not one number a step"
+                    f"rewards, terminations and truncations of episode {episode.id} are not one number per step"
                 )
         yield episode
 
 
-def _observations_of(episode: Any, spec: ObservationSpec, length: int) -> FloatArray:
-    """(L, S) float32."""
+def _observations_of(episode: Any, spec: ObservationSpec, length: int) -> NDArray[Any]:
+    """(L, S) float32, or (L, C, H, W) uint8."""
     found = flatten_observations(episode.observations, spec)
-    if len(found) < length or found.shape[1] != spec.size:
-        raise DataError(f"episode {episode.id} has observations {found.shape}, expected ({length}, {spec.size}).")
+    if len(found) < length or found.shape[1:] != spec.row or str(found.dtype) != spec.dtype:
+        want = ", ".join(map(str, (length, *spec.row)))
+        raise DataError(f"episode {episode.id} has observations {found.shape} {found.dtype}, expected ({want}).")
     return found[:length]
 
 
@@ -169,7 +153,7 @@ def _actions_of(episode: Any, spec: ActionSpec, length: int) -> NDArray[Any]:
     taken = np.asarray(episode.actions)
     size = 1 if spec.kind == "discrete" else spec.size
     if taken.size != length * size or taken.dtype.kind not in NUMBERS:
-        raise DataError(f"{taken.size} numbers of actions in episode {episode.id}, which has {length} steps of {size}.")
+        raise DataError(f"episode {episode.id} has {taken.size} action values, expected {length} steps of {size}.")
     return taken.reshape(length) - spec.start if spec.kind == "discrete" else taken.reshape(length, size)
 
 
@@ -179,14 +163,14 @@ def dataset_metadata(dataset_id: str) -> dict[str, Any]:
 
 
 def stored_metadata(dataset_id: str) -> dict[str, Any]:
-    """The same of a dataset that may be on this machine, without Minari; empty where it is not or cannot be read."""
+    """The metadata of a dataset, read without Minari; empty if it is not on this machine or cannot be read."""
     return _read_json(datasets_root() / dataset_id / "data" / "metadata.json") if is_local(dataset_id) else {}
 
 
 def read_built(dataset_id: str, seed: int, steps: int) -> Iterator[Rollout] | None:
     """The episodes of a dataset built here with this seed and these steps, or None if there is no such dataset.
 
-    A build stops with the first episode that reaches `steps`, which is how its size is recognised.
+    A build ends with the first episode that reaches `steps`, so its size shows the `steps` it was built with.
     """
     if not (datasets_root() / dataset_id / "data").is_dir():
         return None
@@ -208,12 +192,12 @@ def _rollouts(dataset: Any) -> Iterator[Rollout]:
 def _check_new_id(dataset_id: str) -> None:
     from minari.dataset.minari_dataset import parse_dataset_id
 
-    if not _ID.fullmatch(dataset_id):
+    if not is_dataset_id(dataset_id):
         raise ConfigError(
-            f"{dataset_id!r} is no dataset id: NAMESPACE/NAME-v0, of letters, digits, - and _, is what Minari takes."
+            f"{dataset_id!r} is no dataset id. Minari's form is NAMESPACE/NAME-v0, of letters, digits, - and _."
         )
     try:
-        parse_dataset_id(dataset_id)  # refuses more than we do, a namespace of one letter for one
+        parse_dataset_id(dataset_id)  # stricter than our pattern, e.g. about one-letter namespaces
     except ValueError as error:
         raise ConfigError(f"{dataset_id!r} is no dataset id: {' '.join(str(error).split())}") from error
 
@@ -227,26 +211,24 @@ def write_dataset(
     check: Callable[[Any], None] | None = None,
     **metadata: Any,
 ) -> Path:
-    """Write `rollouts` with Minari's own writer; the dataset appears whole or not at all.
+    """Write `rollouts` with Minari's writer, all or nothing.
 
-    It is written into a hidden folder of this process beside the others and renamed once it is complete; what a killed
-    build left there is removed by the next one.
+    The dataset is written into a hidden folder of this process and renamed when complete. The next build removes what a
+    killed build left behind.
 
     Args:
         dataset_id: e.g. `zoo/hopper/medium-v0`.
-        rollouts: may be a generator: only one episode at a time is held here.
-        overwrite: replace a dataset of this id; otherwise one that exists is an error.
-        extra: further keys for the dataset's metadata.
-        check: is given the finished `minari.MinariDataset` before it appears, and raises if something is wrong with it.
-        metadata: what `minari.create_dataset_from_buffers` takes (env, author, description, ...).
+        rollouts: may be a generator; only one episode at a time is in memory.
+        overwrite: replace an existing dataset with this id, which is otherwise an error.
+        extra: more keys for the dataset's metadata.
+        check: called with the finished `minari.MinariDataset` before the rename; raises if something is wrong with it.
+        metadata: arguments of `minari.create_dataset_from_buffers` (env, author, description, ...).
 
     Raises:
-        ConfigError: no id of a dataset. DataError: it exists and `overwrite` is not set, or there is no episode.
+        ConfigError: not a dataset id. DataError: it exists and `overwrite` is not set, or there is no episode.
         StorageError: the disk is full or read-only.
     """
     minari = needed("minari", "train", "writing data")
-    from minari.data_collector import EpisodeBuffer
-
     _check_new_id(dataset_id)
     root = datasets_root()
     final = root / dataset_id
@@ -254,16 +236,15 @@ def write_dataset(
     if final.exists() and not overwrite:
         raise DataError(f"dataset {dataset_id!r} exists in {root}. Pass --overwrite to build it again.")
     returns: list[float] = []
-
-    def buffers() -> Iterator[Any]:
-        for one in rollouts:
-            returns.append(float(one.rewards.sum()))
-            yield EpisodeBuffer(**{field.name: getattr(one, field.name) for field in fields(one)})
-
     try:
         with staging(root, ".building-") as draft:
             with minari_root(draft), _without_advice(), quiet_compiler():
-                dataset = minari.create_dataset_from_buffers(dataset_id, buffers(), **metadata)
+                episodes = iter(rollouts)
+                first = list(islice(episodes, 1))
+                if first and is_pictures(first[0].observations):
+                    metadata["jpeg_encoding"] = False  # JPEG changes pictures
+                buffers = _buffers(chain(first, episodes), draft / dataset_id / "data" / MAIN, returns)
+                dataset = minari.create_dataset_from_buffers(dataset_id, buffers, **metadata)
                 if not returns:
                     raise DataError(f"dataset {dataset_id!r} would hold no episode.")
                 dataset.storage.update_metadata({**(extra or {}), **return_statistics(np.asarray(returns))})
@@ -278,14 +259,25 @@ def write_dataset(
     return final
 
 
+def _buffers(rollouts: Iterable[Rollout], data: Path, returns: list[float]) -> Iterator[Any]:
+    """Minari's buffers of these episodes for its file `data`, in which images get room; `returns` gets the returns."""
+    from minari.data_collector import EpisodeBuffer
+
+    for index, one in enumerate(rollouts):
+        returns.append(float(one.rewards.sum()))
+        if is_pictures(one.observations):
+            make_room(data, index, one.observations)
+        yield EpisodeBuffer(id=index, **{field.name: getattr(one, field.name) for field in fields(one)})
+
+
 def return_statistics(returns: FloatArray) -> dict[str, float]:
-    """What is kept in the metadata, so that listing datasets need not read them: mean, std, min, max of the returns."""
+    """Mean, std, min and max of the returns, stored in the metadata so that listing datasets is fast."""
     values = {"mean": returns.mean(), "std": returns.std(), "min": returns.min(), "max": returns.max()}
     return {f"return_{name}": float(value) for name, value in values.items()}
 
 
 def put_dataset(draft: Path, root: Path, dataset_id: str) -> None:
-    """Move the finished dataset to where it belongs, by renaming alone."""
+    """Move the finished dataset to its place by renaming."""
     final = root / dataset_id
     final.parent.mkdir(parents=True, exist_ok=True)
     namespace = Path(dataset_id).parts[0]
@@ -305,9 +297,9 @@ def _without_advice() -> Iterator[None]:
 
 
 def _canonical_metadata(path: Path) -> None:
-    """Sorted keys and lists, so that the same dataset has the same bytes (Minari stores authors as a set).
+    """Sort keys and lists, so that the same dataset has the same bytes (Minari stores authors as a set).
 
-    Only the order of `obs_keys` means something.
+    The order of `obs_keys` has a meaning, so it is kept.
     """
     metadata = json.loads(path.read_text())
     for key, value in metadata.items():
@@ -318,7 +310,7 @@ def _canonical_metadata(path: Path) -> None:
 
 @contextmanager
 def minari_root(path: Path) -> Iterator[None]:
-    """Minari reads and writes datasets here meanwhile."""
+    """Make Minari read and write datasets in `path` inside the block."""
     before = os.environ.get("MINARI_DATASETS_PATH")
     os.environ["MINARI_DATASETS_PATH"] = str(path)
     try:

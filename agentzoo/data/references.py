@@ -1,7 +1,9 @@
 """Returns that score 0 and 100 on each environment.
 
-Source: Farama-Foundation/D4RL, d4rl/infos.py (arXiv:2004.07219). Measured there on the `-v2`/`-v3` environments;
+Sources: Farama-Foundation/D4RL, d4rl/infos.py (arXiv:2004.07219). Measured there on the `-v2`/`-v3` environments;
 Gymnasium runs `-v5`, whose rewards and friction differ slightly. PointMaze and DoorKey have no agreed constants.
+Atari: a random player scores 0, a professional gamer 100 (Wang et al. 2016, arXiv:1511.06581, table 2), as in Chen et
+al. 2021, arXiv:2106.01345. Those are of whole games without sticky actions.
 """
 
 from __future__ import annotations
@@ -28,19 +30,38 @@ D4RL_REFERENCES = {
     "Walker2d": Reference(1.629008, 4592.3),
     "Ant": Reference(-325.6, 3879.7),
 }
+GAMER_REFERENCES = {
+    "agentzoo/Boxing": Reference(0.1, 12.1),
+    "agentzoo/Breakout": Reference(1.7, 30.5),
+    "agentzoo/Freeway": Reference(0.0, 29.6),
+    "agentzoo/Pong": Reference(-20.7, 14.6),
+    "agentzoo/Qbert": Reference(163.9, 13455.0),
+    "agentzoo/Seaquest": Reference(68.4, 42054.7),
+}
 
 
 def reference_of(env_id: str, options: Iterable[str] = ()) -> Reference | None:
-    """The D4RL references of a Gymnasium id such as `Hopper-v5`, or None where there are none.
+    """The references of an id such as `Hopper-v5` (D4RL's) or `agentzoo/Pong-v5` (a gamer's); None if it has none.
 
     Args:
-        options: names of those the environment is made with; but for pictures', they make it another one.
+        options: names of the environment's options. All but rendering options make it another task, without references.
     """
-    return None if set(options) - RENDERING else D4RL_REFERENCES.get(env_id.rsplit("-v", 1)[0])
+    name = env_id.rsplit("-v", 1)[0]
+    return None if set(options) - RENDERING else D4RL_REFERENCES.get(name) or GAMER_REFERENCES.get(name)
+
+
+def source_of(env_id: str) -> str:
+    """The source of an environment's references, for a sentence in brackets."""
+    name = env_id.rsplit("-v", 1)[0]
+    if name in GAMER_REFERENCES:
+        return "a random player's and a professional gamer's, as in papers on Atari"
+    if name in D4RL_REFERENCES:
+        return "D4RL's references, measured on older versions of the environment"
+    return "the dataset's references"
 
 
 def reference_in(metadata: Mapping[str, Any], env_id: str, options: Iterable[str] = ()) -> tuple[float, float] | None:
-    """The returns that score 0 and 100 as a dataset's metadata gives them; None where it does not, or D4RL has some."""
+    """The returns that score 0 and 100 in a dataset's metadata; None if it has none, or if `reference_of` has."""
     low, high = (_number(metadata.get(name)) for name in ("ref_min_score", "ref_max_score"))
     if reference_of(env_id, options) is not None or low is None or high is None:
         return None
@@ -48,7 +69,7 @@ def reference_in(metadata: Mapping[str, Any], env_id: str, options: Iterable[str
 
 
 def _number(value: Any) -> float | None:
-    """A finite number of a stranger's file."""
+    """`value` if it is a finite number."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 

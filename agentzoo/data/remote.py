@@ -1,4 +1,4 @@
-"""Datasets that are named by where they are: `hf://OWNER/NAMESPACE/NAME-v0`, a dataset of somebody's Hub account."""
+"""Datasets on the Hub, named by address: `hf://OWNER/NAMESPACE/NAME-v0`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agentzoo.data.making.catalogue import DATASETS
-from agentzoo.data.minari import datasets_root, is_local, minari_root, put_dataset
+from agentzoo.data.minari import minari_root, put_dataset
+from agentzoo.data.names import dataset_id as full_id
+from agentzoo.data.names import datasets_root, is_local
 from agentzoo.errors import ConfigError, DataError
 from agentzoo.extras import needed
 from agentzoo.store.files import staging
@@ -20,20 +21,22 @@ _ADDRESS = re.compile(r"hf://(?P<owner>[A-Za-z0-9][A-Za-z0-9_.-]{0,95})/(?P<id>(
 
 
 def dataset_of(name: str) -> str:
-    """The plain id of a dataset; one named by its address is fetched first, unless it is here.
+    """The id of a dataset; a dataset named by its address is downloaded first, unless it is local.
 
     Args:
-        name: `zoo/hopper/medium-v0`, or `hopper/medium` as `agentzoo data build` has it, or an address
+        name: `zoo/hopper/medium-v0`, a recipe of `agentzoo data build` like `hopper/medium`, or an address
             `hf://OWNER/zoo/hopper/medium-v0`.
 
     Raises:
-        ConfigError: no address Minari knows. DataError: it could not be fetched; nothing of it is kept.
+        ConfigError: not a valid address. DataError: the download failed; no part of it is kept.
     """
     if "://" not in name:
-        return DATASETS[name].dataset_id if name in DATASETS else name
+        return full_id(name)
     found = _ADDRESS.fullmatch(name)
     if found is None:
-        raise ConfigError(f"{name!r} is no address of a dataset; it looks like hf://OWNER/NAMESPACE/NAME-v0.")
+        raise ConfigError(
+            f"{name!r} is not the address of a dataset; an address looks like hf://OWNER/NAMESPACE/NAME-v0."
+        )
     dataset_id, root = found["id"], datasets_root()
     if is_local(dataset_id):
         return dataset_id
@@ -43,7 +46,7 @@ def dataset_of(name: str) -> str:
             # it prints, and asks its own remote for the namespaces
             with minari_root(draft), _remote(f"hf://{found['owner']}"), contextlib.redirect_stdout(io.StringIO()):
                 minari.download_dataset(name)
-        except Exception as error:  # whatever the client of the remote raises
+        except Exception as error:  # clients of remotes raise many types
             said = " ".join(str(error).split())[:300]
             raise DataError(f"{name} could not be fetched: {type(error).__name__}: {said}") from error
         put_dataset(draft, root, dataset_id)

@@ -1,4 +1,4 @@
-"""Returns and lengths of a local dataset's episodes, without reading its observations: seconds instead of a minute."""
+"""Returns and lengths of a local dataset, without reading observations: seconds instead of a minute."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from agentzoo.data.hdf5 import check_hdf5, readable
 from agentzoo.data.metadata import MAIN
-from agentzoo.data.minari import datasets_root, open_dataset, read_episodes
+from agentzoo.data.minari import open_dataset, read_episodes
+from agentzoo.data.names import datasets_root
 from agentzoo.errors import DataError
 
 
 def read_returns(dataset_id: str) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """(E,) returns and (E,) lengths, in no order; episodes without a step are left out.
+    """(E,) returns and (E,) lengths in any order, without empty episodes.
 
     Raises:
         UnknownNameError: no such dataset here. DataError: it cannot be read, or holds no finite return.

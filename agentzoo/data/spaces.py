@@ -1,4 +1,4 @@
-"""Gymnasium spaces to the flat vectors networks read, and the checks that two sides fit."""
+"""Convert Gymnasium spaces to flat vectors for networks, and compare the spaces of agent and environment."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from agentzoo.data.images import as_image, image_fields, image_misfit, is_image, plain_shape
 from agentzoo.errors import SpaceError
 from agentzoo.types import ActionSpec, M, ObservationSpec, explain
 
-REWARD_KEY = "reward"  # of a Dict observation: the last reward, not something to observe
-GOAL_KEY = "goal"  # of a Dict observation: what a masked agent is to observe at the end of its window
+REWARD_KEY = "reward"  # key of a Dict observation that holds the last reward; agents do not observe it by default
+GOAL_KEY = "goal"  # key of a Dict observation: a masked agent's goal at the end of its window
 
 
 def without_goal(space: gym.Space[Any], keys: tuple[str, ...] | None) -> gym.Space[Any]:
-    """What is observed where a Dict also holds a goal: its part "observation", unless an agent reads it by `keys`."""
+    """For a Dict of "observation" and "goal", the space of "observation", unless the agent reads it by `keys`."""
     if keys is None and isinstance(space, gym.spaces.Dict) and {GOAL_KEY, "observation"} <= space.spaces.keys():
         return space.spaces["observation"]
     return space
@@ -27,12 +28,18 @@ def without_goal(space: gym.Space[Any], keys: tuple[str, ...] | None) -> gym.Spa
 def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None) -> ObservationSpec:
     """How to flatten `space`: a Box, or a Dict of Boxes by `keys` (default: all but "reward", sorted).
 
+    A Box of uint8 with two or three axes is an image, as is one that is the only key. Beside other keys, its pixels are
+    numbers of the vector.
+
     Raises:
-        SpaceError: another kind of space, a key that is not there, or more numbers than a network reads.
+        SpaceError: another kind of space, a key that is not there, more numbers than a network reads, or an image
+            whose channels cannot be told from its rows.
     """
     if isinstance(space, gym.spaces.Box):
         if keys is not None:
             raise SpaceError(f"obs_keys {list(keys)} need a Dict observation; this space is {space}.")
+        if is_image(space):
+            return _checked(ObservationSpec, space, **image_fields(space))
         shape = tuple(int(n) for n in space.shape)
         return _checked(ObservationSpec, space, size=int(np.prod(shape)), shapes=(shape,))
     if not isinstance(space, gym.spaces.Dict):
@@ -42,10 +49,12 @@ def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None)
     for name in names:
         part = space.spaces.get(name)
         if not isinstance(part, gym.spaces.Box):
-            raise SpaceError(f"observation key {name!r} must be a Box, it is {part}; keys: {sorted(space.spaces)}.")
+            raise SpaceError(f"observation key {name!r} must be a Box, but is {part}; keys: {sorted(space.spaces)}.")
         shapes.append(tuple(int(n) for n in part.shape))
     if not names:
         raise SpaceError(f"the Dict observation {space} has no key to observe.")
+    if len(names) == 1 and is_image(only := space.spaces[names[0]]):
+        return _checked(ObservationSpec, space, keys=names, **image_fields(only))
     size = sum(int(np.prod(shape)) for shape in shapes)
     return _checked(ObservationSpec, space, size=size, keys=names, shapes=tuple(shapes))
 
@@ -54,14 +63,14 @@ def _checked(spec: type[M], space: gym.Space[Any], **fields: Any) -> M:
     try:
         return spec(**fields)
     except ValidationError as error:
-        raise SpaceError(f"no network is made for {space}: {explain(error)}.") from None
+        raise SpaceError(f"no network supports {space}: {explain(error)}.") from None
 
 
 def action_spec(space: gym.Space[Any]) -> ActionSpec:
-    """The action side of `space`: a one-dimensional Box (bounded on all sides or on none) or a Discrete.
+    """The spec of an action space: a one-dimensional Box (bounded on all sides or on none) or a Discrete.
 
     Raises:
-        SpaceError: another kind of space, a side whose bounds are one number, or more numbers than a network gives.
+        SpaceError: another kind of space, equal lower and upper bounds, or more numbers than a network can output.
     """
     if isinstance(space, gym.spaces.Discrete):
         size, start = int(space.n), int(space.start)
@@ -79,8 +88,12 @@ def action_spec(space: gym.Space[Any]) -> ActionSpec:
 
 
 def observation_space(spec: ObservationSpec) -> gym.spaces.Box | gym.spaces.Dict:
-    """Inverse of `observation_spec`; bounds are not kept, so they are infinite."""
-    boxes = [gym.spaces.Box(-np.inf, np.inf, shape, np.float32) for shape in spec.shapes]
+    """Inverse of `observation_spec`, with infinite bounds, since a spec has none."""
+    boxes: list[gym.spaces.Box[Any]]
+    if spec.image is not None:
+        boxes = [gym.spaces.Box(0, 255, plain_shape(spec), np.uint8)]
+    else:
+        boxes = [gym.spaces.Box(-np.inf, np.inf, shape, np.float32) for shape in spec.shapes]
     return boxes[0] if spec.keys is None else gym.spaces.Dict(dict(zip(spec.keys, boxes, strict=True)))
 
 
@@ -94,8 +107,10 @@ def action_space(spec: ActionSpec) -> gym.spaces.Box | gym.spaces.Discrete:
     return gym.spaces.Box(low, high, dtype=dtype)
 
 
-def flatten_observations(values: Any, spec: ObservationSpec) -> NDArray[np.float32]:
-    """(L, ...) array, or a mapping of them, -> (L, S) float32 in the order of `spec`."""
+def flatten_observations(values: Any, spec: ObservationSpec) -> NDArray[Any]:
+    """(L, ...) array, or a mapping of them, -> (L, S) float32 in the order of `spec`, or (L, C, H, W) uint8."""
+    if spec.image is not None:
+        return as_image(np.asarray(values if spec.keys is None else values[spec.keys[0]]), spec)
     if spec.keys is None:
         parts = [np.asarray(values)]
     else:
@@ -108,17 +123,22 @@ def flatten_observations(values: Any, spec: ObservationSpec) -> NDArray[np.float
 def describe_misfit(
     observation: ObservationSpec, action: ActionSpec, observed: gym.Space[Any], acted: gym.Space[Any]
 ) -> str:
-    """In words what of an environment's two spaces is not as expected; nothing if all fits. Dtypes may differ.
+    """Describe how an environment's spaces differ from the agent's; empty if they match. Dtypes may differ.
 
     Raises:
-        SpaceError: a space no network is made for.
+        SpaceError: a space that no network supports.
     """
     found = action_spec(acted)
     sides = []
     if observation.keys is not None and not isinstance(observed, gym.spaces.Dict):
         sides.append(f"observations differ: {_shapes(observation)} is expected, this is {observed}")
     elif (seen := observation_spec(observed, observation.keys)) != observation:
-        sides.append(f"observations differ: {_shapes(observation)} is expected, this is {_shapes(seen)}")
+        if observation.image is not None and seen.image == observation.image:
+            pass  # another order of the axes, which acting puts right
+        elif observation.image is not None:
+            sides.append(image_misfit(observation, observed))
+        else:
+            sides.append(f"observations differ: {_shapes(observation)} is expected, this is {_shapes(seen)}")
     if _as_float32(found) != _as_float32(action):
         bounds = _first_other_bounds(action, found)
         what = [_choices(spec) if bounds is None else _bounded(spec, bounds) for spec in (action, found)]
@@ -127,13 +147,15 @@ def describe_misfit(
 
 
 def _shapes(spec: ObservationSpec) -> str:
+    if spec.image is not None:
+        return f"an image {spec.image}"
     if spec.keys is None:
         return f"Box{spec.shapes[0]}"
     return f"Dict({', '.join(f'{key}: {shape}' for key, shape in zip(spec.keys, spec.shapes, strict=True))})"
 
 
 def _as_float32(spec: ActionSpec) -> ActionSpec:
-    """0.1 is another number in float64: bounds that are written alike shall be equal."""
+    """The spec with bounds rounded to float32, so that 0.1 in float32 equals 0.1 in float64."""
     rounded = {
         side: None if bounds is None else tuple(float(np.float32(x)) for x in bounds)
         for side, bounds in (("low", spec.low), ("high", spec.high))
@@ -142,7 +164,7 @@ def _as_float32(spec: ActionSpec) -> ActionSpec:
 
 
 def _first_other_bounds(a: ActionSpec, b: ActionSpec) -> int | None:
-    """The first number whose bounds differ, of two bounded boxes of one size."""
+    """The first index at which the bounds of two bounded boxes of equal size differ."""
     if a.size != b.size or None in (a.low, a.high, b.low, b.high):
         return None
     sides = [np.array((spec.low, spec.high), dtype=np.float32) for spec in (a, b)]

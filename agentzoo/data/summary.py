@@ -1,4 +1,4 @@
-"""What `agentzoo data list` and `agentzoo data show` say about datasets."""
+"""Summaries of datasets, for `agentzoo data list` and `agentzoo data show`."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ BINS = 20
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the list: a dataset on this machine, or a recipe that was not built yet (the numbers are None)."""
+    """One line of the list: a dataset on this machine, or a recipe that is not built yet (its numbers are None)."""
 
     dataset_id: str
     built: bool
     env_id: str | None
     made_by: str
-    steps: int | None  # of a recipe that was not built: what it would have
+    steps: int | None  # of a recipe that is not built: the planned steps
     episodes: int | None = None
     mean_return: float | None = None
     best_return: float | None = None
-    mean_score: float | None = None  # 0 random, 100 expert; None where the environment has no references
-    recipe: str | None = None  # the name `agentzoo data build` takes
-    problem: str | None = None  # why a dataset that is here cannot be read; the numbers are None
+    mean_score: float | None = None  # 0 random, 100 expert; None if the environment has no references
+    recipe: str | None = None  # the name for `agentzoo data build`
+    problem: str | None = None  # why a local dataset cannot be read; its numbers are None
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything `show` prints. Quantiles are of the episodes, in the order of `QUANTILES`."""
+    """What `agentzoo data show` prints. Quantiles are over episodes, in the order of `QUANTILES`."""
 
     dataset_id: str
     metadata: dict[str, Any]
     env_id: str | None
     lengths: NDArray[np.int64]  # (E,)
     returns: NDArray[np.float64]  # (E,)
-    terminated: float  # share of episodes the environment ended itself
+    terminated: float  # share of episodes that terminated (the others were truncated)
     reference: Reference | None
 
     @property
@@ -79,9 +79,9 @@ class Summary:
 
 
 def rows() -> list[Row]:
-    """Recipes of the catalogue in its order, then every other dataset on this machine, by id.
+    """Recipes in the order of the catalogue, then all other datasets on this machine by id.
 
-    One that cannot be read says why in its row.
+    The row of an unreadable dataset says why.
     """
     local = local_datasets()
     found = []
@@ -97,17 +97,17 @@ def rows() -> list[Row]:
 def _row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> Row:
     try:
         return _readable_row(dataset_id, metadata, recipe)
-    except Exception as error:  # metadata of others may hold anything
+    except Exception as error:  # untrusted metadata may hold anything
         said = str(error) if isinstance(error, AgentzooError) else f"{type(error).__name__}: {error}"
         return Row(dataset_id, True, None, "", None, recipe=recipe, problem=said)
 
 
 def _readable_row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> Row:
     if not metadata:
-        open_dataset(dataset_id, download=False)  # says why it cannot be read
+        open_dataset(dataset_id, download=False)  # raises an error that says why it cannot be read
     env_id = _env_id(metadata)
     mean, best, reference = metadata.get("return_mean"), metadata.get("return_max"), _reference(metadata, env_id)
-    if mean is None:  # not written by us: the returns have to be read
+    if mean is None:  # written by another tool, so the returns must be read
         found = return_statistics(_episodes(dataset_id)[1])
         mean, best = found["return_mean"], found["return_max"]
     score = None if reference is None else float(normalized_score(mean, reference))
@@ -163,7 +163,7 @@ def _env_id(metadata: dict[str, Any]) -> str | None:
 
 
 def _reference(metadata: dict[str, Any], env_id: str | None) -> Reference | None:
-    """D4RL's references of the environment, else those a dataset brings along."""
+    """The agreed references of the environment, else those in the dataset's metadata."""
     known = reference_of(env_id) if env_id else None
     if known is None and metadata.get("ref_max_score") is not None and metadata.get("ref_min_score") is not None:
         return Reference(float(metadata["ref_min_score"]), float(metadata["ref_max_score"]))
@@ -185,7 +185,7 @@ def plot(summary: Summary, path: Path) -> None:
     """A histogram of the returns, weighted by episodes and by steps, as a picture.
 
     Raises:
-        ConfigError: matplotlib is not installed, or it is no picture we write. StorageError: no space.
+        ConfigError: matplotlib is not installed, or the suffix is not supported. StorageError: no space.
     """
     figure = new_figure(7.0, 4.0)
     axes = figure.add_subplot()

@@ -1,8 +1,8 @@
-"""The return an agent is asked for, by a rule that is fixed before any evaluation.
+"""The target return of an agent, chosen by a rule that is fixed before any evaluation.
 
-The rule of the zoo, `d4rl`: the Decision Transformer's constant for the environment where an episode of the data
-reaches it, else the best return in the data. Other rules are the best return in the data (`max`), the 90th percentile
-of its episodes (`p90`), or a number that a person set (`number`). A recipe stores the number and its rule.
+The rule of the zoo is `d4rl`: the Decision Transformer's constant for the environment if an episode of the data reaches
+it, else the best return in the data. Other rules: the best return in the data (`max`), the 90th percentile of its
+episodes (`p90`), or a number set by the user (`number`). A recipe stores the number and its rule.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ CONSTANTS = {"Hopper": 3600.0, "HalfCheetah": 12000.0, "Walker2d": 5000.0}
 
 
 class Target(NamedTuple):
-    """A target return in raw units, and the rule that gave it."""
+    """A target return in raw units, and the rule that chose it."""
 
     value: float
     rule: TargetRule
 
 
 def choose_target(wanted: str, returns: FloatArray, env_id: str) -> Target:
-    """The target return that `wanted` gives: a rule's name, or a number.
+    """The target return for `wanted`, the name of a rule or a number.
 
     Args:
-        returns: (episodes,) of the data, raw units.
-        env_id: Gymnasium's, for the constant.
+        returns: (E,) returns of the data's episodes, raw units.
+        env_id: Gymnasium id, for the constant.
 
     Raises:
         ConfigError: neither a rule nor a number.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agentzoo.data.episodes import Episodes
+from agentzoo.data.frames import Frames, draw_images
 from agentzoo.types import Batch
 
 
@@ -37,7 +38,8 @@ class WindowSampler:
         def tensor(values: NDArray[Any]) -> Tensor:  # on the CPU it shares the array's memory
             return torch.from_numpy(np.ascontiguousarray(values)).to(device)
 
-        self.observations = tensor(episodes.observations)
+        seen = episodes.observations
+        self.observations = seen.on(device) if isinstance(seen, Frames) else tensor(seen)
         self.actions = tensor(episodes.actions)
         self.returns_to_go = tensor(episodes.scaled_returns_to_go(rtg_scale))
         self.rewards = tensor(episodes.rewards.astype(np.float32))
@@ -91,8 +93,9 @@ class WindowSampler:
             picked = values[steps]
             return picked * valid.view(*valid.shape, *(1,) * (picked.ndim - 2)).to(picked.dtype)
 
+        seen = self.observations
         return Batch(
-            observations=gather(self.observations),
+            observations=gather(seen) if isinstance(seen, Tensor) else draw_images(seen, steps, valid),
             actions=gather(self.actions),
             returns_to_go=gather(self.returns_to_go),
             timesteps=gather(self.timesteps),

@@ -1,12 +1,13 @@
-"""Environments of our own, registered with Gymnasium by importing this package.
+"""The environments of agentzoo; importing this package registers them with Gymnasium.
 
-Gymnasium 1.0 and later know no entry points: either import this package first, or name it before the id, as in
-`gym.make("agentzoo.envs:agentzoo/DoorKey-4x4-v0")`, which does it; stable-baselines3's `make_vec_env` takes both.
+Gymnasium 1.0 and later do not use entry points. Either import this package first, or name it before the id, as in
+`gym.make("agentzoo.envs:agentzoo/DoorKey-4x4-v0")`. Both work with stable-baselines3's `make_vec_env`.
 
-`agentzoo/DoorKey-4x4-v0`: a grid with a locked door, a Dict of two one-hot cells.
-`agentzoo/Maze2DDense-Medium-v0`: a point in a maze, paid for the distance it covers towards the goal.
+`agentzoo/DoorKey-4x4-v0`: a grid with a locked door; observations are a Dict of two one-hot cells.
+`agentzoo/Maze2DDense-Medium-v0`: a point in a maze; the reward is the progress towards the goal.
+`agentzoo/Pong-v5`, and five more games: stacks of four frames of an Atari game. ale-py's own ids (`ALE/Pong-v5`) work.
 
-The classes are imported when an environment is made: importing this package loads neither MuJoCo nor PIL.
+Environment classes are imported on use: importing this package loads neither MuJoCo, PIL nor ale-py.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from agentzoo.errors import warn
 
 DOORKEY = "agentzoo/DoorKey-4x4-v0"
 MAZE2D_DENSE = "agentzoo/Maze2DDense-Medium-v0"
-DOORKEY_STEPS, MAZE2D_STEPS = 10, 200  # of an episode; the registrations truncate there
+DOORKEY_STEPS, MAZE2D_STEPS = 10, 200  # episode lengths, at which the registrations truncate
+GAMES = ("Boxing", "Breakout", "Freeway", "Pong", "Qbert", "Seaquest")
+GAME_STEPS = 27_000  # 108,000 frames, half an hour
 ROBOTICS = ("PointMaze_", "AntMaze_", "Adroit", "Fetch", "FrankaKitchen-", "Hand")  # ids of gymnasium-robotics
 
 # ids that Gymnasium runs with MuJoCo
@@ -35,36 +38,56 @@ MUJOCO = (
 
 
 def register() -> None:
-    """Tell Gymnasium about our environments; doing it twice changes nothing."""
+    """Register the environments with Gymnasium; a second call changes nothing."""
     if DOORKEY not in gym.registry:
         gym.register(DOORKEY, entry_point="agentzoo.envs.doorkey:DoorKeyEnv", max_episode_steps=DOORKEY_STEPS)
     if MAZE2D_DENSE not in gym.registry:
         gym.register(MAZE2D_DENSE, entry_point="agentzoo.envs.maze2d:Maze2DDenseEnv", max_episode_steps=MAZE2D_STEPS)
+    for game in GAMES:
+        if (name := f"agentzoo/{game}-v5") not in gym.registry:
+            gym.register(
+                name,
+                entry_point="agentzoo.envs.atari:make_game",
+                kwargs={"game": game},
+                max_episode_steps=GAME_STEPS,
+                disable_env_checker=True,
+            )
 
 
 def needs_robotics(env_id: str) -> bool:
-    """Whether gymnasium-robotics provides it, or provides what ours is made of."""
+    """Whether the environment needs gymnasium-robotics."""
     return env_id.startswith((*ROBOTICS, "agentzoo/Maze2D"))
 
 
+def is_game(env_id: str) -> bool:
+    """Whether it is an Atari game, ours or ale-py's own, which needs ale-py."""
+    return env_id.startswith(("ALE/", *(f"agentzoo/{game}-" for game in GAMES)))
+
+
 def needs_make_env(env_id: str) -> bool:
-    """Whether `gymnasium.make` alone cannot find it."""
-    return env_id.startswith(("agentzoo/", *ROBOTICS))
+    """Whether `gymnasium.make` cannot find the environment without an import."""
+    return env_id.startswith(("agentzoo/", "ALE/", *ROBOTICS))
 
 
 def extras_of(env_id: str) -> tuple[str, ...]:
     """The extras of agentzoo that this environment needs."""
+    if is_game(env_id):
+        return ("atari",)
     return ("mujoco",) if needs_robotics(env_id) or env_id.startswith(MUJOCO) else ()
 
 
 def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
-    """`gymnasium.make`, after registering the package an id of the zoo comes from, and without MuJoCo's chatter.
+    """`gymnasium.make`, after registering the package of the environment, and without MuJoCo's deprecation notes.
 
-    Pictures are possible without a display, unless `$MUJOCO_GL` says otherwise.
+    Rendering works without a display, unless `$MUJOCO_GL` is set otherwise.
 
     Raises:
-        gymnasium.error.Error: as `gymnasium.make`. ImportError: gymnasium-robotics is needed and absent.
+        gymnasium.error.Error: as `gymnasium.make`. ImportError: gymnasium-robotics or ale-py is needed but missing.
     """
+    if env_id.startswith("ALE/"):
+        import ale_py
+
+        gym.register_envs(ale_py)
     if needs_robotics(env_id):
         with redirect_stderr(io.StringIO()):  # it prints news about other environments
             import gymnasium_robotics
@@ -78,9 +101,9 @@ def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
 
 @contextmanager
 def quiet_compiler() -> Iterator[None]:
-    """Drop MuJoCo's deprecation notes about the XML files Gymnasium ships; keep every other warning.
+    """Suppress MuJoCo's deprecation notes about Gymnasium's XML files; keep all other warnings.
 
-    By default each environment made prints them to standard error and appends to MUJOCO_LOG.TXT in the working folder.
+    By default every new environment prints them to standard error and to MUJOCO_LOG.TXT in the working folder.
     """
     try:
         import mujoco

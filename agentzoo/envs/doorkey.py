@@ -27,11 +27,11 @@ Observation = dict[str, NDArray[np.float32]]
 class DoorKeyEnv(gym.Env[Observation, np.int64]):
     """The grid as a Gymnasium environment.
 
-    Observation: `agent` and `key`, (16,) float32 each, one-hot over `cell_index`. Whether the door is open follows from
-    the history, not from the observation. Actions: 0 right, 1 down, 2 left, 3 up. Reward: by how much `path_distance`
-    fell, so an episode's return is the distance at its start minus that at its end. Reaching the goal ends nothing.
+    Observation: `agent` and `key`, (16,) float32 each, one-hot over `cell_index`. The observation does not show whether
+    the door is open; the history does. Actions: 0 right, 1 down, 2 left, 3 up. Reward: the decrease of `path_distance`,
+    so an episode's return is the distance at its start minus that at its end. The goal does not end the episode.
 
-    `reset(options={"agent": (x, y), "key": (x, y)})` chooses the start.
+    `reset(options={"agent": (x, y), "key": (x, y)})` sets the start.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}  # noqa: RUF012  (Gymnasium's own declaration)
@@ -49,12 +49,12 @@ class DoorKeyEnv(gym.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Agent and key on two different cells left of the wall, uniformly."""
+        """Place agent and key on two different cells left of the wall, uniformly at random."""
         super().reset(seed=seed)
         agent, key = (LEFT_CELLS[i] for i in self.np_random.choice(len(LEFT_CELLS), size=2, replace=False))
         asked = options or {}
         if asked:
-            if tuple(asked.get("agent", ())) == key:  # what is drawn is never where the other was put
+            if tuple(asked.get("agent", ())) == key:  # a random cell must differ from a chosen one
                 key = agent
             if tuple(asked.get("key", ())) == agent:
                 agent = key
@@ -66,7 +66,7 @@ class DoorKeyEnv(gym.Env[Observation, np.int64]):
         return self._observe(), self._info()
 
     def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Move; the reward is the distance covered. Never terminated; the registration truncates after 10 steps."""
+        """Move; the reward is the progress towards the goal. Never terminates; truncated after 10 steps."""
         before = path_distance(self.state.agent)
         self.state = transition(self.state, int(action))
         self.door_open = self.door_open or self.state.agent == DOOR

@@ -1,4 +1,4 @@
-"""DoorKey as a picture, drawn with PIL at four times the size and scaled down, so that edges are smooth."""
+"""Render DoorKey with PIL, at four times the size and scaled down for smooth edges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw
 
 from agentzoo.envs.doorkey_rules import DOOR, GOAL, SIDE, Cell, GridState, is_wall
 
-CELL = 56  # pixels of a cell; the picture is (SIDE + 2) of them wide, an even number as video needs
+CELL = 56  # pixels per cell; the image is SIDE + 2 cells wide, an even number of pixels as video needs
 SCALE = 4
 FLOOR, GRID, WALL, BRICK = "#f4f1ea", "#ddd6c8", "#5b6270", "#4c525e"
 DOOR_COLOR, DOOR_EDGE, LOCK = "#b0713a", "#7d4d22", "#f3c546"
@@ -17,7 +17,7 @@ AGENT, AGENT_EDGE, KEY, KEY_EDGE = "#3c78d8", "#22509c", "#f0b429", "#a87508"
 
 
 def draw(state: GridState, door_open: bool) -> NDArray[np.uint8]:
-    """(336, 336, 3) RGB: walls grey, goal a flag, door brown until it is open, a held key on the agent."""
+    """(336, 336, 3) RGB image: grey walls, a flag at the goal, a brown door, a held key on the agent."""
     unit = CELL * SCALE
     size = unit * (SIDE + 2)
     image = Image.new("RGB", (size, size), FLOOR)

@@ -1,7 +1,7 @@
-"""The rules of DoorKey: fetch the key, open the door, walk to the goal; a 4 x 4 grid, and 10 steps an episode.
+"""The rules of DoorKey: get the key, open the door, walk to the goal; a 4 x 4 grid and 10 steps per episode.
 
-Cells are (x, y) with x, y in 1..4, x to the right and y downwards. The column x = 3 is wall but for a locked door at
-(3, 1); the goal is (4, 4). The agent starts on one of the 8 cells left of the wall and the key on another: 56 starts.
+Cells are (x, y) with x, y in 1..4, x to the right and y down. The column x = 3 is a wall with a locked door at (3, 1);
+the goal is (4, 4). Agent and key start on two of the 8 cells left of the wall: 56 starts.
 
 Source: Carroll et al. 2022, arXiv:2211.10869, appendix; micahcarroll/uniMASK@e57ee48.
 """
@@ -25,14 +25,14 @@ Cell = tuple[int, int]
 
 
 class GridState(NamedTuple):
-    """Where agent and key are; the key is held exactly when they share a cell."""
+    """Positions of agent and key; the agent holds the key if they share a cell."""
 
     agent: Cell
     key: Cell
 
     @property
     def has_key(self) -> bool:
-        """True once the key was picked up: it is never dropped."""
+        """Whether the agent holds the key, which it never drops."""
         return self.agent == self.key
 
 
@@ -43,7 +43,7 @@ def is_wall(cell: Cell) -> bool:
 
 
 def transition(state: GridState, action: int) -> GridState:
-    """The state after `action`; a wall, or the door without the key, leaves it as it is.
+    """The state after `action`; a wall, or the door without the key, blocks the move.
 
     Entering the key's cell picks it up. Unlocking, opening and entering the door is one action.
     """
@@ -73,7 +73,7 @@ def cell_of(index: int) -> Cell:
 
 
 def states_of(observations: NDArray[np.float32]) -> list[GridState]:
-    """(N, 32) flat observations, agent's one-hot then key's -> what they show."""
+    """(N, 32) flat observations, the agent's one-hot then the key's -> N states."""
     agents, keys = (observations[:, part].argmax(axis=1) for part in (slice(CELLS), slice(CELLS, 2 * CELLS)))
     return [GridState(cell_of(int(agent)), cell_of(int(key))) for agent, key in zip(agents, keys, strict=True)]
 
@@ -88,7 +88,7 @@ def transition_rows(observations: NDArray[np.float32], actions: NDArray[np.int64
 def possible_rows(
     observations: NDArray[np.float32], actions: NDArray[np.int64], following: NDArray[np.float32]
 ) -> NDArray[np.bool_]:
-    """(N,) whether each action leads from one observation, on free cells, to the next."""
+    """(N,) whether each action leads from the observation, on free cells, to the following one."""
     free = np.array([not is_wall(s.agent) and not is_wall(s.key) for s in states_of(observations)])
     reached: NDArray[np.bool_] = (transition_rows(observations, actions) == following).all(axis=1)
     return free & reached

@@ -1,4 +1,4 @@
-"""Making an environment by its id, with errors that help."""
+"""Create an environment by its id, with helpful errors."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ WIDER = 25
 
 
 def check_env_id(env_id: str | None, trusted: bool) -> None:
-    """Refuse `module:Env-v0` unless trusted: Gymnasium imports the module, which runs its code.
+    """Reject `module:Env-v0` unless trusted: Gymnasium imports the module, which runs its code.
 
-    `GymV21Environment` and `GymV26Environment` (of shimmy) do the same with an id among their options.
+    shimmy's `GymV21Environment` and `GymV26Environment` do the same with an id in their options.
 
     Raises:
         ConfigError: the id names a module.
     """
     if env_id is not None and (":" in env_id or env_id.startswith("GymV2")) and not trusted:
         raise ConfigError(
-            f"env id {env_id!r} makes Gymnasium import a module that it or its options name, which runs its code. "
+            f"env id {env_id!r} makes Gymnasium import a module, named by the id or its options, which runs its code. "
             "If you trust it, pass trust_env_module=True (--trust-env-module)."
         )
 
 
 def make_env(env_id: str, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
-    """`envs.make_env` with errors that help.
+    """`envs.make_env` with helpful errors.
 
     Raises:
-        UnknownNameError: no such environment, with the nearest id. ConfigError: it names a module, or a package it
-            needs is not installed.
+        UnknownNameError: no such environment, with the nearest id. ConfigError: it names a module, or needs a package
+            that is not installed.
     """
     check_env_id(env_id, trust_env_module)
     with explained(env_id):
@@ -47,37 +47,40 @@ def make_env(env_id: str, *, trust_env_module: bool = False, **kwargs: Any) -> g
 
 @contextmanager
 def explained(env_id: str) -> Iterator[None]:
-    """While an environment of this id is made: its errors as ours.
+    """Turn errors while creating this environment into errors of agentzoo.
 
     Raises:
-        UnknownNameError: no such environment, with the nearest id. ConfigError: a package it needs is not installed.
+        UnknownNameError: no such environment, with the nearest id. ConfigError: it needs a package that is not
+            installed, or cannot be created.
     """
     try:
         yield
     except (gym.error.DependencyNotInstalled, ImportError) as error:
-        said = " ".join(map(str, error.args))  # Gymnasium says some in several parts
-        raise ConfigError(f"{env_id} cannot be made: {said}{_what_to_do(env_id, said)}") from error
+        said = " ".join(map(str, error.args))  # some messages of Gymnasium have several parts
+        raise ConfigError(f"{env_id} cannot be created: {said}{_what_to_do(env_id, said)}") from error
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
-        elsewhere = "" if ":" in env_id else f" If a package of its own has it, name that first: 'PACKAGE:{env_id}'."
+        elsewhere = "" if ":" in env_id else f" If another package provides it, write 'PACKAGE:{env_id}'."
         hint = did_you_mean(env_id, gym.registry) or elsewhere
         raise UnknownNameError(f"no environment {env_id!r}.{hint}") from error
     except AssertionError as error:
         said = " ".join(f"AssertionError {error}".split())
         raise ConfigError(
-            f"{env_id} cannot be made: {said}. Its package may not work with the versions of others installed here."
+            f"{env_id} cannot be created: {said}. Its package may not work with other installed versions."
         ) from error
     except gym.error.Error as error:
-        raise ConfigError(f"{env_id!r} cannot be made: {' '.join(map(str, error.args))}") from error
+        raise ConfigError(f"{env_id!r} cannot be created: {' '.join(map(str, error.args))}") from error
 
 
 def _what_to_do(env_id: str, missing: str) -> str:
-    """A newer version of the environment, or the extra that brings its package; nothing where neither helps."""
+    """Advice: a newer version of the environment, or the extra that installs its package; else empty."""
     namespace, name, version = parse_env_id(env_id)
     highest = find_highest_version(namespace, name)
     if version is not None and highest is not None and version < highest:
         return f" Use {env_id.removesuffix(f'-v{version}')}-v{highest}."
     if "mujoco" in missing.lower() or "gymnasium_robotics" in missing:
         return " Try pip install 'agentzoo[mujoco]'."
+    if "ale_py" in missing or "opencv" in missing:
+        return " Try pip install 'agentzoo[atari]'."
     return ""
 
 
@@ -92,13 +95,13 @@ def make_configured(
 
     Args:
         env_id: the environment.
-        options: of a config, which may be a stranger's.
-        trust_env_module: import the module the id names.
-        trust_env_options: accept options that are not listed for this environment (`envs.options`).
-        own: further keyword arguments of the caller's.
+        options: from a config, which may be untrusted.
+        trust_env_module: import the module that the id names.
+        trust_env_options: accept options outside this environment's list (`envs.options`).
+        own: the caller's keyword arguments, which are trusted.
 
     Raises:
-        ConfigError: the environment does not take them, or they are not trusted. Otherwise as `make_env`.
+        ConfigError: the environment does not accept them, or they are not trusted. Otherwise as `make_env`.
     """
     check_env_id(env_id, trust_env_module)
     check_env_options(env_id, options, trust_env_options)
@@ -108,13 +111,15 @@ def make_configured(
         if not (options or own):
             raise
         what = f"env_options {dict(options)}" if options else " ".join(f"{name}={own[name]!r}" for name in own)
-        raise ConfigError(f"{env_id} cannot be made with {what}: {error}") from error
+        raise ConfigError(f"{env_id} cannot be created with {what}: {error}") from error
 
 
 def requirements_of(env_id: str) -> list[str]:
-    """The installed versions of the packages that decide what the environment does, as pip writes them."""
+    """The installed versions of the packages that implement the environment, as pip requirements."""
     packages = ["gymnasium"]
-    if not env_id.startswith("agentzoo/DoorKey"):
+    if envs.is_game(env_id):
+        packages += ["ale-py", "opencv-python-headless"]
+    elif not env_id.startswith("agentzoo/DoorKey"):
         packages.append("mujoco")
     if envs.needs_robotics(env_id):
         packages.append("gymnasium-robotics")
@@ -130,9 +135,9 @@ def requirements_of(env_id: str) -> list[str]:
 
 
 def draw_wide_floor(env: gym.Env[Any, Any]) -> None:
-    """Draw the floor of a MuJoCo environment for 1,000 m and more: a cheetah runs off the 40 m that are drawn.
+    """Draw a wider floor in a MuJoCo environment: a cheetah runs past the 40 m that are drawn by default.
 
-    To what stands on it a plane has no end whatever its size, so nothing moves otherwise.
+    For the physics a plane is infinite whatever its drawn size, so the simulation does not change.
     """
     inner = env.unwrapped
     if type(inner).__module__.startswith("gymnasium.envs.mujoco."):

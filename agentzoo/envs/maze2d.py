@@ -1,11 +1,11 @@
-"""A point pushed through a maze and paid for the distance it covers towards its goal; 200 steps, never terminated.
+"""A point in a maze, rewarded for progress towards its goal; 200 steps, never terminates.
 
-Observation (4,): x, y of the point and of the goal. The velocity is left out, so the task needs memory. Action (2,):
-the force, in [-1, 1]. Reward: by how much the straight distance to the goal fell, in metres (a cell is 1 m wide).
+Observation (4,): x, y of the point and of the goal. The velocity is hidden, so the task needs memory. Action (2,): the
+force, in [-1, 1]. Reward: the decrease of the straight-line distance to the goal in metres (a cell is 1 m wide).
 
 Source: Carroll et al. 2022, arXiv:2211.10869, appendix (D4RL's maze2d-medium layout).
-Differs: the reference draws the start velocity by adding noise to a stored vector in place, so it drifts from reset to
-reset; here it is drawn afresh. The physics are gymnasium-robotics' PointMaze, not D4RL's mujoco-py build.
+Differs: the reference adds noise to a stored start velocity in place, so it drifts from reset to reset; here it is
+drawn anew. The physics are gymnasium-robotics' PointMaze, not D4RL's mujoco-py build.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from agentzoo.errors import ConfigError
 
 LAYOUTS = {"UMaze": maps.U_MAZE, "Medium": maps.MEDIUM_MAZE, "Large": maps.LARGE_MAZE}
 START_NOISE = 0.3  # metres around the centre of the start cell, uniform, per axis
-START_SPEED = 0.1  # standard deviation, metres a second, per axis
-REACHED = 0.45  # metres: `info["success"]`, PointMaze's own radius
+START_SPEED = 0.1  # standard deviation, metres per second, per axis
+REACHED = 0.45  # metres, the radius of `info["success"]`, as in PointMaze
 
 Array = NDArray[np.float64]
 
@@ -32,21 +32,21 @@ Array = NDArray[np.float64]
 class Maze2DDenseEnv(gym.Env[Array, NDArray[np.float32]]):
     """Random start cell, goal in the centre of another; `info` has `velocity` (2,), `distance` and `success`.
 
-    `reset(options={"reset_cell": (row, column), "goal_cell": (row, column)})` chooses the cells, as PointMaze has it.
+    `reset(options={"reset_cell": (row, column), "goal_cell": (row, column)})` sets the cells, as in PointMaze.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 100}  # noqa: RUF012  (Gymnasium's own declaration)
 
     def __init__(self, maze: str = "Medium", render_mode: str | None = None, **kwargs: Any) -> None:
         if maze not in LAYOUTS:
-            raise ConfigError(f"no maze {maze!r}; there are {', '.join(LAYOUTS)}.")
+            raise ConfigError(f"no maze {maze!r}; known: {', '.join(LAYOUTS)}.")
         self.render_mode = render_mode
         with quiet_compiler():
-            # continuing without a new target: nothing ever terminates, and the goal stays where we put it
+            # continuing without a new target: it never terminates, and the goal stays where `reset` puts it
             self._point = PointMazeEnv(
                 LAYOUTS[maze], render_mode=render_mode, continuing_task=True, reset_target=False, **kwargs
             )
-        # from above: the slanted view PointMaze has by itself hides the point behind walls
+        # from above: in PointMaze's slanted view, walls hide the point
         self._point.point_env.mujoco_renderer.default_cam_config.update(elevation=-90.0, lookat=np.zeros(3))
         self.maze = self._point.maze
         self.goal: Array = np.zeros(2)
@@ -58,7 +58,7 @@ class Maze2DDenseEnv(gym.Env[Array, NDArray[np.float32]]):
 
     @property
     def data(self) -> Any:
-        """MuJoCo's state: `qpos` (2,) metres, `qvel` (2,) metres a second."""
+        """MuJoCo's state: `qpos` (2,) metres, `qvel` (2,) metres per second."""
         return self._point.data
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
@@ -66,14 +66,14 @@ class Maze2DDenseEnv(gym.Env[Array, NDArray[np.float32]]):
         super().reset(seed=seed)
         asked = options or {}
         start, goal = (self.free_cells[i] for i in self.np_random.choice(len(self.free_cells), size=2, replace=False))
-        if tuple(asked.get("reset_cell", ())) == goal:  # what is drawn is never where the other was put
+        if tuple(asked.get("reset_cell", ())) == goal:  # a random cell must differ from a chosen one
             goal = start
         if tuple(asked.get("goal_cell", ())) == start:
             start = goal
         position = self._centre(asked.get("reset_cell", start))
         position += self.np_random.uniform(-START_NOISE, START_NOISE, size=2)
         velocity = START_SPEED * self.np_random.standard_normal(2)
-        self._point.reset(seed=0)  # clears what MuJoCo carries from the last episode; its own draws are replaced below
+        self._point.reset(seed=0)  # clears MuJoCo's state of the last episode; its random draws are replaced below
         self.goal = self._centre(asked.get("goal_cell", goal))
         self._point.goal = self.goal
         self._point.update_target_site_pos()
@@ -81,13 +81,13 @@ class Maze2DDenseEnv(gym.Env[Array, NDArray[np.float32]]):
         return self._observe(), self._info()
 
     def step(self, action: NDArray[np.float32]) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """Push for 0.01 s; the reward is the decrease of the distance to the goal in metres."""
+        """Apply the force for 0.01 s; the reward is the decrease of the distance to the goal in metres."""
         before = self._distance()
         self._point.step(action)
         return self._observe(), before - self._distance(), False, False, self._info()
 
     def render(self) -> Any:
-        """The maze from above."""
+        """An image of the maze from above."""
         return self._point.render()
 
     def close(self) -> None:

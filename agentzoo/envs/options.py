@@ -1,7 +1,7 @@
-"""Which options of an environment a stranger's config may set: a list for each environment we know, with bounds.
+"""Environment options that an untrusted config may set: a list with bounds for each known environment.
 
-Options are keyword arguments of an environment's maker, and an agent's config or recipe names them. Some load a file,
-open a window, or make a simulator's step last for minutes inside C code. What is not listed needs the caller's trust.
+Options are keyword arguments of `gym.make`, stored in an agent's config or recipe. Some load a file, open a window, or
+make a simulator step take minutes inside C code. Options outside the list need the caller's trust.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+from agentzoo.envs import GAMES
 from agentzoo.errors import ConfigError, did_you_mean, shown
 
 _trusting: ContextVar[bool] = ContextVar("trusting_env_options", default=False)
 
 
-class Whole(NamedTuple):
+class Integer(NamedTuple):
     """A whole number from `low` to `high`."""
 
     low: int
@@ -31,18 +32,18 @@ class Real(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """One of these texts."""
+    """One of these strings."""
 
     texts: tuple[str, ...]
 
 
-Bound = Whole | Real | Choice | type[bool]
-WEIGHT = Real(-1_000.0, 1_000.0)  # of a part of the reward
-COMMON: dict[str, Bound] = {  # of every environment
-    "max_episode_steps": Whole(1, 100_000),
+Bound = Integer | Real | Choice | type[bool]
+WEIGHT = Real(-1_000.0, 1_000.0)  # weight of a reward term
+COMMON: dict[str, Bound] = {  # for every environment
+    "max_episode_steps": Integer(1, 100_000),
     "render_mode": Choice(("rgb_array",)),
-    "width": Whole(16, 4_096),
-    "height": Whole(16, 4_096),
+    "width": Integer(16, 4_096),
+    "height": Integer(16, 4_096),
 }
 MUJOCO: dict[str, Bound] = {
     **dict.fromkeys(("forward_reward_weight", "ctrl_cost_weight", "contact_cost_weight", "healthy_reward"), WEIGHT),
@@ -51,13 +52,26 @@ MUJOCO: dict[str, Bound] = {
     **dict.fromkeys(("terminate_when_unhealthy", "exclude_current_positions_from_observation"), bool),
     **dict.fromkeys(("use_contact_forces", "include_cfrc_ext_in_observation"), bool),
     "reset_noise_scale": Real(0.0, 1.0),
-    "frame_skip": Whole(1, 50),
-    "camera_id": Whole(-1, 64),
+    "frame_skip": Integer(1, 50),
+    "camera_id": Integer(-1, 64),
 }
 MAZE: dict[str, Bound] = {
     "continuing_task": bool,
     "reset_target": bool,
     "reward_type": Choice(("dense", "sparse")),
+}
+GAME: dict[str, Bound] = {
+    "repeat_action_probability": Real(0.0, 1.0),
+    "full_action_space": bool,
+    "terminal_on_life_loss": bool,
+}
+ALE: dict[str, Bound] = {
+    "repeat_action_probability": Real(0.0, 1.0),
+    "full_action_space": bool,
+    "frameskip": Integer(1, 50),
+    "mode": Integer(0, 1_000),
+    "difficulty": Integer(0, 16),
+    "obs_type": Choice(("rgb", "grayscale", "ram")),
 }
 _MUJOCO_NAMES = (
     *("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum"),
@@ -68,6 +82,8 @@ KNOWN: dict[str, dict[str, Bound]] = {  # name before `_` or `-v`
     **dict.fromkeys(("PointMaze", "AntMaze"), MAZE),
     "agentzoo/DoorKey-4x4": {},
     "agentzoo/Maze2DDense-Medium": {"maze": Choice(("UMaze", "Medium", "Large")), "reward_type": MAZE["reward_type"]},
+    **{f"agentzoo/{game}": GAME for game in GAMES},
+    **{f"ALE/{game}": ALE for game in GAMES},
     "CartPole": {"sutton_barto_reward": bool},
     "Pendulum": {"g": Real(-100.0, 100.0)},
     "MountainCar": {"goal_velocity": Real(-1.0, 1.0)},
@@ -84,23 +100,23 @@ KNOWN: dict[str, dict[str, Bound]] = {  # name before `_` or `-v`
 
 
 def allowed_options(env_id: str) -> dict[str, Bound]:
-    """The options that a config may set of this environment, with their bounds."""
+    """The options of this environment that a config may set, with their bounds."""
     name = env_id.rsplit("-v", 1)[0]
     return {**COMMON, **KNOWN.get(name, KNOWN.get(name.split("_")[0], {}))}
 
 
 def check_env_options(env_id: str, options: Mapping[str, Any], trusted: bool = False) -> None:
-    """Refuse options that are not listed for this environment, or lie outside their bounds, unless they are trusted.
+    """Reject options that are not listed for this environment or out of bounds, unless they are trusted.
 
     Raises:
-        ConfigError: names the option, what is allowed, and how to trust it.
+        ConfigError: the message names the option, what is allowed, and how to trust it.
     """
     if trusted or _trusting.get():
         return
     allowed = allowed_options(env_id)
     for name, value in options.items():
         if name not in allowed:
-            why = f"is none that a config may set of {env_id}.{did_you_mean(name, allowed)}"
+            why = f"is not in the allowed options of {env_id}.{did_you_mean(name, allowed)}"
         elif not _fits(value, allowed[name]):
             why = f"is {shown(repr(value), 60)}; {_words(allowed[name])} is allowed."
         else:
@@ -114,7 +130,7 @@ def check_env_options(env_id: str, options: Mapping[str, Any], trusted: bool = F
 def _fits(value: Any, bound: Bound) -> bool:
     if isinstance(bound, Choice):
         return value in bound.texts
-    if isinstance(bound, Whole):
+    if isinstance(bound, Integer):
         return type(value) is int and bound.low <= value <= bound.high
     if isinstance(bound, Real):
         return type(value) in (int, float) and bound.low <= value <= bound.high
@@ -124,7 +140,7 @@ def _fits(value: Any, bound: Bound) -> bool:
 def _words(bound: Bound) -> str:
     if isinstance(bound, Choice):
         return " or ".join(map(repr, bound.texts))
-    if isinstance(bound, Whole):
+    if isinstance(bound, Integer):
         return f"a whole number from {bound.low} to {bound.high}"
     if isinstance(bound, Real):
         return f"a number from {bound.low:g} to {bound.high:g}"
@@ -132,13 +148,13 @@ def _words(bound: Bound) -> str:
 
 
 def trust_env_options(trusted: bool) -> None:
-    """From now on, in this context, the options of every config are trusted or not: what a command line switches on."""
+    """Set whether the options of every config are trusted in this context; the command line sets it."""
     _trusting.set(trusted)
 
 
 @contextmanager
 def trusting_env_options() -> Iterator[None]:
-    """While this runs, the options of every config are trusted."""
+    """Trust the options of every config inside the block."""
     token = _trusting.set(True)
     try:
         yield

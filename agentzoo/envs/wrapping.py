@@ -1,4 +1,4 @@
-"""What wrappers around an environment do to what an agent sees."""
+"""Inspect the wrappers of an environment: which of them change observations or rewards."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-# the last one of each kind of environment is the base of all a user writes
+# the last class of each list is the base of user-written wrappers
 _REWARDS = (gym.wrappers.NormalizeReward, gym.wrappers.ClipReward, gym.wrappers.TransformReward, gym.RewardWrapper)
 _VECTOR_REWARDS = (gym.wrappers.vector.NormalizeReward, gym.vector.VectorRewardWrapper)
 
@@ -21,14 +21,14 @@ class Normalizer(NamedTuple):
 
 
 def observation_normalizer(env: Any) -> Normalizer | None:
-    """The wrapper, at any depth, of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv.
+    """The wrapper that normalizes observations, at any depth of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv.
 
-    Inside a gymnasium AsyncVectorEnv nothing can be seen.
+    It cannot look inside a gymnasium AsyncVectorEnv.
     """
-    if getattr(env, "norm_obs", False):  # an SB3 VecEnvWrapper hands on the attributes of those inside
+    if getattr(env, "norm_obs", False):  # an SB3 VecEnvWrapper forwards attributes of the wrappers inside
         return Normalizer("VecNormalize", "pass VecNormalize(..., norm_obs=False)")
     wrapper = gym.wrappers.NormalizeObservation
-    found = Normalizer(wrapper.__name__, "leave that wrapper away")
+    found = Normalizer(wrapper.__name__, "remove that wrapper")
     if hasattr(env, "env_is_wrapped"):
         return found if any(env.env_is_wrapped(wrapper)) else None
     for layer in layers(env):
@@ -40,32 +40,32 @@ def observation_normalizer(env: Any) -> Normalizer | None:
 
 
 def layers(env: Any) -> Iterator[Any]:
-    """A gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv and what it wraps, from outside in."""
+    """A gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv and all that it wraps, from the outside in."""
     while env is not None:
         yield env
         env = getattr(env, "venv" if hasattr(env, "env_is_wrapped") else "env", None)
 
 
 def resets_late(env: gym.vector.VectorEnv[Any, Any, Any]) -> bool:
-    """Whether a VectorEnv returns the first observation of an episode a step after the end of the one before.
+    """Whether a VectorEnv returns the first observation of an episode one step after the previous episode ends.
 
-    It is Gymnasium's default; an environment that does not say its mode is taken to do so.
+    This is Gymnasium's default, also assumed for environments that do not state their mode.
     """
     late = gym.vector.AutoresetMode.NEXT_STEP
     return bool(gym.vector.AutoresetMode(env.metadata.get("autoreset_mode", late)) == late)
 
 
 def spec_of(env: Any) -> EnvSpec | None:
-    """Gymnasium's spec of an environment, or of the first one of a vector of them; None where it was not registered."""
+    """Gymnasium's spec of an environment, or of the first one of a vector environment; None if not registered."""
     spec = getattr(env, "spec", None)
     return env.get_attr("spec")[0] if spec is None and hasattr(env, "get_attr") else spec
 
 
 def reward_changer(env: Any) -> str | None:
-    """The outermost wrapper that changes rewards of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv, by its name.
+    """The name of the outermost reward-changing wrapper of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv.
 
-    What `gymnasium.make` made is the environment itself, whatever lies inside. Not seen: what lies inside a gymnasium
-    AsyncVectorEnv, and a `step` that changes rewards without being a reward wrapper.
+    The result of `gymnasium.make` counts as the environment itself. It cannot look inside a gymnasium AsyncVectorEnv,
+    nor detect a `step` method that changes rewards in a wrapper of another kind.
     """
     for layer in layers(env):
         own = vars(layer)
@@ -73,7 +73,7 @@ def reward_changer(env: Any) -> str | None:
             return type(layer).__name__
         if own.get("norm_reward"):
             return "VecNormalize"
-        if isinstance(layer, gym.wrappers.OrderEnforcing):  # which `gymnasium.make` puts around what it makes
+        if isinstance(layer, gym.wrappers.OrderEnforcing):  # `gymnasium.make` adds this wrapper
             return None
         if "num_envs" in own and "envs" in own:  # a SyncVectorEnv or DummyVecEnv
             return next(filter(None, map(reward_changer, layer.envs)), None)
@@ -88,7 +88,7 @@ class _ScaledMonitor(type):
 
 
 class ScaledMonitor(metaclass=_ScaledMonitor):
-    """`isinstance(env, ScaledMonitor)`: whether it is SB3's Monitor around a wrapper that changes rewards.
+    """`isinstance(env, ScaledMonitor)`: whether `env` is SB3's Monitor around a wrapper that changes rewards.
 
-    A class, because that is what SB3's `env_is_wrapped` can ask environments in other processes about.
+    It is a class because SB3's `env_is_wrapped` checks environments in other processes by class.
     """

@@ -1,1 +1,1 @@
-"""Rollouts, scores and intervals, records of them, sweeps over targets, videos and pictures."""
+"""Rollouts, scores with intervals, their records, sweeps over target returns, videos and figures."""

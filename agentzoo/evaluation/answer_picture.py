@@ -1,4 +1,4 @@
-"""Pictures of a masked agent's predictions beside what really happened: a strip of grids, or curves."""
+"""Plot a masked agent's predictions and the true values: a row of grids, or curves."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from agentzoo.plots import entitle, figure_class, require_picture, save_figure
 
 ASKED, SHOWN, TRUTH = "#c05621", "#2b6cb0", "0.55"
 KEY = "#b7791f"
-LEAST = 0.05  # chance of a cell that is written into it
-MAX_CURVES = 12  # of a wide observation, the first so many numbers
+LEAST = 0.05  # smallest probability that is printed in a cell
+MAX_CURVES = 12  # at most this many numbers of an observation are plotted
 
 
 def draw_answer(answer: Answer, truth: Window | None, path: Path, title: str = "") -> Path:
-    """One window's answer as a picture that marks hidden and shown steps.
+    """Plot the answer for one window, with hidden and shown steps marked.
 
     Args:
-        answer: of one window, or the first of several.
-        truth: what really happened, if it is known.
+        answer: only its first window is drawn.
+        truth: the true values, if known.
         path: .png, .pdf or .svg.
 
     Raises:
-        ConfigError: matplotlib writes no such file.
+        ConfigError: another suffix, or matplotlib is not installed.
     """
     require_picture(path)
     figure = figure_class()(dpi=110)
@@ -46,7 +46,7 @@ def _of_first(values: Any, window: Window) -> NDArray[Any]:
 
 
 def _draw_grids(figure: Any, answer: Answer, truth: Window | None) -> None:
-    """A grid a step: where the agent (blue) and the key (gold) are thought to be, and the next move as arrows."""
+    """One grid per step: predicted positions of the agent (blue) and the key (gold), and moves as arrows."""
     window = answer.window
     seen, acted = window.mask.observations[0], window.mask.actions[0]
     steps = len(seen)
@@ -61,7 +61,7 @@ def _draw_grids(figure: Any, answer: Answer, truth: Window | None) -> None:
         for index in range(SIDE**2):
             x, y = cell_of(index)
             here, key_here = (min(max(float(values[index]), 0.0), 1.0) for values in where)
-            axes.add_patch(_square(x, y, 0.46, SHOWN, here**0.5))  # the root: one cell in eight can still be seen
+            axes.add_patch(_square(x, y, 0.46, SHOWN, here**0.5))  # the root keeps small probabilities visible
             axes.plot(x + 0.27, y - 0.27, "o", color=KEY, markersize=5, alpha=key_here**0.5, markeredgewidth=0)
             if not seen[t] and here >= LEAST:
                 ink = "white" if here > 0.3 else "0.2"
@@ -80,8 +80,8 @@ def _draw_grids(figure: Any, answer: Answer, truth: Window | None) -> None:
             x, y = cell_of(int(truth.observations[0, t, : SIDE**2].argmax()))
             axes.plot(x, y, "x", color="black", markersize=6)
         axes.set_title(f"{t}{' shown' if seen[t] else ''}", fontsize=8, color=SHOWN if seen[t] else ASKED)
-    note = "blue: agent (in %), gold: key, arrows: move (blue shown, orange asked)" + (
-        ", x: where the agent was" if truth else ""
+    note = "blue: agent (in %), gold: key, arrows: move (blue shown, orange predicted)" + (
+        ", x: the agent's true cell" if truth else ""
     )
     figure.text(0.5, 0.02, note, ha="center", fontsize=8, color="0.3")
 
@@ -104,7 +104,7 @@ def _square(x: int, y: int, half: float, color: str, alpha: float) -> Any:
 
 
 def _draw_curves(figure: Any, answer: Answer, truth: Window | None) -> None:
-    """A small plot for each number of observation and action over the window's steps."""
+    """One small plot per number of observation and action over the window's steps."""
     window, spec = answer.window, answer.agent.config.io.observation
     steps = window.mask.actions.shape[1]
     if spec.keys is not None:
@@ -124,8 +124,8 @@ def _draw_curves(figure: Any, answer: Answer, truth: Window | None) -> None:
         t = np.arange(steps)
         if truth is not None:
             real = (truth.observations if kind == "obs" else truth.actions)[0, :, index]
-            axes.plot(t, real, color=TRUTH, linewidth=1, label="what happened")
-        axes.plot(t[~shown], predicted[~shown], "o", color=ASKED, markersize=3.5, label="answered")
+            axes.plot(t, real, color=TRUTH, linewidth=1, label="true")
+        axes.plot(t[~shown], predicted[~shown], "o", color=ASKED, markersize=3.5, label="predicted")
         axes.plot(t[shown], given[shown], "s", color=SHOWN, markersize=3.5, label="shown")
         axes.set_title(f"{kind} {index}", fontsize=8)
         axes.tick_params(labelsize=7)

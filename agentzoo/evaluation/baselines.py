@@ -1,7 +1,7 @@
-"""Baselines: what simpler methods reach on the same data and the same episodes, and how an agent compares with them.
+"""Baselines: simpler methods measured on the same data and episodes, and the comparison of an agent with them.
 
-`hub_cards/baselines.json` holds one row for each training of each method; the results of an agent hold a copy of the
-rows of its dataset, so that a card needs nothing but its own folder.
+`hub_cards/baselines.json` holds one row per training run of each method. The results of an agent hold a copy of the
+rows for its dataset, so that a card depends only on its own folder.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from pydantic import Field
 from agentzoo.evaluation.results import Baseline, Result
 from agentzoo.recipe import DatasetId
 from agentzoo.record import read_record
+from agentzoo.registry import CLONE as CLONE
 from agentzoo.store.files import write_atomic
 from agentzoo.types import Config
 
 BASELINES = "baselines.json"
-CLONE = "bc"  # the method that every agent is compared with
-SEVERAL = 3  # training seeds from which on they are resampled too
+SEVERAL = 3  # from this number of training seeds on, seeds are resampled too
 RESAMPLES = 9_999
+ROUNDING = 1e-12  # of weighted means, relative to the largest value
 
 Floats = NDArray[np.float64]
 Verdict = Literal["beats", "ties", "loses"]
@@ -35,7 +36,7 @@ class Baselines(Config):
     datasets: dict[DatasetId, Annotated[tuple[Baseline, ...], Field(max_length=100)]] = Field(default_factory=dict)
 
     def with_row(self, dataset: str, row: Baseline) -> Baselines:
-        """A copy with this row in place of one of the same method and training seed."""
+        """A copy with this row added; it replaces a row of the same method and training seed."""
         key = (row.method, row.result.training_seed)
         kept = [one for one in self.datasets.get(dataset, ()) if (one.method, one.result.training_seed) != key]
         rows = sorted([*kept, row], key=lambda one: (METHODS.index(one.method), one.result.training_seed or 0))
@@ -46,21 +47,21 @@ METHODS = ("bc", "td3+bc", "iql", "cql")
 
 
 def read_baselines(path: Path) -> Baselines:
-    """The record at `path`; an empty one where there is no file.
+    """Read the record at `path`; an empty record if there is no file.
 
     Raises:
-        ConfigError: it cannot be used.
+        ConfigError: its content cannot be used.
     """
     return read_record(Baselines, path) if path.is_file() else Baselines()
 
 
 def write_baselines(path: Path, baselines: Baselines) -> None:
-    """Write the record, whole."""
+    """Write the record atomically."""
     write_atomic(path, baselines.to_json())
 
 
 class Comparison(NamedTuple):
-    """How much more one side has than the other: the mean difference and its 95 % interval."""
+    """The mean difference between two sides and its 95 % interval."""
 
     difference: float
     low: float
@@ -69,7 +70,7 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """For the first side; a tie where the interval holds 0."""
+        """The result for the first side; a tie if the interval contains 0."""
         if self.low <= 0.0 <= self.high:
             return "ties"
         return "beats" if (self.difference > 0.0) != self.less_is_better else "loses"
@@ -78,8 +79,8 @@ class Comparison(NamedTuple):
 def paired_difference(ours: Floats, theirs: Floats, resamples: int = RESAMPLES) -> tuple[float, float, float]:
     """Mean of `ours` minus mean of `theirs`, and its 95 % interval by a paired bootstrap.
 
-    Column e of both sides is the same episode seed, so episodes are resampled for both at once. The rows of a side are
-    resampled too where there are at least three; fewer are averaged.
+    Column e of both sides is the same episode seed, so both sides use the same resampled episodes. Training seeds are
+    resampled too if a side has at least three; fewer are averaged.
 
     Args:
         ours, theirs: (training seeds, episodes).
@@ -88,12 +89,14 @@ def paired_difference(ours: Floats, theirs: Floats, resamples: int = RESAMPLES) 
     episodes = ours.shape[1]
     drawn = rng.multinomial(episodes, np.full(episodes, 1 / episodes), size=resamples) / episodes  # (R, E) weights
     difference = _resampled(ours, drawn, rng) - _resampled(theirs, drawn, rng)
-    low, high = np.percentile(difference, [2.5, 97.5])
-    return float(ours.mean() - theirs.mean()), float(low), float(high)
+    found = np.array([ours.mean() - theirs.mean(), *np.percentile(difference, [2.5, 97.5])])
+    rounding = ROUNDING * max(np.abs(ours).max(), np.abs(theirs).max())
+    mean, low, high = np.where(np.abs(found) <= rounding, 0.0, found)  # else equal returns would not be a tie
+    return float(mean), float(low), float(high)
 
 
 def _resampled(values: Floats, episodes: Floats, rng: np.random.Generator) -> Floats:
-    """(R,) means of (seeds, E) values under (R, E) weights of episodes, seeds resampled where there are enough."""
+    """(R,) means of (seeds, E) values with (R, E) episode weights; seeds are resampled if there are enough."""
     seeds = len(values)
     each = episodes @ values.T  # (R, seeds)
     if seeds < SEVERAL:
@@ -103,43 +106,43 @@ def _resampled(values: Floats, episodes: Floats, rng: np.random.Generator) -> Fl
 
 
 class Compared(NamedTuple):
-    """An agent beside the clones of its dataset."""
+    """An agent compared with behaviour cloning on its dataset."""
 
     returns: Comparison
-    score: Comparison | None  # in points, where the environment has references
-    steps: Comparison | None  # fewer are better; where episodes end at a goal
+    score: Comparison | None  # in points; None if the environment has no references
+    steps: Comparison | None  # fewer are better; None if episodes do not end at a goal
     seeds: int  # training seeds of the agent
     clones: int  # training seeds of the clone
     episodes: int
 
     @property
     def resampled(self) -> bool:
-        """Whether training seeds were resampled, on either side."""
+        """Whether training seeds were resampled on at least one side."""
         return max(self.seeds, self.clones) >= SEVERAL
 
     @property
     def verdict(self) -> Verdict:
-        """By return; by the steps to the goal where returns tie."""
+        """The result by return; if returns tie, by steps to the goal."""
         if self.returns.verdict == "ties" and self.steps is not None:
             return self.steps.verdict
         return self.returns.verdict
 
 
 def comparable(head: Result, rows: Sequence[Baseline]) -> list[Baseline]:
-    """The rows that were measured on the episodes of `head`: same environment, seed and number of episodes."""
+    """The rows measured on the same episodes as `head`: same environment, seed and number of episodes."""
     return [one for one in rows if _episodes(one.result) == _episodes(head)]
 
 
 def _episodes(result: Result) -> tuple[str, int, int, int]:
-    """What two evaluations share that met the same episodes."""
+    """A key that is equal for evaluations on the same episodes."""
     return result.env, result.seed, len(result.returns), len(result.lengths)
 
 
 def compare_with_clones(own: Sequence[Result], rows: Sequence[Baseline]) -> Compared | None:
-    """The trainings of one agent against those of behaviour cloning; None where no clone saw the same episodes.
+    """Compare an agent with behaviour cloning; None if no clone was measured on the same episodes.
 
     Args:
-        own: the headline first, then the same recipe with other training seeds.
+        own: the headline result first, then other training seeds of the same recipe.
     """
     head = own[0]
     clones = [one.result for one in comparable(head, rows) if one.method == CLONE]

@@ -1,4 +1,4 @@
-"""A whole training run: checks, updates with short evaluations, and an agent in its folder."""
+"""A complete training run: checks, updates with short evaluations, and an agent in its folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from agentzoo.training.loop import Evaluation, Hooks, train, with_precision
 from agentzoo.training.processes import process_index
 from agentzoo.training.tracking import Tracking
 
-CANNOT = (ImportError, gym.error.DependencyNotInstalled, AssertionError)  # why an environment cannot be made here
+CANNOT = (ImportError, gym.error.DependencyNotInstalled, AssertionError)  # errors of missing or broken packages
 
 
 def train_in(
@@ -41,13 +41,13 @@ def train_in(
     trust_env_module: bool = False,
     license_id: str | None = None,
 ) -> Agent:
-    """Train `recipe` in `folder`, or go on there, and leave an agent that can be loaded. Check its environment first.
+    """Train `recipe` in `folder`, or continue the run there, and save a loadable agent. `check_environment` goes first.
 
     Args:
         folder, recipe, episodes, start, trackers, device: as `training.loop.train`.
-        hooks: progress; the short evaluations are the recipe's.
-        trust_env_module: import the module an environment id names.
-        license_id: of the agent; by default what its model says.
+        hooks: progress; its `evaluate` is replaced by the recipe's short evaluations.
+        trust_env_module: import the module that an environment id names.
+        license_id: the agent's license; by default that of its model.
 
     Raises:
         As `training.loop.train`.
@@ -58,7 +58,7 @@ def train_in(
     model = train(recipe, folder, episodes, start=start, hooks=hooks, trackers=trackers, device=device)
     main = process_index() == 0
     if main:
-        recipe = read_record(Recipe, folder / RECIPE)  # with what the run settled
+        recipe = read_record(Recipe, folder / RECIPE)  # with the values that the run chose
     config = AgentConfig.of(recipe, model.io)
     if license_id is not None:
         config = config.model_copy(update={"license": license_id})
@@ -71,19 +71,19 @@ def train_in(
 def check_environment(
     recipe: Recipe, episodes: Episodes, trust_env_module: bool = False, trust_env_options: bool = False
 ) -> None:
-    """Make the recipe's environment once, so that a wrong name is found before the first update.
+    """Create the recipe's environment once, so that a wrong name is found before the first update.
 
-    Where a package it needs is not installed and nothing is evaluated while training, that is a warning.
+    A missing package is only a warning if the recipe evaluates nothing during training.
 
     Raises:
-        SpaceError: its spaces are not those of the data. Otherwise as `make_configured`.
+        SpaceError: its spaces differ from those of the data. Otherwise as `make_configured`.
     """
     try:
         env = make_configured(recipe.eval.env, recipe.eval.env_options, trust_env_module, trust_env_options)
     except ConfigError as error:
         if recipe.eval.every or not isinstance(error.__cause__, CANNOT):
             raise
-        warn(f"{error} Training goes on without it; the agent can only be measured elsewhere.", depth=2)
+        warn(f"{error} Training continues without it; measure the agent on another machine.", depth=2)
         return
     try:
         misfit = describe_misfit(episodes.observation, episodes.action, env.observation_space, env.action_space)
@@ -93,13 +93,13 @@ def check_environment(
         env.close()
     if misfit:
         raise SpaceError(
-            f"{recipe.eval.env} does not fit {episodes.dataset}: {misfit}. Set eval.env; one that a module of yours "
-            "registers is named MODULE:Env-v0, with --trust-env-module."
+            f"{recipe.eval.env} does not fit {episodes.dataset}: {misfit}. Set eval.env; if your own module registers "
+            "the environment, write MODULE:Env-v0 and pass --trust-env-module."
         )
 
 
 def short_evaluation(recipe: Recipe, trust_env_module: bool = False) -> Callable[[SequenceModel], Evaluation]:
-    """What the loop calls every `eval.every` updates: `eval.every_episodes` episodes side by side."""
+    """Called by the loop every `eval.every` updates; plays `eval.every_episodes` episodes in parallel."""
 
     def run(model: SequenceModel) -> Evaluation:
         agent = Agent(model, AgentConfig.of(recipe, model.io), recipe)

@@ -1,4 +1,4 @@
-"""Watching an agent live."""
+"""Watch an agent live."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def play(
     window: bool = True,
     trust_env_module: bool = False,
 ) -> Iterator[EpisodeResult]:
-    """Play episodes one after another, in a window if asked, and yield each result.
+    """Play episodes one after another, in a window if `window` is set, and yield each result.
 
     Raises:
-        ConfigError: no environment is named, or it opens no window. SpaceError: it does not fit the agent.
+        ConfigError: no environment is named, or it cannot open a window. SpaceError: it does not fit the agent.
     """
     mode = {"render_mode": "human"} if window else {}
     env = env_of(agent, env_id, trust_env_module=trust_env_module, **mode)

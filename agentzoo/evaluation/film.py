@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,15 +21,36 @@ from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.extras import needed
 from agentzoo.store.files import write_atomic
 
-# where environments are from whose `width` and `height` are those of the picture
+# modules of environments whose options `width` and `height` are the size of the image
 SIZED = ("gymnasium.envs.mujoco.", "gymnasium_robotics.", "agentzoo.envs.maze2d")
-PALETTE_FRAMES = 8  # that a GIF's colors are chosen from, evenly spaced
-SHORTEST_DELAY = 2  # of a GIF's frame, in hundredths of a second: browsers show a shorter one as ten
+PALETTE_FRAMES = 8  # a GIF's colors are chosen from this many frames, evenly spaced
+SHORTEST_DELAY = 2  # hundredths of a second per GIF frame; browsers replace a shorter delay by ten
+
+
+class Effort(NamedTuple):
+    """How small a film is made.
+
+    crf: x264's rate factor; a higher one compresses more. every: keep each n-th frame. parts: keep the first 1/n of the
+    film. shrink: 1/n of a side.
+    """
+
+    crf: int
+    every: int = 1
+    parts: int = 1
+    shrink: int = 1
+
+
+SMALLER = (  # tried in this order
+    *(Effort(crf) for crf in (20, 24, 28, 32)),
+    *(Effort(crf, 2) for crf in (30, 34)),  # fewer frames than that are no film
+    *(Effort(28, 1, parts) for parts in (2, 4, 8)),
+    *(Effort(40, 2, parts, 2) for parts in (2, 4, 8)),
+)
 
 
 @dataclass(frozen=True)
 class Clip:
-    """Frames (F, H, W, 3) uint8 of episodes, the results of these episodes, and the frames per second of real time."""
+    """Frames (F, H, W, 3) uint8 of episodes, the episodes' results, and the frames per second for real time."""
 
     frames: list[NDArray[np.uint8]]
     episodes: list[EpisodeResult]
@@ -52,10 +73,10 @@ def film(
 
     Args:
         size: (width, height) in pixels, even numbers; environments that choose their own size keep it.
-        max_frames: stop rendering, not playing, after so many.
+        max_frames: stop rendering, but not playing, after this many frames.
 
     Raises:
-        ConfigError: no environment, an odd size, or nothing here can render (says what to install).
+        ConfigError: no environment, an odd size, or this machine cannot render (the message says what to install).
     """
     if any(side % 2 or side < 16 for side in size) or every < 1:
         raise ConfigError(f"width and height must be even and at least 16, every at least 1; got {size} and {every}.")
@@ -73,7 +94,7 @@ def film(
         for e in range(episodes):
             found.append(run_episode(agent, env, episode_seed(seed, e), before_step))
             if max_frames is None or len(frames) < max_frames:
-                frames.append(picture_of(env))  # how it ended
+                frames.append(picture_of(env))  # the last state
     finally:
         env.close()
     return Clip(frames, found, float(env.metadata.get("render_fps") or 30) / every)
@@ -89,70 +110,101 @@ def _rendering_env(agent: Agent, env_id: str | None, size: tuple[int, int], trus
         env = make()
     except AgentzooError:
         raise
-    except Exception as error:  # of an environment that does not know the mode
+    except Exception as error:  # environments without this mode raise many types
         name = env_id or agent.config.env
-        raise ConfigError(f"{name} cannot be made to render as rgb_array: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"{name} does not render as rgb_array: {type(error).__name__}: {error}") from error
     return sized_env(make, size, env)
 
 
 def sized_env(make: Callable[..., Any], size: tuple[int, int], env: Any = None) -> Any:
-    """An environment whose pictures have this size, if it lets one choose, and that looks at what moves.
+    """An environment that renders in this size, if it supports one, with a camera that follows the body.
 
     Args:
-        make: makes it, with further options by keyword; ConfigError where it does not take one.
-        env: made without them, if there is one already.
+        make: creates the environment with the given options; raises ConfigError for an unsupported option.
+        env: an existing environment without these options.
     """
     env = make() if env is None else env
     if not type(env.unwrapped).__module__.startswith(SIZED):
-        return env  # a width of its own may be that of its world
+        return env  # its option `width` may have another meaning
     env.close()
     sized = {"width": size[0], "height": size[1]}
-    # Left to itself gymnasium 1.4 looks through a free camera, and a hopper runs out of the picture.
+    # By default gymnasium 1.4 uses a free camera, and a hopper runs out of the image.
     for options in ({**sized, "camera_name": "track"}, sized):
         try:
             return make(**options)
-        except ConfigError:  # it takes no camera, or no size
+        except ConfigError:  # it has no camera option, or no size option
             continue
     return make()
 
 
 def picture_of(env: Any) -> NDArray[np.uint8]:
-    """(H, W, 3): what it renders now.
+    """(H, W, 3) image of the environment now.
 
     Raises:
-        ConfigError: this machine cannot render, or the environment does not.
+        ConfigError: this machine or the environment cannot render.
     """
     try:
         frame = env.render()
-    except Exception as error:  # each rendering back end has errors of its own
+    except Exception as error:  # each rendering back end raises other types
         opengl = " On Debian: apt-get install libegl1 libgl1; or set MUJOCO_GL=osmesa with libosmesa6 installed."
-        hint = opengl if type(env.unwrapped).__module__.startswith(SIZED) else ""  # MuJoCo's
+        hint = opengl if type(env.unwrapped).__module__.startswith(SIZED) else ""  # for MuJoCo
         raise ConfigError(f"this machine cannot render: {type(error).__name__}: {error}.{hint}") from error
     if frame is None:
         raise ConfigError(f"{env.spec.id if env.spec else env} renders nothing in mode rgb_array; it cannot be filmed.")
     return np.asarray(frame, dtype=np.uint8)
 
 
-def save_video(clip: Clip, path: Path) -> None:
+def save_video(clip: Clip, path: Path, most_bytes: int | None = None) -> None:
     """mp4: h264, yuv420p, so that every browser plays it.
 
+    Args:
+        most_bytes: a larger film is compressed more, then cut, then made smaller (`SMALLER`) until it is no larger.
+
     Raises:
-        ConfigError: imageio is not installed. StorageError: it could not be written.
+        ConfigError: imageio is not installed. StorageError: it could not be written, or not so small.
     """
+    for effort in SMALLER:
+        video = _encoded(clip, effort, path)
+        if most_bytes is None or len(video) <= most_bytes:
+            write_atomic(path, video)
+            return
+    raise StorageError(
+        f"{path} would take {len(video):,} bytes at the least, at most {most_bytes:,} may be; film less."
+    )
+
+
+def _encoded(clip: Clip, effort: Effort, path: Path) -> bytes:
     imageio = needed("imageio.v2", "video", "a video")
     needed("imageio_ffmpeg", "video", "a video")
-    options = {"codec": "libx264", "pixelformat": "yuv420p", "quality": 6, "macro_block_size": 2}
+    shown = math.ceil(len(clip.frames) / effort.parts)
+    kept = clip.frames[: shown : effort.every]
+    if (shown - 1) % effort.every:
+        kept = [*kept, clip.frames[shown - 1]]  # how it ended
+    frames = [_shrunk(frame, effort.shrink) for frame in kept]
+    options = {"codec": "libx264", "pixelformat": "yuv420p", "quality": None, "macro_block_size": 2}
+    crf = ["-crf", str(effort.crf)]
     try:
-        video = imageio.mimwrite("<bytes>", clip.frames, format="mp4", fps=clip.fps, **options)
+        video: bytes = imageio.mimwrite(
+            "<bytes>", frames, format="mp4", fps=clip.fps / effort.every, output_params=crf, **options
+        )
     except OSError as error:
         raise StorageError(f"{path} was not written: {error}") from error
-    write_atomic(path, video)
+    return video
+
+
+def _shrunk(frame: NDArray[np.uint8], by: int) -> NDArray[np.uint8]:
+    """(H, W, 3) -> (H / by, W / by, 3), means over squares; even sides."""
+    if by == 1:
+        return frame
+    height, width = (side // (2 * by) * 2 for side in frame.shape[:2])
+    squares = frame[: height * by, : width * by].reshape(height, by, width, by, 3)
+    return np.asarray(squares.mean(axis=(1, 3)).round().astype(np.uint8))
 
 
 def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:
-    """An endless GIF in real time, with one palette for all frames.
+    """Write an endless GIF in real time, with one palette for all frames.
 
-    Keeps every `every`-th frame, fewer where more than 50 a second would be left: no browser shows them that fast.
+    It keeps every `every`-th frame, and at most 50 frames per second, the fastest that browsers show.
 
     Raises:
         ConfigError: pillow is not installed. StorageError: it could not be written.
@@ -164,7 +216,7 @@ def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:
     shown = [round(100.0 * every * i / clip.fps) for i in range(len(images) + 1)]  # hundredths of a second
     delays = [10 * (end - start) for start, end in itertools.pairwise(shown)]
     drawn_from = np.concatenate([np.asarray(image) for image in images[:: math.ceil(len(images) / PALETTE_FRAMES)]])
-    # median cut, the usual way, gives its colors to the sky and none to a hopper of a few hundred pixels
+    # the default, median cut, spends the colors on the sky and leaves none for a hopper of a few hundred pixels
     palette = Image.fromarray(drawn_from).quantize(colors, method=Image.Quantize.MAXCOVERAGE, kmeans=2)
     small = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
     gif = io.BytesIO()

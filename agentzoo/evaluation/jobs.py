@@ -1,7 +1,7 @@
-"""An evaluation shared by several processes of one thread each: the episodes and seeds of one process.
+"""Evaluate in several processes of one thread each, with the same episodes and seeds as in one process.
 
-On Linux the processes are forked, so they know every environment that this one has registered. Elsewhere they start
-anew and know the environments of installed packages.
+On Linux the processes are forked, so they know every environment registered in this process. On other systems they are
+spawned and know the environments of installed packages.
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ def rollout_in_jobs(
     trust_env_module: bool = False,
     on_episode: OnEpisode = lambda _: None,
 ) -> list[EpisodeResult]:
-    """Episodes 0..`episodes`-1 in `jobs` processes, each with its share of the `n_envs` environments.
+    """Play episodes 0..`episodes`-1 in `jobs` processes, each with a share of the `n_envs` environments.
 
-    Actions are deterministic. The results are those of one process except for rounding, which depends on how many
-    environments act at once.
+    Actions are deterministic. The results equal those of one process up to rounding, which depends on the batch size.
 
     Raises:
-        ConfigError: `jobs` below 1, or the agent is not on the CPU. EvaluationError: a process ended too early. What a
-            process raises is raised here.
+        ConfigError: `jobs` below 1, or the agent is not on the CPU. EvaluationError: a process ended too early. Errors
+            of a process are raised here.
     """
     if jobs < 1:
-        raise ConfigError(f"jobs is at least 1, got {jobs}.")
+        raise ConfigError(f"jobs must be at least 1, got {jobs}.")
     if agent.device.type != "cpu":
-        raise ConfigError(f"jobs act on the CPU, this agent is on {agent.device}; use one job, or agent.to('cpu').")
+        raise ConfigError(f"jobs run on the CPU, but this agent is on {agent.device}; use one job or agent.to('cpu').")
     jobs = min(jobs, episodes, n_envs)
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     data, pipes, processes = pickle.dumps(agent), [], []
@@ -53,7 +52,7 @@ def rollout_in_jobs(
         arguments = (data, env_id, numbers, envs, seed, trust_env_module, other)
         process = context.Process(target=_play, args=arguments, daemon=True)  # type: ignore[attr-defined]
         process.start()
-        other.close()  # the process alone holds it, so its end is noticed
+        other.close()  # only the process keeps it open, so its end is detected
         pipes.append(own)
         processes.append(process)
     try:
@@ -67,7 +66,7 @@ def rollout_in_jobs(
 def _play(
     data: bytes, env_id: str, numbers: range, n_envs: int, seed: int, trust_env_module: bool, pipe: Connection
 ) -> None:
-    """One process: sends each result with its episode's number, then the source of rewards, or an error."""
+    """Run one process: it sends each episode's result, then the source of rewards, or an error."""
     torch.set_num_threads(1)
     try:
         agent: Agent = pickle.loads(data)  # a frozen network opens a session of one thread
@@ -98,6 +97,6 @@ def _collect(agent: Agent, pipes: list[Connection], on_episode: OnEpisode) -> li
             elif isinstance(message, BaseException):
                 raise message
             else:
-                agent._rewards.source = message  # as if this process had played
+                agent._rewards.source = message  # as after a rollout in this process
                 running.remove(pipe)
     return sorted(found, key=lambda one: one.seed or 0)

@@ -1,4 +1,4 @@
-"""A window from an episode that an agent ran, for questions about it."""
+"""Play an episode and cut a window out of it, for inference with a masked agent."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from agentzoo.masked.question import Window, read_window
 
 
 def run_window(agent: Agent, seed: int = 0, start: int = 0, *, trust_env_module: bool = False) -> Window:
-    """Steps `start`, `start + 1`, ... of the agent's own episode, as many as it reads, all of them known.
+    """A window of steps `start`, `start + 1`, ... of an episode that the agent plays, at most K steps, all known.
 
-    Discrete actions are sampled, from `seed` as the environment is.
+    `seed` seeds the environment and the sampling of Discrete actions.
 
     Raises:
-        ConfigError: the episode ends before it holds two steps from `start` on.
+        ConfigError: the episode has fewer than two steps from `start` on.
     """
     env = env_of(agent, None, trust_env_module=trust_env_module)
     context = agent.config.io.context
@@ -28,7 +28,7 @@ def run_window(agent: Agent, seed: int = 0, start: int = 0, *, trust_env_module:
     observation, _ = env.reset(seed=episode_seed(seed, 0))
     seen: list[Any] = []
     taken: list[Any] = []
-    asked: list[float] = []  # what is still to come: what an agent is shown, not what it will get
+    asked: list[float] = []  # the returns-to-go that the agent reads, not the rewards that really follow
     state, reward, ended = None, 0.0, False
     while not ended and len(taken) < start + context:
         action, state = agent.predict(observation, state, reward=reward)
@@ -40,7 +40,9 @@ def run_window(agent: Agent, seed: int = 0, start: int = 0, *, trust_env_module:
         ended = bool(terminated or truncated)
     env.close()
     if len(taken) < start + 2:
-        raise ConfigError(f"the episode of seed {seed} has {len(taken)} steps; a window from {start} on needs two.")
+        raise ConfigError(
+            f"the episode of seed {seed} has {len(taken)} steps; a window from step {start} on needs two."
+        )
     keys = agent.config.io.observation.keys
     chosen = seen[start:]
     observations = np.stack(chosen) if keys is None else {key: np.stack([o[key] for o in chosen]) for key in keys}

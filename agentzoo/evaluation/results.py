@@ -1,4 +1,4 @@
-"""An evaluation as a record: `results.json`, from which cards are made."""
+"""Evaluate an agent, and the records of evaluations: `results.json`, the source of a card."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from pydantic import Field
 
 from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
+from agentzoo.envs import is_game
 from agentzoo.envs.wrapping import spec_of
 from agentzoo.errors import AgentzooError, ConfigError
+from agentzoo.evaluation.backbones import Knowledge
 from agentzoo.evaluation.jobs import rollout_in_jobs
-from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, rollout
+from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, is_deterministic, rollout
 from agentzoo.evaluation.scores import Reference, mean_interval, normalized_score, reference_for, with_reference
+from agentzoo.evaluation.statistics import Converged
 from agentzoo.evaluation.study import Study
 from agentzoo.nn.base import ActingMode
 from agentzoo.record import read_record
@@ -36,17 +39,17 @@ Interval = tuple[float, float]
 
 
 class Result(Config):
-    """One agent, one environment, one target return, n episodes.
+    """An evaluation of one agent in one environment with one target return.
 
-    Returns are undiscounted sums of the environment's own reward; `score` is D4RL-normalized (None without
-    references). Intervals are 95 % bootstrap intervals of the mean over episodes.
+    Returns are undiscounted sums of the environment's reward; `score` is normalized (None without references).
+    Intervals are 95 % bootstrap intervals of the mean over episodes.
     """
 
     agent_id: str
     weights_sha256: str | None
     checkpoint: Literal["final", "best"]
-    training_seed: int | None = None  # of the run that gave the weights
-    updates: int | None = None  # of that run, where it stands beside an agent that may have had others
+    training_seed: int | None = None  # seed of the run that trained the weights
+    updates: int | None = None  # updates of that run, if it is shown beside another agent
     env: str
     target_return: float
     acting: ActingMode = "window"
@@ -62,21 +65,21 @@ class Result(Config):
     expert_reference: float | None
     mean_length: float
     success_rate: float | None
-    successes: tuple[bool, ...] | None = None  # of each episode; None where the environment says nothing of them
+    successes: tuple[bool, ...] | None = None  # one per episode; None if the environment does not report success
     rtg_source: str | None
     steps_per_second: float
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     versions: dict[str, str]
-    command: str | None  # repeats it; None where no command does
+    command: str | None  # repeats the evaluation; None if no command can
 
     def return_in_words(self) -> str:
-        """`2733 [2617, 2842]`: the mean and its interval."""
+        """The mean return and its interval: `2733 [2617, 2842]`."""
         low, high = self.return_interval
         return f"{amount(self.mean_return)} [{amount(low)}, {amount(high)}]"
 
     def score_in_words(self) -> str:
-        """`84.6 [81.1, 87.9]`; nothing without references."""
+        """The score and its interval: `84.6 [81.1, 87.9]`; empty without references."""
         if self.score is None:
             return ""
         if self.score_interval is None:
@@ -85,9 +88,9 @@ class Result(Config):
         return f"{fixed(self.score, 1)} [{fixed(low, 1)}, {fixed(high, 1)}]"
 
     def success_flags(self) -> tuple[bool, ...] | None:
-        """Which episodes reached their goal; None if the record does not say.
+        """Which episodes reached their goal; None if unknown.
 
-        A record without `successes` says it if only success is rewarded.
+        For a record without `successes` they follow from the returns if only success is rewarded.
         """
         if self.successes is not None or self.success_rate is None:
             return self.successes
@@ -103,15 +106,15 @@ class Result(Config):
 
 
 class Baseline(Config):
-    """One training of a simpler method, measured on the same episodes as the agents of its dataset."""
+    """One training run of a simpler method, measured on the same episodes as the agents of its dataset."""
 
     method: Literal["bc", "td3+bc", "iql", "cql"]
-    trained_with: Annotated[str, Field(max_length=500)]  # the command, or how else it was trained
+    trained_with: Annotated[str, Field(max_length=500)]  # the command, or a description
     result: Result
 
 
 class DatasetFacts(Config):
-    """What the agent was trained on."""
+    """Facts about the dataset the agent was trained on."""
 
     dataset: str
     steps: int
@@ -124,28 +127,30 @@ class DatasetFacts(Config):
 class TrainingFacts(Config):
     """How long training took, and the hardware."""
 
-    seconds: float  # of updates; evaluations not counted
+    seconds: float  # time of updates, without evaluations
     parameters: int
     hardware: str
     updates: int | None = None  # fewer than the recipe's if training stopped early; None: unknown
+    converged: Converged | None = None  # by its short evaluations, where they have scores
 
 
 class Results(Config):
-    """`results.json`: the headline evaluation, and those of other seeds, methods, targets and ways of acting."""
+    """`results.json`: the headline evaluation, and evaluations of other seeds, methods, targets and acting modes."""
 
     headline: Result
     dataset: DatasetFacts
     training: TrainingFacts
     best: Result | None = None
-    targets: tuple[Result, ...] = ()  # the same agent asked for other returns
+    targets: tuple[Result, ...] = ()  # the same agent with other target returns
     seeds: tuple[Result, ...] = ()  # the same recipe trained with other seeds
-    baselines: tuple[Result, ...] = ()  # other families trained on the same data, asked for the same return
+    baselines: tuple[Result, ...] = ()  # other families trained on the same data, with the same target return
     yardsticks: tuple[Baseline, ...] = ()  # the rows of baselines.json for this dataset
     acting: tuple[Result, ...] = ()  # the same weights acting in another way
+    language: Knowledge | None = None  # of its backbone
     spearman: float | None = None  # rank correlation of asked and reached return over `targets`
     studies: Annotated[tuple[Study, ...], Field(max_length=len(STUDY_PICTURES))] = ()
-    plotted: bool = False  # a plot of the targets lies beside it
-    filmed: bool = False  # a video of one episode lies beside it
+    plotted: bool = False  # the folder has a plot of the targets
+    filmed: bool = False  # the folder has a video of one episode
 
 
 def evaluate(
@@ -155,7 +160,7 @@ def evaluate(
     *,
     seed: int = 0,
     n_envs: int = 20,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     target_return: float | None = None,
     checkpoint: Literal["final", "best"] = "final",
     command: str | None = None,
@@ -166,16 +171,17 @@ def evaluate(
     """Run `episodes` episodes and return the record.
 
     Args:
-        agent: its own target return is used unless `target_return` is given. An id or folder is loaded.
-        env: an id, or any environment `rollout` takes; the config's own by default.
+        agent: an agent, or an id or folder to load. Its own target return is used unless `target_return` is given.
+        env: an id, or any environment that `rollout` accepts; by default the environment in the config.
         seed: episode e is reset with `10_000 * (seed + 1) + e`.
-        command: what repeats this evaluation, for the record. By default it is made, if the agent was named or its id
-            leads to the same agent on this machine.
+        deterministic: whether actions are the most likely ones, or sampled. By default as the agent's recipe says.
+        command: the command that repeats this evaluation, for the record. By default it is built if the agent was named
+            or is staged under its id on this machine.
         jobs: processes of one thread that share the environments and episodes, see `evaluation.jobs`.
 
     Raises:
-        ConfigError: no environment is named anywhere, or several jobs for an environment that is no id or for sampled
-            actions. EvaluationError: a job ended too early. As `Agent.from_pretrained` for an id or folder.
+        ConfigError: no environment is named, or several jobs are used without an environment id or with sampled
+            actions. EvaluationError: a job ended too early. For an id or folder, as `Agent.from_pretrained`.
     """
     named = None if isinstance(agent, Agent) else str(agent)
     if not isinstance(agent, Agent):
@@ -183,9 +189,9 @@ def evaluate(
     where = env if env is not None else agent.config.env
     if where is None:
         raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
-    asked = agent.target_return
+    deterministic = is_deterministic(agent) if deterministic is None else deterministic
+    asked, began = agent.target_return, time.perf_counter()
     agent.target_return = target_return if target_return is not None else asked
-    began = time.perf_counter()
     shared = {"seed": seed, "n_envs": n_envs, "trust_env_module": trust_env_module, "on_episode": on_episode}
     try:
         found = _played(agent, where, episodes, jobs, deterministic, shared)
@@ -214,7 +220,7 @@ def _played(
 
 
 def _name_of(agent: Agent) -> str | None:
-    """The agent's id, if the agent staged under it is this one."""
+    """The agent's id, if this agent is staged under it."""
     folder = staged_agents().get(agent.config.agent_id)
     if folder is None or agent.weights_sha256 is None:
         return None
@@ -226,7 +232,7 @@ def _name_of(agent: Agent) -> str | None:
 
 
 def with_command(one: Result, agent: Agent, named: str, n_envs: int = 20) -> Result:
-    """The record with the command that repeats it; `named` must lead to this agent."""
+    """The record with the command that repeats it; `named` must name this agent."""
     command = f"agentzoo evaluate {shlex.quote(named)} -n {one.episodes} --seed {one.seed}"
     command += f" --target {one.target_return:.12g}"
     if one.env != agent.config.env:
@@ -238,7 +244,7 @@ def with_command(one: Result, agent: Agent, named: str, n_envs: int = 20) -> Res
     if ":" in one.env:
         command += " --trust-env-module"
     if not one.deterministic:
-        command += f" --sampled --envs {n_envs}"  # how many act at once decides who gets which random number
+        command += f" --sampled --envs {n_envs}"  # the number of environments determines which random number each gets
     return one.model_copy(update={"command": command})
 
 
@@ -254,7 +260,7 @@ def summarize(
     command: str | None,
     options: Iterable[str] = (),
 ) -> Result:
-    """The record of finished episodes; `options` are those that the environment was made with."""
+    """The record of finished episodes; `options` are the options of the environment."""
     returns = np.array([one.total_reward for one in found])
     lengths = np.array([one.length for one in found])
     # some environments report success only for the episodes that succeed
@@ -292,13 +298,13 @@ def summarize(
         steps_per_second=float(lengths.sum() / max(seconds, 1e-9)),
         returns=tuple(float(value) for value in returns),
         lengths=tuple(int(value) for value in lengths),
-        versions=versions(*(["onnxruntime"] if agent.runtime == "onnx" else [])),
+        versions=versions(*["onnxruntime"] * (agent.runtime == "onnx"), *["ale-py"] * is_game(env_id)),
         command=command,
     )
 
 
 def versions(*others: str) -> dict[str, str]:
-    """Python and the packages a score depends on, with `others`; for agentzoo in a git checkout the commit as well."""
+    """Versions of Python, the packages that affect scores and `others`; in a git checkout also agentzoo's commit."""
     found = {"python": platform.python_version()}
     for name in (*PACKAGES, *others):
         try:
@@ -312,7 +318,7 @@ def versions(*others: str) -> dict[str, str]:
 
 @functools.cache
 def _commit() -> str | None:
-    """Of the checkout this code runs from, `.dirty` if the package is unlike it; None without a checkout or git."""
+    """The commit of this checkout, with `.dirty` if the package differs from it; None without a checkout or git."""
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None
@@ -331,12 +337,11 @@ def _commit() -> str | None:
 
 
 def _id_of(env: Any) -> str:
-    spec = spec_of(env)
-    return str(spec.id) if spec is not None else type(env).__name__
+    return str(spec.id) if (spec := spec_of(env)) is not None else type(env).__name__
 
 
 def _options_of(env: Any) -> list[str]:
-    """Names of the options in which an environment differs from the one that its id makes."""
+    """Names of the options in which an environment differs from the registered one."""
     spec = spec_of(env)
     registered = None if spec is None else gym.registry.get(spec.id)
     if spec is None or registered is None:

@@ -1,4 +1,4 @@
-"""Running an agent: all environments of a kind in one forward pass, every episode with its own seed where it can be."""
+"""Run an agent in several environments with one forward pass per step; episodes have their own seeds if possible."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from agentzoo.evaluation.seeds import episode_seed
 
 OnEpisode = Callable[["EpisodeResult"], None]
 OnState = Callable[[AgentState | MemoryState], None]
-SUCCESS = ("success", "is_success")  # what environments call it in info; the second is SB3's word
+SUCCESS = ("success", "is_success")  # keys in `info`; the second is SB3's
 
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """One finished episode, in the environment's own reward.
+    """One finished episode, in units of the environment's reward.
 
     Raises:
         ObservationError: NaN or infinite rewards.
     """
 
-    seed: int | None  # None where a vector environment resets by itself
+    seed: int | None  # None if a vector environment resets itself
     total_reward: float
     length: int
     terminated: bool
-    success: bool | None = None  # what info said, where it said so
+    success: bool | None = None  # from `info`; None if it has no such key
 
     def __post_init__(self) -> None:
         if not math.isfinite(self.total_reward):
             which = "an episode" if self.seed is None else f"the episode of seed {self.seed}"
             raise ObservationError(
-                f"{which} returned {self.total_reward}: not all rewards of its environment are finite."
+                f"{which} has the return {self.total_reward}: not all rewards of its environment are finite."
             )
 
 
 def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
-    """The environment the agent was made for, with its options, or another one that was named.
+    """Create the agent's environment with its options, or the environment `env_id`.
 
     Raises:
-        ConfigError: neither is there, or it does not take these options. As `make_env` otherwise. SpaceError: it does
-            not fit the agent.
+        ConfigError: no environment is named, or it does not accept these options. SpaceError: it does not fit the
+            agent. Otherwise as `make_env`.
     """
     own = agent.config.env
     where = env_id or own
@@ -67,23 +67,23 @@ def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, 
 def make_vec_env(
     agent: Agent, n_envs: int = 1, seed: int | None = None, *, trust_env_module: bool = False, **options: Any
 ) -> Any:
-    """The agent's environment `n_envs` times as an SB3 DummyVecEnv of Monitors, bound to the agent.
+    """Create `n_envs` copies of the agent's environment as an SB3 DummyVecEnv of Monitors, and bind it to the agent.
 
-    `stable_baselines3`'s `evaluate_policy(agent, make_vec_env(agent, 8, seed=0))` then measures what the zoo measures,
-    with the options the agent was trained for.
+    With it, `stable_baselines3`'s `evaluate_policy(agent, make_vec_env(agent, 8, seed=0))` uses the same task as the
+    zoo, with the options the agent was trained with.
 
     Args:
-        seed: of the first environment; the others count on.
-        options: of the environment's maker, beside the agent's own: `render_mode="rgb_array"`.
+        seed: seed of the first environment; the next ones get seed + 1, seed + 2, ...
+        options: keyword arguments of `gym.make` in addition to the agent's, e.g. `render_mode="rgb_array"`.
 
     Raises:
-        ConfigError: the agent names no environment, or `n_envs` is below 1. As `env_of` otherwise.
+        ConfigError: the agent names no environment, or `n_envs` is below 1. Otherwise as `env_of`.
     """
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     if n_envs < 1:
-        raise ConfigError(f"n_envs is at least 1, got {n_envs}.")
+        raise ConfigError(f"n_envs must be at least 1, got {n_envs}.")
     made = [Monitor(env_of(agent, None, trust_env_module=trust_env_module, **options)) for _ in range(n_envs)]
     env = DummyVecEnv([partial(_itself, one) for one in made])
     env.seed(seed)
@@ -102,32 +102,34 @@ def rollout(
     *,
     seed: int = 0,
     n_envs: int = 20,
-    deterministic: bool = True,
+    deterministic: bool | None = None,
     trust_env_module: bool = False,
     on_episode: OnEpisode = lambda _: None,
 ) -> list[EpisodeResult]:
     """Run `episodes` episodes.
 
     Args:
-        agent: acts with its own `target_return`.
-        env: an id (then `n_envs` are made and each episode e is seeded with `episode_seed(seed, e)`, so the
-            result does not depend on `n_envs` but for rounding and for sampled actions), a gymnasium.Env (likewise,
-            one at a time), an SB3 VecEnv or a gymnasium VectorEnv (its environments share out the episodes evenly
-            beforehand, so that short ones are not favoured, and reset themselves). Of SB3's VecNormalize, what it was
-            given is read; no other wrapper may change observations or rewards.
-        on_episode: called with each episode as it ends.
+        agent: acts with its `target_return`.
+        env: an environment id: `n_envs` environments are created, and episode e is seeded with `episode_seed(seed, e)`,
+            so results do not depend on `n_envs`, except for rounding and sampled actions. Or a gymnasium.Env, seeded
+            the same way. Or an SB3 VecEnv or gymnasium VectorEnv, which resets itself; each of its environments plays
+            an equal, fixed number of episodes, so that short episodes are not favoured. SB3's VecNormalize is undone;
+            no other wrapper may change observations or rewards.
+        deterministic: whether actions are the most likely ones, or sampled. By default as the agent's recipe says.
+        on_episode: called with each finished episode.
 
     Raises:
-        SpaceError: the environment does not fit the agent. ConfigError: `episodes` or `n_envs` below 1, an agent that
-            was conditioned for each environment of a batch, or an environment whose rewards a wrapper changes.
+        SpaceError: the environment does not fit the agent. ConfigError: `episodes` or `n_envs` below 1, an agent with a
+            target or goal per environment, or an environment whose rewards a wrapper changes.
     """
     if episodes < 1 or n_envs < 1:
-        raise ConfigError(f"episodes and n_envs are at least 1, got {episodes} and {n_envs}.")
+        raise ConfigError(f"episodes and n_envs must be at least 1, got {episodes} and {n_envs}.")
     if agent.is_conditioned_each:
         raise ConfigError(
-            f"{agent.config.agent_id} was given a target or goal for each environment, which episodes of different "
-            "lengths do not allow; condition it with one for all."
+            f"{agent.config.agent_id} has a target or goal for each environment, which does not work with episodes of "
+            "different lengths; condition it with one for all."
         )
+    deterministic = is_deterministic(agent) if deterministic is None else deterministic
     if not deterministic:
         agent.set_random_seed(seed)
     if isinstance(env, str):
@@ -138,11 +140,13 @@ def rollout(
             for one in made:
                 one.close()
     agent.check_env(env, scaled=True)
-    changer = reward_changer(env.unwrapped if hasattr(env, "env_is_wrapped") else env)  # what VecNormalize was given
+    changer = reward_changer(
+        env.unwrapped if hasattr(env, "env_is_wrapped") else env
+    )  # the rewards before VecNormalize
     if changer is not None:
         raise ConfigError(
-            f"{changer} changes the rewards, and returns are counted in the environment's own; leave that wrapper "
-            "away. If it belongs to the task, register the environment with it and name it by its id."
+            f"{changer} changes the rewards, but returns are sums of the environment's rewards; remove that wrapper. "
+            "If it belongs to the task, register the environment with the wrapper and pass its id."
         )
     if isinstance(env, gym.Env):
         return run_seeded(agent, [env], episodes, seed, deterministic, on_episode)
@@ -150,17 +154,25 @@ def rollout(
     return _shared_out(agent, steps, env.num_envs, episodes, deterministic, on_episode)
 
 
+def is_deterministic(agent: Agent) -> bool:
+    """Whether its recipe evaluates it without sampling."""
+    return agent.recipe is None or not agent.recipe.eval.sampled
+
+
 def run_episode(
     agent: Agent, env: gym.Env[Any, Any], seed: int, before_step: Callable[[int], None] = lambda _: None
 ) -> EpisodeResult:
-    """One episode of one environment; `before_step` is called with the number of the next step, to render it, say."""
+    """Play one episode of one environment; `before_step` is called with the number of the next step, e.g. to render."""
     observation, _ = env.reset(seed=seed)
     state, reward, total, length = None, 0.0, 0.0, 0
+    deterministic = is_deterministic(agent)
+    if not deterministic:
+        agent.set_random_seed(seed)
     while True:
         before_step(length)
         start = np.array([length == 0])
-        action, state = agent.predict(observation, state, start, deterministic=True, reward=reward)
-        observation, step_reward, terminated, truncated, info = env.step(action[()])  # a choice as a number
+        action, state = agent.predict(observation, state, start, deterministic, reward=reward)
+        observation, step_reward, terminated, truncated, info = env.step(action[()])  # a Discrete action as a number
         reward = float(step_reward)
         total, length = total + reward, length + 1
         if terminated or truncated:
@@ -182,22 +194,22 @@ def run_seeded(
     on_state: OnState = lambda _: None,
     numbers: Sequence[int] | None = None,
 ) -> list[EpisodeResult]:
-    """Episodes 0..`episodes`-1, each with its own seed, on equal environments stepped side by side.
+    """Play episodes 0..`episodes`-1, each with its own seed, on equal environments stepped in parallel.
 
-    An environment takes the next episode as soon as it is free, and leaves the batch when none is left; no more of them
-    are used than there are episodes.
+    An environment starts the next episode as soon as it is free, and leaves the batch when no episode is left. At most
+    `episodes` environments are used.
 
     Args:
-        on_state: called with the agent's state after each of its actions, a row for each environment in use.
-        numbers: of the episodes to play, in place of 0..`episodes`-1.
+        on_state: called with the agent's state after each action, one row per environment in use.
+        numbers: numbers of the episodes to play, instead of 0..`episodes`-1.
 
     Raises:
-        SpaceError: they do not fit the agent.
+        SpaceError: the environments do not fit the agent.
     """
     agent.check_spaces(envs[0].observation_space, envs[0].action_space)
     envs = envs[:episodes]
     found: list[EpisodeResult | None] = [None] * episodes
-    live = list(envs)  # environments with an episode under way, and that episode's number, return and length
+    live = list(envs)  # environments with a running episode; next its number, return and length
     seeds = [episode_seed(seed, e) for e in (range(episodes) if numbers is None else numbers)]
     number = list(range(len(envs)))
     total, length = np.zeros(len(envs)), np.zeros(len(envs), dtype=int)
@@ -242,9 +254,9 @@ def _stack(observations: list[Any]) -> Any:
 
 @dataclass
 class _Step:
-    """The output of a self-resetting environment after each step; `send` takes the actions.
+    """The output of a self-resetting environment after each step; `send` passes the actions.
 
-    Observations, rewards of the step, which episodes it ended and how, and which observations begin an episode.
+    Observations, rewards of the step, which episodes ended and how, and which observations begin an episode.
     """
 
     observations: Any
@@ -253,7 +265,7 @@ class _Step:
     terminated: NDArray[np.bool_]
     starts: NDArray[np.bool_]
     counts: NDArray[np.bool_]  # False where the step only reset the environment
-    successes: list[bool | None]  # of the episodes it ended
+    successes: list[bool | None]  # of the ended episodes
 
 
 def _vec_env_steps(env: Any, seed: int) -> Any:
@@ -263,7 +275,7 @@ def _vec_env_steps(env: Any, seed: int) -> Any:
     actions = yield _first(env.get_original_obs() if normalized else observations, n)
     while True:
         observations, rewards, dones, infos = env.step(actions)
-        # VecNormalize scales rewards and observations; the agent counts and reads the environment's own
+        # VecNormalize scales rewards and observations; the agent needs the original ones
         own = env.get_original_reward() if hasattr(env, "get_original_reward") else rewards
         raw = np.asarray(own, dtype=np.float64)
         cut = np.array([bool(info.get("TimeLimit.truncated", False)) for info in infos])
@@ -295,8 +307,8 @@ def _vector_steps(env: gym.vector.VectorEnv[Any, Any, Any], seed: int) -> Any:
 
 
 def _successes(infos: dict[str, Any], n: int) -> list[bool | None]:
-    """Of a gymnasium VectorEnv's infos, where `_key` tells which environments said `key`."""
-    ended = infos.get("final_info", infos)  # where an environment resets in its last step
+    """Successes from a gymnasium VectorEnv's infos, in which `_key` says which environments set `key`."""
+    ended = infos.get("final_info", infos)  # with same-step autoreset
     for key in SUCCESS:
         if key in ended:
             said = ended.get(f"_{key}", np.ones(n, dtype=bool))

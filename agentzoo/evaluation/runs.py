@@ -1,4 +1,4 @@
-"""Training from Python: what `agentzoo train` and `agentzoo finetune` do, without a terminal."""
+"""Training from Python: the functions behind `agentzoo train` and `agentzoo finetune`."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def train(
     device: str | None = None,
     trust_env_module: bool = False,
 ) -> Agent:
-    """Train an agent, or go on with the run in `out`, and return it.
+    """Train an agent, or continue the run in `out`, and return the agent.
 
     Args:
         agent: an id with a recipe, a run's folder or a `train_config.json`; with `dataset` also a family, "dt".
-        dataset: data of your own, which then says the environment, the target and the scale of returns.
-        env: the Gymnasium id, where the dataset does not name it.
-        target: the return to ask for, or a rule: "max", "p90", "d4rl".
+        dataset: your own dataset; it sets the environment, the target and the scale of returns.
+        env: the Gymnasium id, if the dataset does not name it.
+        target: the target return, or a rule: "max", "p90", "d4rl".
         out: the run's folder; `runs/<agent>-s<seed>` by default.
         settings: changes of the recipe, like "train.steps=2000".
-        hooks: progress.
-        device: "cpu", "cuda", ...; the fastest there is by default.
+        hooks: callbacks for progress.
+        device: "cpu", "cuda", ...; the fastest available by default.
         trust_env_module: import the module that an environment id names.
 
     Raises:
@@ -70,15 +70,15 @@ def finetune(
     device: str | None = None,
     trust_env_module: bool = False,
 ) -> Agent:
-    """Train a trained agent further on other data and return the new one; the given agent stays as it is.
+    """Fine-tune an agent on other data and return the new agent; the given agent does not change.
 
     Args:
-        agent: one that is loaded, or what `Agent.from_pretrained` takes.
-        dataset: Minari's id, a name of `agentzoo data list` or an address `hf://...`.
+        agent: a loaded agent, or an id or path for `Agent.from_pretrained`.
+        dataset: a Minari id, a name from `agentzoo data list` or an address `hf://...`.
         name: the new agent's id; `<agent>-finetuned` by default.
-        steps: updates.
-        normalization: "keep" the agent's mean and std, or "dataset": those of the new data.
-        reinit: start layers of another shape afresh.
+        steps: number of updates.
+        normalization: "keep" the agent's mean and std, or "dataset" for those of the new data.
+        reinit: start layers of another shape from random weights.
         out, settings, hooks, device, trust_env_module: as in `train`.
 
     Raises:

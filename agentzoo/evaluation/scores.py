@@ -1,7 +1,7 @@
-"""D4RL-normalized scores and bootstrap intervals.
+"""Normalized scores and bootstrap intervals.
 
-The references are `agentzoo.data.references`: measured on older versions of the environments, so these scores
-compare with a published table only roughly.
+The references are in `agentzoo.data.references`. They were measured on older versions of the environments, so scores
+are only roughly comparable with published tables.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ __all__ = [
     "with_reference",
 ]
 
-MOST_DRAWN = 2_000_000  # values resampled at once; each takes 24 bytes
+MOST_DRAWN = 2_000_000  # values resampled at once; each needs 24 bytes
 
 
 def reference_for(env_id: str, options: Iterable[str], recipe: Recipe | None) -> Reference | None:
-    """D4RL's references of an environment, else those the agent's recipe took from its dataset.
+    """The agreed references of an environment, else those that the agent's recipe has from its dataset.
 
     Args:
-        options: names of those the environment is made with.
-        recipe: the agent's; its references hold for its own environment only.
+        options: names of the environment's options.
+        recipe: the agent's recipe; its references are valid only for its environment.
     """
     own = None if recipe is None or recipe.eval.env != env_id else recipe.eval.reference
     return reference_of(env_id, options) or (None if own is None else Reference(*own))
 
 
 def with_reference(recipe: Recipe) -> Recipe:
-    """The recipe with the returns that score 0 and 100, if its dataset is on this machine and gives them.
+    """The recipe with the returns that score 0 and 100, if its dataset is on this machine and has them.
 
-    A recipe that names some, or is of an environment that D4RL has some for, stays as it is.
+    A recipe that has references, or whose environment has agreed ones, does not change.
     """
     if recipe.eval.reference is not None:
         return recipe
@@ -51,7 +51,7 @@ def with_reference(recipe: Recipe) -> Recipe:
 
 
 def over_seeds(values: Sequence[float], digits: int) -> str:
-    """`79.0 ± 11.2 [67.6, 90.1]`: mean, standard deviation and 95 % interval of one number a training seed, n >= 2."""
+    """Mean, standard deviation and 95 % interval over training seeds (n >= 2): `79.0 ± 11.2 [67.6, 90.1]`."""
     each = np.asarray(values, dtype=np.float64)
     low, high = mean_interval(each)
     return f"{each.mean():.{digits}f} ± {each.std(ddof=1):.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
@@ -60,7 +60,7 @@ def over_seeds(values: Sequence[float], digits: int) -> str:
 def mean_interval(values: FloatArray, level: float = 0.95, resamples: int = 9_999) -> tuple[float, float]:
     """Percentile bootstrap interval of the mean of (n,) `values`; seeded, so the same data gives the same interval.
 
-    One value, or values all equal, give an interval of zero width. Others are those of `scipy.stats.bootstrap`.
+    A single value or equal values give an interval of zero width. Otherwise it equals `scipy.stats.bootstrap`'s.
     """
     values = np.asarray(values, dtype=np.float64)
     if len(values) < 2 or np.ptp(values) == 0.0:
@@ -68,7 +68,7 @@ def mean_interval(values: FloatArray, level: float = 0.95, resamples: int = 9_99
     rng, rows = np.random.default_rng(0), max(1, MOST_DRAWN // len(values))
     means = [
         values[rng.integers(0, len(values), (min(rows, resamples - first), len(values)))].mean(axis=1)
-        for first in range(0, resamples, rows)  # the same numbers whatever `rows` is
+        for first in range(0, resamples, rows)  # gives the same numbers for any `rows`
     ]
     outside = (1 - level) / 2
     low, high = np.percentile(np.concatenate(means), [100 * outside, 100 * (1 - outside)])

@@ -9,6 +9,7 @@ Source: Agarwal et al. 2021, arXiv:2108.13264 (rliable), and for `convergence` a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -39,6 +40,13 @@ class Profile(NamedTuple):
     high: FloatArray
 
 
+class Converged(NamedTuple):
+    """When a training was first as good as in the end; `seconds` are of its updates, evaluations not counted."""
+
+    updates: int
+    seconds: float
+
+
 def interquartile_mean(values: FloatArray) -> float:
     """Mean of what is left of (n,) values without the floor(n / 4) lowest and as many of the highest.
 
@@ -55,8 +63,9 @@ def aggregate(
 ) -> Estimate:
     """A statistic over all runs of all tasks, with a stratified percentile bootstrap.
 
-    Each resample draws the runs of every task separately, with replacement, so that no task gains weight. With one run
-    a task there is nothing to draw from: the interval has zero width and says nothing.
+    Each resample draws the runs of every task separately, with replacement. Tasks count alike: where they have
+    different numbers of runs, each run is repeated until all tasks have equally many (rliable knows only such). With
+    one run a task there is nothing to draw from: the interval has zero width and says nothing.
 
     Args:
         scores: at least one run for each task.
@@ -67,9 +76,13 @@ def aggregate(
         DataError: no task, a task without runs, or a number that is not finite.
     """
     tasks = _tasks(scores)
-    drawn = [statistic(np.concatenate(each)) for each in _resampled(tasks, resamples)]
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    return Estimate(statistic(np.concatenate(tasks)), float(low), float(high))
+    count = math.lcm(*map(len, tasks))
+
+    def figure(runs: Sequence[FloatArray]) -> float:
+        return statistic(np.concatenate([np.repeat(each, count // len(each)) for each in runs]))
+
+    low, high = np.percentile([figure(each) for each in _resampled(tasks, resamples)], [2.5, 97.5])
+    return Estimate(figure(tasks), float(low), float(high))
 
 
 def performance_profile(scores: Scores, thresholds: FloatArray, resamples: int = RESAMPLES) -> Profile:
@@ -132,6 +145,20 @@ def convergence(updates: Sequence[int], scores: Sequence[float], margin: float =
     if len(updates) != len(reached):
         raise DataError(f"{len(updates)} updates and {len(reached)} scores; each evaluation has one of both.")
     return int(updates[int(np.argmax(reached >= reached[-1] - margin))])
+
+
+def convergence_in(log: Sequence[Mapping[str, str]]) -> Converged | None:
+    """`convergence` of a training by the short evaluations in its log (`training.log.read_log`).
+
+    None where fewer than two of them have a normalized score, or where the log does not say how long updates took.
+    """
+    rows = [row for row in log if row.get("eval_score")]
+    if len(rows) < 2:
+        return None
+    updates = [int(row["step"]) for row in rows]
+    found = convergence(updates, [float(row["eval_score"]) for row in rows])
+    seconds = rows[updates.index(found)].get("seconds")
+    return Converged(found, float(seconds)) if seconds else None
 
 
 def _checked(values: Sequence[float] | FloatArray) -> FloatArray:

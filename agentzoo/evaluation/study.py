@@ -1,4 +1,4 @@
-"""An experiment as a record that a card shows: a table, a picture and a note."""
+"""The record of an experiment that a card shows: a table, a figure and a note."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Text = Annotated[str, Field(max_length=200)]
 
 
 class Study(Config):
-    """A finding, ready to print. `picture` is a file beside the record, or in the agent's folder once staged."""
+    """A finding, ready to print. `picture` is a file in the same folder."""
 
     title: Text
     columns: Annotated[tuple[Text, ...], Field(max_length=MOST_COLUMNS)] = ()
@@ -31,17 +31,17 @@ class Study(Config):
     @model_validator(mode="after")
     def _rows_fit(self) -> Study:
         if any(len(row) != len(self.columns) for row in self.rows):
-            raise ValueError(f"every row needs {len(self.columns)} cells, one a column")
+            raise ValueError(f"every row needs {len(self.columns)} cells, one per column")
         return self
 
 
 def cell(text: str) -> str:
-    """The text, cut to the length of a cell or title of a study."""
+    """The text, cut to the maximum length of a study's cell or title."""
     return text if len(text) <= MOST_IN_CELL else text[: MOST_IN_CELL - 1] + "…"
 
 
 def filled(note: str, sentences: Sequence[str]) -> str:
-    """The note of a study, followed by as many whole sentences as fit."""
+    """The note of a study, followed by the sentences that fit."""
     for sentence in sentences:
         if len(note) + 1 + len(sentence) <= MOST_IN_NOTE:
             note += f" {sentence}"
@@ -49,19 +49,19 @@ def filled(note: str, sentences: Sequence[str]) -> str:
 
 
 def write_study(study: Study, folder: Path) -> Path:
-    """Keep the record in `folder`, beside its picture."""
+    """Write the record into `folder`, beside its figure."""
     path = folder / STUDY
     write_atomic(path, study.to_json())
     return path
 
 
 def read_study(path: Path) -> Study:
-    """The record at `path`, a file or the folder it lies in.
+    """Read the record at `path`, a file or its folder.
 
     Raises:
-        CheckpointError: there is none. ConfigError: it cannot be used.
+        CheckpointError: no such file. ConfigError: its content cannot be used.
     """
     path = path / STUDY if path.is_dir() else path
     if not path.is_file():
-        raise CheckpointError(f"no study at {path}: it is a {STUDY} or the folder of one.")
+        raise CheckpointError(f"no study at {path}; pass a {STUDY} or its folder.")
     return read_record(Study, path)

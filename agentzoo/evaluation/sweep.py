@@ -1,4 +1,4 @@
-"""Asked and achieved return: does the agent follow its target?"""
+"""Sweeps over target returns: does the agent achieve the return it is conditioned on?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentzoo.plots import new_figure, save_figure
 from agentzoo.text import amount
 
 FEWEST_RANKED = 3  # targets for a rank correlation
-MOST_AGENTS = MOST_COLUMNS - 1  # of one table
+MOST_AGENTS = MOST_COLUMNS - 1  # in one table
 
 
 def sweep(
@@ -29,7 +29,7 @@ def sweep(
     on_target: Callable[[], None] = lambda: None,
     on_episode: OnEpisode = lambda _: None,
 ) -> tuple[Result, ...]:
-    """One evaluation a target, the same episode seeds for all."""
+    """One evaluation per target return, with the same episode seeds for all."""
     found = []
     for target in targets:
         asked = float(target)
@@ -48,34 +48,34 @@ def sweep(
 
 
 def titles(agents: Mapping[str, Agent]) -> dict[str, str]:
-    """Given name -> title in a table: the agent's id, or the given name where ids are equal.
+    """Name -> title in a table: the agent's id, or the name if ids are equal.
 
     Raises:
-        ConfigError: they act in different environments, so their returns cannot be compared.
+        ConfigError: the agents act in different environments, so their returns are not comparable.
     """
     envs = sorted({str(agent.config.env) for agent in agents.values()})
     if len(envs) > 1:
-        raise ConfigError(f"these agents act in different environments: {', '.join(envs)}. Sweep each on its own.")
+        raise ConfigError(f"these agents act in different environments: {', '.join(envs)}. Sweep each separately.")
     ids = [agent.config.agent_id for agent in agents.values()]
     return {named: name if ids.count(name) == 1 else named for named, name in zip(agents, ids, strict=True)}
 
 
 def even_targets(highest: float, count: int = 8, lowest: float = 0.0) -> list[float]:
-    """`count` targets, evenly spaced above `lowest`, the last one `highest`.
+    """`count` targets, evenly spaced above `lowest` up to `highest`.
 
     Raises:
-        ConfigError: there is nothing between the two.
+        ConfigError: `highest` is not above `lowest`.
     """
     if not lowest < highest:
         raise ConfigError(
-            f"the largest return to ask for, {highest:g}, must be above {lowest:g}; name a lower --from where returns "
-            "are negative."
+            f"the largest target return, {highest:g}, must be above {lowest:g}; set a lower --from if returns are "
+            "negative."
         )
     return [lowest + (highest - lowest) * (i + 1) / count for i in range(count)]
 
 
 def rank_correlation(results: Sequence[Result]) -> float | None:
-    """Spearman's correlation of asked and mean achieved return; None for an agent that always achieves the same.
+    """Spearman's correlation of target and mean achieved return; None if all achieved returns are equal.
 
     Raises:
         ConfigError: fewer than three targets.
@@ -83,27 +83,27 @@ def rank_correlation(results: Sequence[Result]) -> float | None:
     if len(results) < FEWEST_RANKED:
         raise ConfigError(f"a rank correlation needs at least {FEWEST_RANKED} targets, got {len(results)}.")
     achieved = [one.mean_return for one in results]
-    if len(set(achieved)) == 1:  # it does not read the target: ranks say nothing, and scipy says NaN
+    if len(set(achieved)) == 1:  # the agent ignores the target; scipy returns NaN
         return None
     stats = needed("scipy.stats", "train", "a rank correlation")
     return float(stats.spearmanr([one.target_return for one in results], achieved).statistic)
 
 
 def as_study(sweeps: Mapping[str, Sequence[Result]], picture: str, best_in_data: float | None = None) -> Study:
-    """The table for a card: a row a target, a column an agent, by its title; at most `MOST_AGENTS`."""
+    """The table for a card: one row per target, one column per agent title; at most `MOST_AGENTS` agents."""
     first = next(iter(sweeps.values()))
     rows = []
     for i, one in enumerate(first):
         cells = (results[i].return_in_words() for results in sweeps.values())
         rows.append((f"{one.target_return:g}", *cells))
-    best = "" if best_in_data is None else f" The best episode of the data returns {amount(best_in_data)}."
+    best = "" if best_in_data is None else f" The best return in the data is {amount(best_in_data)}."
     return Study(
         title="Targets beyond the data",
-        columns=("asked", *(title[-MOST_IN_CELL:] for title in sweeps)),  # folders differ in their ends
+        columns=("target", *(title[-MOST_IN_CELL:] for title in sweeps)),  # folder names differ at the end
         rows=tuple(rows),
         picture=picture,
-        note=f"Return achieved over {first[0].episodes} episodes a target, the same episode seeds for all; brackets "
-        f"hold 95 % bootstrap intervals.{best}",
+        note=f"Return achieved over {first[0].episodes} episodes per target, with the same episode seeds for all; "
+        f"brackets are 95 % bootstrap intervals.{best}",
     )
 
 
@@ -111,15 +111,15 @@ COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
 
 
 def plot_sweeps(sweeps: Mapping[str, Sequence[Result]], path: Path, best_in_data: float | None = None) -> None:
-    """Achieved return with its interval over the asked one, a curve an agent; the diagonal, the best of the data."""
+    """Plot achieved return with its interval against target return, one curve per agent, and the best of the data."""
     first, alone = next(iter(sweeps.values()))[0], len(sweeps) == 1
     every = [one.target_return for results in sweeps.values() for one in results]
     lowest, highest = min(0.0, *every), max(every)
     figure = new_figure(6, 4.2, layout=None)
     axes = figure.add_subplot()
-    axes.plot([lowest, highest], [lowest, highest], color="0.6", linestyle="--", linewidth=1, label="asked = achieved")
+    axes.plot([lowest, highest], [lowest, highest], color="0.6", linestyle="--", linewidth=1, label="target = achieved")
     if best_in_data is not None:
-        axes.axhline(best_in_data, color="0.6", linestyle=":", linewidth=1, label="best episode of the data")
+        axes.axhline(best_in_data, color="0.6", linestyle=":", linewidth=1, label="best return in the data")
         if best_in_data < highest:
             axes.axvline(best_in_data, color="0.6", linestyle=":", linewidth=1)
     for (title, results), color in zip(sweeps.items(), cycle(COLORS), strict=False):
@@ -129,8 +129,8 @@ def plot_sweeps(sweeps: Mapping[str, Sequence[Result]], path: Path, best_in_data
         label = "mean, 95 % interval" if alone else title
         asked = [one.target_return for one in results]
         axes.errorbar(asked, means, yerr=[low, high], marker="o", capsize=3, color=color, label=label)
-    axes.set_xlabel("return asked for")
-    axes.set_ylabel(f"return achieved ({first.episodes} episodes)")
+    axes.set_xlabel("target return")
+    axes.set_ylabel(f"achieved return ({first.episodes} episodes)")
     axes.set_title(f"{first.agent_id} on {first.env}" if alone else first.env)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

@@ -1,4 +1,4 @@
-"""`agentzoo hub baselines`: finished runs of simpler methods become rows of `baselines.json` and of cards."""
+"""`agentzoo hub baselines`: add finished runs of simpler methods to `baselines.json` and to cards."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from agentzoo.training import log
 from agentzoo.types import Config
 
 MAKING = "baseline.json"
-EPISODES = 100  # of a headline
+EPISODES = 100  # in a headline result
 
 
 class Making(Config):
-    """`baseline.json` in a run's folder: the method, where it is not the family's own, and how it was trained."""
+    """`baseline.json` in a run's folder: its method, if it is not `bc`, and how it was trained."""
 
     method: Literal["bc", "td3+bc", "iql", "cql"]
     trained_with: Annotated[str, Field(max_length=500)]
 
 
 def write_making(run: Path, making: Making) -> None:
-    """Keep the record in a run's folder."""
+    """Write the record into a run's folder."""
     write_atomic(run / MAKING, making.to_json())
 
 
@@ -44,16 +44,16 @@ def add_runs(
     trust_env_module: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> list[Baseline]:
-    """Measure finished runs on the headline's 100 episodes, keep them in `zoo/baselines.json` and renew the cards.
+    """Measure finished runs on the 100 headline episodes, add them to `zoo/baselines.json` and update the cards.
 
-    A row replaces the one of the same dataset, method and training seed. Measurements are kept beside each run, so a
-    second call measures nothing again.
+    A row replaces one of the same dataset, method and training seed. Results are stored in each run's folder, so a
+    second call measures nothing.
 
     Returns:
         The rows, in the order of `runs`.
 
     Raises:
-        CheckpointError: a run is not finished. ConfigError: a run of another method, without a `baseline.json`.
+        CheckpointError: a run is not finished. ConfigError: a run of another method without a `baseline.json`.
     """
     made = {run: _making(run, trust_env_module) for run in runs}
     path, found, datasets = zoo / BASELINES, [], set()
@@ -68,7 +68,7 @@ def add_runs(
     for folder in staged_in(zoo).values():
         if (folder / RESULTS).is_file() and read_record(Recipe, folder / RECIPE).data.dataset in datasets:
             on_progress(f"the card of {folder.name}")
-            write_card(folder, baselines=path)
+            write_card(folder, zoo=zoo)
     return found
 
 
@@ -78,7 +78,9 @@ def _making(run: Path, trust: bool) -> tuple[Recipe, Making]:
     if (run / MAKING).is_file():
         return recipe, read_record(Making, run / MAKING)
     if recipe.model.family != CLONE:
-        raise ConfigError(f"{run} is of family {recipe.model.family!r}; a baseline is of {CLONE!r} or has a {MAKING}.")
+        raise ConfigError(
+            f"{run} is of family {recipe.model.family!r}; a baseline must be {CLONE!r} or have a {MAKING}."
+        )
     packaged = load_recipe(recipe.agent_id) if recipe.agent_id in recipe_table() else None
     same = packaged is not None and not differences(packaged.unseeded(), recipe.unseeded())
     named = f"agentzoo train {recipe.agent_id}" if same else f"agentzoo train {RECIPE} (not the packaged recipe)"

@@ -1,4 +1,4 @@
-"""The model card: facts from the records of an agent's folder, worded by `card.md.j2`."""
+"""The model card: facts from the records of an agent's folder, rendered by the template `card.md.j2`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ import jinja2
 
 from agentzoo.config import AgentConfig
 from agentzoo.data.making.catalogue import OTHERS, OWN, recipe_of
-from agentzoo.envs import extras_of, needs_make_env
+from agentzoo.data.references import source_of
+from agentzoo.envs import extras_of, is_game, needs_make_env
 from agentzoo.errors import CheckpointError
-from agentzoo.evaluation.baselines import CLONE, compare_with_clones, read_baselines
+from agentzoo.evaluation.backbones import BACKBONES, read_backbones
+from agentzoo.evaluation.baselines import BASELINES, CLONE, compare_with_clones, read_baselines
 from agentzoo.evaluation.results import Results
 from agentzoo.evaluation.seeds import episode_seed
-from agentzoo.hub.lines import all_lines, best_differs, summary
+from agentzoo.evaluation.statistics import convergence_in
+from agentzoo.hub.lines import all_lines, best_differs, mean_line, summary
 from agentzoo.hub.metadata import as_html, check_metadata, code, front_matter, inline
 from agentzoo.hub.paper_scores import PUBLISHED, SELECTION, SOURCES, Published
 from agentzoo.hub.sweeps import extremes, sweep_facts
@@ -29,19 +32,20 @@ from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS, SWEEP_PLOT, VIDE
 from agentzoo.store.locate import STUDY_PICTURES
 from agentzoo.store.remote import is_repo_id
 from agentzoo.text import amount, counted, duration
+from agentzoo.training.log import read_log
 
 TEMPLATE = "card.md.j2"
 _ADDRESS = re.compile(r'Agent\.from_pretrained\("([^"]+)"')
 
 
 def card_text(folder: Path, repo_id: str | None = None) -> str:
-    """README.md of the folder: Hub metadata and the card.
+    """The text of the folder's README.md: Hub metadata and the card.
 
-    It depends on the records alone, not on other files: a cache or a wheel may hold fewer. Without `results.json` the
-    card says that nothing was measured.
+    It depends only on the records, since a cache or a wheel may lack other files. Without `results.json` the card says
+    that nothing was measured.
 
     Args:
-        repo_id: the Hub repo that the card's example loads; by default the agent's id in the local zoo.
+        repo_id: the Hub repo in the card's example; by default the agent's id in the local zoo.
     """
     config = read_record(AgentConfig, folder / CONFIG)
     recipe = read_record(Recipe, folder / RECIPE)
@@ -71,7 +75,7 @@ def _template() -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # Markdown; `code`, `inline` and `as_html` make other people's text harmless
+        autoescape=False,  # Markdown; `code`, `inline` and `as_html` escape untrusted text
     )
     environment.filters.update(code=code, inline=inline, as_html=as_html, amount=amount, grouped=_grouped)
     environment.filters.update(counted=counted, duration=duration)
@@ -83,46 +87,54 @@ def _grouped(value: int) -> str:
 
 
 def write_card(
-    folder: Path, license_id: str | None = None, repo_id: str | None = None, baselines: Path | None = None
+    folder: Path, license_id: str | None = None, repo_id: str | None = None, zoo: Path | None = None
 ) -> None:
-    """Make README.md of the folder again.
+    """Write the folder's README.md again.
 
     Args:
         license_id: the new license, stored in the config; by default the license stays.
         repo_id: the Hub repo that the card names; by default the one that the present card names, if any.
-        baselines: `baselines.json`; its rows for the agent's dataset are copied into `results.json` first.
+        zoo: folder of `baselines.json` and `backbones.json`; what they hold of the agent's dataset and backbone, and
+            what its log says of convergence, goes into `results.json` first.
 
     Raises:
-        ConfigError: no name of a license. CheckpointError: a record is missing.
+        ConfigError: not a license name. CheckpointError: a record is missing.
     """
     if license_id is not None:
         config = read_record(AgentConfig, folder / CONFIG)
         tree = {**json.loads(config.to_json()), "license": license_id}
         write_atomic(folder / CONFIG, AgentConfig.from_json(json.dumps(tree), f"license {license_id!r}").to_json())
-    if baselines is not None and baselines.is_file() and (folder / RESULTS).is_file():
-        _take_baselines(folder, baselines)
+    if zoo is not None and (folder / RESULTS).is_file():
+        _take_records(folder, zoo)
     if repo_id is None and (folder / CARD).is_file():
         repo_id = named_repo(read_text(folder / CARD))
     write_atomic(folder / CARD, card_text(folder, repo_id))
 
 
-def _take_baselines(folder: Path, baselines: Path) -> None:
+def _take_records(folder: Path, zoo: Path) -> None:
     recipe = read_record(Recipe, folder / RECIPE)
     results = read_record(Results, folder / RESULTS)
-    rows = read_baselines(baselines).datasets.get(recipe.data.dataset, ())
-    if rows != results.yardsticks:
-        write_atomic(folder / RESULTS, results.model_copy(update={"yardsticks": rows}).to_json())
+    soon = convergence_in(read_log(folder))
+    taken: dict[str, Any] = {"training": results.training.model_copy(update={"converged": soon})}
+    if (zoo / BASELINES).is_file():
+        taken["yardsticks"] = read_baselines(zoo / BASELINES).datasets.get(recipe.data.dataset, ())
+    known, start = read_backbones(zoo / BACKBONES), recipe.model.origin()
+    if known is not None:
+        taken["language"] = known.of(None if start is None else start.backbone)
+    found = results.model_copy(update=taken)
+    if found != results:
+        write_atomic(folder / RESULTS, found.to_json())
 
 
 def named_repo(text: str) -> str | None:
-    """The Hub repo that a card's example loads; None where it names an agent of the local zoo."""
+    """The Hub repo in a card's example; None if the example loads an agent of the local zoo."""
     found = _ADDRESS.search(text)
     name = found[1] if found else ""
     return name if is_repo_id(name) and not name.startswith("zoo/") else None
 
 
 def check_card(folder: Path) -> None:
-    """Raise CheckpointError unless README.md is what the records give and has metadata the Hub accepts."""
+    """Raise CheckpointError unless README.md matches the records and the Hub accepts its metadata."""
     found = read_text(folder / CARD)
     if found != card_text(folder, named_repo(found)):
         raise CheckpointError(
@@ -132,13 +144,14 @@ def check_card(folder: Path) -> None:
 
 
 def _use(config: AgentConfig, repo_id: str | None) -> dict[str, Any]:
-    """Facts of the quickstart."""
+    """Facts for the quickstart."""
     env = config.env or "YOUR/Env-v0"
     options = "".join(f", {name}={value!r}" for name, value in config.env_options.items())
     needs_maker = bool(options) or needs_make_env(env)
     return {
         "address": repo_id or f"zoo/{config.agent_id}",
         "extras": extras_of(env),
+        "sees_images": config.io.observation.image is not None,
         "needs_maker": needs_maker,
         "maker": f'lambda: make_env("{env}"{options})' if needs_maker else f'"{env}"',  # an env id holds no quotes
         "nearly_markov": env.startswith("PointMaze_"),
@@ -146,7 +159,7 @@ def _use(config: AgentConfig, repo_id: str | None) -> dict[str, Any]:
 
 
 def _training(recipe: Recipe, results: Results | None) -> dict[str, Any]:
-    """Facts of how it was trained."""
+    """Facts about the training."""
     variables = "".join(f"{name}={value} " for name, value in recipe.model.environment().items())
     command = f"{variables}agentzoo train {RECIPE}"
     if recipe.base:
@@ -167,13 +180,17 @@ def _training(recipe: Recipe, results: Results | None) -> dict[str, Any]:
 
 
 def _measured(config: AgentConfig, recipe: Recipe, results: Results | None) -> dict[str, Any]:
-    """Facts of how good it is, and the papers to cite."""
+    """Facts about the results, and the papers to cite."""
     paper = None if results is None else published_beside(config, recipe)
     papers = [] if config.model.paper is None else [config.model.paper]
     papers += [] if paper is None else [SOURCES[paper.source]]
-    if results is not None and results.headline.score is not None:
+    if results is not None and results.headline.score is not None and not is_game(recipe.eval.env):
         papers.append(D4RL)
-    shared = {"paper": paper, "citations": [one.bibtex() for one in dict.fromkeys(papers)]}
+    shared = {
+        "paper": paper,
+        "reference_source": source_of(recipe.eval.env),
+        "citations": [one.bibtex() for one in dict.fromkeys(papers)],
+    }
     if results is None:
         return {"head": None, "below_data": False, **shared}
     head, updates = results.headline, updates_done(recipe, results)
@@ -184,6 +201,7 @@ def _measured(config: AgentConfig, recipe: Recipe, results: Results | None) -> d
         **shared,
         "head": head,
         "own": lines[0],
+        "over": mean_line("mean", everyone) if results.seeds else None,
         "scored": any(one.score for one in lines),
         "goal": head.success_rate is not None,
         "lines": lines,
@@ -204,7 +222,7 @@ def _measured(config: AgentConfig, recipe: Recipe, results: Results | None) -> d
 
 
 def published_beside(config: AgentConfig, recipe: Recipe) -> Published | None:
-    """A paper's number for the agent of this id, if it acts in the same environment."""
+    """A paper's number for the agent with this id, if it acts in the same environment."""
     known = recipe_table().get(config.agent_id)
     if known is not None and (known.eval.env, known.eval.env_options) != (config.env, config.env_options):
         return None
@@ -212,6 +230,6 @@ def published_beside(config: AgentConfig, recipe: Recipe) -> Published | None:
 
 
 def updates_done(recipe: Recipe, results: Results | None) -> int:
-    """Updates of the training."""
+    """Number of updates of the training run."""
     known = None if results is None else results.training.updates
     return recipe.train.steps if known is None else known

@@ -1,8 +1,8 @@
-"""Decision Transformers of other libraries, read in our terms.
+"""Read Decision Transformers of other libraries and convert their weights.
 
-Read are checkpoints of transformers' `DecisionTransformerModel` and of CORL's `algorithms/offline/dt.py` at 2c308c8.
-The differences are folded into the weights: transformers adds row 0 of a position table to every token, and both read
-actions in the environment's units, where we read [-1, 1].
+Supported are checkpoints of transformers' `DecisionTransformerModel` and of CORL's `algorithms/offline/dt.py` at
+2c308c8. Differences are folded into the weights: transformers adds row 0 of a position table to every token, and both
+read actions in the environment's units instead of [-1, 1].
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agentzoo.store.tensors import read_tensors
 
 CONFIG_FILE, SAFE, PICKLED = "config.json", "model.safetensors", "pytorch_model.bin"
 CORL_CONFIG = "config.yaml"  # beside a checkpoint of CORL
-# what transformers can set and our network does not have
+# settings of transformers that our network supports only with these values
 FIXED = {
     "action_tanh": True,
     "activation_function": ("relu", "gelu"),
@@ -39,10 +39,10 @@ FIXED = {
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """What a checkpoint does not say, or says elsewhere; None: as it says.
+    """Values that a checkpoint does not contain, or that override it; None uses the checkpoint's value.
 
-    mean, std: (S,) of the observations it was trained on, as its card lists them. target_return: in env units.
-    rtg_scale: what it divides returns by. context: steps it reads. heads, max_action: of a CORL network.
+    mean, std: (S,) of the observations in its training data, as listed on its card. target_return: in env units.
+    rtg_scale: divisor of returns-to-go. context: window length in env steps. heads, max_action: of a CORL network.
     """
 
     target_return: float
@@ -59,7 +59,7 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint in our terms: tensors under our names, actions of `reach` either way."""
+    """A converted checkpoint: tensors under our names; actions lie in [-reach, reach]."""
 
     tensors: dict[str, Tensor]
     model: DTConfig
@@ -71,7 +71,7 @@ class Checkpoint:
 
 
 def _statistics(options: ImportOptions, size: int, mean: Any = None, std: Any = None) -> list[NDArray[np.float32]]:
-    """Mean and std (S,), the caller's or else the checkpoint's own."""
+    """Mean and std (S,) from the caller, else from the checkpoint."""
     found = []
     for name, given, own in (("mean", options.mean, mean), ("std", options.std, std)):
         value = own if given is None else given
@@ -95,23 +95,23 @@ def _statistics(options: ImportOptions, size: int, mean: Any = None, std: Any = 
 
 
 def read_transformers(folder: Path, options: ImportOptions) -> Checkpoint:
-    """A folder with a transformers model; raises as `import_agent`."""
+    """Read a folder with a transformers model; raises as `import_agent`."""
     try:
         config = json.loads(read_text(folder / CONFIG_FILE))
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{folder / CONFIG_FILE} is no JSON: {error}.") from None
+        raise CheckpointError(f"{folder / CONFIG_FILE} is not JSON: {error}.") from None
     if not isinstance(config, dict) or config.get("model_type") != "decision_transformer":
-        raise ConfigError(f"{folder} holds no DecisionTransformerModel of transformers (its model_type is another).")
+        raise ConfigError(f"{folder} holds no DecisionTransformerModel of transformers (it has another model_type).")
     for name, wanted in FIXED.items():
         value = config.get(name, wanted)
         if value != wanted and not (isinstance(wanted, tuple) and (value in wanted or value is wanted)):
-            raise ConfigError(f"the checkpoint has {name}={value!r}, which our network has not (only {wanted!r}).")
+            raise ConfigError(f"the checkpoint has {name}={value!r}, but our network supports only {wanted!r}.")
     tensors = _read_weights(folder)
     (dim,) = shape(tensors, "embed_ln.weight", 1)
     inner = config.get("n_inner")
     if inner not in (None, 4 * dim):
         raise ConfigError(
-            f"the checkpoint has n_inner={str(inner)[:60]}; our network has four times hidden_size, {4 * dim}."
+            f"the checkpoint has n_inner={str(inner)[:60]}; our network supports only 4 x hidden_size = {4 * dim}."
         )
     model = dt_config(
         embed_dim=dim,
@@ -123,7 +123,7 @@ def read_transformers(folder: Path, options: ImportOptions) -> Checkpoint:
     )
     shape(tensors, "encoder.wpe.weight", 2)
     mean, std = _statistics(options, shape(tensors, "embed_state.weight", 2)[1])
-    said = config.get("max_length")  # the length of its windows, in checkpoints of 2022
+    said = config.get("max_length")  # the window length, in checkpoints of 2022
     known = said if isinstance(said, int) and said > 1 else 20
     return Checkpoint(
         tensors=_from_transformers(tensors, model.n_layers),
@@ -147,12 +147,14 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
     tensors = floats(found)
     missing = {"embed_ln.weight", "embed_timestep.weight", "embed_state.weight", "encoder.wpe.weight"} - tensors.keys()
     if missing:
-        raise CheckpointError(f"{folder} lacks {', '.join(sorted(missing))}: it is no whole DecisionTransformerModel.")
+        raise CheckpointError(
+            f"{folder} lacks {', '.join(sorted(missing))}: it is not a complete DecisionTransformerModel."
+        )
     return tensors
 
 
 def _from_transformers(theirs: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """Their tensors under our names; `Conv1D` keeps the transpose of a linear layer's weight."""
+    """Their tensors under our names; their `Conv1D` stores the transpose of a linear layer's weight."""
     names = {
         "embed_return": "embed_return",
         "embed_state": "embed_obs",
@@ -178,7 +180,7 @@ def _from_transformers(theirs: Mapping[str, Tensor], layers: int) -> dict[str, T
     found["embed_timestep.weight"] = theirs["embed_timestep.weight"]
     row = theirs["encoder.wpe.weight"][:1].flatten()
     if row.shape != found["embed_ln.bias"].shape:
-        raise CheckpointError(f"encoder.wpe.weight has rows of {len(row)} numbers, unlike embed_ln.")
+        raise CheckpointError(f"encoder.wpe.weight has rows of {len(row)} numbers, a different size than embed_ln.")
     found["embed_ln.bias"] = found["embed_ln.bias"] + row
     return found
 
@@ -196,17 +198,17 @@ def _renamed(theirs: Mapping[str, Tensor], names: Mapping[str, str]) -> dict[str
 
 
 def read_corl(path: Path, options: ImportOptions) -> Checkpoint:
-    """A `dt_checkpoint.pt`, and the config.yaml beside it; raises as `import_agent`."""
+    """Read a `dt_checkpoint.pt` and the config.yaml beside it; raises as `import_agent`."""
     checkpoint = _unpickled(path)
     tensors = checkpoint.get("model_state", checkpoint)
     if not isinstance(tensors, Mapping) or "blocks.0.causal_mask" not in tensors:
         raise ConfigError(
-            f"{path} is no Decision Transformer of CORL: it has no model_state with blocks.0.causal_mask."
+            f"{path} is not a Decision Transformer of CORL: it has no model_state with blocks.0.causal_mask."
         )
     said = _corl_config(path.parent / CORL_CONFIG)
     heads = options.heads or said.get("num_heads")
     if heads is None:
-        raise ConfigError("the file does not say how many heads its attention has; pass --heads (CORL's default is 1).")
+        raise ConfigError("the file does not store the number of attention heads; pass --heads (CORL's default is 1).")
     layers = sum(1 for name in tensors if isinstance(name, str) and name.endswith(".causal_mask"))
     trained = shape(tensors, "blocks.0.causal_mask", 2)[0] // 3
     model = dt_config(
@@ -220,7 +222,7 @@ def read_corl(path: Path, options: ImportOptions) -> Checkpoint:
     reach = float(options.max_action or number(said, "max_action", 1.0))
     scale = number(said, "reward_scale", 0.001)
     if not (reach > 0 and scale > 0):
-        raise ConfigError(f"the checkpoint has max_action={reach} and reward_scale={scale}; both are positive.")
+        raise ConfigError(f"the checkpoint has max_action={reach} and reward_scale={scale}; both must be positive.")
     size = shape(tensors, "state_emb.weight", 2)[1]
     mean, std = _statistics(options, size, checkpoint.get("state_mean"), checkpoint.get("state_std"))
     return Checkpoint(
@@ -235,15 +237,15 @@ def read_corl(path: Path, options: ImportOptions) -> Checkpoint:
 
 
 def _corl_config(path: Path) -> dict[str, Any]:
-    """Its training's settings, where it kept them."""
+    """The settings of its training, empty if the file is missing."""
     if not path.is_file():
         return {}
-    import yaml  # of huggingface_hub
+    import yaml  # a dependency of huggingface_hub
 
     try:
         tree = yaml.safe_load(read_text(path))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is no YAML: {' '.join(str(error).split())}.") from None
+        raise CheckpointError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
     return tree if isinstance(tree, dict) else {}
 
 
@@ -272,15 +274,15 @@ def _from_corl(theirs: Mapping[str, Tensor], layers: int, reach: float) -> dict[
             shape(theirs, name, dimensions)
             found[f"backbone.blocks.{i}.attn.qkv.{part}"] = theirs[name]
     found["embed_timestep.weight"] = theirs["timestep_emb.weight"]
-    found["embed_action.weight"] = found["embed_action.weight"] * reach  # it will read actions in [-1, 1]
+    found["embed_action.weight"] = found["embed_action.weight"] * reach  # our network reads actions in [-1, 1]
     return found
 
 
 def _unpickled(path: Path) -> dict[str, Any]:
-    """A pickle read as tensors, numbers and NumPy arrays only; anything else in it is refused, not run.
+    """Read a pickle that holds only tensors, numbers and NumPy arrays; anything else is rejected and not run.
 
     Raises:
-        CheckpointError: missing, broken, or it holds something else.
+        CheckpointError: missing, broken, or it holds other objects.
     """
     if not path.is_file():
         raise CheckpointError(f"{path} is missing.")
@@ -290,9 +292,9 @@ def _unpickled(path: Path) -> dict[str, Any]:
     try:
         with torch.serialization.safe_globals(allowed):
             found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises whatever the pickle makes of it
+    except Exception as error:  # a pickle can raise any type
         said = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"{path} is not read: it is broken, or holds more than weights ({said}).") from None
+        raise CheckpointError(f"{path} was not read: it is broken, or holds more than weights ({said}).") from None
     if not isinstance(found, Mapping):
         raise CheckpointError(f"{path} holds a {type(found).__name__}, not a checkpoint.")
     return dict(found)

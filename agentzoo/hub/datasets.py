@@ -1,7 +1,7 @@
-"""Datasets on a Hub in Minari's own remote layout: a repo a namespace, a folder a dataset, a list at the root.
+"""Datasets on a Hub in Minari's remote layout: one repo per namespace, one folder per dataset, a list at the root.
 
-`zoo/hopper/medium-v0` of the account `me` is the folder `hopper/medium-v0` of the dataset repo `me/zoo`. Minari reads
-it as `hf://me/zoo/hopper/medium-v0`, and so do we.
+`zoo/hopper/medium-v0` of the account `me` is the folder `hopper/medium-v0` of the dataset repo `me/zoo`. Minari and
+agentzoo load it from `hf://me/zoo/hopper/medium-v0`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentzoo.data.minari import datasets_root, open_dataset
+from agentzoo.data.minari import open_dataset
+from agentzoo.data.names import datasets_root
 from agentzoo.data.summary import Row, rows
 from agentzoo.errors import ConfigError
 from agentzoo.hub.listing import LIBRARY
@@ -20,12 +21,12 @@ from agentzoo.store.remote import Where, calling, is_repo_id, retried
 from agentzoo.text import amount
 
 NAMESPACE_FILE = "namespace_metadata.json"
-KIND = "dataset"  # of repo
-OURS = "zoo"  # the namespace of our datasets
+KIND = "dataset"  # repo type
+OURS = "zoo"  # the namespace of the zoo's datasets
 
 
 class PushedDataset(NamedTuple):
-    """What a push of a dataset did; `address` is what Minari and `--dataset` take."""
+    """The result of pushing a dataset; `address` is the name for Minari and `--dataset`."""
 
     repo_id: str
     commit: str
@@ -42,18 +43,18 @@ def push_dataset(
     private: bool | None = None,
     commit_message: str | None = None,
 ) -> PushedDataset:
-    """Upload a dataset of this machine in one commit, and enter it in the list of its repo.
+    """Upload a local dataset in one commit, and add it to the list of its repo.
 
     Raises:
-        UnknownNameError: no such dataset here. DataError: it cannot be read. ConfigError: its id has no namespace, or
-            `owner` is no account's name. HubError: says what to do; the repo's files are unchanged.
+        UnknownNameError: no such local dataset. DataError: it cannot be read. ConfigError: its id has no namespace, or
+            `owner` is not an account name. HubError: the upload failed; the repo's files are unchanged.
     """
     open_dataset(dataset_id, download=False)  # checks it
     namespace, _, inside = dataset_id.partition("/")
     repo_id = f"{owner}/{namespace}"
     if not inside or not is_repo_id(repo_id):
         raise ConfigError(
-            f"{dataset_id!r} of {owner!r}: an id NAMESPACE/NAME-v0 goes to the repo OWNER/NAMESPACE of a Hub account."
+            f"{dataset_id!r} of {owner!r}: a dataset NAMESPACE/NAME-v0 is uploaded to the Hub repo OWNER/NAMESPACE."
         )
     folder = datasets_root() / dataset_id
     files = {f"{inside}/{p.relative_to(folder).as_posix()}": p for p in sorted(folder.rglob("*")) if p.is_file()}
@@ -65,20 +66,20 @@ def push_dataset(
 
 
 def push_card(owner: str, *, token: str | bool | None = None, private: bool | None = None) -> dict[str, str]:
-    """Upload the card of our datasets to `OWNER/zoo`. The same card again makes no commit.
+    """Upload the card of the zoo's datasets to `OWNER/zoo`. An unchanged card makes no commit.
 
     Returns:
         `{"repo_id": ..., "revision": ...}` of the repo.
 
     Raises:
-        HubError: says what to do.
+        HubError: the upload failed.
     """
     info = _commit(f"{owner}/{OURS}", {CARD: card_text(owner).encode()}, [], [], "Card of the datasets", token, private)
     return {"repo_id": f"{owner}/{OURS}", "revision": info.oid}
 
 
 def card_text(owner: str, found: Sequence[Row] | None = None) -> str:
-    """The card: what each of our datasets is and how it is loaded or built; `found` are the rows of `data list`."""
+    """The card: each dataset of the zoo and how to load or build it; `found` are the rows of `data list`."""
     ours = [row for row in (rows() if found is None else found) if row.dataset_id.startswith(f"{OURS}/")]
     lines = [
         "---",
@@ -93,15 +94,15 @@ def card_text(owner: str, found: Sequence[Row] | None = None) -> str:
         "",
         "# Datasets of agentzoo",
         "",
-        "Offline reinforcement learning data in [Minari](https://minari.farama.org)'s format. Our own collections on",
-        "Gymnasium's `-v5` environments, not D4RL's files.",
+        "Offline reinforcement learning data in [Minari](https://minari.farama.org)'s format, collected in Gymnasium's",
+        "`-v5` environments. These are not D4RL's files.",
         "",
         "```python",
         "import minari",
         f'dataset = minari.load_dataset("hf://{owner}/zoo/hopper/medium-v0", download=True)',
         "```",
         "",
-        "A dataset that is not in this repo is built on your machine: `agentzoo data build hopper/medium`.",
+        "Build a dataset that is not in this repo on your machine: `agentzoo data build hopper/medium`.",
         "",
         "| dataset | environment | steps | episodes | mean return | how it was made |",
         "|---|---|---:|---:|---:|---|",
@@ -123,7 +124,7 @@ def _commit(
     token: str | bool | None,
     private: bool | None,
 ) -> Any:
-    """One commit with these files and the namespace's list, to which `datasets` are added."""
+    """Make one commit with these files and the namespace's list, to which `datasets` are added."""
     from huggingface_hub import CommitOperationAdd, HfApi
 
     def commit(token: str | bool | None) -> Any:
@@ -147,7 +148,7 @@ def _commit(
 
 
 def _listed(api: Any, repo_id: str, head: str | None) -> dict[str, Any]:
-    """The repo's `namespace_metadata.json`, or nothing."""
+    """The repo's `namespace_metadata.json`, empty if it has none."""
     from huggingface_hub.errors import EntryNotFoundError
 
     try:

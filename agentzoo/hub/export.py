@@ -1,7 +1,7 @@
-"""An agent's network as an ONNX file: windows of K steps in, actions out, compared with PyTorch before it is written.
+"""Export an agent's network as an ONNX file from windows of K steps to actions, compared with PyTorch before writing.
 
-The caller keeps the history: raw observations, its own actions, the return-to-go divided by `rtg_scale`, timesteps from
-0, and `valid`. Windows are padded on the right with zeros. The file's metadata holds K and the scale.
+The caller keeps the history: raw observations, actions, returns-to-go divided by `rtg_scale`, timesteps from 0, and
+`valid`. Windows are padded on the right with zeros. The file's metadata holds K and the scale.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ CONTRACT = (
     "Inputs that a network does not read are absent. Output: action (A,) in environment units, clipped, or one logit a "
     "choice. K is `context`; context, rtg_scale and target_return are in this file's metadata."
 )
-TOLERANCE = 1e-4  # of the action's range, or of the largest logit
+TOLERANCE = 1e-4  # relative to the largest action or logit, if that is above 1
 
 
 class ExportReport(Config):
-    """What was written, and how far it is from PyTorch."""
+    """The written file, and its largest difference to PyTorch."""
 
     path: str
     bytes: int
-    compared: int  # windows, of every length from 1 to K
-    largest_difference: float  # to PyTorch, in the action's own units
+    compared: int  # number of windows, of every length from 1 to K
+    largest_difference: float  # in the action's units
 
 
 class _Clipped(WindowPass):
@@ -53,7 +53,7 @@ class _Clipped(WindowPass):
 
 
 def export_onnx(agent: Agent, path: Path) -> ExportReport:
-    """Write the file, if ONNX Runtime gives what PyTorch gives.
+    """Write the file if ONNX Runtime and PyTorch give the same actions.
 
     Raises:
         ConfigError: a package is missing, or the family cannot be exported. RuntimeMismatchError: the two runtimes
@@ -62,13 +62,13 @@ def export_onnx(agent: Agent, path: Path) -> ExportReport:
     onnx, name = require("onnx"), agent.config.agent_id
     require("onnxruntime")
     if isinstance(agent.model, MaskedModel):
-        raise ConfigError(f"a {agent.config.model.family!r} network has no single forward pass that ONNX could hold.")
-    run = _Clipped(copy.deepcopy(agent.model)).eval().cpu()  # the agent's own network stays where it is
+        raise ConfigError(f"a {agent.config.model.family!r} network has no single forward pass to export.")
+    run = _Clipped(copy.deepcopy(agent.model)).eval().cpu()  # a copy, since `cpu()` moves the network
     model = onnx.load_model_from_string(to_onnx(run, run.sample(EXAMPLES, 0), run.inputs, run.outputs, name))
     onnx.helper.set_model_props(model, _properties(agent))
     data: bytes = model.SerializeToString()
     session = open_session(data)
-    names = {entry.name for entry in session.get_inputs()}  # inputs that the network does not read are left out
+    names = {entry.name for entry in session.get_inputs()}  # the graph omits inputs that the network does not read
     worst, counts = 0.0, (1, 2 * agent.config.io.context + 3)
     for count in counts:
         parts = run.sample(count, seed=count)

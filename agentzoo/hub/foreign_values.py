@@ -1,4 +1,4 @@
-"""Numbers and tensors of a stranger's checkpoint: what is not of the expected kind ends in one of our errors."""
+"""Read numbers and tensors of an untrusted checkpoint; wrong types raise errors of agentzoo."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from agentzoo.types import explain
 
 
 def number(tree: Mapping[str, Any], name: str, default: float) -> float:
-    """A number of a stranger's settings.
+    """A number from untrusted settings.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: not a usable number.
     """
     value = tree.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e9:
@@ -26,7 +26,7 @@ def number(tree: Mapping[str, Any], name: str, default: float) -> float:
 
 
 def count(tree: Mapping[str, Any], name: str, default: int) -> int:
-    """A whole number of a stranger's settings; raises as `number`."""
+    """A whole number from untrusted settings; raises as `number`."""
     value = number(tree, name, default)
     if value != int(value):
         raise ConfigError(f"the checkpoint has {name}={value}, which is no whole number.")
@@ -34,23 +34,23 @@ def count(tree: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def shape(tensors: Mapping[str, Any], name: str, dimensions: int) -> tuple[int, ...]:
-    """Of a tensor that must be there.
+    """The shape of a required tensor.
 
     Raises:
-        CheckpointError: it is not, or has other dimensions.
+        CheckpointError: it is missing or has another number of dimensions.
     """
     value = tensors.get(name)
     if not isinstance(value, Tensor) or value.dim() != dimensions:
-        had = "lacks it" if value is None else "has something else"
-        raise CheckpointError(f"the checkpoint needs {name} with {dimensions} dimensions, and {had}.")
+        had = "does not have it" if value is None else "has something else"
+        raise CheckpointError(f"the checkpoint needs {name} with {dimensions} dimensions, but {had}.")
     return tuple(value.shape)
 
 
 def dt_config(**fields: Any) -> DTConfig:
-    """The sizes of our network.
+    """The config of our network with these sizes.
 
     Raises:
-        ConfigError: one that ours cannot have.
+        ConfigError: a size is not supported.
     """
     try:
         return DTConfig(**fields)
@@ -59,7 +59,7 @@ def dt_config(**fields: Any) -> DTConfig:
 
 
 def floats(found: Mapping[Any, Any]) -> dict[str, Tensor]:
-    """The tensors that are numbers, as float32."""
+    """All real-valued tensors, as float32."""
     return {
         name: value.float()
         for name, value in found.items()

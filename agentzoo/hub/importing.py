@@ -1,4 +1,4 @@
-"""Checkpoints of other libraries as agents of ours: same weights, same actions."""
+"""Import checkpoints of other libraries as agents with the same weights and actions."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from agentzoo.types import ActionSpec, IOSpec, ObservationSpec, explain
 
 
 def import_agent(source: str | Path, options: ImportOptions, *, revision: str | None = None) -> Agent:
-    """The agent that acts as this checkpoint does.
+    """An agent that acts like this checkpoint.
 
-    It has no recipe, for nothing here trained it: it loads, acts and is measured, but is not published or fine-tuned.
+    It has no recipe, since agentzoo did not train it. It can be loaded, run and measured, but not published or
+    fine-tuned.
 
     Args:
         source: a folder or Hub repo of transformers, or a `.pt` file of CORL.
-        revision: of a Hub repo.
+        revision: revision of the Hub repo.
 
     Raises:
-        ConfigError: something is missing that only the caller knows, or the network is of a kind ours is not.
-        CheckpointError: a file is missing or broken. HubError: it could not be fetched. SpaceError: it does not fit
+        ConfigError: a value is missing that only the caller knows, or the network is not supported.
+        CheckpointError: a file is missing or broken. HubError: the download failed. SpaceError: it does not fit
             `options.env`.
     """
     path = Path(source)
@@ -73,7 +74,7 @@ def _agent(found: Checkpoint, options: ImportOptions, agent_id: str) -> Agent:
             license="other",
         )
     except ValidationError as error:
-        raise ConfigError(f"no agent can be made of the checkpoint: {explain(error)}") from None
+        raise ConfigError(f"the checkpoint cannot become an agent: {explain(error)}") from None
     statistics = {"obs_mean": torch.from_numpy(found.mean), "obs_std": torch.from_numpy(found.std)}
     tensors = {**found.tensors, **statistics}
     _require_fit(config, tensors)
@@ -90,7 +91,7 @@ def _agent(found: Checkpoint, options: ImportOptions, agent_id: str) -> Agent:
 
 
 def _require_fit(config: AgentConfig, tensors: Mapping[str, Tensor]) -> None:
-    """Raise CheckpointError unless these are the tensors of this config's network. Nothing is allocated."""
+    """Raise CheckpointError unless the tensors match this config's network. It allocates nothing."""
     with torch.device("meta"):
         expected = {name: tuple(value.shape) for name, value in build_network(config).state_dict().items()}
     found = {name: tuple(value.shape) for name, value in tensors.items()}

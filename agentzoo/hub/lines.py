@@ -1,4 +1,4 @@
-"""The rows of a card's tables: numbers as text, and what each row is about. The template words the labels."""
+"""The rows of a card's tables: numbers as text, and the kind of each row. The template writes the labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Kind = Literal["own", "best", "acting", "seed", "mean", "method", "family", "pub
 
 
 class Line(NamedTuple):
-    """One row. Empty where the environment or the source does not say."""
+    """One row. Fields are empty if the environment or the source does not report them."""
 
     kind: Kind
     score: str = ""
@@ -27,10 +27,11 @@ class Line(NamedTuple):
     steps: str = ""  # over all episodes
     episodes: str = ""
     name: str = ""
-    seed: int | None = None  # of the training
-    updates: int | None = None  # where other than the agent's
+    seed: int | None = None  # training seed
+    updates: int | None = None  # if different from the agent's
     acting: str = ""
     trainings: int = 1  # it is the mean of so many
+    alone: bool = False  # one training seed stands for the method
 
 
 def line(kind: Kind, result: Result, **more: Any) -> Line:
@@ -50,7 +51,7 @@ def line(kind: Kind, result: Result, **more: Any) -> Line:
 
 
 def mean_line(kind: Kind, results: Sequence[Result], **more: Any) -> Line:
-    """The row of several training seeds, each of which counts as one number."""
+    """The row of the mean over training seeds, each counted as one number."""
     scores = [one.score for one in results if one.score is not None]
     returns = [one.mean_return for one in results]
     successes = [one.success_rate for one in results if one.success_rate is not None]
@@ -75,19 +76,18 @@ def published_line(paper: Published) -> Line:
 
 
 def summary(results: Results, paper: Published | None) -> list[Line]:
-    """The rows a reader needs first: this agent, its mean over seeds, each baseline, the paper."""
-    found = [line("own", results.headline)]
-    if results.seeds:
-        found.append(mean_line("mean", (results.headline, *results.seeds)))
+    """The rows a reader needs first: the mean over training seeds, this agent, each baseline, the paper."""
+    found = [mean_line("mean", (results.headline, *results.seeds))] if results.seeds else []
+    found.append(line("own", results.headline, alone=not results.seeds))
     found += _methods(results)
     return found + ([] if paper is None else [published_line(paper)])
 
 
 def all_lines(results: Results, updates: int, paper: Published | None) -> list[Line]:
-    """Every evaluation that the records hold.
+    """The table of all evaluations in the records.
 
     Args:
-        updates: of the agent's training.
+        updates: number of updates of the agent's training.
     """
     head = results.headline
     found = [line("own", head, acting=head.acting if results.acting else "")]
@@ -106,12 +106,12 @@ def all_lines(results: Results, updates: int, paper: Published | None) -> list[L
 
 
 def best_differs(results: Results) -> bool:
-    """Whether the best checkpoint is another one than the final."""
+    """Whether the best checkpoint differs from the final one."""
     return results.best is not None and results.best.returns != results.headline.returns
 
 
 def _methods(results: Results) -> list[Line]:
-    """One row for each baseline method: its only training, or the mean of them."""
+    """One row per baseline method: its only training run, or the mean over runs."""
     rows = comparable(results.headline, results.yardsticks)
     return [_method(method, [one for one in rows if one.method == method]) for method in METHODS if _has(rows, method)]
 
@@ -122,12 +122,12 @@ def _has(rows: Sequence[Baseline], method: str) -> bool:
 
 def _method(method: str, rows: Sequence[Baseline]) -> Line:
     if len(rows) == 1:
-        return line("method", rows[0].result, name=NAMES[method])
+        return line("method", rows[0].result, name=NAMES[method], alone=True)
     return mean_line("method", [one.result for one in rows], name=NAMES[method])
 
 
 def _steps(result: Result) -> str:
-    """With an interval where an episode ends at a goal, so that it is a figure of its own."""
+    """The mean episode length, with an interval if episodes end at a goal."""
     if result.success_rate is None:
         return f"{result.mean_length:.0f}"
     low, high = mean_interval(np.array(result.lengths))

@@ -1,4 +1,4 @@
-"""Agents that a Hub has: what each repo says of itself."""
+"""List the agents on a Hub, as their repos describe themselves."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from agentzoo.store.remote import Where, calling, retried
 from agentzoo.types import Config
 
 LIBRARY = "agentzoo"  # the Hub's library tag
-UNREADABLE = (TypeError, ValueError, AttributeError, KeyError, OverflowError)  # what a card of a stranger may raise
+UNREADABLE = (TypeError, ValueError, AttributeError, KeyError, OverflowError)  # errors that an untrusted card can cause
 
 
 class RemoteAgent(Config):
-    """One line of `agentzoo list --remote`: what a repo says of itself, unverified."""
+    """One line of `agentzoo list --remote`, from the repo's own card, unverified."""
 
     repo_id: str
     commit: str | None
@@ -26,10 +26,10 @@ class RemoteAgent(Config):
 def remote_agents(
     author: str | None = None, token: str | bool | None = None, limit: int | None = None
 ) -> list[RemoteAgent]:
-    """Repos of the Hub that say they are for this library, with the score on their card.
+    """Repos of the Hub with this library's tag, with the score on their card.
 
     Raises:
-        HubError: says what to do.
+        HubError: the request failed.
     """
     from huggingface_hub import HfApi
 
@@ -41,7 +41,7 @@ def remote_agents(
 
         try:
             infos = retried(lambda: listed(True))
-        except UNREADABLE:  # one card that the client cannot read takes all others with it
+        except UNREADABLE:  # one unreadable card makes the whole request fail
             infos = [_with_card(api, info) for info in retried(lambda: listed(False))]
         return sorted((_summary(info) for info in infos), key=lambda one: one.repo_id)
 
@@ -49,7 +49,7 @@ def remote_agents(
 
 
 def _with_card(api: Any, info: Any) -> Any:
-    """What the Hub says of one repo, with its card if that can be read."""
+    """The Hub's information on one repo, with its card if readable."""
     try:
         return retried(lambda: api.model_info(info.id))
     except UNREADABLE:
@@ -57,13 +57,13 @@ def _with_card(api: Any, info: Any) -> Any:
 
 
 def _summary(info: Any) -> RemoteAgent:
-    """Anybody can write a card of this library: what is no list of numbers is no score."""
+    """One line from an untrusted card: a value that is not a finite number is not shown as a score."""
     score = metric = None
     results = getattr(info.card_data, "eval_results", None)
     first: Any = results[0] if isinstance(results, list) and results else None
     value = getattr(first, "metric_value", None)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        with contextlib.suppress(OverflowError):  # of an integer with hundreds of digits
+        with contextlib.suppress(OverflowError):  # an integer with hundreds of digits
             score = float(value) if math.isfinite(value) else None
         metric = None if score is None else str(first.metric_name or first.metric_type)[:200]
     downloads = info.downloads if isinstance(info.downloads, int) else None

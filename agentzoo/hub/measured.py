@@ -1,4 +1,4 @@
-"""Evaluations of runs and staged agents, kept beside their weights so that nothing is measured twice."""
+"""Evaluations of runs and staged agents, stored beside the weights so that nothing is measured twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from agentzoo.evaluation.results import Result, evaluate
 from agentzoo.evaluation.rollout import OnEpisode
 from agentzoo.hub.verify import check_files
 from agentzoo.record import read_record
-from agentzoo.store.files import CONFIG, RECIPE, RESULT, RESULTS, WEIGHTS, write_atomic
+from agentzoo.store.files import RECIPE, RESULT, RESULTS, write_atomic
+from agentzoo.store.named import require_finished
 from agentzoo.text import counted
 
 
@@ -23,13 +24,13 @@ def measured(
     or_more: bool = False,
     on_episode: OnEpisode = lambda _: None,
 ) -> Result:
-    """The evaluation of a run's final weights: the one kept beside them, or a new one.
+    """The evaluation of a run's final weights: the stored one, or a new one.
 
-    A new one is then kept, unless the one there is of more episodes.
+    A new evaluation is stored unless the stored one has more episodes.
 
     Args:
-        or_more: one of more episodes will do, too.
-        on_episode: called with each episode that is played.
+        or_more: accept a stored evaluation of more episodes.
+        on_episode: called with each played episode.
     """
     agent = load_finished(run, trust_env_module)
     path = run / RESULT
@@ -40,7 +41,7 @@ def measured(
         return kept
     on_progress(f"{counted(episodes, 'episode')} of {run.name}")
     found = evaluate(agent, episodes=episodes, trust_env_module=trust_env_module, on_episode=on_episode)
-    found = found.model_copy(update={"command": None})  # an id names what is staged, not this run
+    found = found.model_copy(update={"command": None})  # an id names the staged agent, not this run
     if kept is None or kept.episodes < episodes:
         write_atomic(path, found.to_json())
     return found
@@ -49,30 +50,38 @@ def measured(
 def headline(
     folder: Path, episodes: int, on_progress: Callable[[str], None] = lambda _: None, trust_env_module: bool = False
 ) -> Result:
-    """What a run's final weights score (`measured`), or what a staged agent's record says they do.
+    """The result of a run's final weights (`measured`), or the headline of a staged agent.
 
     Args:
-        episodes: at least, of a run.
+        episodes: minimum number, for a run.
 
     Raises:
-        CheckpointError: no finished run, or a record that is not of the weights beside it.
+        CheckpointError: no finished run, or a record that does not match the weights beside it.
+    """
+    return trainings(folder, episodes, on_progress, trust_env_module)[0]
+
+
+def trainings(
+    folder: Path, episodes: int, on_progress: Callable[[str], None] = lambda _: None, trust_env_module: bool = False
+) -> tuple[Result, ...]:
+    """`headline`, followed by the other training seeds that a staged agent's record holds.
+
+    Raises:
+        CheckpointError: as `headline`.
     """
     if not (folder / RESULTS).is_file():
-        return measured(folder, episodes, on_progress, trust_env_module, or_more=True)
+        return (measured(folder, episodes, on_progress, trust_env_module, or_more=True),)
     _, results, checks = check_files(folder)
     wrong = [check.said for check in checks if check.name in ("weights", "results") and check.holds is False]
     if results is None or wrong:
         raise CheckpointError(
-            f"{folder} holds no sound record: {'; '.join(wrong)}. `agentzoo hub verify {folder}` says more."
+            f"{folder} holds no valid record: {'; '.join(wrong)}. `agentzoo hub verify {folder}` shows details."
         )
-    return results.headline
+    return (results.headline, *results.seeds)
 
 
 def _asked_alike(kept: Result, agent: Agent) -> bool:
-    """Whether `kept` is what evaluating these weights again would give: somebody may have measured otherwise.
-
-    But for the number of episodes.
-    """
+    """Whether `kept` has the settings of a new evaluation of these weights, apart from the number of episodes."""
     config = agent.config
     wanted = (config.weights_sha256, config.env, agent.target_return, agent.acting, True, 0)
     return wanted == (
@@ -85,24 +94,11 @@ def _asked_alike(kept: Result, agent: Agent) -> bool:
     )
 
 
-def is_finished(run: Path) -> bool:
-    """Whether a training in this folder has come to its end."""
-    return (run / WEIGHTS).is_file() and (run / CONFIG).is_file()
-
-
-def require_finished(run: Path) -> None:
-    """Raise CheckpointError unless a training in this folder has come to its end, or an agent is staged there."""
-    if not is_finished(run):
-        raise CheckpointError(
-            f"{run} holds no finished run ({WEIGHTS} and {CONFIG}); `agentzoo train` goes on with one."
-        )
-
-
 def load_finished(run: Path, trust_env_module: bool = False) -> Agent:
     """The agent of a finished run, with its recipe.
 
     Raises:
-        CheckpointError: not finished, or without its recipe.
+        CheckpointError: not finished, or without a recipe.
     """
     require_finished(run)
     agent = Agent.from_pretrained(run, trust_env_module=trust_env_module)

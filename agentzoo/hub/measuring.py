@@ -1,4 +1,4 @@
-"""The measurements of an agent that is being staged, with a count of their episodes."""
+"""Measure an agent that is being staged, and count the episodes for a progress bar."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ from agentzoo.text import counted
 from agentzoo.training.loop import BEST
 
 FRAMES = 250  # of an episode's video at most; a short episode shows every step
+FILM_BYTES = 250_000  # of a staged film at most: git and the Hub keep each one for good
 TARGETS = 8  # of a sweep
 OnProgress = Callable[[str], None]
 
 
 class Tally:
-    """Episodes played, of those that are planned.
+    """Counts played and planned episodes.
 
     Args:
-        on_count: is given both numbers whenever one changes.
+        on_count: called with both numbers when one changes.
     """
 
     def __init__(self, on_count: Callable[[int, int], None] = lambda *_: None) -> None:
@@ -44,18 +45,18 @@ class Tally:
         self._on_count = on_count
 
     def plan(self, episodes: int) -> None:
-        """So many more will be played; so many fewer if it is negative."""
+        """Add `episodes`, possibly negative, to the plan."""
         self.planned += episodes
         self._on_count(self.played, self.planned)
 
     def played_one(self, _: object = None) -> None:
-        """An episode has ended."""
+        """Count one finished episode."""
         self.played += 1
         self._on_count(self.played, self.planned)
 
     @contextmanager
     def part(self, episodes: int) -> Iterator[None]:
-        """While a part of the plan is played; what it leaves out, as it was measured before, leaves the plan."""
+        """Run a part of the plan inside the block; episodes it skips, since it measured them before, leave the plan."""
         end = self.played + episodes
         yield
         if self.played != end:
@@ -73,20 +74,20 @@ class Measuring:
         self.agent = Agent.from_pretrained(folder, trust_env_module=trust_env_module)
         assert self.agent.recipe is not None
         self.recipe = self.agent.recipe
-        self._length = 0  # of the headline's first episode
+        self._length = 0  # length of the headline's first episode
 
     def plan(self, others: int, sweep_episodes: int) -> None:
-        """Count what is to be played: the agent in each way of acting, `others`, the sweep and the video."""
+        """Plan all episodes: the agent in each acting mode, `others`, the sweep and the video."""
         episodes = self.recipe.eval.episodes
         ways = 1 + len(other_ways(self.agent))
         self._tally.plan(episodes * (ways + others) + TARGETS * sweep_episodes + 1)
 
     def _named(self, one: Result) -> Result:
-        """With the command that repeats it once the folder is in its place."""
+        """The result with the command that repeats it once the agent is staged."""
         return with_command(one, self.agent, self.recipe.agent_id)
 
     def headline(self) -> dict[str, Any]:
-        """Fields of `Results`: the evaluation, and one for each other way of acting."""
+        """Fields of `Results`: the evaluation, and one for each other acting mode."""
         episodes, played_one = self.recipe.eval.episodes, self._tally.played_one
         self._on_progress(f"{counted(episodes, 'episode')} of {self.recipe.agent_id}")
         head = evaluate(self.agent, episodes=episodes, trust_env_module=self._trust, on_episode=played_one)
@@ -95,18 +96,18 @@ class Measuring:
         return {"headline": self._named(head), "acting": tuple(map(self._named, acting))}
 
     def beside(self, run: Path) -> Result:
-        """Another run on as many episodes."""
+        """The result of another run on the same number of episodes."""
         episodes = self.recipe.eval.episodes
         with self._tally.part(episodes):
             return measured(run, episodes, self._on_progress, self._trust, on_episode=self._tally.played_one)
 
     def best(self, run: Path) -> Result | None:
-        """The best checkpoint of the run, where it is not the final one."""
+        """The result of the run's best checkpoint, if it is not the final one."""
         with self._tally.part(self.recipe.eval.episodes):
             return best_of(run, self.recipe, self._trust, self._on_progress, self._tally)
 
     def targets(self, episodes: int) -> dict[str, Any]:
-        """Fields of `Results`: what the agent reaches for eight targets, and whether that is drawn."""
+        """Fields of `Results`: the sweep over eight targets, and whether it is plotted."""
         if not episodes:
             return {}
         plots = _can_plot(self._on_progress)
@@ -118,7 +119,7 @@ class Measuring:
         return {"targets": tuple(map(self._named, found)), "spearman": rank_correlation(found), "plotted": plots}
 
     def film(self) -> bool:
-        """Whether a video could be made."""
+        """Make a video; whether it succeeded."""
         made = video(self.agent, self.folder / VIDEO, self._length, self._trust, self._on_progress)
         self._tally.played_one()
         return made
@@ -134,12 +135,12 @@ def _can_plot(on_progress: OnProgress) -> bool:
 
 
 def video(staged: Agent, path: Path, steps: int, trust_env_module: bool, on_progress: OnProgress) -> bool:
-    """Film one episode of about `steps`. A failure is noted and no more, so that no measurement is lost."""
+    """Film one episode of about `steps`. A failure is only reported, so that no measurement is lost."""
     on_progress("a video")
     every = math.ceil(steps / FRAMES)
     try:
         clip = film(staged, episodes=1, every=every, max_frames=4 * FRAMES, trust_env_module=trust_env_module)
-        save_video(clip, path)
+        save_video(clip, path, FILM_BYTES)
     except Exception as error:  # whatever an environment raises when it is asked for pictures
         on_progress(f"no video: {error if isinstance(error, AgentzooError) else f'{type(error).__name__}: {error}'}")
         return False
@@ -147,7 +148,7 @@ def video(staged: Agent, path: Path, steps: int, trust_env_module: bool, on_prog
 
 
 def other_ways(agent: Agent) -> list[ActingMode]:
-    """The ways of acting that its network has beside the one it is in."""
+    """The acting modes of its network other than the current one."""
     ways: tuple[ActingMode, ...] = ("window", "recurrent") if isinstance(agent.model, RecurrentModel) else ("window",)
     return [way for way in ways if way != agent.acting]
 
@@ -155,7 +156,7 @@ def other_ways(agent: Agent) -> list[ActingMode]:
 def in_other_ways(
     staged: Agent, episodes: int, trust_env_module: bool, on_progress: OnProgress, tally: Tally
 ) -> Iterator[Result]:
-    """The same weights in each other way of acting."""
+    """Evaluate the same weights in each other acting mode."""
     own = staged.acting
     for way in other_ways(staged):
         on_progress(f"{counted(episodes, 'episode')}, {way} acting")
@@ -165,7 +166,7 @@ def in_other_ways(
 
 
 def sweep_targets(target: float, facts: DatasetFacts) -> list[float]:
-    """Returns to ask for up to `target`: from nothing on, or, where returns are negative, from what the data brings."""
+    """Target returns up to `target`: from 0, or for negative returns from the mean return of the data."""
     if target > 0.0:
         return even_targets(target, TARGETS)
     usual = facts.mean_return
@@ -173,7 +174,7 @@ def sweep_targets(target: float, facts: DatasetFacts) -> list[float]:
 
 
 def best_of(run: Path, recipe: Recipe, trust_env_module: bool, on_progress: OnProgress, tally: Tally) -> Result | None:
-    """The best checkpoint of the run, asked for what `recipe` asks; None where the final weights did best."""
+    """The result of the run's best checkpoint at the recipe's target; None if the final weights are the best."""
     if not (run / BEST).is_file():
         return None
     best, last = read_tensors(run / BEST)[0], read_tensors(run / WEIGHTS)[0]
@@ -193,7 +194,7 @@ def best_of(run: Path, recipe: Recipe, trust_env_module: bool, on_progress: OnPr
 
 
 def facts_of(data: DataConfig, episodes: Episodes) -> DatasetFacts:
-    """Of the episodes that are trained on."""
+    """Facts about the episodes used for training."""
     returns = episodes.returns
     return DatasetFacts(
         dataset=data.dataset,

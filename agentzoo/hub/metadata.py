@@ -1,4 +1,4 @@
-"""The front matter of a card, made and checked with huggingface_hub's classes; other people's text made harmless."""
+"""The front matter of a card, built and checked with huggingface_hub's classes, and escaping of untrusted text."""
 
 from __future__ import annotations
 
@@ -7,54 +7,55 @@ import re
 from typing import Any
 
 from agentzoo.config import AgentConfig
+from agentzoo.envs import is_game
 from agentzoo.errors import CheckpointError, shown
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.recipe import Recipe
 from agentzoo.text import counted, fixed
 
-LONGEST = 1_000  # characters of a description
+LONGEST = 1_000  # characters in a description
 FARAMA = ("D4RL", "mujoco", "minigrid", "atari", "metaworld")  # repos of Minari's own organization on the Hub
 HUB_NAME = re.compile(r"(?:[\w-]+/)?[\w\-.]+")  # what the Hub accepts as a dataset of a `model-index`
 
 
 def inline(text: str) -> str:
-    """Text of a record as one line of Markdown: `shown`, and no markup, link, table cell, heading, list or HTML."""
+    """Text of a record as one line of Markdown, without markup, links, table cells, headings, lists or HTML."""
     flat = shown(" ".join(text.split()), LONGEST)
     escaped = re.sub(r"([\\`*\[\]<>|~&]|(?<!\w)_|_(?!\w))", r"\\\1", flat)
     return re.sub(r"^(?:([#+=-])|(\d{1,9})([.)])(?=\s|$))", _begins_no_block, escaped)
 
 
 def _begins_no_block(found: re.Match[str]) -> str:
-    """A heading, rule or list needs its sign at the start of a line: written after a backslash it is text."""
+    """Escape the sign at the start of a line that would begin a heading, rule or list."""
     return f"\\{found[1]}" if found[1] else f"{found[2]}\\{found[3]}"
 
 
 def as_html(text: str) -> str:
-    """Text of a record inside an HTML element, where Markdown's backslashes do not count."""
+    """Text of a record for use inside an HTML element, where Markdown's backslashes have no effect."""
     return html.escape(shown(" ".join(text.split()), LONGEST))
 
 
 def code(text: str) -> str:
-    """A name or command between backticks, or inside a code block: one line, no backtick of its own."""
+    """A name or command for use between backticks or in a code block: one line, without backticks."""
     return shown(" ".join(text.replace("`", " ").split()), LONGEST)
 
 
 def hub_name(env_id: str) -> str:
-    """An environment's id as a name the Hub accepts: `agentzoo/DoorKey-4x4-v0` -> `agentzoo-DoorKey-4x4-v0`."""
+    """An environment's id as a name that the Hub accepts: `agentzoo/DoorKey-4x4-v0` -> `agentzoo-DoorKey-4x4-v0`."""
     return re.sub(r"[^\w.-]+", "-", env_id)[:96] or "unknown"
 
 
 def hub_datasets(dataset: str) -> list[str] | None:
-    """The Hub's name of a Minari dataset; None for one that is not on the Hub, such as our own collections."""
+    """The Hub's name of a Minari dataset; None if it is not on the Hub, such as the zoo's datasets."""
     namespace = dataset.split("/")[0]
     return [f"farama-minari/{namespace}"] if namespace in FARAMA else None
 
 
 def front_matter(config: AgentConfig, recipe: Recipe, results: Results | None, repo_id: str | None = None) -> str:
-    """The YAML block on top of a card, without its two lines of dashes.
+    """The YAML block at the top of a card, without its two lines of dashes.
 
     Args:
-        repo_id: where the card goes; the base of a fine-tune is then named as a repo of the same owner.
+        repo_id: the card's repo; the base of a fine-tune is then named as a repo of the same owner.
     """
     from huggingface_hub import ModelCardData
 
@@ -78,12 +79,14 @@ def _base(base: str | None, repo_id: str | None) -> str | None:
 
 
 def _evaluations(head: Result) -> list[Any]:
-    """The environment as the dataset; the mean return first, as in stable-baselines3's cards, then the score."""
+    """Results with the environment as dataset: the mean return, as in stable-baselines3's cards, the score."""
     from huggingface_hub import EvalResult
 
     measured = [("mean_reward", head.mean_return, head.return_interval, "mean_reward")]
     if head.score is not None and head.score_interval is not None:
-        measured.append(("D4RL-normalized score", head.score, head.score_interval, "d4rl_normalized_score"))
+        whose = "gamer" if is_game(head.env) else "D4RL"
+        kind = f"{whose.lower()}_normalized_score"
+        measured.append((f"{whose}-normalized score", head.score, head.score_interval, kind))
     return [
         EvalResult(
             task_type="reinforcement-learning",
@@ -100,10 +103,10 @@ def _evaluations(head: Result) -> list[Any]:
 
 
 def check_metadata(text: str, library: str = "agentzoo", pipeline: str | None = "reinforcement-learning") -> Any:
-    """The front matter of a card as `ModelCardData`, after the checks that the Hub makes when it is pushed.
+    """The front matter of a card as `ModelCardData`, after the checks that the Hub makes on a push.
 
     Raises:
-        CheckpointError: there is none, or the Hub would refuse it.
+        CheckpointError: it is missing, or the Hub would reject it.
     """
     from huggingface_hub import ModelCard
 
@@ -120,7 +123,7 @@ def check_metadata(text: str, library: str = "agentzoo", pipeline: str | None = 
     if not tree.get("license"):
         problems.append("license is missing")
     names = [one.dataset_type for one in data.eval_results or []] + list(data.datasets or [])
-    problems += [f"{name!r} is no name of a dataset" for name in names if not HUB_NAME.fullmatch(str(name))]
+    problems += [f"{name!r} is not a dataset name" for name in names if not HUB_NAME.fullmatch(str(name))]
     if problems:
-        raise CheckpointError(f"the card's metadata would not do on the Hub: {'; '.join(problems)}.")
+        raise CheckpointError(f"the Hub would reject the card's metadata: {'; '.join(problems)}.")
     return data

@@ -1,8 +1,10 @@
-"""What is here, at a glance: read without PyTorch, so that `agentzoo list` answers at once."""
+"""A quick summary of all agents, read without PyTorch, so that `agentzoo list` is fast."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
@@ -10,7 +12,7 @@ from pydantic import ConfigDict, Field
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.recipes._table import Row, recipe_rows
 from agentzoo.record import Config, read_record
-from agentzoo.registry import family_names
+from agentzoo.registry import CLONE, family_names
 from agentzoo.store.files import CONFIG, RECIPE, RESULTS
 from agentzoo.store.locate import check_links, staged_agents
 from agentzoo.text import fixed
@@ -34,20 +36,50 @@ class Summary(Config):
     low: float | None = None
     high: float | None = None
     seconds: float | None = None  # of its training, as measured there
+    seeds: tuple[tuple[float, float | None], ...] = ()  # (return, score) of each training seed, this one first
+    clone: Summary | None = None  # behaviour cloning on the same data
     problem: str | None = None  # why a folder of the local zoo cannot be read; nothing else is known then
 
+    def typical_return(self) -> float | None:
+        """The mean over training seeds."""
+        return fmean(one for one, _ in self.seeds) if self.seeds else self.mean_return
+
+    def typical_score(self) -> float | None:
+        """The mean over training seeds, where all have one."""
+        scores = self._scores()
+        return fmean(scores) if scores else self.score
+
+    def _scores(self) -> list[float]:
+        found = [score for _, score in self.seeds if score is not None]
+        return found if 1 < len(found) == len(self.seeds) else []
+
     def shown_score(self) -> str:
-        """`93.7 [92.4, 94.9]`, or nothing where there is no score with an interval."""
+        """`93.7 [92.4, 94.9]`, or nothing where there is no score with an interval.
+
+        The mean and the interval are over training seeds where there are several, else over episodes.
+        """
+        if scores := self._scores():
+            low, high = _interval(scores)
+            return f"{fixed(fmean(scores), 1)} [{fixed(low, 1)}, {fixed(high, 1)}]"
         if self.score is None or self.low is None or self.high is None:
             return ""
         return f"{fixed(self.score, 1)} [{fixed(self.low, 1)}, {fixed(self.high, 1)}]"
 
 
+def _interval(values: list[float]) -> tuple[float, float]:
+    """`mean_interval`: for up to three numbers it is their range, as the least alone is drawn once in 27 times."""
+    if len(values) <= 3:
+        return min(values), max(values)
+    from agentzoo.evaluation.scores import mean_interval  # NumPy, which `agentzoo list` answers without
+
+    return mean_interval(values)  # type: ignore[arg-type]
+
+
 def overview() -> list[Summary] | None:
-    """What `zoo.summaries` finds, with checks of the shown fields alone.
+    """Like `zoo.summaries`, but it checks only the shown fields.
 
     Returns:
-        None where a folder cannot be read at a glance: `summaries` then says what is wrong with it.
+        None if a folder cannot be read this way; `summaries` then says what is wrong with it.
     """
     found = packaged()
     for agent_id, folder in staged_agents().items():
@@ -59,7 +91,7 @@ def overview() -> list[Summary] | None:
 
 
 def packaged() -> dict[str, Summary]:
-    """Agent id -> line of every packaged recipe."""
+    """Agent id -> summary of every packaged recipe."""
     return {agent_id: _of_row(row) for agent_id, row in recipe_rows().items()}
 
 
@@ -68,10 +100,10 @@ def _of_row(row: Row) -> Summary:
 
 
 def summary_of(agent_id: str, folder: Path, recipe: Summary | None) -> Summary:
-    """The line of a staged agent.
+    """The summary of a staged agent.
 
     Args:
-        recipe: the line of the packaged recipe of this id, where there is one.
+        recipe: the summary of the packaged recipe with this id, if there is one.
 
     Raises:
         CheckpointError, ConfigError: a file cannot be used.
@@ -97,7 +129,7 @@ def summary_of(agent_id: str, folder: Path, recipe: Summary | None) -> Summary:
 
 
 class _Part(Config):
-    """Some fields of a record; the others are for those who load it."""
+    """A part of a record; other fields are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -135,27 +167,41 @@ class _Dataset(_Part):
     mean_return: float
 
 
+class _Yardstick(_Part):
+    method: str
+    result: _Headline
+
+
 class _Training(_Part):
     seconds: Seconds
     updates: int | None = None
+
+
+def _measured(seeds: Sequence[_Headline]) -> dict[str, Any]:
+    """Fields of a `Summary` from the results of one or more training seeds; the interval is the first one's."""
+    low, high = seeds[0].score_interval or (None, None)
+    each = tuple((one.mean_return, one.score) for one in seeds)
+    return {"mean_return": each[0][0], "score": each[0][1], "seeds": each, "low": low, "high": high}
 
 
 class _Results(_Part):
     headline: _Headline
     dataset: _Dataset
     training: _Training
+    seeds: tuple[_Headline, ...] = ()
+    yardsticks: tuple[_Yardstick, ...] = ()
 
     def fields(self, has_recipe: bool) -> dict[str, Any]:
-        """Of a `Summary`; updates only where the recipe says what they are of."""
-        head, low_high = self.headline, self.headline.score_interval
-        found: dict[str, Any] = {
-            "mean_return": head.mean_return,
-            "score": head.score,
+        """Fields of a `Summary`; updates only if there is a recipe."""
+        head = self.headline
+        found = {
+            **_measured((head, *self.seeds)),
             "data_return": self.dataset.mean_return,
             "seconds": self.training.seconds,
         }
-        if low_high is not None:
-            found |= {"low": low_high[0], "high": low_high[1]}
+        clones = [one.result for one in self.yardsticks if one.method == CLONE]
+        if clones:
+            found["clone"] = Summary(agent_id=CLONE, staged=False, **_measured(clones))
         if has_recipe and self.training.updates:
             found["steps"] = self.training.updates
         return found

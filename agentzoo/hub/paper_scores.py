@@ -1,4 +1,4 @@
-"""What papers print, to stand beside ours: normalized scores (D4RL `-v2`) or steps to a goal."""
+"""Published results, shown beside ours: normalized scores (D4RL `-v2`) or steps to a goal."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from agentzoo.papers import CHEN, LV, REID, ZHAO
 
 
 class Published(NamedTuple):
-    """A score, its spread as printed, and where; `unit` "steps" is the length of an episode, less is better."""
+    """A published score, its spread and its source; `unit` "steps" is the length of an episode, fewer is better."""
 
     score: float
     spread: float | None
     source: str  # the paper
-    remark: str = ""  # what of it is unlike ours
+    remark: str = ""  # how the paper's network differs from ours
     unit: Literal["score", "steps"] = "score"
-    updates: int = 100_000  # of the paper's training
+    updates: int = 100_000  # training updates in the paper
 
     def text(self) -> str:
-        """The number and its spread, with a unit where it is no score."""
+        """The number and its spread, with a unit unless it is a score."""
         spread = "" if self.spread is None else f" ± {self.spread:g}"
         return f"{self.score:g}{spread}" + (" steps" if self.unit == "steps" else "")
 
     def origin(self) -> str:
-        """The paper, and what of it is unlike ours."""
+        """The paper, and how its network differs from ours."""
         return f"{self.source}, {self.remark}" if self.remark else self.source
 
 
@@ -37,7 +37,7 @@ _GPT2 = "on GPT-2 of 36 times the size"
 _CLIP = "on a text tower 60 times as large"
 _LARGE = "whose released code has a network of 200 times the size"
 
-# Which of a training's evaluations a paper reports. Ours are of the last weights.
+# Which evaluation of a training run a paper reports. Ours use the last weights.
 SELECTION = {
     _DT: "the paper does not say of which checkpoint and of which of its two targets",
     _WIKIPEDIA: "the paper stopped early, so it is the best of up to 20 evaluations of 10 episodes",
@@ -45,7 +45,7 @@ SELECTION = {
     _DM: "the paper does not say of which checkpoint and target",
 }
 
-# Every paper's number for an agent, the one its own card shows first.
+# Published numbers for each agent; its card shows the first.
 PUBLISHED: dict[str, tuple[Published, ...]] = {
     "dt-hopper-medium": (Published(67.6, 1.0, _DT), Published(67.4, 1.7, _MARKOV)),
     "dt-halfcheetah-medium": (Published(42.6, 0.1, _DT), Published(42.8, 0.4, _MARKOV)),
@@ -61,7 +61,7 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {
     "chibit-hopper-medium-no-lm": (Published(81.4, 5.2, _WIKIPEDIA),),
     "chibit-hopper-medium-random-positions": (Published(78.4, 2.0, _WIKIPEDIA),),
     "chibit-hopper-medium-frozen": (Published(57.7, 7.0, _WIKIPEDIA),),
-    # our recipes follow the later paper, which trained them its own way
+    # our recipes follow the later paper
     "clip-dt-hopper-medium": (Published(66.9, 1.3, _MARKOV, _CLIP), Published(66.9, 0.9, _WIKIPEDIA, _CLIP)),
     "clip-dt-hopper-medium-replay": (Published(76.1, 2.5, _MARKOV, _CLIP), Published(85.8, 0.3, _WIKIPEDIA, _CLIP)),
     "gpt2-dt-hopper-medium": (Published(77.9, 1.1, _MARKOV, _GPT2), Published(79.1, 1.1, _WIKIPEDIA, _GPT2)),
@@ -84,7 +84,7 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {
     "gpt2-dtma-pointmaze-medium": (Published(146.3, 9.3, _MARKOV, _GPT2, "steps"),),
 }
 
-# What a paper prints, by task, of methods that are not in this zoo.
+# Published numbers of methods that are not in this zoo, by task.
 ELSEWHERE: dict[str, dict[str, Published]] = {
     "hopper-medium": {"CQL": Published(57.7, 1.6, _MARKOV), "DC": Published(79.7, 1.1, _MARKOV)},
     "hopper-medium-replay": {"CQL": Published(73.7, 4.4, _MARKOV), "DC": Published(82.3, 2.5, _MARKOV)},
@@ -96,7 +96,7 @@ ELSEWHERE: dict[str, dict[str, Published]] = {
 
 
 def elsewhere(agent_ids: Iterable[str], source: str) -> dict[str, dict[str, Published]]:
-    """`ELSEWHERE` of the tasks that these agents are named after, as far as `source` prints it."""
+    """The entries of `ELSEWHERE` from `source` for the tasks of these agents."""
     ids = list(agent_ids)
     named = {task: methods for task, methods in ELSEWHERE.items() if any(one.endswith(f"-{task}") for one in ids)}
     found = {task: {k: v for k, v in methods.items() if v.source == source} for task, methods in named.items()}
@@ -104,9 +104,9 @@ def elsewhere(agent_ids: Iterable[str], source: str) -> dict[str, dict[str, Publ
 
 
 def published_together(agent_ids: Iterable[str]) -> dict[str, Published]:
-    """What stands beside these agents in one table: numbers of the paper that has most of them, else each one's own.
+    """Published numbers for these agents in one table: of the paper that has most of them, else each agent's first.
 
-    Papers train the same agent differently, so that numbers of two of them say little beside each other.
+    Papers train the same agent differently, so numbers of two papers are hard to compare.
     """
     found = {name: PUBLISHED[name] for name in agent_ids if name in PUBLISHED}
     counted = Counter(one.source for several in found.values() for one in several)

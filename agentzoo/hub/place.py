@@ -1,4 +1,4 @@
-"""Whether an agent may be staged at a place of a zoo, checked before anything is measured or trained."""
+"""Check that an agent may be staged in a folder of a zoo, before measuring or training."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from agentzoo.store.locate import is_backbone, require_replaceable
 
 
 def require_free_place(recipe: Recipe, final: Path, runs: Sequence[Path] = (), force: bool = False) -> None:
-    """Raise unless an agent of this recipe may be staged at `final`: nothing is there, or the agent it replaces.
+    """Raise unless an agent of this recipe may be staged at `final`: it is free, or holds the agent to replace.
 
     Args:
-        runs: what is staged and shown, which must not lie there.
-        force: an agent of another environment, dataset or family may be replaced, too.
+        runs: the runs that are staged or shown; none of them may be at `final`.
+        force: also replace an agent of another environment, dataset or family.
 
     Raises:
-        CheckpointError: an agent of another environment, dataset or family is there. StorageError: something that is no
-            staged agent, or one of the `runs`.
+        CheckpointError: `final` holds an agent of another environment, dataset or family. StorageError: `final` holds
+            something other than a staged agent, or is one of the `runs`.
     """
     if final.exists():
         _require_apart(final, runs)
@@ -31,15 +31,15 @@ def require_free_place(recipe: Recipe, final: Path, runs: Sequence[Path] = (), f
 
 
 def _require_apart(final: Path, runs: Sequence[Path]) -> None:
-    """Raise StorageError unless the folder at `final` may be replaced: it is a staged agent, and none of the runs."""
+    """Raise StorageError unless the folder at `final` is a staged agent and none of the runs."""
     for run in runs:
         if run.resolve() == final.resolve():
-            raise StorageError(f"{final} is the run itself, which would be replaced. Stage into another --zoo.")
+            raise StorageError(f"{final} is the run itself and would be replaced. Stage into another --zoo.")
     require_replaceable(final)
 
 
 def _require_same_task(recipe: Recipe, final: Path) -> None:
-    """Raise CheckpointError unless the agent staged at `final` has the environment, dataset and family of `recipe`."""
+    """Raise CheckpointError unless the agent at `final` has the environment, dataset and family of `recipe`."""
     if is_backbone(final):
         raise CheckpointError(f"{final} holds a backbone, which agents start from. Stage into another --zoo.")
     config = read_record(AgentConfig, final / CONFIG)
@@ -56,7 +56,7 @@ def _require_same_task(recipe: Recipe, final: Path) -> None:
         "eval.env_options": recipe.eval.env_options,
         "data.dataset": recipe.data.dataset,
     }
-    other = [f"{name} is {value!r} there, {new[name]!r} here" for name, value in there.items() if value != new[name]]
+    other = [f"its {name} is {value!r} instead of {new[name]!r}" for name, value in there.items() if value != new[name]]
     if other:
         raise CheckpointError(
             f"{final} holds another agent, {config.agent_id}: {'; '.join(other)}. Replace it with --force "

@@ -1,4 +1,4 @@
-"""Putting an agent's folder, or a backbone's, on a Hub in one commit, and bringing one back."""
+"""Upload the folder of an agent or backbone to a Hub in one commit, and download one."""
 
 from __future__ import annotations
 
@@ -22,42 +22,41 @@ from agentzoo.store.locate import (
     BACKBONE_FILES,
     PUBLISHED,
     check_links,
-    hub_location,
     is_backbone,
     require_replaceable,
-    staged_agents,
     written_whole,
 )
+from agentzoo.store.named import require_folder, require_remote
 from agentzoo.store.remote import Where, calling, check_revision, fetch, is_repo_id, retried
 from agentzoo.store.watch import watched
 from agentzoo.text import counted
 
 Patterns = str | list[str] | None  # like "*.json"
-SHORT = 20.0  # seconds to ask what became of a push that failed
+SHORT = 20.0  # seconds to check the repo's state after a failed push
 LOSES_MEASUREMENTS = (
-    f"{{where}} holds measurements ({RESULTS}), which this agent comes without: they would be deleted. "
+    f"{{where}} holds measurements ({RESULTS}), but this agent has none: they would be deleted. "
     "Measure it and push the folder (`agentzoo hub stage`, `agentzoo hub push`), or pass replace_measured=True."
 )
 
 
 class Pushed(NamedTuple):
-    """What a push did."""
+    """The result of a push."""
 
     repo_id: str
     commit: str
     url: str  # of the commit, or of the pull request
     files: tuple[str, ...]
-    left_out: tuple[str, ...]  # in the folder, but no part of an agent
+    left_out: tuple[str, ...]  # files in the folder that are not part of an agent
 
 
 @dataclass
 class _Upload:
-    """One commit; called with a token. `api` and `head`, the commit it stands on, are known once it has begun."""
+    """Makes one commit when called with a token; the call sets `api` and `head`, the parent commit."""
 
     folder: Path
     where: Where
     files: tuple[str, ...]
-    known: Sequence[str]  # what may be added or deleted
+    known: Sequence[str]  # files that may be added or deleted
     private: bool | None
     create_pr: bool
     message: str
@@ -71,7 +70,7 @@ class _Upload:
 
         (repo_id, branch), files = self.where, self.files
         self.api = api = HfApi(token=token, library_name=LIBRARY)
-        self.on_progress(f"looking at {repo_id}")
+        self.on_progress(f"checking {repo_id}")
         retried(lambda: api.create_repo(repo_id, private=self.private, exist_ok=True))
         self.head = retried(lambda: api.model_info(repo_id, revision=branch)).sha
         there = {entry.path for entry in retried(lambda: list(api.list_repo_tree(repo_id, revision=self.head)))}
@@ -104,32 +103,32 @@ def push(
     replace_measured: bool = True,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Pushed:
-    """Check a folder as a stranger would, then upload it in a single commit.
+    """Check a folder, then upload it in a single commit.
 
-    Weights are uploaded first and belong to no commit until all is there, so a push that is interrupted leaves the
-    files of the remote as they were; a repo it had to create stays, empty. Files of an agent that the folder no
-    longer holds are deleted in the same commit. The same folder again makes no commit, and a tag that it has stays.
+    Weights are uploaded first and are not part of a commit until everything is uploaded, so an interrupted push does
+    not change the files of the remote; a repo that it created stays, empty. Files of an agent that the folder no longer
+    holds are deleted in the same commit. Pushing an unchanged folder makes no commit and keeps its tag.
 
     Args:
-        private: of a repo that is created; None leaves it to the account's default.
+        private: whether a new repo is private; None uses the account's default.
         branch: "main" by default; must exist.
         tag: name to give the commit.
         create_pr: propose the commit as a pull request, which its owner merges; nothing changes on the branch.
         allow_patterns, ignore_patterns: as in `huggingface_hub`, which of the agent's files are uploaded or deleted;
-            the whole folder is checked all the same.
-        replace_measured: also where the repo has measurements and the folder has none.
+            the whole folder is always checked.
+        replace_measured: push even if the repo has measurements and the folder has none.
 
     Raises:
         CheckpointError, ConfigError: the folder does not load, its card does not match its records, measurements would
             be deleted, the patterns leave no file, or a pull request was to be tagged.
-        HubError: says what to do.
+        HubError: the upload failed; the message says what to do.
     """
     _check_names(repo_id, branch, tag, create_pr)
     files, left_out = check_folder(folder)
     known = _chosen(BACKBONE_FILES if is_backbone(folder) else PUBLISHED, allow_patterns, ignore_patterns)
     files = [name for name in files if name in known]
     if not files:
-        raise ConfigError(f"no file of {folder} is left by {allow_patterns=} and {ignore_patterns=}; nothing to push.")
+        raise ConfigError(f"{allow_patterns=} and {ignore_patterns=} leave no file of {folder} to push.")
     message = commit_message or f"{folder.resolve().name}: upload with agentzoo"
     where = Where(repo_id, branch)
     upload = _Upload(folder, where, tuple(files), known, private, create_pr, message, replace_measured, on_progress)
@@ -143,15 +142,15 @@ def push(
 
 def _check_names(repo_id: str, branch: str | None, tag: str | None, create_pr: bool) -> None:
     if not is_repo_id(repo_id):
-        raise ConfigError(f"{repo_id!r} is no repo id like 'your-name/dt-hopper-medium'.")
+        raise ConfigError(f"{repo_id!r} is not a repo id like 'your-name/dt-hopper-medium'.")
     check_revision(branch)
     check_revision(tag)
     if create_pr and tag is not None:
-        raise ConfigError("a pull request has no tag; tag its commit once it is merged.")
+        raise ConfigError("a pull request cannot have a tag; tag its commit after the merge.")
 
 
 def _operations(folder: Path, repo_id: str, files: Sequence[str], there: Sequence[str]) -> list[Any]:
-    """What one commit does: adds `files`, deletes what the remote has and they have not."""
+    """The operations of one commit: add `files`, delete other files of the remote."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     contents = {name: uploaded(folder, name, repo_id) if name == CARD else str(folder / name) for name in files}
@@ -160,19 +159,19 @@ def _operations(folder: Path, repo_id: str, files: Sequence[str], there: Sequenc
 
 
 def _tag(api: Any, token: str | bool | None, where: Where, tag: str, commit: str, failed: str) -> None:
-    """Tag the commit. A tag that is there already must be at it."""
+    """Tag the commit. An existing tag must already point to it."""
     try:
         calling(lambda _: api.create_tag(where.repo_id, tag=tag, revision=commit), token, where, failed)
     except HubError as error:
         tagged = _tagged(api, where.repo_id, tag)
         if tagged is not None and tagged != commit:
-            raise HubError(f"{failed}: that tag is at {tagged}; choose another.") from error.__cause__
+            raise HubError(f"{failed}: that tag points to {tagged}; choose another.") from error.__cause__
         if tagged is None:
             raise
 
 
 def _chosen(names: tuple[str, ...], allow: Patterns, ignore: Patterns) -> list[str]:
-    """The names that the patterns leave, as `huggingface_hub` reads them."""
+    """The names that the patterns select, as in `huggingface_hub`."""
 
     def matches(name: str, patterns: Patterns) -> bool:
         listed = [patterns] if isinstance(patterns, str) else patterns or []
@@ -182,7 +181,7 @@ def _chosen(names: tuple[str, ...], allow: Patterns, ignore: Patterns) -> list[s
 
 
 def uploaded(folder: Path, name: str, repo_id: str) -> bytes:
-    """The content of a file as `push` uploads it: an agent's card names the repo, all else is as it lies there."""
+    """The content of a file as `push` uploads it: an agent's card names the repo, other files are unchanged."""
     if name != CARD or is_backbone(folder):
         return (folder / name).read_bytes()
     return card_text(folder, repo_id).encode()
@@ -195,7 +194,9 @@ def push_agent(agent: Agent, repo_id: str, **options: Any) -> Pushed:
         ConfigError: it has no recipe. Otherwise as `push`.
     """
     if agent.recipe is None:
-        raise ConfigError(f"{agent.config.agent_id} has no recipe; an agent is published with what trained it.")
+        raise ConfigError(
+            f"{agent.config.agent_id} has no recipe; an agent is published with the recipe of its training."
+        )
     with tempfile.TemporaryDirectory(prefix="agentzoo-push-") as name:
         folder = agent.save_pretrained(Path(name) / agent.config.agent_id)
         write_card(folder)
@@ -203,7 +204,7 @@ def push_agent(agent: Agent, repo_id: str, **options: Any) -> Pushed:
 
 
 def _tagged(api: Any, repo_id: str, tag: str) -> str | None:
-    """The commit a tag is at; None: there is none, or it cannot be told."""
+    """The commit of a tag; None if there is no such tag or the request fails."""
     try:
         with watched(SHORT) as watch:
             found = retried(lambda: api.list_repo_refs(repo_id), watch).tags
@@ -213,45 +214,45 @@ def _tagged(api: Any, repo_id: str, tag: str) -> str | None:
 
 
 def _fate(api: Any, where: Where, head: str | None) -> str:
-    """What became of the remote after a push that failed, as far as it can be told."""
+    """A sentence on the state of the remote after a failed push."""
     if head is None:
         return "Nothing was uploaded."
     try:
         with watched(SHORT):
             now = api.model_info(where.repo_id, revision=where.revision).sha
     except Exception:
-        return "Its files are as they were, unless the answer to a finished push was lost; the same push again is safe."
-    return "Its files are as they were." if now == head else f"The remote is now at {now}; compare before a new push."
+        return "Its files are unchanged, unless the answer to a finished push was lost; it is safe to push again."
+    return "Its files are unchanged." if now == head else f"The remote is now at {now}; compare before a new push."
 
 
 def check_folder(folder: Path) -> tuple[list[str], list[str]]:
-    """Names to upload and names to leave out, of a folder that loads strictly and whose card is its records'.
+    """Check a folder and return the names to upload and the names to leave out.
 
-    Of a backbone, which agents start from, the card only has to be one that the Hub accepts.
+    An agent must load strictly, and its card must match its records. A backbone's card only has to pass the Hub's
+    checks.
 
     Raises:
         CheckpointError: it does not load, links lead out of it, or the card is missing or stale.
     """
-    if not folder.is_dir():
-        raise CheckpointError(f"{folder} is no folder.")
+    require_folder(folder)
     check_links(folder)
     if is_backbone(folder):
         load_backbone(str(folder))
         check_metadata(read_text(folder / CARD), "transformers", None)
         return _sorted_out(folder, BACKBONE_FILES)
-    agent = Agent.from_pretrained(folder, trust_env_module=True)  # nothing is imported unless an environment is made
+    agent = Agent.from_pretrained(folder, trust_env_module=True)  # safe: creating no environment imports no module
     name = agent.config.agent_id
     if agent.recipe is None:
         raise CheckpointError(f"{folder} lacks {RECIPE}: an agent is published with the recipe that trained it.")
     if agent.recipe.agent_id != name:
-        raise CheckpointError(f"{folder}: the config is of {name}, the recipe of {agent.recipe.agent_id}.")
+        raise CheckpointError(f"{folder}: the config is for {name}, the recipe for {agent.recipe.agent_id}.")
     if (folder / RESULTS).is_file():
         _, _, results = read_records(folder)
         if (results.headline.agent_id, results.headline.weights_sha256) != (name, agent.config.weights_sha256):
             raise CheckpointError(f"{folder / RESULTS} was measured on other weights; measure these and stage again.")
         require_promised(folder)
     if not (folder / CARD).is_file():
-        raise CheckpointError(f"{folder} has no {CARD}; `agentzoo hub card {folder}` makes one from its records.")
+        raise CheckpointError(f"{folder} has no {CARD}; `agentzoo hub card {folder}` writes one from its records.")
     check_card(folder)
     return _sorted_out(folder, PUBLISHED)
 
@@ -271,29 +272,23 @@ def pull(
     local_files_only: bool = False,
     force: bool = False,
 ) -> Path:
-    """Fetch every file of a remote agent or backbone and write them as a folder of their own, checked and whole.
+    """Download all files of a remote agent or backbone, check them and write them as a folder, all or nothing.
 
     Args:
         agent: a Hub repo, or an id that the index maps to one.
         target: the new folder, the repo's name by default.
-        force: replace an agent's folder that is there; one that holds anything else is left alone.
+        force: replace an existing agent's folder; a folder with other content is never replaced.
 
     Raises:
-        UnknownNameError, HubError, CheckpointError: nothing is written. StorageError: `target` is in the way.
+        UnknownNameError, HubError, CheckpointError: nothing is written. StorageError: `target` exists.
     """
-    plain = agent.removeprefix("zoo/")
-    location = hub_location(plain) if "/" not in plain else None
-    repo_id = location.repo_id if location is not None else plain  # never of a stranger who calls himself "zoo"
-    if not is_repo_id(repo_id):
-        folder = staged_agents().get(plain)
-        here = "" if folder is None else f" It is here already, in {folder}."
-        raise ConfigError(f"{agent!r} is no Hub repo, and the index knows no repo for it.{here}")
-    revision = revision or (location.revision if location is not None else None)
+    repo_id, indexed = require_remote(agent)
+    revision = revision or indexed
     target = target or Path(repo_id.split("/")[1])
     if target.name in ("", ".."):  # "." has no name to rename
         target = target.resolve()
     if target.exists() and not force:
-        raise StorageError(f"{target} is there already; name another folder, or replace it with --force.")
+        raise StorageError(f"{target} already exists; name another folder, or replace it with --force.")
     if target.exists():
         require_replaceable(target)
     found = fetch(
@@ -308,7 +303,7 @@ def pull(
     if is_backbone(found):
         load_backbone(str(found))
     else:
-        Agent.from_pretrained(found, trust_env_module=True)  # it makes no environment, so nothing is imported
+        Agent.from_pretrained(found, trust_env_module=True)  # safe: creating no environment imports no module
         if (found / RESULTS).is_file():
             require_promised(found)
     try:

@@ -1,6 +1,6 @@
-"""The whole zoo on a Hub with one command: every network, then the index that pins them, then a check by hash.
+"""Push the whole zoo to a Hub: every network, then the index that pins them, then a check by hash.
 
-What is there already with the same content is left alone, so a run that was stopped goes on where it was.
+Repos with the same content are skipped, so a stopped run can be repeated.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Item(NamedTuple):
 
 
 class Published(NamedTuple):
-    """Where one folder is: the commit whose files equal it, and whether this run made that commit."""
+    """A published folder: the commit with its files, and whether this call made that commit."""
 
     name: str
     repo_id: str
@@ -43,12 +43,12 @@ class Published(NamedTuple):
 
 
 def plan(org: str) -> list[Item]:
-    """Everything in the local zoo: networks that agents start from, then agents. Nothing is sent.
+    """All folders of the local zoo, backbones first, then agents. Nothing is sent.
 
-    What a wheel brought along is not part of a zoo of one's own.
+    Agents inside the wheel are not part of the local zoo.
 
     Raises:
-        ConfigError: `org` is no account's name, or nothing is staged. CheckpointError: a folder is not fit to publish.
+        ConfigError: `org` is not an account name, or nothing is staged. CheckpointError: a folder fails its checks.
     """
     found, zoo = [], local_zoo()
     for name, folder in {**staged_backbones(), **staged_agents()}.items():
@@ -56,12 +56,12 @@ def plan(org: str) -> list[Item]:
             continue
         repo_id = f"{org}/{name}"
         if not is_repo_id(repo_id):
-            raise ConfigError(f"{repo_id!r} is no repo id; --org is the name of a Hub account or organization.")
+            raise ConfigError(f"{repo_id!r} is not a repo id; --org is the name of a Hub account or organization.")
         files, _ = check_folder(folder)
         size = sum((folder / file).stat().st_size for file in files)
         found.append(Item(name, folder, repo_id, tuple(files), size))
     if not found:
-        raise ConfigError("nothing is staged here: `agentzoo hub stage` puts a finished run into the zoo.")
+        raise ConfigError("no agent is staged; `agentzoo hub stage` adds a finished run to the zoo.")
     return found
 
 
@@ -73,14 +73,14 @@ def push_all(
     index: Path | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> list[Published]:
-    """Push every folder of `plan(org)` and the datasets' card, write the index, load all back and compare hashes.
+    """Push every folder of `plan(org)` and the datasets' card, write the index, download all and compare hashes.
 
     Args:
-        private: of repos that are created.
-        index: the file to write; by default the one that ids are looked up in.
+        private: whether new repos are private.
+        index: the file to write; by default the index in use.
 
     Raises:
-        HubError: one could not be pushed or differs; says how many are done. The same call goes on.
+        HubError: a push failed or a file differs; the message says how many are done. Call again to continue.
     """
     items = plan(org)
     done: list[Published] = []
@@ -89,7 +89,7 @@ def push_all(
         try:
             done.append(_pushed(item, token, private))
         except HubError as error:
-            raise HubError(f"{error} {i} of {len(items)} are published; the same command goes on.") from error
+            raise HubError(f"{error} {i} of {len(items)} are published; the same command continues.") from error
     on_progress("the card of the datasets")
     datasets = push_card(org, token=token, private=private)
     _write_index(index or index_path(), done, datasets)
@@ -108,7 +108,7 @@ def _pushed(item: Item, token: str | bool | None, private: bool | None) -> Publi
 
 
 def _same_there(item: Item, token: str | bool | None) -> str | None:
-    """The newest commit of the repo if it holds these very files; None: there is no such repo, or it differs."""
+    """The newest commit of the repo if it holds exactly these files; None if there is no such repo or it differs."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
 
@@ -120,7 +120,7 @@ def _same_there(item: Item, token: str | bool | None) -> str | None:
         except RepositoryNotFoundError:
             return None, []
 
-    head, tree = calling(look, token, Where(item.repo_id), f"{item.repo_id} could not be looked at")
+    head, tree = calling(look, token, Where(item.repo_id), f"{item.repo_id} could not be read")
     if head is None:
         return None
     there = {entry.path: entry for entry in tree if entry.path != ".gitattributes"}
@@ -131,7 +131,7 @@ def _same_there(item: Item, token: str | bool | None) -> str | None:
 
 
 def _equal(content: bytes, entry: Any) -> bool:
-    """Whether content has the hash that the Hub lists: sha256 of a large file, git's of a small one."""
+    """Whether the content has the hash that the Hub lists: sha256 for a large file, git's for a small one."""
     if getattr(entry, "lfs", None):
         return bool(entry.lfs.sha256 == hashlib.sha256(content).hexdigest())
     header = b"blob %d\0" % len(content)
@@ -150,12 +150,12 @@ def _write_index(path: Path, done: list[Published], datasets: dict[str, str]) ->
 
 
 def _check(item: Item, published: Published, token: str | bool | None) -> None:
-    """Fetch the pinned commit into an empty cache and compare every file."""
+    """Download the pinned commit into an empty cache and compare every file."""
     with tempfile.TemporaryDirectory(prefix="agentzoo-check-") as cache:
         folder = fetch(item.repo_id, item.files, revision=published.commit, token=token, cache_dir=cache)
         check_folder(folder)
         for name in item.files:
             if (folder / name).read_bytes() != uploaded(item.folder, name, item.repo_id):
                 raise HubError(
-                    f"{item.repo_id}@{published.commit} holds another {name} than {item.folder}. Push again."
+                    f"{item.repo_id}@{published.commit} has a different {name} than {item.folder}. Push again."
                 )

@@ -13,10 +13,10 @@ from agentzoo.store.files import CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO
 
 
 def read_records(folder: Path) -> tuple[AgentConfig, Recipe, Results]:
-    """The three records a card is made from.
+    """The three records that a card needs.
 
     Raises:
-        CheckpointError: one is missing. ConfigError: one cannot be used.
+        CheckpointError: a record is missing. ConfigError: a record cannot be used.
     """
     return (
         read_record(AgentConfig, folder / CONFIG),
@@ -26,13 +26,13 @@ def read_records(folder: Path) -> tuple[AgentConfig, Recipe, Results]:
 
 
 def require_promised(folder: Path) -> None:
-    """Raise CheckpointError unless every file that the card of measured records shows or names is there."""
+    """Raise CheckpointError unless all files that the card shows or names exist."""
     results = read_records(folder)[2]
     studies = [one.picture for one in results.studies if one.picture is not None]
     shown = [VIDEO] * results.filmed + [SWEEP_PLOT] * bool(results.targets and results.plotted)
     missing = [name for name in (LOG, *shown, *studies) if not (folder / name).is_file()]
     if missing:
         raise CheckpointError(
-            f"{folder} lacks {', '.join(missing)}, which its card shows. A folder that was loaded from the Hub holds "
-            "only what an agent needs; `agentzoo hub pull` brings all of it."
+            f"{folder} lacks {', '.join(missing)}, which its card shows. Loading from the Hub downloads only the files "
+            "an agent needs; `agentzoo hub pull` downloads all."
         )

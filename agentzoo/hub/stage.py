@@ -1,4 +1,4 @@
-"""`agentzoo hub stage`: a finished run becomes `hub_cards/<id>/`, every number measured on the file that is staged."""
+"""`agentzoo hub stage`: turn a finished run into `hub_cards/<id>/`; all numbers are measured on the staged file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from agentzoo.config import AgentConfig
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.targets import choose_target
 from agentzoo.errors import CheckpointError, ConfigError
-from agentzoo.evaluation.baselines import BASELINES
 from agentzoo.evaluation.results import Results, TrainingFacts
 from agentzoo.evaluation.scores import with_reference
 from agentzoo.hub.card import write_card
@@ -37,7 +36,7 @@ from agentzoo.store.tensors import read_tensors, save_tensors
 from agentzoo.training import log
 from agentzoo.training.finetune import NORMALIZATION
 
-SHARED = ("data.dataset", "eval.env", "eval.env_options", "eval.target_return")  # by an agent and its baselines
+SHARED = ("data.dataset", "eval.env", "eval.env_options", "eval.target_return")  # equal for an agent and its baselines
 
 
 def stage(
@@ -56,30 +55,29 @@ def stage(
     on_progress: Callable[[str], None] = lambda _: None,
     on_episodes: Callable[[int, int], None] = lambda *_: None,
 ) -> Path:
-    """Evaluate a finished run and write its folder, whole or not at all.
+    """Evaluate a finished run and write its folder, all or nothing.
 
-    The run replaces the agent of the same id, whatever either scores: an agent is the last training by its recipe.
-    What can be checked without measuring is checked first.
+    The run replaces an agent of the same id, whatever their scores: an agent is the last training run of its recipe.
+    Everything that needs no measuring is checked first.
 
     Args:
-        run: folder of the run; its agent id names the new folder of `zoo`.
-        hardware: what it was trained on, for the card.
-        seeds, baselines: other finished runs to show beside it, of the same recipe with another seed and on the same
-            data and environment; a `result.json` in them is used if it was measured on their weights.
-        sweep_episodes: episodes for each of eight target returns; 0 leaves the sweep out.
-        studies: records of experiments to show on the card, with their pictures beside them.
-        target: the return to ask for, a rule or a number (`data.targets`); the recipe's own by default.
-        trust_env_module: import the module an environment id names.
+        run: folder of the run; its agent id names the new folder in `zoo`.
+        hardware: the hardware it was trained on, for the card.
+        seeds, baselines: other finished runs to show on the card: the same recipe with another seed, and other methods
+            on the same data and environment. A `result.json` in a run is used if it belongs to its weights.
+        sweep_episodes: episodes for each of eight target returns; 0 omits the sweep.
+        studies: records of experiments to show on the card, with figures beside them.
+        target: the target return, a rule or a number (`data.targets`); by default the recipe's.
+        trust_env_module: import the module that an environment id names.
         force: replace an agent of another environment, dataset or family.
-        max_bytes: of the weights; larger ones are stored as float16, and refused if that is too large as well.
-            `ModelConfig.staged_bytes` by default.
+        max_bytes: of the weights, which are stored as float16 and measured so. `ModelConfig.staged_bytes` by default.
         on_progress: called with each step that begins.
         on_episodes: called with the number of episodes played so far and of those in all.
 
     Raises:
-        CheckpointError: the run is not finished, its weights are too large, a study is missing, or the agent in its
-            place is another one. ConfigError: a run to show beside it is of something else, or there are too many
-            studies. StorageError: something that is no staged agent is in its place; `force` does not help.
+        CheckpointError: the run is not finished, its weights are too large, a study is missing, or the folder holds
+            another agent. ConfigError: a seed or baseline run does not match, or there are too many studies.
+            StorageError: the folder holds something other than a staged agent; `force` does not change that.
     """
     recipe, last_row = _finished(run, trust_env_module)
     final = zoo / recipe.agent_id
@@ -98,18 +96,18 @@ def stage(
         results = _measured(measuring, run, training, sweep_episodes, seeds, baselines)
         results = results.model_copy(update={"studies": shown})
         write_atomic(folder / RESULTS, results.to_json())
-        write_card(folder, baselines=zoo / BASELINES)
+        write_card(folder, zoo=zoo)
     return final
 
 
 def _finished(run: Path, trust_env_module: bool) -> tuple[Recipe, dict[str, Any]]:
-    """The run's recipe, and the last row of its log, which says how long it took."""
+    """The run's recipe, and the last row of its log, which has the training time."""
     recipe = load_finished(run, trust_env_module).recipe
     assert recipe is not None
     rows = log.read_log(run)
     if not rows or not rows[-1].get("seconds"):
         raise CheckpointError(
-            f"{run / LOG} has no row, or its last one no `seconds`; train for at least `train.log_every` updates."
+            f"{run / LOG} has no row, or no `seconds` in the last row; train for at least `train.log_every` updates."
         )
     return recipe, dict(rows[-1])
 
@@ -122,7 +120,7 @@ def _measured(
     seeds: Sequence[Path],
     baselines: Sequence[Path],
 ) -> Results:
-    """All that is played, in this order."""
+    """All measurements, in this order."""
     measuring.plan(1 + len(seeds) + len(baselines), sweep_episodes)  # 1: the best checkpoint
     return Results(
         **measuring.headline(),
@@ -146,20 +144,19 @@ def _training_facts(last_row: Mapping[str, Any], agent: Agent, hardware: str) ->
 
 
 def _copy(run: Path, folder: Path, recipe: Recipe, max_bytes: int, on_progress: Callable[[str], None]) -> None:
-    """The files of the run, asked for the return that `recipe` names, its weights as float16 if they are large."""
+    """The files of the run, asked for the return that `recipe` names, its weights as float16."""
     for file in (CONFIG, WEIGHTS, LOG):
         shutil.copyfile(run / file, folder / file)
     write_atomic(folder / RECIPE, recipe.to_json())
     config = read_record(AgentConfig, folder / CONFIG)
     asked = {"target_return": recipe.eval.target_return}
     write_atomic(folder / CONFIG, config.model_copy(update=asked).to_json())
-    if (folder / WEIGHTS).stat().st_size > max_bytes:
-        on_progress("storing weights as float16")
-        as_float16(folder, max_bytes)
+    on_progress("storing weights as float16")
+    as_float16(folder, max_bytes)
 
 
 def _updates(run: Path) -> dict[str, int]:
-    """How many updates a run has, by its log; nothing where that is lost."""
+    """The number of updates in a run's log; empty without a log."""
     rows = log.read_log(run)
     return {"updates": int(rows[-1]["step"])} if rows else {}
 
@@ -172,19 +169,21 @@ def _require_comparable(recipe: Recipe, seeds: Sequence[Path], baselines: Sequen
         assert other is not None
         if path in seeds:
             if other.train.seed in known:
-                raise ConfigError(f"{path} has training seed {other.train.seed} again; a --seed-run has its own.")
+                raise ConfigError(
+                    f"{path} has training seed {other.train.seed} again; each --seed-run needs another seed."
+                )
             known.add(other.train.seed)
         changed = differences(recipe.unseeded(), other.unseeded())
         if path not in seeds:
             changed = {name: changed[name] for name in SHARED if name in changed}
         if changed:
             said = "; ".join(f"{name} is {new!r} instead of {old!r}" for name, (old, new) in changed.items())
-            hint = " Another recipe is a --baseline, no --seed-run." if path in seeds else ""
-            raise ConfigError(f"{path} cannot stand beside {recipe.agent_id}: {said}.{hint}")
+            hint = " A run of another recipe is a --baseline, not a --seed-run." if path in seeds else ""
+            raise ConfigError(f"{path} cannot be shown beside {recipe.agent_id}: {said}.{hint}")
 
 
 def _keep_license(old: Path, new: Path, on_progress: Callable[[str], None]) -> None:
-    """Keep the license that the replaced agent was given with `agentzoo hub card --license`."""
+    """Keep the license of the replaced agent, set with `agentzoo hub card --license`."""
     if not (old / CONFIG).is_file():
         return
     before, config = (read_record(AgentConfig, at / CONFIG) for at in (old, new))
@@ -194,10 +193,10 @@ def _keep_license(old: Path, new: Path, on_progress: Callable[[str], None]) -> N
 
 
 def as_float16(folder: Path, max_bytes: int = ModelConfig.staged_bytes) -> None:
-    """Halve an agent's weights where they lie; observation mean and std keep their precision.
+    """Convert an agent's weights to float16 in place; observation mean and std keep their precision.
 
     Raises:
-        CheckpointError: they are larger than `max_bytes` all the same, or a number does not fit.
+        CheckpointError: they are still larger than `max_bytes`, or a number does not fit.
     """
     tensors, _ = read_tensors(folder / WEIGHTS)
     halved = {name: value if name in NORMALIZATION else value.half() for name, value in tensors.items()}
@@ -208,8 +207,8 @@ def as_float16(folder: Path, max_bytes: int = ModelConfig.staged_bytes) -> None:
     size = (folder / WEIGHTS).stat().st_size
     if size > max_bytes:
         raise CheckpointError(
-            f"the weights take {size:,} bytes as float16, a staged agent may take {max_bytes:,}; a zoo of your own may "
-            "hold larger ones with --max-mb."
+            f"the weights take {size:,} bytes as float16, but the limit is {max_bytes:,}; --max-mb raises it for your "
+            "own zoo."
         )
     config = read_record(AgentConfig, folder / CONFIG)
     config = config.model_copy(update={"weights_sha256": sha256(folder / WEIGHTS)})

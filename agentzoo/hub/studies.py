@@ -15,10 +15,10 @@ from agentzoo.store.locate import STUDY_PICTURES, check_links
 
 
 def show_studies(folder: Path, studies: Sequence[Path]) -> None:
-    """Replace the studies on the card of a staged agent. Nothing is measured again, and no number changes.
+    """Replace the studies on the card of a staged agent, without measuring.
 
     Raises:
-        CheckpointError: a record of the agent or a study is not there. ConfigError: too many studies.
+        CheckpointError: a record of the agent or a study is missing. ConfigError: too many studies.
     """
     folder = check_links(folder).resolve()
     _, _, results = read_records(folder)
@@ -33,7 +33,7 @@ def show_studies(folder: Path, studies: Sequence[Path]) -> None:
 
 
 def take_studies(studies: Sequence[Path], folder: Path) -> tuple[Study, ...]:
-    """The studies at these paths, their pictures copied into the agent's folder.
+    """Read the studies at these paths and copy their figures into the agent's folder.
 
     Raises:
         CheckpointError: a study or its picture is missing. ConfigError: too many studies.
@@ -44,12 +44,12 @@ def take_studies(studies: Sequence[Path], folder: Path) -> tuple[Study, ...]:
 
 
 def _with_picture(path: Path, folder: Path, place: int) -> Study:
-    """The study at `path`, its picture copied into the agent's folder under a name that belongs there."""
+    """Read the study at `path` and copy its figure into the agent's folder under a standard name."""
     study = read_study(path)
     if study.picture is None:
         return study
     beside = (path if path.is_dir() else path.parent) / study.picture
     if not beside.is_file():
-        raise CheckpointError(f"{path} names the picture {study.picture}, which is not beside it.")
+        raise CheckpointError(f"{path} names the picture {study.picture}, which is missing beside it.")
     shutil.copyfile(beside, folder / STUDY_PICTURES[place])
     return study.model_copy(update={"picture": STUDY_PICTURES[place]})

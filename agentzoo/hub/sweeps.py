@@ -1,4 +1,4 @@
-"""What a sweep over target returns shows, for a card."""
+"""Facts about a sweep over target returns, for a card."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 
-REACTS = 0.2  # of the span asked for: an agent whose returns span less hardly reacts
-TELLING = 10  # episodes a target; fewer say too little about further gains
+REACTS = 0.2  # if achieved returns span less than this share of the targets' span, the agent hardly reacts
+TELLING = 10  # episodes per target needed to judge further gains
 
 
 class SweepFacts(NamedTuple):
-    """asked, achieved: least and most. flat: the agent hardly reacts. enough: no target above it shows a gain."""
+    """asked, achieved: (min, max). flat: the agent hardly reacts. enough: higher targets show no further gain."""
 
     asked: tuple[float, float]
     achieved: tuple[float, float]
@@ -24,7 +24,7 @@ class SweepFacts(NamedTuple):
 
 
 def sweep_facts(targets: Sequence[Result]) -> SweepFacts:
-    """Whether the agent follows its target, which a rank correlation does not say."""
+    """Summarize whether the agent follows its target, which a rank correlation does not show."""
     asked = extremes(one.target_return for one in targets)
     achieved = extremes(one.mean_return for one in targets)
     if achieved[1] - achieved[0] <= REACTS * (asked[1] - asked[0]):
@@ -37,13 +37,13 @@ def sweep_facts(targets: Sequence[Result]) -> SweepFacts:
 
 
 def _surely_less(one: Result, best: Result) -> bool:
-    """By the difference of episodes from the same seeds, whose 95 % interval lies above 0."""
+    """Whether `one` is below `best`: the 95 % interval of the difference, paired by episode seed, lies above 0."""
     if (one.seed, len(one.returns)) != (best.seed, len(best.returns)):
         return one.return_interval[1] < best.return_interval[0]
     return mean_interval(np.subtract(best.returns, one.returns))[0] > 0.0
 
 
 def extremes(values: Iterable[float]) -> tuple[float, float]:
-    """The least and the most."""
+    """(min, max) of the values."""
     found = list(values)
     return min(found), max(found)

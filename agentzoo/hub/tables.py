@@ -1,4 +1,4 @@
-"""The zoo as Markdown: every agent for `hub_cards/README.md`, the best ones for the README."""
+"""Markdown tables of the zoo: all agents for `hub_cards/README.md`, the best ones for the README."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from agentzoo.hub.overview import Summary
 from agentzoo.hub.zoo import summaries
 from agentzoo.text import amount
 
-HEAD = "agent | environment | score (95 %) | return | its data's | minutes |"
-RULE = "---|---|---:|---:|---:|---:|"
+HEAD = "agent | environment | score (95 %) | return | seeds | its data's | minutes |"
+RULE = "---|---|---:|---:|---:|---:|---:|"
 
 
 def markdown_table() -> str:
-    """Every staged agent; the agents link to their cards, as seen from `hub_cards/`.
+    """A table of all staged agents, with links to their cards relative to `hub_cards/`.
 
     Raises:
-        CheckpointError: an agent's folder cannot be read; a table without it would not be missed.
+        CheckpointError: an agent's folder cannot be read; no agent may silently be missing from the table.
     """
     lines = [f"| {HEAD} asked for | trained on | updates |", f"|{RULE}---:|---|---:|"]
     for one in _staged():
@@ -25,23 +25,19 @@ def markdown_table() -> str:
 
 
 def best_table() -> str:
-    """The best staged agent of each environment and family, by score or, where there is none, by return.
+    """A table of the best staged agent of each environment and family, by score or, without scores, by return.
 
-    The memoryless clone of an agent's data stands in the agent's own row.
+    The score of behaviour cloning on the same dataset is in the last column.
 
     Raises:
         CheckpointError: as `markdown_table`.
     """
     best: dict[tuple[str, str], Summary] = {}
-    clones: dict[str | None, str] = {}
-    for one in _staged():
-        if one.family == CLONE:
-            clones[one.dataset] = one.shown_score() or amount(one.mean_return or 0.0, ",")
-            continue
+    for one in (found for found in _staged() if found.family != CLONE):
         key = (one.env or "", one.family or "")
         if key not in best or _merit(one) > _merit(best[key]):
             best[key] = one
-    rows = [f"{_row(best[key], 'hub_cards/{}')} {clones.get(best[key].dataset, '')} |" for key in sorted(best)]
+    rows = [f"{_row(best[key], 'hub_cards/{}')} {_clone(best[key])} |" for key in sorted(best)]
     return "\n".join([f"| {HEAD} `{CLONE}` |", f"|{RULE}---:|", *rows])
 
 
@@ -54,10 +50,10 @@ TABLES = {
 
 
 def with_table(text: str) -> str:
-    """`text` with the table between two marks made again.
+    """`text` with a new table between its two marks.
 
     Raises:
-        ConfigError: no pair of marks is there, in order.
+        ConfigError: the text has no pair of marks in order.
     """
     for (first, last), make in TABLES.items():
         before, found, rest = text.partition(first)
@@ -78,15 +74,23 @@ def _staged() -> list[Summary]:
 
 def _merit(one: Summary) -> tuple[float, float]:
     lowest = float("-inf")
-    return (lowest if one.score is None else one.score, lowest if one.mean_return is None else one.mean_return)
+    score, reached = one.typical_score(), one.typical_return()
+    return (lowest if score is None else score, lowest if reached is None else reached)
+
+
+def _clone(one: Summary) -> str:
+    """The score of behaviour cloning on the same data, else its return."""
+    clone = one.clone
+    return "" if clone is None else clone.shown_score() or amount(clone.typical_return() or 0.0, ",")
 
 
 def _row(one: Summary, link: str) -> str:
     cells = (
         f"[`{one.agent_id}`]({link.format(one.agent_id)})",
-        f"`{one.env or ''}`",
+        one.env or "",
         one.shown_score(),
-        "" if one.mean_return is None else amount(one.mean_return, ","),
+        "" if (reached := one.typical_return()) is None else amount(reached, ","),
+        str(len(one.seeds) or ""),
         "" if one.data_return is None else amount(one.data_return, ","),
         "" if one.seconds is None else f"{one.seconds / 60:.0f}",
     )

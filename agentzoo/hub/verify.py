@@ -1,4 +1,4 @@
-"""`agentzoo hub verify`: do an agent's files fit together, and does the number on its card hold when measured again?"""
+"""`agentzoo hub verify`: check that an agent's files agree and that the score on its card holds when measured again."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from agentzoo.store.locate import find_agent
 from agentzoo.text import counted
 from agentzoo.types import Config
 
-MOST_BOOTSTRAPPED = 1_000  # returns
+MOST_BOOTSTRAPPED = 1_000  # largest number of returns that are bootstrapped
 
 
 class Check(Config):
-    """One question and its answer."""
+    """One check and its result."""
 
     name: str
-    holds: bool | None  # None: there is nothing to compare with
+    holds: bool | None  # None: nothing to compare with
     said: str
 
 
 class Report(Config):
-    """All answers, and the new measurement if there was one."""
+    """All checks, and the new measurement if there was one."""
 
     agent_id: str
     checks: tuple[Check, ...]
@@ -45,7 +45,7 @@ class Report(Config):
 
     @property
     def holds(self) -> bool:
-        """Whether nothing contradicts the card."""
+        """Whether no check failed."""
         return all(check.holds is not False for check in self.checks)
 
 
@@ -59,18 +59,17 @@ def verify(
     trust_env_module: bool = False,
     on_episode: OnEpisode = lambda _: None,
 ) -> Report:
-    """Check the files of an agent against each other and against the package, then run it again.
+    """Check an agent's files against each other and against the package, then measure it again.
 
-    The score holds if the new mean return lies in the card's 95 % interval or the card's mean in the new one. The
-    episodes start from the seeds the card names, so as many as it has repeat its protocol. With fewer, whose own
-    interval says little, it also holds within 1.96 standard errors of the difference of two samples of these sizes.
-    Success rates are compared by the same measure.
+    The score holds if the new mean return lies in the card's 95 % interval, or the card's mean in the new interval. The
+    episodes use the seeds on the card, so an equal number of episodes repeats the card's protocol. With fewer episodes
+    it also holds if the means differ by less than 1.96 standard errors. Success rates are compared the same way.
 
     Args:
-        episodes: as many as on the card by default.
+        episodes: by default as many as on the card.
 
     Raises:
-        UnknownNameError, HubError: not found. CheckpointError, ConfigError: files nothing can be said about.
+        UnknownNameError, HubError: not found. CheckpointError, ConfigError: the files cannot be checked.
     """
     folder = find_agent(agent, revision=revision, token=token)
     config, results, checks = check_files(folder)
@@ -80,15 +79,15 @@ def verify(
         measured, check = _score(loaded, results.headline, episodes, n_envs, trust_env_module, on_episode)
         checks.append(check)
     else:
-        checks.append(Check(name="score", holds=None, said="not measured: there is nothing sound to compare with"))
+        checks.append(Check(name="score", holds=None, said="not measured: there is no valid record to compare with"))
     return Report(agent_id=config.agent_id, checks=tuple(checks), measured=measured)
 
 
 def check_files(folder: Path) -> tuple[AgentConfig, Results | None, list[Check]]:
-    """What can be said without acting: the config, the record if it is sound, and each answer.
+    """Run all checks that need no episodes: the config, the record if it is valid, and the checks.
 
     Raises:
-        CheckpointError, ConfigError: files nothing can be said about.
+        CheckpointError, ConfigError: the files cannot be checked.
     """
     config = read_record(AgentConfig, folder / CONFIG)
     results, check = _results(folder, config)
@@ -102,12 +101,12 @@ def _weights(folder: Path, config: AgentConfig) -> Check:
         return Check(name="weights", holds=False, said=f"{CONFIG} names no hash of {WEIGHTS}")
     found = sha256(folder / WEIGHTS)
     same = found == config.weights_sha256
-    said = f"sha256 {found[:12]}... {'as' if same else 'is not what'} {CONFIG} says"
+    said = f"sha256 {found[:12]}... {'matches' if same else 'differs from'} {CONFIG}"
     return Check(name="weights", holds=same, said=said)
 
 
 def _recipe(folder: Path, config: AgentConfig) -> list[Check]:
-    """The recipe against the config, and against the package's own of the same id."""
+    """Compare the recipe with the config, and with the package's recipe of the same id."""
     if not (folder / RECIPE).is_file():
         return [Check(name="recipe", holds=False, said=f"{RECIPE} is missing")]
     recipe = read_record(Recipe, folder / RECIPE)
@@ -118,16 +117,16 @@ def _recipe(folder: Path, config: AgentConfig) -> list[Check]:
     checks = [Check(name="recipe", holds=not differs, said=differs or f"gives this {CONFIG}")]
     packaged = recipe_table().get(config.agent_id)
     if packaged is None:
-        return [*checks, Check(name="package", holds=None, said="this package has no recipe of that id")]
+        return [*checks, Check(name="package", holds=None, said="this package has no recipe with that id")]
     differs = _differences(packaged.unseeded(), recipe.unsettled(packaged).unseeded())
-    if differs:  # another version of the package, or a recipe of one's own: the card says what it is and claims no more
-        return [*checks, Check(name="package", holds=None, said=f"not the package's recipe of that id: {differs}")]
+    if differs:  # another version of the package, or the user's own recipe; the card makes no claim about it
+        return [*checks, Check(name="package", holds=None, said=f"not the package's recipe with that id: {differs}")]
     seed = "" if recipe.train.seed == packaged.train.seed else f", with training seed {recipe.train.seed}"
-    return [*checks, Check(name="package", holds=True, said=f"the recipe is the package's own{seed}")]
+    return [*checks, Check(name="package", holds=True, said=f"equals the package's recipe{seed}")]
 
 
 def _differences(expected: Config, found: Config) -> str:
-    """`section.field` of what is not equal, or nothing."""
+    """The names `section.field` of unequal values, or an empty string."""
     wanted, got = expected.model_dump(), found.model_dump()
     names = []
     for section, value in wanted.items():
@@ -140,9 +139,9 @@ def _differences(expected: Config, found: Config) -> str:
 
 
 def _results(folder: Path, config: AgentConfig) -> tuple[Results | None, Check]:
-    """The record of the card's numbers: of these weights, and its summary that of its own episodes."""
+    """Check that the card's numbers belong to these weights and follow from the recorded episodes."""
     if not (folder / RESULTS).is_file():
-        return None, Check(name="results", holds=None, said=f"no {RESULTS}: nothing was claimed")
+        return None, Check(name="results", holds=None, said=f"no {RESULTS}, so the card claims nothing")
     results = read_record(Results, folder / RESULTS)
     head, problems = results.headline, []
     recipe = read_record(Recipe, folder / RECIPE) if (folder / RECIPE).is_file() else None
@@ -156,8 +155,8 @@ def _results(folder: Path, config: AgentConfig) -> tuple[Results | None, Check]:
     if not problems and results.targets:
         ranks = rank_correlation(results.targets) if len(results.targets) >= FEWEST_RANKED else None
         if not _close(ranks, results.spearman):
-            problems.append("the rank correlation is not that of its targets")
-    said = "; ".join(problems) or f"{counted(head.episodes, 'episode')} of these weights, summed up right"
+            problems.append("the rank correlation does not follow from its targets")
+    said = "; ".join(problems) or f"{counted(head.episodes, 'episode')} of these weights, with a correct summary"
     return (None if problems else results), Check(name="results", holds=not problems, said=said)
 
 
@@ -168,7 +167,7 @@ def _which(one: Result, head: Result) -> str:
 
 
 def _wrong(one: Result, options: Iterable[str], recipe: Recipe | None) -> list[str]:
-    """What of a record does not follow from its episodes, in an environment made with these options."""
+    """What in a record does not follow from its episodes, in an environment with these options."""
     if not len(one.returns) == len(one.lengths) == one.episodes:
         return [f"{counted(one.episodes, 'episode')}, but {len(one.returns)} returns and {len(one.lengths)} lengths"]
     reference = reference_for(one.env, options, recipe)
@@ -184,19 +183,19 @@ def _wrong(one: Result, options: Iterable[str], recipe: Recipe | None) -> list[s
         wrong.append("success_rate")
     found = [f"{', '.join(wrong)} cannot be right"] if wrong else []
     if not _sums_up(one):
-        found.append(f"mean and interval are not those of its {one.episodes} returns")
+        found.append(f"mean and interval do not follow from its {one.episodes} returns")
     return found
 
 
 def _close(expected: Any, found: Any) -> bool:
-    """Whether both are nothing, or numbers alike."""
+    """Whether both are None, or nearly equal numbers."""
     if expected is None or found is None:
         return expected is found
     return bool(np.allclose(expected, found, rtol=1e-3, atol=1e-3))
 
 
 def _sums_up(one: Result) -> bool:
-    """Whether mean and interval are those of the returns; of very many, the bootstrap would take minutes."""
+    """Whether mean and interval follow from the returns; for many returns the bootstrap is approximated."""
     returns = np.array(one.returns)
     mean = float(returns.mean())
     if len(returns) <= MOST_BOOTSTRAPPED:
@@ -214,7 +213,7 @@ def _card(folder: Path) -> Check:
         check_card(folder)
     except AgentzooError as error:
         return Check(name="card", holds=False, said=str(error))
-    return Check(name="card", holds=True, said="is what the records give")
+    return Check(name="card", holds=True, said="matches the records")
 
 
 def _score(
@@ -234,7 +233,7 @@ def _score(
     )
     low, high = head.return_interval
     again_low, again_high = new.return_interval
-    slack = 1e-6 * max(1.0, abs(head.mean_return))  # intervals of equal returns have no width
+    slack = 1e-6 * max(1.0, abs(head.mean_return))  # equal returns give intervals of zero width
     chance = 0.0
     if new.episodes < head.episodes:
         deviation = float(np.std(head.returns, ddof=1))
@@ -257,7 +256,7 @@ def _score(
 
 
 def _as_often(first: float, of_first: int, second: float, of_second: int) -> bool:
-    """Whether two success rates are within 1.96 standard errors of their difference, or one episode, of each other."""
+    """Whether two success rates differ by at most 1.96 standard errors of the difference, or by one episode."""
     both = (first * of_first + second * of_second) / (of_first + of_second)
     error = (both * (1.0 - both) * (1 / of_first + 1 / of_second)) ** 0.5
     return bool(abs(first - second) <= max(1.96 * error, 1.0 / min(of_first, of_second)) + 1e-9)

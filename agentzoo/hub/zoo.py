@@ -1,4 +1,4 @@
-"""What there is: staged agents, recipes, this machine."""
+"""List and describe agents and recipes, and report versions of this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentzoo.store.locate import check_links, find_agent, local_zoo, staged_age
 
 
 def summaries() -> list[Summary]:
-    """Every agent that is staged or has a recipe, by id; one whose folder cannot be read says why."""
+    """Every agent that is staged or has a recipe, by id; `problem` says why a folder cannot be read."""
     found = packaged()
     for agent_id, folder in staged_agents().items():
         try:
@@ -30,10 +30,10 @@ def summaries() -> list[Summary]:
 
 
 def _check(folder: Path) -> None:
-    """Read every record of a staged agent.
+    """Read all records of a staged agent.
 
     Raises:
-        CheckpointError, ConfigError: one cannot be used.
+        CheckpointError, ConfigError: a record cannot be used.
     """
     check_links(folder)
     read_record(AgentConfig, folder / CONFIG)
@@ -44,16 +44,16 @@ def _check(folder: Path) -> None:
 
 
 def list_agents(staged_only: bool = True) -> list[str]:
-    """Ids of the agents that can be loaded from the local zoo, or of all that have a recipe too."""
+    """Ids of the agents in the local zoo; with `staged_only=False` also ids that only have a recipe."""
     known = () if staged_only else recipe_table()
     return [one.agent_id for one in summaries() if one.staged or one.agent_id in known]
 
 
 def describe(agent: str) -> dict[str, Any]:
-    """The recipe of an agent and its headline scores, as plain data.
+    """The recipe of an agent and its headline result, as plain data.
 
     Raises:
-        UnknownNameError: neither staged nor a recipe.
+        UnknownNameError: the agent is not staged and has no recipe.
     """
     plain = agent.removeprefix("zoo/")
     if plain in staged_agents() or plain not in recipe_table():
@@ -73,7 +73,7 @@ def environment_info() -> dict[str, Any]:
     """Versions, device, folders and families."""
     import torch
 
-    from agentzoo.data.minari import datasets_root
+    from agentzoo.data.names import datasets_root
     from agentzoo.nn.native.scan import active_path
 
     return {
@@ -90,7 +90,7 @@ def environment_info() -> dict[str, Any]:
 
 
 def _runtimes() -> str:
-    """What can run a network here."""
+    """The installed runtimes."""
     version = versions("onnxruntime").get("onnxruntime")
     missing = "ONNX Runtime is not installed: pip install 'agentzoo[export]'"
     return f"PyTorch; {missing if version is None else f'ONNX Runtime {version} with --runtime onnx'}"

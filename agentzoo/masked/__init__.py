@@ -1,1 +1,1 @@
-"""Questions, goals and waypoints: what only masked networks support."""
+"""What only masked networks support: inference about windows, goals and waypoints."""

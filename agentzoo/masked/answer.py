@@ -1,6 +1,6 @@
-"""Questions about a window to a masked agent: its past, its future, the actions between two observations.
+"""Infer hidden parts of a window with a masked agent: its past, its future, actions between two observations.
 
-One pass of the network gives the answer. `agentzoo.masked.histories` samples whole pasts and futures step by step.
+One forward pass gives the answer. `agentzoo.masked.histories` samples complete pasts and futures step by step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from agentzoo.types import Batch
 
 
 class HasNetwork(Protocol):
-    """What a question needs of an `Agent`."""
+    """The parts of `Agent` that inference needs."""
 
     config: AgentConfig
 
@@ -37,9 +37,9 @@ class HasNetwork(Protocol):
 class Answer:
     """The prediction of a masked agent for every step of N windows, shown steps included.
 
-    observations: (N, K, ...) in the environment's units, a dict of them for a Dict space; where the observation's parts
-        are choices, their probabilities. actions: (N, K, A) in the environment's units, or probabilities.
-    window: the question. Arrays have no leading N where the question had none.
+    observations: (N, K, ...) in the environment's units, a dict of arrays for a Dict space; probabilities if the
+        observation's parts are one-hot. actions: (N, K, A) in the environment's units, or probabilities if Discrete.
+    window: the question. Arrays have no leading N if the question had none.
     """
 
     observations: Any
@@ -48,7 +48,7 @@ class Answer:
     agent: HasNetwork
 
     def most_likely(self) -> Window:
-        """The windows with all hidden parts filled in: the likeliest choice, or the predicted number."""
+        """The windows with all hidden parts filled in by the most likely choice or the predicted number."""
         return _filled(self, None)
 
     def sample(self, seed: int | np.random.Generator = 0) -> Window:
@@ -68,25 +68,24 @@ def infer(
     timestep: int | None = None,
     window: Window | None = None,
 ) -> Answer:
-    """Fill in a window: any part may be shown, and every part is predicted.
+    """Predict every part of a window from the parts that are shown.
 
     Args:
-        agent: one of a masked family.
-        observations: (K, ...) or (N, K, ...), a dict of them for a Dict space, K at most the agent's context. A step
-            that holds a NaN is unknown; None: all are.
-        actions: (K, A) or (N, K, A); (K,) or (N, K) for Discrete, where -1 is unknown (with `start` above it,
-            `start - 1`). None: all are unknown.
+        agent: an agent of a masked family.
+        observations: (K, ...) or (N, K, ...), a dict of arrays for a Dict space, K at most the agent's context. A step
+            with NaN is unknown; None: all steps are unknown.
+        actions: (K, A) or (N, K, A); (K,) or (N, K) for Discrete, where `start - 1` (-1 by default) is unknown. None:
+            all steps are unknown.
         returns: the return-to-go of the first step, one number or (N,), in raw units. None: unknown.
-        mask: hides part of what is known, where False: "observations" and "actions" (K,) or (N, K) bool, "returns" a
-            bool.
-        task, step: shows what this task shows at this step, a number from 0: "past", "future", "bc", "rc", "goal",
+        mask: False hides a known part: "observations" and "actions" (K,) or (N, K) bool, "returns" a bool.
+        task, step: show what this task shows at this step, a number from 0: "past", "future", "bc", "rc", "goal",
             "waypoint", "forward" or "inverse". Not together with `mask`.
-        timestep: the environment step of the window's first, 0 by default.
-        window: replaces observations, actions, returns and timestep (`question.read_window` makes one).
+        timestep: the environment step of the window's first step, 0 by default.
+        window: replaces observations, actions, returns and timestep (see `question.read_window`).
 
     Raises:
-        ConfigError: the network is not masked; `task` without `step` or with `mask`; `window` together with what it
-            holds. ShapeError: other shapes, or nothing given that says how many steps there are. UnknownNameError: no
+        ConfigError: the network is not masked; `task` without `step` or with `mask`; `window` together with arguments
+            it replaces. ShapeError: other shapes, or no argument that sets the number of steps. UnknownNameError: no
             such task.
     """
     require_masked(agent.model, "asked about a window")
@@ -100,9 +99,9 @@ def infer(
             raise ConfigError(f"window= already holds {', '.join(given)}: pass either the window or these.")
     if task is not None:
         if step is None or mask is not None:
-            raise ConfigError("task= needs step= (0, 1, ...) and has its own mask, so mask= must be left out.")
+            raise ConfigError("task= needs step= (0, 1, ...) and defines the mask, so omit mask=.")
         if not is_count(step):
-            raise ConfigError(f"step is 0, 1, ...; got {step!r}.")
+            raise ConfigError(f"step must be 0, 1, ...; got {step!r}.")
         window = replace(window, mask=_both(window.mask, _task_mask(window, task, step)))
     elif mask is not None:
         window = replace(window, mask=_both(window.mask, _own_mask(window, mask)))
@@ -192,7 +191,7 @@ def _filled(answer: Answer, rng: np.random.Generator | None) -> Window:
 
 
 def _choose(probabilities: NDArray[Any], rng: np.random.Generator | None) -> NDArray[np.int64]:
-    """(..., C) -> (...): the likeliest choice, or a random one with `rng`."""
+    """(..., C) -> (...): the most likely choice, or a random one with `rng`."""
     if rng is None:
         return np.asarray(probabilities.argmax(axis=-1), dtype=np.int64)
     noise = rng.gumbel(size=probabilities.shape)

@@ -1,4 +1,4 @@
-"""Whole pasts and futures, sampled from a masked agent step by step and checked against the environment."""
+"""Sample complete pasts and futures from a masked agent step by step, checked against the environment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from agentzoo.masked.question import Bools, Floats, Window
 
 TRIES = 100  # draws of one step before its row is marked as inconsistent
 
-# (N, S) observations, (N, A) or (N,) actions, (N, S) next observations -> (N,) bool, whether the environment could
+# (N, S) observations, (N, A) or (N,) actions, (N, S) next observations -> (N,) bool, whether the environment allows it
 Possible = Callable[[Floats, NDArray[Any], Floats], Bools]
 # (N, S), (N, A) or (N,) -> (N, S): the environment itself
 Transition = Callable[[Floats, NDArray[Any]], Floats]
 
 
 class Histories(NamedTuple):
-    """Sampled windows, and which of them hold only steps that the environment allows."""
+    """Sampled windows, and (N,) whether all steps of each are allowed by the environment."""
 
     window: Window
     consistent: Bools
@@ -30,25 +30,25 @@ class Histories(NamedTuple):
 def histories(
     agent: HasNetwork, window: Window, possible: Possible, seed: int | np.random.Generator = 0, tries: int = TRIES
 ) -> Histories:
-    """Sample what is hidden, from the last step backwards.
+    """Sample the hidden parts, from the last step backwards.
 
     At each step the action is drawn first, then the observation. Both are drawn again, at most `tries` times, if the
-    environment does not lead from them to the next observation, or from a shown earlier step to them. Shown parts never
-    change. A row whose shown parts contradict each other or cannot be reached is kept and marked.
+    environment does not lead from them to the next observation, or from a shown earlier step to them. Shown parts do
+    not change. A row whose shown parts are inconsistent or unreachable is kept and marked.
 
     Args:
-        agent: of a masked family.
-        window: N windows; for N samples of one question, the same window N times.
-        possible: which steps the environment allows.
+        agent: an agent of a masked family.
+        window: N windows; for N samples of one question, repeat the window N times.
+        possible: tells which steps the environment allows.
     """
     rng = np.random.default_rng(seed)
     count, steps = window.mask.actions.shape
-    window = window.take(np.arange(count))  # ours to write in
+    window = window.take(np.arange(count))  # a copy to write to
     consistent = np.ones(count, dtype=bool)
     given = window.mask.actions & window.mask.observations
 
     def leads(rows: NDArray[np.intp], t: int) -> Bools:
-        if not len(rows) or t + 1 == steps:  # nothing comes after the last step that could contradict it
+        if not len(rows) or t + 1 == steps:  # the last step has no next observation
             return np.ones(len(rows), dtype=bool)
         return possible(window.observations[rows, t], window.actions[rows, t], window.observations[rows, t + 1])
 
@@ -56,14 +56,14 @@ def histories(
         hidden = ~window.mask.actions[:, t], ~window.mask.observations[:, t]
         due = np.flatnonzero(hidden[0] | hidden[1])
         still = due
-        acting = ask(agent, window.take(due)) if len(due) else None  # does not depend on what is drawn at t
+        acting = ask(agent, window.take(due)) if len(due) else None  # does not depend on the draws at step t
         for _ in range(tries):
             if acting is None or not len(still):
                 break
             drawn = acting.sample(rng).actions[np.isin(due, still), t]
             window.actions[still, t] = np.where(_like(hidden[0][still], drawn), drawn, window.actions[still, t])
             window.mask.actions[still, t] = True
-            seen = ask(agent, window.take(still)).sample(rng).observations[:, t]  # what is shown stays as it is
+            seen = ask(agent, window.take(still)).sample(rng).observations[:, t]  # shown parts do not change
             window.observations[still, t] = seen
             ok = np.array(leads(still, t), dtype=bool)
             if t > 0:
@@ -78,11 +78,11 @@ def histories(
 
 
 def futures(agent: HasNetwork, window: Window, transition: Transition, seed: int | np.random.Generator = 0) -> Window:
-    """Sample hidden actions forwards; each next observation that is hidden comes from the environment itself.
+    """Sample hidden actions forwards; each hidden next observation comes from the environment.
 
     Args:
-        window: the first observation must be shown.
-        transition: the environment.
+        window: its first observation must be shown.
+        transition: the environment's dynamics.
     """
     rng = np.random.default_rng(seed)
     if not window.mask.observations[:, 0].all():
@@ -90,7 +90,7 @@ def futures(agent: HasNetwork, window: Window, transition: Transition, seed: int
     count, steps = window.mask.actions.shape
     window = window.take(np.arange(count))
     for t in range(steps):
-        window.actions[:, t] = ask(agent, window).sample(rng).actions[:, t]  # what is shown stays as it is
+        window.actions[:, t] = ask(agent, window).sample(rng).actions[:, t]  # shown parts do not change
         window.mask.actions[:, t] = True
         if t + 1 < steps:
             hidden = ~window.mask.observations[:, t + 1]

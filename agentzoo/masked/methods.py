@@ -1,4 +1,4 @@
-"""The methods of `Agent` that need a masked network: questions about a window, goals and waypoints."""
+"""Methods of `Agent` for masked networks: inference about windows, goals and waypoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agentzoo.text import counted
 
 
 class MaskedMethods:
-    """What `Agent` inherits. With a network that is not masked, these methods raise ConfigError.
+    """Mixin of `Agent`. With a network that is not masked, these methods raise ConfigError.
 
     `condition(target_return=...)` works for every family.
     """
@@ -30,31 +30,31 @@ class MaskedMethods:
     model: SequenceModel
     target_return: float
     _conditions: Conditions
-    _targets: NDArray[np.float64] | None  # (N,) one for each environment, in place of `target_return`
+    _targets: NDArray[np.float64] | None  # (N,) one for each environment, instead of `target_return`
 
     def condition(
         self, *, goal: Any = None, waypoints: Mapping[int, Any] | None = None, target_return: Any = None
     ) -> Self:
-        """Act towards these from now on. What is left out is cleared, except the agent's own target return.
+        """Set goal, waypoints and target return for all later calls of `predict`.
 
-        A `"goal"` key of a Dict observation sets the goal for one call of `predict`.
+        Goal and waypoints that are not passed are cleared; a single target return is kept. A `"goal"` key of a Dict
+        observation sets the goal for one call of `predict`.
 
         Args:
-            goal: one observation, or one for each environment (N, ...): to be reached at the end of the window, that
-                is, K-1 steps after the first step the agent remembers. From step K-2 of an episode on that is the next
-                step, so for a goal further away pass a point on the way there.
+            goal: one observation, or one for each environment (N, ...), to reach at the end of the window: K-1 steps
+                after the first step in the agent's history. From step K-2 of an episode on, that is the next step, so
+                for a goal further away pass an intermediate point.
             waypoints: environment step -> observation, or one for each environment.
             target_return: one number, which becomes the attribute, or one for each environment (N,). In the middle of
-                an episode the return-to-go is this number minus the episode's rewards so far, and the remembered steps
-                are read as if it had been the target from the start. A recurrent memory keeps the steps as it read
-                them.
+                an episode the return-to-go becomes this number minus the episode's rewards so far, and earlier steps
+                in the window are changed accordingly. A recurrent memory cannot change its earlier steps.
 
         Returns:
             The agent itself.
 
         Raises:
-            ConfigError: the network takes no goals or waypoints, or a target is NaN or infinite. ShapeError: no
-                observation of this agent, or no target or targets.
+            ConfigError: the network supports no goals or waypoints, or a target is NaN or infinite. ShapeError: a
+                goal, waypoint or target of another shape.
         """
         if goal is not None or waypoints:
             self.require_masked("conditioned on goals or waypoints")
@@ -71,17 +71,17 @@ class MaskedMethods:
 
     @property
     def is_conditioned_each(self) -> bool:
-        """Whether `condition` set one goal, waypoint or target for each environment, so that their number is fixed."""
+        """Whether `condition` set a goal, waypoint or target per environment, which fixes their number."""
         rows = (self._conditions.goal, *self._conditions.waypoints.values())
         return self._targets is not None or any(one is not None and len(one) > 1 for one in rows)
 
     @property
     def is_conditioned(self) -> bool:
-        """Whether `condition` set a goal, waypoints, or targets for each environment."""
+        """Whether `condition` set a goal, waypoints, or targets per environment."""
         return bool(self._conditions) or self._targets is not None
 
     def infer(self, **question: Any) -> Answer:
-        """Predict what a window hides; `agentzoo.masked.answer.infer` lists the arguments.
+        """Predict the hidden parts of a window; `agentzoo.masked.answer.infer` lists the arguments.
 
         Raises:
             ConfigError: the network is not masked. ShapeError: arrays of other shapes.
@@ -89,7 +89,7 @@ class MaskedMethods:
         return infer(self, **question)
 
     def require_masked(self, what: str) -> MaskedModel:
-        """The network, if it is masked; else ConfigError, which says that it cannot be `what`."""
+        """The network, if it is masked; else ConfigError with the message that it cannot be `what`."""
         return require_masked(self.model, what)
 
     def _read(self, observation: Any) -> Observed:

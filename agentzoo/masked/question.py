@@ -1,4 +1,4 @@
-"""Windows of steps as questions: what is known, and which part of it is shown."""
+"""Questions about windows: the known values, and a mask of the shown parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Floats = NDArray[np.float32]
 
 
 class Mask(NamedTuple):
-    """What is shown: observations and actions (N, K), and the first step's return-to-go (N,)."""
+    """True where a part is shown: observations and actions (N, K), and the first step's return-to-go (N,)."""
 
     observations: Bools
     actions: Bools
@@ -28,10 +28,10 @@ class Mask(NamedTuple):
 
 @dataclass(frozen=True)
 class Window:
-    """N windows of K steps as a network reads them. Hidden parts may hold any finite number.
+    """N windows of K steps for the network. Hidden parts may hold any finite number.
 
     observations: (N, K, S). actions: (N, K, A), or (N, K) counted from 0. returns: (N,) raw units, of the first step.
-    timestep: of the first step.
+    timestep: environment step of the first step.
     """
 
     observations: Floats
@@ -61,7 +61,7 @@ def read_window(
     """
     io = config.io
     if not is_count(timestep):
-        raise ShapeError(f"timestep is the environment step of the window's first, 0, 1, ...; got {timestep!r}.")
+        raise ShapeError(f"timestep is the environment step of the window's first step, 0, 1, ...; got {timestep!r}.")
     obs = _read_observations(config, observations)
     act = _read_actions(config, actions)
     found = next((part for part in (obs, act) if part is not None), None)
@@ -94,7 +94,7 @@ def _read_returns(values: Any, count: int) -> NDArray[np.float64]:
         return np.full(count, np.nan)
     array = as_numbers(values, "returns").astype(np.float64)
     if array.shape not in ((), (count,)):
-        raise ShapeError(f"returns have shape {array.shape}; one number or ({count},), one a window, is expected.")
+        raise ShapeError(f"returns have shape {array.shape}; expected one number or ({count},), one per window.")
     return np.broadcast_to(array, (count,))
 
 

@@ -1,1 +1,1 @@
-"""One file a family. A file is found by being here; `@register` gives it its name."""
+"""One file per family. Every file here is found by itself; `@register` names the family."""

@@ -1,4 +1,4 @@
-"""GPT2-DT whose attention heads are weighed by a gate, token by token: what `gpt2_dtma`, `dtma` and others share.
+"""GPT2-DT with a gate that weighs the attention heads at each token: the base of `gpt2_dtma`, `dtma` and others.
 
 Source: Zhao et al., ICML 2025, "Markov heads" (first version: arXiv:2409.06985); the gate is `nn/gate.py`. Every layer
 has its own gate. Gates are trained whatever `adaptation` says, at the rate of the agent's own layers and without weight
@@ -40,7 +40,7 @@ GPT2_SMALL: dict[str, Any] = {
 
 
 class GatedConfig(LanguageDTConfig):
-    """What every gated family adds."""
+    """Fields that every gated family adds."""
 
     paper: ClassVar[Citation | None] = ZHAO
     recorded: ClassVar[dict[str, str]] = {**LanguageDTConfig.recorded, "markov_at_start": "backbone"}
@@ -60,15 +60,15 @@ class GatedConfig(LanguageDTConfig):
         return self
 
     def records_of(self, found: Pretrained) -> dict[str, Any]:
-        """Also what its heads are."""
+        """Also the statistics of the backbone's heads."""
         heads = layer_statistics(found.blocks["blocks.0.attn.qkv.weight"], self.n_heads)
-        # three decimals, so that another machine notes the same; a share of 1 is exact: every entry is positive
+        # three decimals, so that other machines record the same; a share of 1 is exact: every entry is positive
         shares = [1.0 if one.positive_share == 1.0 else min(round(one.positive_share, 3), 0.999) for one in heads]
         start = tuple((share, round(min(one.ratio, 1e6), 3)) for share, one in zip(shares, heads, strict=True))
         return {**super().records_of(found), "markov_at_start": start}
 
     def origin(self) -> Origin:
-        """With the scale of the gates."""
+        """Adds the scale of the gates."""
         return super().origin()._replace(gate_scale=self.gate_scale)
 
 
@@ -86,7 +86,7 @@ class GatedDT(LanguageDT):
 
     @property
     def attentions(self) -> list[LanguageAttention]:
-        """Of every layer."""
+        """The attention of every layer."""
         return [block.get_submodule("attn") for block in self.backbone.blocks]  # type: ignore[misc]
 
     def loss(self, batch: Batch) -> Losses:
@@ -101,7 +101,7 @@ class GatedDT(LanguageDT):
         return {} if means is None else {f"gate_{head}": mean for head, mean in enumerate(means)}
 
     def begin_training(self, fresh: bool) -> None:
-        """As GPT2-DT. A backbone has no gates, so they are taken out while its weights load."""
+        """As GPT2-DT. A backbone has no gates, so the gates are detached while its weights load."""
         gates = [attention.gate for attention in self.attentions]
         for attention in self.attentions:
             attention.gate = None
@@ -112,11 +112,11 @@ class GatedDT(LanguageDT):
                 attention.gate = gate
 
     def decays(self, name: str) -> bool:
-        """As GPT2-DT, but gates never."""
+        """As GPT2-DT, but gates never decay."""
         return ".gate." not in name and super().decays(name)
 
     def lr_scale(self, name: str) -> float:
-        """Gates are the agent's own, though they sit in the blocks."""
+        """Gates learn at the rate of the agent's own layers, although they are inside the blocks."""
         return 1.0 if ".gate." in name else super().lr_scale(name)
 
     def _watched_loss(self, batch: Batch, layers: tuple[int, ...]) -> tuple[Losses, dict[int, Tensor]]:

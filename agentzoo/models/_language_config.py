@@ -1,4 +1,4 @@
-"""What a Decision Transformer on the blocks of a language model is configured by, and the presets of three papers."""
+"""The config of Decision Transformers on the blocks of a language model, and the presets of three papers."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class LanguageDTConfig(ModelConfig):
     """Sizes of the blocks, which must be the backbone's, and how they are used."""
 
     paper: ClassVar[Citation | None] = REID
-    counterparts: ClassVar[dict[str, str]] = {}  # architecture of a backbone -> the family like this one that is for it
+    counterparts: ClassVar[dict[str, str]] = {}  # architecture of a backbone -> the sibling family for it
     recorded: ClassVar[dict[str, str]] = {"backbone_sha256": "backbone"}
 
     architecture: Architecture
-    backbone: BackboneName | None = None  # folder, staged id or Hub id; None: random weights. Read in training only
+    backbone: BackboneName | None = None  # folder, staged id or Hub id; None: random weights. Only training reads it
     backbone_revision: Annotated[str, Field(min_length=1, max_length=200)] | None = None  # of the Hub
-    backbone_sha256: Digest | None = None  # of it; a training fills it in and goes on with no other
+    backbone_sha256: Digest | None = None  # training fills it in, and resumes with no other
     embed_dim: Width = 128  # D; n_heads must divide it
     n_layers: LayerCount = 3
     n_heads: HeadCount = 1
@@ -56,7 +56,7 @@ class LanguageDTConfig(ModelConfig):
     tie_action_head: bool = False  # the head is the action's input map, transposed; both linear
     positions: Literal["fresh", "own"] = "fresh"  # own: the backbone's position table is the timestep table
     timestep_rank: Annotated[int, Field(ge=1, le=8192)] | None = None  # r: a fresh table is (max_ep_len, r) · (r, D)
-    adaptation: Adaptation = "full"  # what of the blocks is trained
+    adaptation: Adaptation = "full"  # which parts of the blocks are trained
     lora_rank: Annotated[int, Field(ge=1, le=1024)] = 16
     lora_alpha: Annotated[float, Field(gt=0.0, le=1e4)] = 32.0
     lora_dropout: Probability = 0.1
@@ -87,7 +87,7 @@ class LanguageDTConfig(ModelConfig):
         if self.backbone is None and (self.cosine_weight or self.lm_weight):
             raise ValueError("without a backbone there is no language: cosine_weight and lm_weight must be 0")
         if self.backbone is None and self.backbone_revision is not None:
-            raise ValueError("backbone_revision is of a backbone, and there is none")
+            raise ValueError("backbone_revision needs a backbone")
         if self.positions == "own" and self.architecture != "gpt2":
             raise ValueError("only gpt2 has a position table that is long enough to count timesteps")
         if self.positions == "own" and self.timestep_rank is not None:
@@ -102,11 +102,11 @@ class LanguageDTConfig(ModelConfig):
 
     @classmethod
     def presets(cls) -> dict[str, dict[str, Any]]:
-        """Fields as three papers have them."""
+        """The settings of three papers."""
         return PRESETS
 
     def pinned(self) -> LanguageDTConfig:
-        """With what is noted of the backbone that is there now; what is noted is checked when training begins."""
+        """The config with the hash of today's backbone; training checks it when it begins."""
         if self.backbone is None or all(getattr(self, name) is not None for name in self.recorded):
             return self
         found = self.records_of(self.read_backbone())
@@ -124,7 +124,7 @@ class LanguageDTConfig(ModelConfig):
         return load_backbone(self.backbone, self.backbone_revision)
 
     def records_of(self, found: Pretrained) -> dict[str, Any]:
-        """The fields `recorded`, of this backbone."""
+        """The values of the fields in `recorded`, for this backbone."""
         return {"backbone_sha256": found.sha256()}
 
     def environment(self) -> dict[str, str]:
@@ -151,7 +151,7 @@ class LanguageDTConfig(ModelConfig):
         )
 
     def _nearest_preset(self) -> tuple[str, tuple[str, ...]]:
-        """Its name and the fields that differ; what a twin from scratch lacks is no departure."""
+        """Its name and the fields that differ; what a twin from scratch lacks does not count."""
         plain = LanguageDTConfig.model_fields
         scratch = self.backbone is None
         departures = {
@@ -165,12 +165,14 @@ class LanguageDTConfig(ModelConfig):
         return min(departures.items(), key=lambda one: len(one[1]))
 
     def deviations(self) -> tuple[str, ...]:
-        """From ChibiT, the preset `wikipedia`."""
+        """Differences to ChibiT, the preset `wikipedia`."""
         chibit = self._nearest_preset()[0] == "wikipedia"
-        return ("the action head does not share the weights of the action's input map",) if chibit else ()
+        if not chibit or self.tie_action_head:
+            return ()
+        return ("the action head has weights of its own; the published script ties them to the action's input map",)
 
     def sizes(self) -> Sizes:
-        """What the blocks are built from."""
+        """The sizes of the blocks."""
         return Sizes(
             architecture=self.architecture,
             embed_dim=self.embed_dim,
@@ -183,7 +185,7 @@ class LanguageDTConfig(ModelConfig):
         )
 
 
-# Fields of the model; what a paper trains with besides (rate, warm-up, decay, the text) is the recipe's.
+# Fields of the model only; learning rate, warm-up, decay and text belong to the recipe.
 PRESETS: dict[str, dict[str, Any]] = {
     "markov": {"input_maps": "mlp", "head": "mlp", "positions": "fresh", "adaptation": "full", "dropout": 0.1},
     "lamo": {

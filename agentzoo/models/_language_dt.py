@@ -1,4 +1,4 @@
-"""A Decision Transformer whose blocks come from a language model: the network that `gpt2_dt` and others share.
+"""A Decision Transformer whose blocks come from a language model: the base of `gpt2_dt` and others.
 
 Unlike in plain DT the timestep embedding is added after the LayerNorm, and the three tokens of a step get the same one:
 `rtg, obs, action -> input maps -> LayerNorm (u) -> + E[t] -> blocks, final norm -> action head on observation tokens`.
@@ -39,7 +39,7 @@ from agentzoo.types import Batch, IOSpec, Losses
 if TYPE_CHECKING:
     from agentzoo.nn.language.pretrained import Pretrained
 
-MOST_SEEN = 1024  # tokens at a time, by GPT-2
+MOST_SEEN = 1024  # tokens in a window of GPT-2
 
 
 class LanguageDT(SequenceModel):
@@ -51,10 +51,9 @@ class LanguageDT(SequenceModel):
     def __init__(self, config: LanguageDTConfig, io: IOSpec) -> None:
         super().__init__(config, io)
         dim, size = config.embed_dim, io.action.size
-        make = ResidualMLP if config.input_maps == "mlp" else nn.Linear
-        self.embed_return, self.embed_obs, self.embed_action = (make(n, dim) for n in (1, io.observation.size, size))
+        self.embed_return, self.embed_obs, self.embed_action = self._map(1), self.make_obs_map(), self._map(size)
         self.embed_ln = nn.LayerNorm(dim)
-        std = 0.02 if config.positions == "own" else 1.0  # its own will replace them
+        std = 0.02 if config.positions == "own" else 1.0  # the backbone's will replace them
         self.embed_timestep = timestep_table(config.max_ep_len, dim, config.timestep_rank, std)
         self.embed_dropout = Dropout(config.embed_dropout)
         lora = LoRASizes(config.lora_rank, config.lora_alpha, config.lora_dropout)
@@ -76,7 +75,7 @@ class LanguageDT(SequenceModel):
         return self._read(self._inputs(batch), batch, STATE_TOKENS)
 
     def loss(self, batch: Batch) -> Losses:
-        """Action error over all valid steps; in a training with language, its weighted terms too."""
+        """Action error over all valid steps, and the weighted language losses if there are any."""
         inputs = self._inputs(batch)
         target = self.encode_actions(batch.actions)
         predicted = self._read(inputs, batch, STATE_TOKENS)
@@ -123,10 +122,10 @@ class LanguageDT(SequenceModel):
             self.language = Language(centroids)
 
     def _speaking(self, found: Pretrained, centroids: Tensor | None) -> Language:
-        """What co-training needs of the backbone: words, text in them, and places where they did not become timesteps.
+        """The parts of the backbone that co-training needs: token table, text, and positions if timesteps are fresh.
 
         Raises:
-            ConfigError, CheckpointError, DataError: it cannot be trained to go on with text; says why.
+            ConfigError, CheckpointError, DataError: the backbone cannot be co-trained; the message says why.
         """
         config, own = self.config, self.config.positions == "own"
         if not found.speaks_by_table:
@@ -143,7 +142,7 @@ class LanguageDT(SequenceModel):
         return Language(centroids, found.tokens, None if own else found.positions, text)
 
     def begin_step(self, step: int, total: int) -> None:
-        """The language losses fall with the updates."""
+        """Sets the weight of the language losses, which falls with the updates."""
         self._step = step
 
     def training_state(self) -> dict[str, Tensor]:
@@ -173,11 +172,24 @@ class LanguageDT(SequenceModel):
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
+    def make_obs_map(self) -> nn.Module:
+        """The map from an observation to its token."""
+        return self._map(self.io.observation.size)
+
+    def encoded(self, batch: Batch) -> Tensor:
+        """(B, K, D): the observations' tokens."""
+        tokens: Tensor = self.embed_obs(self.normalize_obs(batch.observations, batch.valid))
+        return tokens
+
+    def _map(self, size: int) -> nn.Module:
+        make = ResidualMLP if self.config.input_maps == "mlp" else nn.Linear
+        return make(size, self.config.embed_dim)
+
     def _inputs(self, batch: Batch) -> Tensor:
         """(B, 3K, D): the LayerNormed tokens, timestep not yet added."""
-        rtg = self.embed_return(batch.returns_to_go.unsqueeze(-1))
-        obs = self.embed_obs(self.normalize_obs(batch.observations, batch.valid))
-        tokens: Tensor = self.embed_ln(interleave(rtg, obs, self.embed_action(self.encode_actions(batch.actions))))
+        rtg, actions = batch.returns_to_go.unsqueeze(-1), self.encode_actions(batch.actions)
+        steps = interleave(self.embed_return(rtg), self.encoded(batch), self.embed_action(actions))
+        tokens: Tensor = self.embed_ln(steps)
         return tokens
 
     def _read(self, inputs: Tensor, batch: Batch, read: Read) -> Tensor:

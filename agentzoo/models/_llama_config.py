@@ -1,4 +1,4 @@
-"""What the families on the blocks of a Llama add to those on other language models."""
+"""The config of families on the blocks of a Llama."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LlamaConfig(LanguageDTConfig):
     staged_bytes: ClassVar[int] = 22_000_000
 
     architecture: Literal["llama"] = "llama"
-    start: Literal["weights", "shuffled"] = "weights"  # shuffled: the entries of each matrix in another order
+    start: Literal["weights", "shuffled"] = "weights"  # shuffled: the entries of each matrix are permuted
     embed_dim: Width = 576
     n_layers: LayerCount = 3  # of the backbone's, from the first on
     n_heads: HeadCount = 9
@@ -29,7 +29,7 @@ class LlamaConfig(LanguageDTConfig):
     inner_dim: InnerWidth | None = 1536
     activation: Literal["silu"] = "silu"
     rotary_theta: Annotated[float, Field(gt=1.0, le=1e9)] = 100_000.0
-    # Llama has none of its own
+    # Llama has no dropout
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
     attention_dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
 
@@ -44,11 +44,11 @@ class LlamaConfig(LanguageDTConfig):
         return self
 
     def sizes(self) -> Sizes:
-        """Also how heads share keys, and how fast positions turn them."""
+        """Adds the number of key-value heads and the rotary frequency."""
         return super().sizes()._replace(n_kv_heads=self.n_kv_heads, rotary_theta=self.rotary_theta)
 
     def read_backbone(self) -> Pretrained:
-        """Its first layers, shuffled if that is asked for."""
+        """Its first layers; shuffled for `start="shuffled"`."""
         from agentzoo.nn.language.pretrained import load_backbone
         from agentzoo.nn.language.shuffled import shuffled
 
@@ -57,12 +57,12 @@ class LlamaConfig(LanguageDTConfig):
         return shuffled(found) if self.start == "shuffled" else found
 
     def weights_license(self) -> str:
-        """The backbone's own, where we know it."""
+        """The backbone's license, if it is known."""
         known = None if self.backbone is None else SHIPPED.get(self.backbone)
         return super().weights_license() if known is None else known.license
 
     def origin(self) -> Origin:
-        """In words that name the model, where its file is one of those we know by name."""
+        """With the model's title, if its file has a known name."""
         found = super().origin()
         if found.backbone is None:
             return found

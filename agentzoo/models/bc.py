@@ -15,8 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from agentzoo.nn.attention import LayerCount
-from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
-from agentzoo.nn.tokens import last_valid
+from agentzoo.nn.base import ModelConfig, SequenceModel, newest_action_loss
 from agentzoo.papers import CHEN, Citation
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability
@@ -72,9 +71,7 @@ class BehaviourCloning(SequenceModel):
 
     def loss(self, batch: Batch) -> Losses:
         """Error of the newest step only."""
-        target = self.encode_actions(last_valid(batch.actions, batch.valid)).unsqueeze(1)  # (B, 1, A)
-        present = torch.ones(target.shape[:2], dtype=torch.bool, device=target.device)
-        return action_loss(self(batch).unsqueeze(1), target, present, self.io.action.kind == "discrete")
+        return newest_action_loss(self, self(batch), batch)
 
     def act(self, batch: Batch) -> Tensor:
         """(B, A) for the newest valid step, in env units, or logits."""

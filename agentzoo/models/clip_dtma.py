@@ -1,4 +1,4 @@
-"""CLIP-DTMA: CLIP-DT with the gates of GPT2-DTMA. Ours; the papers have no such agent."""
+"""CLIP-DTMA: CLIP-DT with the gates of GPT2-DTMA. No paper has this combination."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentzoo.registry import register
 
 
 class CLIPDTMAConfig(GatedConfig):
-    """CLIP-DT's, with gates."""
+    """CLIP-DT's config, with gates."""
 
     title: ClassVar[str] = "CLIP Decision Transformer with mixed attention"
     counterparts: ClassVar[dict[str, str]] = {
@@ -25,6 +25,6 @@ class CLIPDTMAConfig(GatedConfig):
 
 @register("clip-dtma", CLIPDTMAConfig)
 class CLIPDTMA(GatedDT):
-    """From the text tower of a CLIP."""
+    """Gated blocks from the text tower of a CLIP."""
 
     config: CLIPDTMAConfig

@@ -48,7 +48,7 @@ class DecisionGPTConfig(ModelConfig):
         return self
 
     def acts_on_target(self) -> bool:
-        """Unless it clones behaviour."""
+        """True unless it clones behaviour."""
         return self.use_returns
 
 

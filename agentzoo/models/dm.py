@@ -62,11 +62,18 @@ class DMConfig(ModelConfig):
     acting: ActingMode = "window"  # the default of `predict`; both are always possible
 
     def deviations(self) -> tuple[str, ...]:
-        """From the paper and its release."""
+        """Differences to the paper and its release."""
+        losses = "the next return-to-go and observation are learned by SmoothL1, where the paper says log-likelihood"
+        if self.ilo_weights is None:
+            losses = "the next return-to-go and observation are not learned"
+        else:
+            losses += f"; {', '.join(f'{weight:g}' for weight in self.ilo_weights)} weigh the errors of action, "
+            losses += "return-to-go and observation, as in the release; the paper gives no constants"
         return (
-            "the gates of both branches read normalized inputs",
-            "the timestep embedding is added after the LayerNorm",
-            "the constants of the losses are our own",
+            "the gates of both branches read the layer's normalized input, where the paper's Algorithm 1 takes it from "
+            "before the norm",
+            "the timestep embedding is added after the LayerNorm, as in the release; the paper leaves the order open",
+            losses,
         )
 
     @classmethod

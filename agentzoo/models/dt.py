@@ -37,12 +37,17 @@ class DTConfig(ModelConfig):
     dropout: Probability = 0.1
     activation: Activation = "relu"  # of the feed-forward layers; CORL's networks have gelu
     use_returns: bool = True  # False: the return-to-go token stays but always holds 0
+    use_actions: bool = True  # False: the action tokens stay but always hold 0, so that nothing can be copied from them
     timestep_init_std: Annotated[float, Field(gt=0.0, le=10.0)] = 1.0
     timestep_rank: Annotated[int, Field(ge=1, le=8192)] | None = None  # r: the table is (max_ep_len, r) · (r, D)
 
     def acts_on_target(self) -> bool:
-        """Unless it clones behaviour."""
+        """True unless it clones behaviour."""
         return self.use_returns
+
+    def inputs(self) -> tuple[str, ...]:
+        """Without the parts that its tokens never hold."""
+        return tuple(name for name in super().inputs() if self.use_actions or name != "action")
 
     @model_validator(mode="after")
     def _heads_divide(self) -> DTConfig:
@@ -96,7 +101,8 @@ class DecisionTransformer(SequenceModel):
         rtg = batch.returns_to_go.unsqueeze(-1)
         rtg = self.embed_return(rtg if self.config.use_returns else torch.zeros_like(rtg))
         obs = self.embed_obs(self.normalize_obs(batch.observations, batch.valid))
-        actions = self.embed_action(self.encode_actions(batch.actions))
+        actions = self.encode_actions(batch.actions)
+        actions = self.embed_action(actions if self.config.use_actions else torch.zeros_like(actions))
         together = interleave(rtg, obs, actions).view(*batch.shape, TOKENS_PER_STEP, -1) + time.unsqueeze(2)
         tokens: Tensor = self.embed_dropout(self.embed_ln(together.flatten(1, 2)))  # (B, 3K, D)
         return tokens

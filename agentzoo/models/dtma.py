@@ -12,7 +12,7 @@ from agentzoo.registry import register
 
 
 class DTMAConfig(GatedConfig):
-    """The same network, never pretrained."""
+    """GPT2-DTMA's config, without a backbone."""
 
     title: ClassVar[str] = "Decision Transformer with mixed attention"
 
@@ -23,6 +23,6 @@ class DTMAConfig(GatedConfig):
 
 @register("dtma", DTMAConfig)
 class DTMA(GatedDT):
-    """From random weights."""
+    """Gated blocks from random weights."""
 
     config: DTMAConfig

@@ -16,7 +16,7 @@ from agentzoo.registry import register
 
 
 class GPT2DTConfig(LanguageDTConfig):
-    """A GPT-2 by default; ImageGPT and GPT-J by `architecture`."""
+    """GPT-2's blocks by default; `architecture` chooses ImageGPT or GPT-J."""
 
     title: ClassVar[str] = "GPT-2 Decision Transformer"
     counterparts: ClassVar[dict[str, str]] = {"clip": "clip-dt", "llama": "smollm-dt"}

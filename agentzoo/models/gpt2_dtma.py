@@ -12,7 +12,7 @@ from agentzoo.registry import register
 
 
 class GPT2DTMAConfig(GatedConfig):
-    """GPT2-DT's, with gates."""
+    """GPT2-DT's config, with gates."""
 
     title: ClassVar[str] = "GPT-2 Decision Transformer with mixed attention"
     counterparts: ClassVar[dict[str, str]] = {"clip": "clip-dtma", "llama": "smollm-dtma"}
@@ -23,6 +23,6 @@ class GPT2DTMAConfig(GatedConfig):
 
 @register("gpt2-dtma", GPT2DTMAConfig)
 class GPT2DTMA(GatedDT):
-    """From a GPT-2, ImageGPT or GPT-J."""
+    """Gated blocks from a GPT-2, ImageGPT or GPT-J."""
 
     config: GPT2DTMAConfig

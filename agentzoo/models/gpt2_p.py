@@ -1,4 +1,4 @@
-"""GPT2-P: GPT2-DTMA with a penalty on what the gates give to the Markov heads of the first layer.
+"""GPT2-P: GPT2-DTMA with a penalty on the gates of the Markov heads in the first layer.
 
 Source: Zhao et al., ICML 2025, "Markov heads" (first version: arXiv:2409.06985). The network is `_gated_dt.py`.
 """
@@ -22,7 +22,7 @@ HeadIndex = Annotated[int, Field(ge=0, lt=256)]
 
 
 class GPT2PConfig(GatedConfig):
-    """GPT2-DTMA's, and how the gates of Markov heads are held down."""
+    """GPT2-DTMA's config, with the penalty on Markov heads."""
 
     title: ClassVar[str] = "GPT-2 Decision Transformer with a Markov-head penalty"
 
@@ -44,7 +44,7 @@ class GPT2PConfig(GatedConfig):
 
 @register("gpt2-p", GPT2PConfig)
 class GPT2P(GatedDT):
-    """GPT2-DTMA that is made to do with little of its Markov heads."""
+    """GPT2-DTMA trained to use little of its Markov heads."""
 
     config: GPT2PConfig
 
@@ -54,13 +54,13 @@ class GPT2P(GatedDT):
         self.penalized = {} if named is None else dict.fromkeys(config.penalty_layers, named)  # layer -> heads
 
     def begin_training(self, fresh: bool) -> None:
-        """Also find the Markov heads, where they are not named: in the weights that training starts from."""
+        """As GPT2-DTMA; if no heads are named, it also finds the Markov heads of the initial weights."""
         super().begin_training(fresh)
         if self.config.markov_heads is None:
             self.penalized = {layer: self._markov_heads(layer) for layer in self.config.penalty_layers}
 
     def loss(self, batch: Batch) -> Losses:
-        """With `penalty_weight` times the mean gates of the Markov heads, summed."""
+        """GPT2-DTMA's loss plus `penalty_weight` times the sum of the Markov heads' mean gates."""
         terms, means = self._watched_loss(batch, tuple({0, *self.penalized}))
         self._gate_means = means[0].detach()
         sums = [means[layer][list(heads)].sum() for layer, heads in self.penalized.items()]

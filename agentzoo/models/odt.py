@@ -150,7 +150,7 @@ class ODT(SequenceModel):
         return normal.encoded(normal.mean)
 
     def loss(self, batch: Batch) -> Losses:
-        """Negative log-likelihood, the entropy's bonus, and what moves λ."""
+        """Negative log-likelihood, the entropy bonus, and the loss of λ."""
         out, target = self._output(batch, STATE_TOKENS), self.encode_actions(batch.actions)
         if self.discrete:
             log_p = out.log_softmax(-1)
@@ -172,7 +172,7 @@ class ODT(SequenceModel):
         return out if self.discrete else BoxActions(self._normal(out), self)
 
     def decays(self, name: str) -> bool:
-        """The network's parameters, but not λ."""
+        """True for the network's parameters, False for λ."""
         return name != "log_temperature"
 
     def _normal(self, out: Tensor) -> Normal:

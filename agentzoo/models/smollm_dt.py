@@ -18,7 +18,7 @@ from agentzoo.registry import register
 
 
 class SmolLMDTConfig(LlamaConfig):
-    """SmolLM2-135M by default; any Llama of other sizes that are named."""
+    """SmolLM2-135M's sizes by default; other Llamas by their sizes."""
 
     title: ClassVar[str] = "SmolLM2 Decision Transformer"
     counterparts: ClassVar[dict[str, str]] = {

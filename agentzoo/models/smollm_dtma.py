@@ -13,7 +13,7 @@ from agentzoo.registry import register
 
 
 class SmolLMDTMAConfig(LlamaConfig, GatedConfig):
-    """SmolLM-DT's, with gates."""
+    """SmolLM-DT's config, with gates."""
 
     title: ClassVar[str] = "SmolLM2 Decision Transformer with mixed attention"
     counterparts: ClassVar[dict[str, str]] = {
@@ -26,6 +26,6 @@ class SmolLMDTMAConfig(LlamaConfig, GatedConfig):
 
 @register("smollm-dtma", SmolLMDTMAConfig)
 class SmolLMDTMA(GatedDT):
-    """From a Llama."""
+    """Gated blocks from a Llama."""
 
     config: SmolLMDTMAConfig

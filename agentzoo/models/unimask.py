@@ -68,20 +68,23 @@ class UniMaskConfig(ModelConfig):
         return self
 
     def acts_on_target(self) -> bool:
-        """Unless it clones behaviour."""
+        """True unless it clones behaviour."""
         return self.acts_on_returns
 
     def needs_raw_observations(self) -> bool:
-        """A choice is 0 or 1."""
+        """True for one-hot observations, whose numbers are 0 or 1."""
         return self.onehot_observations
 
     def takes_questions(self) -> bool:
-        """Random masks train for any question, a task for its own."""
+        """Random masks train for any question, a task only for its own."""
         return "rnd" in self.tasks or len(self.tasks) > 1
 
     def deviations(self) -> tuple[str, ...]:
-        """From the published training."""
-        return ("the optimizer is AdamW, and the learning rate was chosen for a CPU's budget",)
+        """Differences to the published training."""
+        return (
+            "the optimizer is AdamW, as in the published code; the paper says Adam",
+            "where its learning rate is not the paper's constant 0.0001 (see Details), it is chosen for a CPU's budget",
+        )
 
 
 class _Transformer(nn.Module):
@@ -148,7 +151,7 @@ class Output(NamedTuple):
 
 @register("unimask", UniMaskConfig)
 class UniMask(MaskedModel):
-    """The masked network. `tasks` decides what it is trained on; it takes any question."""
+    """The masked network. It trains on `tasks` and takes any question."""
 
     config: UniMaskConfig
 
@@ -245,9 +248,9 @@ class UniMask(MaskedModel):
         return self.decode_actions(encoded)
 
     def answer(self, batch: Batch, masking: Masking) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """What is asked, in the caller's terms: (B, K, A) and one (B, K, S_f) a factor.
+        """Predictions in env units: actions (B, K, A) and one (B, K, S_f) per factor.
 
-        Probabilities where a factor is one choice of several, else environment units.
+        A one-hot factor gives probabilities instead.
         """
         said = self(batch, masking)
         discrete = self.io.action.kind == "discrete"

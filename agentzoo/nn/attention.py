@@ -64,7 +64,7 @@ class CausalAttention(nn.Module):
         return x.view(x.shape[0], x.shape[1], self.n_heads, -1).transpose(1, 2)
 
     def _mix(self, q: Tensor, k: Tensor, v: Tensor, read: Read | None) -> Tensor:
-        """(B, H, Lq, D/H): values, weighted by the softmax of what queries and keys have in common."""
+        """(B, H, Lq, D/H): values, weighted by the softmax of the scores of queries and keys."""
         length, dropout = k.shape[2], self.attn_dropout.p if self.training else 0.0
         if self._writes_out(q):
             return self._weights(q @ k.transpose(-1, -2), q.shape[-1] ** -0.5, read) @ v
@@ -74,7 +74,7 @@ class CausalAttention(nn.Module):
         return scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
 
     def _writes_out(self, q: Tensor) -> bool:
-        """Whether softmax and products are written out: to train on a CPU.
+        """Whether softmax and products are written out, for training on a CPU.
 
         For windows this short torch's fused kernel takes 3 to 7 times as long in bfloat16, forward and backward; in
         float32 both take as long. With dropout it leaves its fused path, and draws slowly.

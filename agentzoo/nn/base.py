@@ -1,4 +1,4 @@
-"""What every family is: a network with a loss for the training loop and an `act` for the agent."""
+"""The base of every family: a network with a loss for the training loop and an `act` for the agent."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from agentzoo.errors import SpaceError
+from agentzoo.nn.tokens import last_valid
 from agentzoo.papers import Citation
-from agentzoo.types import ActionDistribution, Batch, Config, IOSpec, Losses
+from agentzoo.types import WHITE, ActionDistribution, Batch, Config, IOSpec, Losses
 
 ActingMode = Literal["window", "recurrent"]
 
 
 class Term(NamedTuple):
-    """A loss beside that of actions: its name, its weight, and over how many updates it falls to 0 (None: it stays)."""
+    """A loss beside the action error: its name, its weight, and after how many updates it is 0 (None: constant)."""
 
     name: str
     weight: float
@@ -24,11 +26,11 @@ class Term(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What the blocks of a network started from, and which published preset the rest follows.
+    """The initial weights of a network's blocks, and the published preset that the rest follows.
 
-    backbone: its name, None for random weights. learned: what the backbone had learned. adaptation: what of the blocks
-    is trained. departures: fields that differ from the preset, as `name=value`. gate_scale: "heads" or "paper" where
-    gates weigh the attention heads. began: what its blocks started as, in words, where the name alone does not say.
+    backbone: its name, None for random weights. learned: what the backbone had learned. adaptation: which parts of the
+    blocks are trained. departures: fields that differ from the preset, as `name=value`. gate_scale: "heads" or "paper"
+    if gates weigh the attention heads. began: the initial blocks in words, if the name alone is not enough.
     """
 
     backbone: str | None
@@ -42,34 +44,34 @@ class Origin(NamedTuple):
 
 
 class ModelConfig(Config):
-    """Hyperparameters of a network. `family` says which; the rest is each family's own."""
+    """Hyperparameters of a network. `family` names the family; each family adds its own fields."""
 
-    title: ClassVar[str] = ""  # of the family, in words
-    paper: ClassVar[Citation | None] = None  # that a card cites for it
-    staged_bytes: ClassVar[int] = 5_000_000  # that an agent's weights may take in this project's zoo
+    title: ClassVar[str] = ""  # the family's full name
+    paper: ClassVar[Citation | None] = None  # cited on cards
+    staged_bytes: ClassVar[int] = 5_000_000  # limit of an agent's weights in this project's zoo
     recorded: ClassVar[dict[str, str]] = {}  # field that training fills in -> field that names the file it describes
 
     family: str
     max_ep_len: Annotated[int, Field(ge=1, le=100_000)] = 1000  # rows of a timestep table; later steps use the last
 
     def origin(self) -> Origin | None:
-        """What the weights started from; None: this training alone made them."""
+        """The initial weights; None if this training started from random ones."""
         return None
 
     @classmethod
     def presets(cls) -> dict[str, dict[str, Any]]:
-        """Sets of fields with a name, for `--set model.preset=NAME`."""
+        """Named sets of fields, for `--set model.preset=NAME`."""
         return {}
 
     def pinned(self) -> ModelConfig:
-        """With the hashes of the files that a training reads beside its data; a resumed run needs the same files.
+        """The config with the hashes of the files that training reads beside its data.
 
-        Hashes that are there already stay: `SequenceModel.begin_training` refuses other files.
+        Existing hashes stay: `SequenceModel.begin_training` refuses other files, so a resumed run needs the same.
         """
         return self
 
     def unpinned(self) -> ModelConfig:
-        """As a packaged recipe has it: without the fields `recorded`, which `pinned` fills in."""
+        """The config of a packaged recipe: without the fields in `recorded`, which `pinned` fills in."""
         return self.model_copy(update=dict.fromkeys(self.recorded))
 
     def environment(self) -> dict[str, str]:
@@ -77,15 +79,15 @@ class ModelConfig(Config):
         return {}
 
     def weights_license(self) -> str:
-        """That trained weights have by default, as the Hub names it; what they started from may ask for another."""
+        """The default license of trained weights, as the Hub names it; the backbone may require another."""
         return "mit"
 
     def inputs(self) -> tuple[str, ...]:
-        """What the network reads of each step: of "return-to-go", "observation" and "action"."""
+        """The parts of each step that the network reads, of "return-to-go", "observation" and "action"."""
         return (*(("return-to-go",) if self.acts_on_target() else ()), "observation", "action")
 
     def deviations(self) -> tuple[str, ...]:
-        """How the network and its training differ from the paper, one phrase each."""
+        """Differences of the network and its training to the paper, one phrase each."""
         return ()
 
     def acts_on_target(self) -> bool:
@@ -105,10 +107,15 @@ class SequenceModel(nn.Module, ABC):
     """A network over windows of (return-to-go, observation, action).
 
     The training loop calls `loss`, the agent calls `act`; neither asks which family it holds.
-    `obs_mean` and `obs_std` (S,) are buffers, so normalization is saved inside `model.safetensors`.
+    `obs_mean` and `obs_std` (S,) are buffers, so normalization is saved inside `model.safetensors`. For images they are
+    (C, 1, 1), 0 and 255 until a training sets them.
+
+    Raises:
+        SpaceError: an image for a family that reads vectors, or a vector for one that reads images.
     """
 
-    takes_goals: ClassVar[bool] = False  # whether goals, waypoints and questions fit it, as in `nn.masked.MaskedModel`
+    takes_images: ClassVar[bool] = False  # whether observations are (B, K, C, H, W) uint8 in place of vectors
+    takes_goals: ClassVar[bool] = False  # whether it takes goals and questions, as `nn.masked_model.MaskedModel`
     obs_mean: Tensor
     obs_std: Tensor
     action_center: Tensor
@@ -118,9 +125,11 @@ class SequenceModel(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.io = io
-        size = io.observation.size
-        self.register_buffer("obs_mean", torch.zeros(size))
-        self.register_buffer("obs_std", torch.ones(size))
+        _require_kind(config.family, io, self.takes_images)
+        image = io.observation.image
+        sides = (io.observation.size,) if image is None else (image[0], 1, 1)
+        self.register_buffer("obs_mean", torch.zeros(sides))
+        self.register_buffer("obs_std", torch.full(sides, 1.0 if image is None else WHITE))
         low, high = io.action.low, io.action.high
         self.bounded = low is not None
         if low is not None and high is not None:
@@ -143,51 +152,52 @@ class SequenceModel(nn.Module, ABC):
         """
 
     def act_surely(self, batch: Batch) -> Tensor:
-        """As `act`, without chance: (B, A) actions in env units, the mode of a distribution, or logits."""
+        """`act` without sampling: (B, A) actions in env units (the mode of a distribution), or logits."""
         found = self.act(batch)
         return found if isinstance(found, Tensor) else found.mode()
 
     @property
     def device(self) -> torch.device:
-        """Where the network computes."""
+        """The device of the network."""
         return self.obs_mean.device
 
     @property
     def acting(self) -> ActingMode:
-        """How an agent of this network acts by default; "recurrent" needs `nn.recurrent.RecurrentModel`."""
+        """The default acting mode; "recurrent" needs `nn.recurrent.RecurrentModel`."""
         return "window"
 
     def begin_training(self, fresh: bool) -> None:
-        """Called by the loop once, before the optimizer is made; `fresh`: the weights are random, not another agent's.
+        """Called by the loop once, before the optimizer is made. `fresh`: the weights are random, not another agent's.
 
-        What a family reads from elsewhere (a backbone's weights, a corpus) comes in here, never in `__init__`.
+        A family loads other files (a backbone's weights, a corpus) here, never in `__init__`.
         """
 
     def begin_step(self, step: int, total: int) -> None:
         """Called by the loop before update `step` (0-based) of `total`, for schedules and teachers."""
 
     def figures(self) -> Losses:
-        """Scalars of the last `loss` that the log shows beside its terms; the optimizer never sees them."""
+        """Scalars of the last `loss` for the log; the optimizer does not use them."""
         return {}
 
     def training_state(self) -> dict[str, Tensor]:
-        """Tensors beside the weights that an exact resume needs, for example a teacher's weights."""
+        """Further tensors that an exact resume needs, for example a teacher's weights."""
         return {}
 
     def load_training_state(self, tensors: dict[str, Tensor]) -> None:
         """Inverse of `training_state`."""
 
     def decays(self, name: str) -> bool:
-        """Whether weight decay applies to parameter `name`; by default to all of two axes or more, tables included."""
+        """Whether weight decay applies to parameter `name`; by default if it has two axes or more, tables included."""
         return self.get_parameter(name).ndim >= 2
 
     def lr_scale(self, name: str) -> float:
-        """What the learning rate is multiplied by for parameter `name`."""
+        """The factor of the learning rate for parameter `name`."""
         return 1.0
 
     def normalize_obs(self, observations: Tensor, valid: Tensor) -> Tensor:
-        """(B, K, S) raw -> normalized, then 0 at padding (normalize first, then pad)."""
-        return ((observations - self.obs_mean) / self.obs_std) * valid.unsqueeze(-1)
+        """(B, K, S) or (B, K, C, H, W) raw -> normalized, then 0 at padding (normalize first, then pad)."""
+        real = valid.view(*valid.shape, *(1,) * (observations.ndim - 2))
+        return ((observations - self.obs_mean) / self.obs_std) * real
 
     def encode_actions(self, actions: Tensor) -> Tensor:
         """Env actions -> network input, (..., A): a Box mapped to [-1, 1], Discrete (...) to one-hot."""
@@ -200,6 +210,21 @@ class SequenceModel(nn.Module, ABC):
         if self.io.action.kind == "discrete":
             return encoded
         return encoded * self.action_half + self.action_center
+
+
+def _require_kind(family: str, io: IOSpec, takes_images: bool) -> None:
+    image = io.observation.image
+    if image is not None and not takes_images:
+        raise SpaceError(
+            f"the family {family!r} reads vectors, these observations are images {image}. Families whose name ends in "
+            "-pixel read images, dt-pixel for one; or flatten them yourself with gymnasium's FlattenObservation and a "
+            "float space."
+        )
+    if image is None and takes_images:
+        raise SpaceError(
+            f"the family {family!r} reads images: a Box of uint8, (H, W), (H, W, C) or (C, H, W). These observations "
+            f"are vectors of {io.observation.size} numbers, which other families read, dt for one."
+        )
 
 
 def mean_over_valid(values: Tensor, valid: Tensor) -> Tensor:
@@ -218,7 +243,14 @@ def action_loss(predicted: Tensor, encoded: Tensor, valid: Tensor, discrete: boo
     return {"action_mse": mean_over_valid((predicted - encoded) ** 2, valid)}
 
 
+def newest_action_loss(model: SequenceModel, predicted: Tensor, batch: Batch) -> Losses:
+    """`action_loss` of the newest valid step alone, for `predicted` (B, A)."""
+    target = model.encode_actions(last_valid(batch.actions, batch.valid)).unsqueeze(1)  # (B, 1, A)
+    present = torch.ones(target.shape[:2], dtype=torch.bool, device=target.device)
+    return action_loss(predicted.unsqueeze(1), target, present, model.io.action.kind == "discrete")
+
+
 def parameter_count(model: nn.Module) -> int:
-    """How many numbers the saved parameters hold: low-rank updates are merged, buffers do not count."""
+    """The number of saved parameters: low-rank updates count as merged, buffers do not count."""
     buffers = {name for name, _ in model.named_buffers()}
     return sum(value.numel() for name, value in model.state_dict().items() if name not in buffers)

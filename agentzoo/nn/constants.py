@@ -13,12 +13,12 @@ P = ParamSpec("P")
 
 
 def constant(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
-    """A function whose last 64 tensors are kept; whoever gets one must not write into it."""
-    kept = lru_cache(maxsize=64)(torch.inference_mode(False)(make))  # an inference tensor could not be used in training
+    """A function that caches its last 64 tensors; callers must not write into them."""
+    kept = lru_cache(maxsize=64)(torch.inference_mode(False)(make))  # training cannot use an inference tensor
 
     @wraps(make)
     def get(*args: P.args, **kwargs: P.kwargs) -> Tensor:
-        if torch.compiler.is_compiling():  # what an export sees is no tensor that could be kept
+        if torch.compiler.is_compiling():  # the tensors of an export cannot be cached
             return make(*args, **kwargs)
         found: Tensor = kept(*args, **kwargs)  # type: ignore[arg-type]
         return found

@@ -17,7 +17,7 @@ def keep_scale(shape: torch.Size, p: float, like: Tensor) -> Tensor:
     """A tensor of `shape`: 0 with probability `p`, else 1/(1-p), drawn from the default generator."""
     count = shape.numel()
     dropped = round(p * _LEVELS)
-    if dropped == _LEVELS:  # 16 bits cannot express it
+    if dropped == _LEVELS:  # more than 16 bits can express
         return torch.zeros(shape, dtype=like.dtype, device="cpu")
     bits = torch.empty((count + 3) // 4, dtype=torch.int64, device="cpu").random_(_INT64_MIN, None)
     keep = bits.view(torch.int16)[:count] >= dropped - _LEVELS // 2

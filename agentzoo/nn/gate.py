@@ -2,8 +2,8 @@
 
 Source: Zhao et al., ICML 2025 (arXiv:2409.06985 is its first version): `g = softmax(e W + b)`, head i counts
 `s · g_i`, where e is the LayerNormed token that queries, keys and values are made of. All heads always contribute.
-Differs: the text has s = 1, which damps every head N times at the start; our default s = N begins exactly as the
-network without gates. The text says nothing of a bias or of first values; here there is one, and all are zero.
+Differs: the text has s = 1, which damps every head N times at the start; our default s = N starts exactly as the
+network without gates. The text does not mention a bias or initial values; here there is a bias, and all start at zero.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.nn.functional import linear
 
 
 class Gate(nn.Module):
-    """Weights of N heads, computed in float32 whatever precision the network runs in."""
+    """Weights of N heads, always computed in float32."""
 
     def __init__(self, dim: int, n_heads: int, scale: float) -> None:
         super().__init__()

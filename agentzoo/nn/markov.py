@@ -1,4 +1,4 @@
-"""Markov matrices and Markov heads: does a head look, by its weights alone, at tokens like the asking one?
+"""Markov matrices and Markov heads: by its weights alone, does a head attend to tokens like the querying one?
 
 Source: Zhao et al., ICML 2025, definitions 4.1 and 4.2. Head i of a layer is Markov if `A = W_q W_kᵀ` (d, d) has a
 positive diagonal and `ratio(A) = mean |A_ii| / mean_{i≠j} |A_ij|` above r. The mean beside the diagonal is over d² - d
@@ -20,14 +20,14 @@ THRESHOLD = 8.0  # any r in (7.63, 23.44) gives the published heads 1, 5 and 10 
 
 
 class MarkovStatistics(NamedTuple):
-    """Of one square matrix."""
+    """Statistics of a square matrix."""
 
     positive_share: float  # of the diagonal
     ratio: float  # of the mean absolute diagonal to the mean absolute rest
 
     @property
     def positive(self) -> bool:
-        """Whether every diagonal entry is: condition (i)."""
+        """Whether every diagonal entry is positive: condition (i)."""
         return self.positive_share == 1.0
 
     def is_markov(self, threshold: float = THRESHOLD) -> bool:
@@ -44,7 +44,7 @@ def head_matrix(qkv: Tensor, n_heads: int, head: int, turn: Tensor | None = None
         qkv: rows of queries, keys and values, in this order.
         n_heads: of queries.
         head: which of them.
-        turn: (D/N, D/N) float64 R, what rotary positions do at one distance; by default nothing, as at distance 0.
+        turn: (D/N, D/N) float64 R, the rotation of rotary positions at one distance; None: distance 0.
     """
     dim = qkv.shape[1]
     size, shared = dim // n_heads, (len(qkv) - dim) // 2
@@ -56,7 +56,7 @@ def head_matrix(qkv: Tensor, n_heads: int, head: int, turn: Tensor | None = None
 
 
 def markov_statistics(matrix: Tensor) -> MarkovStatistics:
-    """Of a (d, d) matrix, d at least 2; the ratio of nothing but zeros is 0."""
+    """The statistics of a (d, d) matrix, d at least 2; the ratio of a zero matrix is 0."""
     d = len(matrix)
     diagonal = matrix.diagonal()
     beside = matrix.abs().sum() - diagonal.abs().sum()
@@ -66,7 +66,7 @@ def markov_statistics(matrix: Tensor) -> MarkovStatistics:
 
 
 def layer_statistics(qkv: Tensor, n_heads: int) -> list[MarkovStatistics]:
-    """Of every head of a layer."""
+    """The statistics of every head of a layer."""
     with torch.no_grad():
         return [markov_statistics(head_matrix(qkv, n_heads, head)) for head in range(n_heads)]
 

@@ -1,4 +1,4 @@
-"""Masked networks: any part of a window may be shown, any other part predicted."""
+"""Masked networks predict any part of a window from any other part."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def encode_returns(batch: Batch, classes: tuple[int, int] | None, max_ep_len: in
 
 
 def factor_error(predicted: Tensor, target: Tensor, asked: Tensor, onehot: bool) -> Tensor:
-    """Mean over the steps where `asked` (B, K) is True: of cross-entropy, or of the mean squared error of a factor.
+    """Cross-entropy or mean squared error of a factor, over the steps where `asked` (B, K) is True.
 
     predicted, target: (B, K, S_f). 0 if nothing is asked.
     """
@@ -50,7 +50,7 @@ def factor_error(predicted: Tensor, target: Tensor, asked: Tensor, onehot: bool)
 
 @runtime_checkable
 class Askable(Protocol):
-    """A network whose errors on a task's masks can be measured."""
+    """A network that reports its error on any masks."""
 
     def factor_losses(self, batch: Batch, masking: Masking) -> Losses:
         """The unweighted error of each factor over what `masking` asks for."""

@@ -1,7 +1,7 @@
-"""What a masked model sees and what it predicts: the eight tasks of Uni[MASK], random masks, and any others.
+"""Masks: what a masked model sees and what it predicts. The eight tasks of Uni[MASK], random masks, and any others.
 
 K steps are numbered 0..K-1. A task has one free step `i`; `masking_at` gives its masks for chosen `i`, `draw` for
-random ones. What a task hides beyond what it asks for stays hidden and is not learned from.
+random ones. Items that are neither shown nor asked for have no loss.
 
 Source: Carroll et al. 2022, arXiv:2211.10869, appendix; micahcarroll/uniMASK@e57ee48.
 """
@@ -19,7 +19,7 @@ from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 StepTask = Literal["past", "future", "bc", "rc", "goal", "waypoint", "forward", "inverse"]
 RandomTask = Literal["rnd", "rnd-bc", "rnd-rc"]
 Task = Literal[StepTask, RandomTask]
-STEP_TASKS: tuple[StepTask, ...] = get_args(StepTask)  # in the order a model of all tasks takes them in turn
+STEP_TASKS: tuple[StepTask, ...] = get_args(StepTask)  # in the order of their turns in a model of all tasks
 RANDOM_TASKS: tuple[RandomTask, ...] = get_args(RandomTask)
 _RETURN_SHOWN: dict[str, float] = {"rnd": 0.5, "rnd-bc": 0.0, "rnd-rc": 1.0}  # probability
 
@@ -28,7 +28,7 @@ class Masking(NamedTuple):
     """Masks over B windows of K steps, (B, K) bool, True where shown or asked; never both.
 
     observations, actions, returns: what the network sees (of the returns-to-go at most the first step's).
-    ask_observations, ask_actions: what it has to predict.
+    ask_observations, ask_actions: what it predicts.
     """
 
     observations: Tensor
@@ -43,12 +43,12 @@ class Masking(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The steps `i` a task may be asked at, `first`..`last`, and how its masks follow from them."""
+    """The steps `i` that a task may have, `first`..`last`, and the masks for each."""
 
     first: int
     last: int
     masks: Callable[[Tensor, Tensor, int], Masking]  # of i (B, 1), positions (1, K) and K
-    tiled: bool  # the reference puts every i equally often into a batch
+    tiled: bool  # the reference has every i equally often in a batch
 
 
 def waypoints(context: int) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ def _inverse(i: Tensor, t: Tensor, _: int) -> Masking:
 
 
 def steps_of(task: StepTask, context: int) -> Steps:
-    """Where `task` may be asked in a window of `context` steps.
+    """The steps that `task` may have in a window of `context` steps.
 
     Raises:
         UnknownNameError: no such task. ConfigError: the window is too short for it.

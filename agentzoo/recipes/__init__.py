@@ -1,1 +1,1 @@
-"""One file a family: a base recipe and a table, `RECIPES`, of what each agent id changes."""
+"""One file per family: a base recipe, and a table `RECIPES` with the changes of each agent id."""

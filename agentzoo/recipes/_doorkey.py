@@ -1,7 +1,7 @@
-"""What the networks of the paper's DoorKey heat-map share: data, evaluation and budget.
+"""Data, evaluation and budget of all networks in the paper's DoorKey heat-map.
 
-They train for 2,000 epochs, a fifth of what the published code gives the random masks and about what it gives the
-others; an epoch is as many updates as the data fills batches.
+They train for 2,000 epochs: a fifth of the published budget for random masks, and about the published one for the
+others. An epoch is as many updates as the data fills batches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DOORKEY_EVAL = EvalConfig(env=DOORKEY, target_return=5.0, every=0)  # 5: how far
 
 
 def doorkey_budget(batch: int, episodes: int = 500, epochs: int = EPOCHS, lr: float = 1e-4) -> TrainConfig:
-    """The published optimizer for `epochs` passes over `episodes` trajectories."""
+    """The published optimizer and the updates of `epochs` passes over `episodes` trajectories."""
     updates = max(1, episodes // batch)
     return TrainConfig(
         steps=epochs * updates, batch_size=batch, lr=lr, warmup_steps=0, weight_decay=1e-4, clip=0.5, log_every=100

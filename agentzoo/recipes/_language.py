@@ -1,4 +1,4 @@
-"""The budget and sizes that agents on the blocks of `lm-mini` share."""
+"""Budget and sizes of the agents on the blocks of `lm-mini`."""
 
 from __future__ import annotations
 

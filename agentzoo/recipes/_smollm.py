@@ -1,9 +1,9 @@
 """Tasks and budget of the agents on SmolLM2, and their twins from random weights.
 
-The blocks have 10.6 million parameters, where the other agents' have 2 million at most, so that windows are short and
-few: 5 steps, which the mazes have everywhere, and 64 of them an update. A training is 1,500 updates, eight minutes on
-one core that multiplies in bfloat16; the learning rate falls to zero along a cosine. A twin (`*-scratch`) has
-the same size, data and training, and random blocks.
+The blocks have 10.6 million parameters, those of other agents at most 2 million. So windows are short and few: 5 steps,
+as in the mazes, and 64 windows an update. A training is 1,500 updates, eight minutes on one core with native bfloat16;
+the learning rate falls to zero along a cosine. A twin (`*-scratch`) has the same size, data and training, and random
+blocks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MODEL: dict[str, Any] = {
     "input_maps": "linear",
     "head": "linear",
     "timestep_rank": 64,
-    "dropout": 0.0,  # Llama never had any in its blocks
+    "dropout": 0.0,  # Llama's blocks have none
     "backbone": BACKBONE,
 }
 

@@ -1,7 +1,7 @@
-"""The packaged recipes at a glance, without importing them: that loads every network, and PyTorch with them.
+"""A list of the packaged recipes that needs no import of them, since that loads every network and PyTorch.
 
-`table.json` lists them. It holds a hash of the files of this folder: where that differs, as after a change of a recipe,
-the recipes are imported after all. `python -m agentzoo.recipes._table` writes it again.
+`table.json` lists them, with a hash of this folder's files. If the hash differs, as after a change of a recipe, the
+recipes are imported. `python -m agentzoo.recipes._table` rewrites the list.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TABLE = PLACE / "table.json"
 
 
 class Row(NamedTuple):
-    """What a list shows of a recipe; target is in raw units of the environment's reward."""
+    """A recipe's row in a list. The target is in raw units of the environment's reward."""
 
     agent_id: str
     family: str
@@ -64,7 +64,7 @@ def _imported() -> list[list[Any]]:
 
 
 def table_text() -> str:
-    """What `table.json` holds, a line a recipe."""
+    """The content of `table.json`, one line per recipe."""
     rows = ",\n".join(json.dumps(row) for row in _imported())
     return f'{{"sources": "{_sources()}", "rows": [\n{rows}\n]}}\n'
 

@@ -2,8 +2,8 @@
 
 The network is the small preset, the optimizer the published one. Training is sized for a CPU: 8,000 updates instead of
 100,000, so the learning rate is three times as high and falls to zero along a cosine. The past policy of PSER is
-renewed 40 times in a run, as published: with other `train.steps` set `model.teacher_period` to a 40th of them. The four
-runs of the ablation share a smaller budget.
+renewed 40 times in a run, as published: with other `train.steps`, set `model.teacher_period` to a 40th of them. The
+four runs of the ablation share a smaller budget.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CPU_BUDGET = TrainConfig(
 )
 ABLATION_BUDGET = CPU_BUDGET.model_copy(update={"steps": 5_000, "warmup_steps": 250})
 ABLATIONS: dict[str, dict[str, Any]] = {
-    "ablation": {},  # the whole network on the budget of the others
+    "ablation": {},  # the full network, on the budget of the other three
     "no-mg": {"use_fine": False},
     "no-pser": {"beta_final": 0.0, "beta_min": 0.0},
     "no-ilo": {"ilo_weights": None},

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import LOCOMOTION, MAZES, locomotion, maze_recipe
+from agentzoo.recipes._tasks import CLASSIC, LOCOMOTION, MAZES, classic, locomotion, maze_recipe
 
 CPU_BUDGET = TrainConfig(steps=20_000, lr=3e-4, warmup_steps=1_000, schedule="cosine")
+SMALL_BUDGET = TrainConfig(steps=3_000, batch_size=128, lr=1e-3, warmup_steps=200, schedule="cosine")
 
 
 def _recipe(env: str, kind: str) -> Recipe:
@@ -25,3 +26,9 @@ RECIPES = {
 for _maze in MAZES:
     _recipe_there = maze_recipe("dt", _maze, DTConfig(dropout=0.0))
     RECIPES[_recipe_there.agent_id] = _recipe_there
+for _env in CLASSIC:  # tiny networks, a minute or two of training
+    _data, _evaluation = classic(_env)
+    _small = DTConfig(embed_dim=64, n_layers=2, dropout=0.0)
+    RECIPES[f"dt-{_env}-mixed"] = Recipe(
+        agent_id=f"dt-{_env}-mixed", model=_small, data=_data, train=SMALL_BUDGET, eval=_evaluation
+    )

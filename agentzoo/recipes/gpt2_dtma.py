@@ -1,7 +1,7 @@
 """GPT2-DTMA agents, with the sizes, data and budget of the GPT2-DT agents.
 
-In the mazes dt, gpt2-dt, dtma and gpt2-dtma share one budget, `maze_recipe`. The last three have one shape, too: they
-differ in gates and in where their blocks come from.
+In the mazes dt, gpt2-dt, dtma and gpt2-dtma share one budget, `maze_recipe`. The last three also have the same sizes:
+they differ only in gates and in the initial blocks.
 """
 
 from __future__ import annotations

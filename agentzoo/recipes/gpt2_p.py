@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentzoo.models.gpt2_p import GPT2PConfig
 from agentzoo.recipes._language import MINI, hopper_recipe
 
-NEAREST = (1,)  # the first layer of lm-mini has no Markov head; this head is the nearest to one
+NEAREST = (1,)  # the first layer of lm-mini has no Markov head; this head is the nearest
 
 RECIPES = {
     recipe.agent_id: recipe

@@ -1,4 +1,4 @@
-"""Online Decision Transformer agents, offline part: DT's data, context and budget, so that only the loss differs."""
+"""Online Decision Transformer agents, offline part. Data, context and budget are DT's; only the loss differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decision Transformers on Minari's own public datasets, which anybody can fetch. We publish no weights of these.
+"""Decision Transformers on Minari's own public datasets. We publish no weights of these.
 
 `agentzoo train dt-mujoco-hopper-medium` fetches `mujoco/hopper/medium-v0` from Minari's remote on first use. Targets
 are D4RL's constants, the goal's reward, or the expert's return that D4RL scores as 100; `--target max` asks for the
@@ -49,7 +49,7 @@ def _recipes() -> list[Recipe]:
         evaluation = EvalConfig(env="AdroitHandPen-v1", target_return=PEN[1], reference=PEN)
         found.append(_recipe(f"pen-{kind}", f"D4RL/pen/{kind}-v2", evaluation, 1000.0))
     for kind in ("complete", "partial", "mixed"):
-        # its tasks are no option that a recipe can hold, so it is not measured while it trains
+        # a recipe cannot hold its task options, so it is not evaluated during training
         evaluation = EvalConfig(env="FrankaKitchen-v1", target_return=4.0, every=0, reference=KITCHEN)
         found.append(_recipe(f"kitchen-{kind}", f"D4RL/kitchen/{kind}-v2", evaluation, 1.0, ("observation",)))
     return found

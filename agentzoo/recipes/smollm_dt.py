@@ -1,7 +1,7 @@
-"""SmolLM-DT agents, their twins from scratch, and two that take its language apart.
+"""SmolLM-DT agents, their twins from scratch, and two ablations of the language.
 
-`*-shuffled` starts from the same numbers in another order: the scale of the weights and nothing of language. `*-frozen`
-trains the maps around the blocks alone.
+`*-shuffled` starts from the same weights in random order: their scale without their language. `*-frozen` trains only
+the maps around the blocks.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def _specialists() -> list[Recipe]:
             return_classes=RETURN_CLASSES,
             tasks=STEP_TASKS if task == "all" else (task,),  # type: ignore[arg-type]
             state_weight=weight,
-            acts_on_returns=task in ("rc", "all", "rnd"),  # the others never see one in training
+            acts_on_returns=task in ("rc", "all", "rnd"),  # the others see no return in training
         )
         found.append(doorkey_recipe("unimask-doorkey" if name == "rnd" else f"unimask-doorkey-{name}", model, batch))
     return found

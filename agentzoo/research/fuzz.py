@@ -1,4 +1,4 @@
-"""Damaged files for every reader of strangers' files: each one is read, or refused with one of agentzoo's errors.
+"""Fuzzing of every reader of untrusted files: each damaged file is read, or refused with one of agentzoo's errors.
 
 `agentzoo research fuzz` makes 10,000 damaged files from a fixed seed and counts what their readers do. Cases run in a
 child process, so that a crash in a library's C code, or a reader that does not end, is counted too. So is a reader that
@@ -29,12 +29,12 @@ SECONDS = 20.0  # of one case, after which it counts as endless
 MOST_MESSAGE = 5_000  # bytes of an error's message
 MOST_CPU = 2.0  # seconds of one case
 MOST_MEMORY = 500  # MB of one case, above what the process has
-_PEAK = Path("/proc/self/clear_refs")  # on Linux, where the peak of memory can be started again
+_PEAK = Path("/proc/self/clear_refs")  # resets the peak of memory on Linux
 
 
 @dataclass
 class Tally:
-    """What one reader did with its cases."""
+    """The results of one reader."""
 
     reader: str
     read: int = 0
@@ -45,7 +45,7 @@ class Tally:
 
     @property
     def cases(self) -> int:
-        """How many there were."""
+        """The number of cases."""
         return self.read + self.refused + sum(self.failures.values())
 
 
@@ -61,7 +61,7 @@ def fuzz(
     "slow", "memory" and "imports".
 
     Args:
-        cases: in all; every reader gets its share.
+        cases: the total; every reader gets its share.
         seed: the same seed damages the same bytes in the same way.
         only: names of readers; all of them by default.
         on_case: called after each case with 1 and the reader's name.
@@ -77,7 +77,7 @@ def fuzz(
 
 
 def _run(reader: Reader, cases: int, seed: int, on_case: Callable[[int, str], None]) -> Tally:
-    """All cases of one reader; a child that dies is replaced and goes on with the next case."""
+    """All cases of one reader. A child that dies is replaced and continues with the next case."""
     tally, case = Tally(reader.name), 0
     good = reader.path.read_bytes()
     try:
@@ -89,7 +89,7 @@ def _run(reader: Reader, cases: int, seed: int, on_case: Callable[[int, str], No
             process.start()
             child.close()
             case += _listen(parent, tally, cases - case, lambda: on_case(1, reader.name))
-            if case < cases:  # the child ended before its time
+            if case < cases:  # the child died
                 what = "endless" if process.is_alive() else "crash"
                 process.kill()
                 tally.failures[what] += 1
@@ -103,7 +103,7 @@ def _run(reader: Reader, cases: int, seed: int, on_case: Callable[[int, str], No
 
 
 def _listen(parent: Connection, tally: Tally, expected: int, on_case: Callable[[], None]) -> int:
-    """Take the child's reports; how many came before it was silent or gone."""
+    """Receive the child's reports; returns their number when the child is silent or gone."""
     for done in range(expected):
         try:
             if not parent.poll(SECONDS):
@@ -150,7 +150,7 @@ def measured(reads: Sequence[Callable[[], object]]) -> tuple[str, str]:
 
 
 def _peak_megabytes(restart: bool = False) -> float:
-    """Most memory this process had since the last restart; 0 where the system does not say."""
+    """Peak memory of this process since the last restart, in MB; 0 if unknown."""
     if not _PEAK.exists():
         return 0.0
     if restart:
@@ -160,7 +160,7 @@ def _peak_megabytes(restart: bool = False) -> float:
 
 
 def attempt(reads: Sequence[Callable[[], object]]) -> tuple[str, str]:
-    """What the readers of one damaged file do together: "read", "refused", or the name of what is wrong."""
+    """The result of one damaged file: "read", "refused", or the name of a failure."""
     refused = False
     for read in reads:
         try:

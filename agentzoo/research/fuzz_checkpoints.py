@@ -1,4 +1,4 @@
-"""Readers of networks that other libraries made: language models, and Decision Transformers to import."""
+"""Readers of networks from other libraries: language models, and Decision Transformers to import."""
 
 from __future__ import annotations
 

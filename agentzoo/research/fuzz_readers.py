@@ -1,4 +1,4 @@
-"""Every reader of a file that a stranger may have made, with a whole file for each, made on the spot."""
+"""Every reader of untrusted files, with a valid file for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
-from agentzoo.data.making.behaviour import read_behaviour
+from agentzoo.data.making.behaviour_record import read_behaviour
 from agentzoo.data.making.collect import Rollout, collect
 from agentzoo.data.making.doorkey_walker import MakeWalker
 from agentzoo.data.making.importing import import_file
@@ -50,8 +50,8 @@ INDEX = {
 def make_readers(place: Path, only: Sequence[str] = ()) -> list[Reader]:
     """All readers, or those of `only`, with their files in `place`.
 
-    Sets the environment variables of the zoo, the index, the text and the datasets' folder: this process reads only its
-    own.
+    Sets the environment variables of the zoo, the index, the text and the datasets' folder, so that this process reads
+    only its own files.
 
     Raises:
         ConfigError: `only` names no reader.
@@ -71,7 +71,7 @@ def make_readers(place: Path, only: Sequence[str] = ()) -> list[Reader]:
 
 
 def _require_whole(reader: Reader) -> None:
-    """An undamaged file must be read, or the counts say nothing."""
+    """Check that the undamaged file is read; else the counts mean nothing."""
     for read in reader.reads:
         try:
             read()
@@ -114,7 +114,7 @@ def _agent_readers(place: Path) -> list[Reader]:
 
 
 def _agent(folder: Path) -> Path:
-    """An untrained agent's folder with records, card and log. It names no hash, so damaged weights are looked at."""
+    """An untrained agent's folder with records, card and log. Its config has no hash, so damaged weights are read."""
     env = make_env(DOORKEY)
     io = IOSpec(observation=observation_spec(env.observation_space), action=action_spec(env.action_space), context=3)
     model = DTConfig(embed_dim=8, n_layers=1, n_heads=1, max_ep_len=50)

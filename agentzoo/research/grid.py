@@ -1,4 +1,4 @@
-"""What each run of a grid does, and what a finished grid says: a table, a JSON, a CSV, a picture, staged agents."""
+"""The work of each run of a grid, and the results of a finished grid: table, JSON, CSV, picture, staged agents."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ MEASURED = ("mean_return", "return_low", "return_high", "score", "score_low", "s
 
 
 def run_task(task: Task, on_step: Callable[[int], None] = lambda _: None) -> None:
-    """Train a run, or go on with it, then measure it; what is finished is left as it is.
+    """Train or resume a run, then evaluate it; finished parts are skipped.
 
-    A dataset that can be built and is not here is built first; of the runs of one machine one does it.
+    A missing dataset that can be built is built first, by one of the runs of a machine.
 
     Raises:
         AgentzooError: as `train_in`, `provide`, `map_dataset` and `measured`.
@@ -75,7 +75,7 @@ def _run_task(task: Task, options: RunOptions, on_step: Callable[[int], None]) -
 
 
 def tasks_of(out: Path, plan: Plan, options: RunOptions | None = None) -> list[Task]:
-    """What is left of a plan, highest priority first."""
+    """The unfinished runs of a plan, highest priority first."""
     return [
         Task((out / row.folder).resolve(), row.recipe.to_json(), plan.evaluate, options or RunOptions())
         for row in plan.in_order()
@@ -84,13 +84,13 @@ def tasks_of(out: Path, plan: Plan, options: RunOptions | None = None) -> list[T
 
 
 def check_datasets(plan: Plan) -> None:
-    """Raise where a dataset of the plan is not here and cannot be built from what is (`check_provided`)."""
+    """Raise if a dataset of the plan is missing and cannot be built (`check_provided`)."""
     for dataset in dict.fromkeys(row.recipe.data.dataset for row in plan.rows):
         check_provided(dataset)
 
 
 def map_datasets(plan: Plan, on_progress: Callable[[str], None] = lambda _: None) -> None:
-    """Build what is not here and make the mapped files of all datasets of a plan, before anything starts.
+    """Build missing datasets and make the mapped files of all datasets of a plan, before anything starts.
 
     Raises:
         AgentzooError: as `read_dataset`.
@@ -102,7 +102,7 @@ def map_datasets(plan: Plan, on_progress: Callable[[str], None] = lambda _: None
 def read_dataset(
     dataset: str, obs_keys: tuple[str, ...] | None, on_progress: Callable[[str], None] = lambda _: None
 ) -> MappedEpisodes:
-    """A dataset from its mapped files; it is built first, with all cores, unless it is here.
+    """A dataset from its mapped files; a missing one is built first, with all cores.
 
     Raises:
         AgentzooError: as `provide` and `map_dataset`.
@@ -117,7 +117,7 @@ def read_dataset(
 
 
 class Summary(NamedTuple):
-    """What `summarize` found: a row a run, the comparison (None without measured runs), and what it lacks."""
+    """The result of `summarize`: a row per run, the comparison (None without evaluated runs), and notes."""
 
     rows: list[dict[str, Any]]
     study: Study | None
@@ -196,7 +196,7 @@ def staging_groups(plan: Plan) -> dict[str, list[Row]]:
 
 
 def check_staging(plan: Plan, zoo: Path) -> None:
-    """Raise where an agent of the plan could not be staged into `zoo`, before it is trained.
+    """Raise if an agent of the plan cannot be staged into `zoo`, before it is trained.
 
     Raises:
         ConfigError: as `staging_groups`. CheckpointError, StorageError: as `require_free_place`.
@@ -206,7 +206,7 @@ def check_staging(plan: Plan, zoo: Path) -> None:
 
 
 class Staged(NamedTuple):
-    """What became of an agent: its folder, or why there is none."""
+    """A staged agent's folder, or the reason why there is none."""
 
     agent_id: str
     folder: Path | None
@@ -239,7 +239,7 @@ def stage_finished(
                 trust_env_module=trust_env_module,
                 on_progress=lambda said, agent_id=agent_id: on_progress(f"staging {agent_id}: {said}"),  # type: ignore[misc]
             )
-        except AgentzooError as error:  # the others are staged all the same
+        except AgentzooError as error:  # the others are still staged
             staged.append(Staged(agent_id, None, str(error)))
         else:
             staged.append(Staged(agent_id, made))

@@ -20,7 +20,7 @@ def constrained(path: Path) -> dict[str, str]:
 
 
 def licence_of(package: str) -> str | None:
-    """What an installed package says of its licence; None: it is not installed. Empty: it says nothing."""
+    """The licence of an installed package; None if it is not installed, empty if it declares none."""
     try:
         found = metadata(package).json
     except PackageNotFoundError:

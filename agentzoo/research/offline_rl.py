@@ -1,4 +1,4 @@
-"""TD3+BC, IQL and CQL as baselines: trained by d3rlpy, then turned into agents that our evaluator runs.
+"""TD3+BC, IQL and CQL as baselines: trained by d3rlpy, then copied into agents for our evaluator.
 
 The policies of all three are an MLP from one observation to one action, as in the family `bc`. So a trained policy is
 copied into a network of that family and compared with d3rlpy's own on random observations of the data. d3rlpy's
@@ -31,9 +31,9 @@ TOLERANCE = 1e-5  # in units of the scaled action
 
 
 def baseline_recipe(method: Method, clone: Recipe, steps: int, seed: int) -> Recipe:
-    """The recipe kept in a run's folder: data and evaluation of the clone's, and the shape of d3rlpy's policies.
+    """The recipe in a run's folder: the clone's data and evaluation, and the shape of d3rlpy's policies.
 
-    Its optimizer fields say nothing about d3rlpy, whose defaults apply.
+    d3rlpy ignores its optimizer fields and uses its own defaults.
 
     Raises:
         ConfigError: an unknown method, or actions are no bounded Box.
@@ -53,8 +53,7 @@ def train_baseline(method: Method, recipe: Recipe, episodes: Episodes, out: Path
     """Train with d3rlpy and write the agent into `out`.
 
     Raises:
-        ConfigError: d3rlpy is not installed, or actions are no bounded Box. CheckpointError: the copy acts otherwise
-            than the original.
+        ConfigError: d3rlpy is not installed, or actions are no bounded Box. CheckpointError: the copy acts differently.
     """
     if episodes.action.kind != "box" or episodes.action.low is None:
         raise ConfigError(f"{method} needs a Box of actions with bounds; {recipe.data.dataset} has none.")
@@ -101,7 +100,7 @@ def copy_policy(algorithm: Any, model: SequenceModel, episodes: Episodes) -> Non
         acted = net.eval()(torch.from_numpy(observations)).numpy()
     largest = float(np.abs(acted - algorithm.predict(observations)).max())
     if largest > TOLERANCE:
-        raise CheckpointError(f"the copy of d3rlpy's policy acts otherwise, by {largest:.1e} of the scaled action.")
+        raise CheckpointError(f"the copy of d3rlpy's policy differs by {largest:.1e} of the scaled action.")
 
 
 def normalized(model: SequenceModel, observations: Any) -> np.ndarray[Any, np.dtype[np.float32]]:

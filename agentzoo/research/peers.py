@@ -1,4 +1,4 @@
-"""Networks of transformers that do the work of ours, to compare with."""
+"""Networks of transformers that match ours, for comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Llama of a few numbers as a GGUF file, as llama.cpp's converter would write it: for tests and for damage."""
+"""A tiny Llama as a GGUF file, as llama.cpp's converter writes it, for tests and fuzzing."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ _PARTS = {"attn.qkv": ("attn_q", "attn_k", "attn_v"), "up": ("ffn_gate", "ffn_up
 def write_tiny_gguf(
     path: Path, sizes: Sizes = TINY, seed: int = 0, quantized: Sequence[str] = ("ffn_up",)
 ) -> dict[str, Tensor]:
-    """Write random weights; the state dict of the `LanguageBackbone` they were, with `tokens`.
+    """Write random weights; returns their state dict as a `LanguageBackbone`, with `tokens`.
 
     Args:
-        path: of the new file.
-        sizes: of a Llama; the width a multiple of 32.
-        seed: of the weights.
-        quantized: layers that are written in blocks of 4 bits, by llama.cpp's names; what is returned has not lost
-            anything.
+        path: the new file.
+        sizes: sizes of a Llama; the width is a multiple of 32.
+        seed: the seed of the weights.
+        quantized: layers to write in blocks of 4 bits, by llama.cpp's names; the returned weights are not quantized.
     """
     package = needed("gguf", "language", "a GGUF file")
     generator = torch.Generator().manual_seed(seed)
@@ -74,7 +73,7 @@ def _describe(writer: Any, sizes: Sizes) -> None:
 
 
 def _theirs(name: str, value: Tensor, network: LanguageBackbone, sizes: Sizes) -> list[tuple[str, np.ndarray]]:
-    """The tensors of the file that one of ours becomes."""
+    """The tensors of the file for one of our tensors."""
     layer = name.removesuffix(".weight")
     if layer == "ln_f":
         return [("output_norm.weight", value.numpy())]
@@ -89,5 +88,5 @@ def _theirs(name: str, value: Tensor, network: LanguageBackbone, sizes: Sizes) -
 
 
 def by_neighbours(rows: Tensor, n_heads: int) -> Tensor:
-    """(H h, D): of each head the row of its first half before that of its second, as llama.cpp's converter does."""
+    """(H h, D): interleave the rows of each head's halves, as llama.cpp's converter does."""
     return rows.view(n_heads, 2, -1, rows.shape[1]).transpose(1, 2).reshape(rows.shape)

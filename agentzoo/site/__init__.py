@@ -1,1 +1,1 @@
-"""The showroom: a zoo as a static site, made from the records that are there."""
+"""The showroom: a static site of a zoo, made from its records."""

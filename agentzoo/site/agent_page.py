@@ -1,4 +1,4 @@
-"""`agents/<id>.html`: all that is known of one agent."""
+"""`agents/<id>.html`: everything about one agent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentzoo.site.markup import element
 from agentzoo.site.media import Media
 from agentzoo.site.numbers import axis_of, marks, unit_of
 from agentzoo.site.plot import forest
-from agentzoo.site.render import page
+from agentzoo.site.render import NO_PARTS, Parts, page
 from agentzoo.text import amount, counted, duration
 from agentzoo.types import Config
 
@@ -33,7 +33,7 @@ class Row(NamedTuple):
 
 
 class ShownStudy(NamedTuple):
-    """A study with what says its picture in words."""
+    """A study, with its picture's text alternative."""
 
     title: str
     picture: str | None
@@ -44,12 +44,12 @@ class ShownStudy(NamedTuple):
 
 
 def agent_page(
-    entry: Entry, media: Media, before: Entry | None = None, after: Entry | None = None, docs: bool = False
+    entry: Entry, media: Media, before: Entry | None = None, after: Entry | None = None, parts: Parts = NO_PARTS
 ) -> str:
-    """The page of one agent, which lies in `agents/`.
+    """The page of one agent, in `agents/`.
 
     Args:
-        before, after: the agents that its last line leads to.
+        before, after: the agents that its last line links to.
     """
 
     def address(link: str) -> str | None:
@@ -63,7 +63,7 @@ def agent_page(
         f"{entry.agent_id} · agentzoo",
         INDEX,
         "../",
-        docs=docs,
+        parts=parts,
         entry=entry,
         media=media,
         number=number,
@@ -93,7 +93,7 @@ def _interval(entry: Entry) -> str:
 
 
 def _lead(entry: Entry) -> str:
-    """Two sentences: what it is, and whether it beats the clone."""
+    """Two sentences: what the agent is, and whether it beats bc."""
     words = f"A {entry.title} agent that learned offline from {entry.dataset}"
     words += f", fine-tuned from {entry.recipe.base}." if entry.recipe.base else "."
     if entry.compared is None:
@@ -121,7 +121,7 @@ def _facts(entry: Entry) -> list[tuple[str, str]]:
 
 
 def commands(entry: Entry) -> list[tuple[str, str]]:
-    """Three to copy."""
+    """Three commands to copy."""
     name = entry.agent_id
     trust = " --trust-env-module" if ":" in (entry.config.env or "") else ""
     return [
@@ -143,7 +143,7 @@ def _caption(entry: Entry) -> str:
 
 
 def _score_notes(entry: Entry, address: Any) -> Markup:
-    """The card's tables of rows and how they were measured."""
+    """The card's tables of scores and how they were measured."""
     return element(
         "details",
         element("summary", "All rows, as on the card"),
@@ -152,7 +152,7 @@ def _score_notes(entry: Entry, address: Any) -> Markup:
 
 
 def recipe_tables(entry: Entry) -> list[tuple[str, list[Row]]]:
-    """The recipe by section; defaults are those of the classes that check it."""
+    """The recipe by section, with the defaults of its classes."""
     recipe = entry.recipe
     sections: tuple[tuple[str, Config], ...] = (
         ("model", recipe.model),

@@ -1,4 +1,4 @@
-"""`agentzoo site`: all pages in one folder, which appears whole."""
+"""`agentzoo site`: writes all pages into one folder, whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from agentzoo.site.index_page import index_page
 from agentzoo.site.leaderboard_page import CSV, JSON, leaderboard_page
 from agentzoo.site.leaderboard_page import PAGE as LEADERBOARD
 from agentzoo.site.media import copy_media
-from agentzoo.site.render import SCRIPT, STYLE, static
+from agentzoo.site.render import SCRIPT, STYLE, Parts, static
 from agentzoo.site.standings import as_csv, as_json, compare, standings
 from agentzoo.store.files import staging, swap_in, write_atomic
 
-MARK = ".agentzoo-site"  # in a folder that may be replaced
+MARK = ".agentzoo-site"  # marks a folder that may be replaced
 SPACE = "README.md"  # makes the folder a static Space of the Hub
 SPACE_TEXT = """---
 title: agentzoo
@@ -40,7 +40,7 @@ Made by `agentzoo site`.
 
 
 class Built(NamedTuple):
-    """What a build wrote."""
+    """The result of a build."""
 
     folder: Path
     agents: int
@@ -54,18 +54,20 @@ def build_site(
     zoo: Path,
     baselines: Sequence[Path] = (),
     docs: bool = False,
+    live: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Built:
-    """Make the site of a folder of agents. Nothing is measured, nothing is fetched.
+    """Make the site of a folder of agents. Nothing is measured, and only `live` fetches anything.
 
     Args:
-        out: a new folder, or one that a site was made in before, which is replaced.
+        out: a new folder, or an earlier site, which is replaced.
         baselines: files like `baselines.json`; by default the one in `zoo`.
-        docs: with the documentation, which takes a checkout and the extra `docs`.
+        docs: add the documentation, which needs a checkout and the extra `docs`.
+        live: add the page that runs agents, which needs the extra `export` and, the first time, npm's registry.
 
     Raises:
-        ConfigError: `zoo` is no folder or holds no agent, or the extra `site` is missing. StorageError: `out` holds
-            something else than a site, or cannot be written.
+        ConfigError: `zoo` is no folder or holds no agent, or an extra is missing. HubError: npm's registry does not
+            answer, or sends something else. StorageError: `out` holds something else than a site, or cannot be written.
     """
     require_site_folder(out)
     if not zoo.is_dir():
@@ -77,7 +79,7 @@ def build_site(
     with staging(out.parent, ".site-") as place:
         new = place / (out.name or "site")
         new.mkdir()
-        _write_pages(found, new, docs, on_progress)
+        _write_pages(found, new, Parts(docs, live), on_progress)
         files = [path for path in new.rglob("*") if path.is_file()]
         size = sum(path.stat().st_size for path in files)
         try:
@@ -97,7 +99,7 @@ def _frames_in(folder: Path) -> Callable[[Entry, str], Frames | None]:
     return lambda entry, name: write_frames(entry, folder / "datasets" / name, f"datasets/{name}")
 
 
-def _write_pages(zoo: Zoo, folder: Path, docs: bool, on_progress: Callable[[str], None]) -> None:
+def _write_pages(zoo: Zoo, folder: Path, parts: Parts, on_progress: Callable[[str], None]) -> None:
     agents = folder / "agents"
     agents.mkdir()
     media = {}
@@ -109,19 +111,24 @@ def _write_pages(zoo: Zoo, folder: Path, docs: bool, on_progress: Callable[[str]
         on_progress(f"the page of {entry.agent_id}")
         before = ordered[place - 1] if place else None
         after = ordered[place + 1] if place + 1 < len(ordered) else None
-        write_atomic(agents / f"{entry.slug}.html", agent_page(entry, media[entry.slug], before, after, docs))
-    write_atomic(folder / INDEX, index_page(zoo, media, docs))
+        write_atomic(agents / f"{entry.slug}.html", agent_page(entry, media[entry.slug], before, after, parts))
+    write_atomic(folder / INDEX, index_page(zoo, media, parts))
     on_progress("the leaderboard")
     found = standings(zoo)
     comparison = compare(found)
-    write_atomic(folder / LEADERBOARD, leaderboard_page(found, comparison, docs))
+    write_atomic(folder / LEADERBOARD, leaderboard_page(found, comparison, parts))
     write_atomic(folder / CSV, as_csv(found))
     write_atomic(folder / JSON, as_json(found, comparison))
-    write_atomic(folder / DATASETS, datasets_page(zoo, _frames_in(folder), docs, on_progress))
-    if docs:
-        build_docs(folder / "docs", {one.agent_id: f"../agents/{one.slug}.html" for one in zoo.entries}, on_progress)
+    write_atomic(folder / DATASETS, datasets_page(zoo, _frames_in(folder), parts, on_progress))
+    if parts.docs:
+        pages = {one.agent_id: f"../agents/{one.slug}.html" for one in zoo.entries}
+        build_docs(folder / "docs", pages, parts, on_progress)
+    if parts.live:
+        from agentzoo.site.live.page import write_live  # it loads PyTorch
+
+        write_live(zoo, folder, parts, on_progress)
     for name in (STYLE, SCRIPT):
         write_atomic(folder / name, static(name))
     write_atomic(folder / SPACE, SPACE_TEXT)
-    write_atomic(folder / ".nojekyll", "")  # GitHub would leave out what begins with an underscore
+    write_atomic(folder / ".nojekyll", "")  # else GitHub leaves out names with a leading underscore
     write_atomic(folder / MARK, "")

@@ -1,4 +1,4 @@
-"""Markdown as HTML: cards and READMEs. HTML inside them is shown as text, but for the folds that our cards have."""
+"""Markdown as HTML, for cards and READMEs. HTML inside them is shown as text, except the folds of our cards."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Address = Callable[[str], str | None]  # of a relative link; None leaves its tex
 
 
 def body_of(card: str) -> str:
-    """The card without its metadata and its title, which the page has already."""
+    """The card without its metadata and its title."""
     return _TITLE.sub("", _FRONT.sub("", card))
 
 
 def section_of(card: str, title: str) -> str:
-    """What a card says below one of its headings; nothing where it has no such heading."""
+    """The text below one of a card's headings; empty if there is no such heading."""
     parts = _SECTION.split(body_of(card))
     return dict(zip(parts[1::2], parts[2::2], strict=True)).get(title, "").strip()
 
@@ -36,8 +36,8 @@ def as_html(text: str, address: Address, heading: int = 2) -> Markup:
     """Markdown with tables, as HTML of this site.
 
     Args:
-        address: where a relative link leads on the site.
-        heading: `##` becomes a heading of this level.
+        address: relative link -> its address on the site.
+        heading: the level of `##`.
     """
     parts, place = [], 0
     for fold in _FOLD.finditer(text):
@@ -62,7 +62,7 @@ def _render(text: str, address: Address, heading: int) -> Markup:
 
 
 def _adapt(tokens: list[Any], address: Address, heading: int) -> None:
-    """Lead links to this site, let tables scroll, sink headings."""
+    """Point links to this site, make tables scroll, lower headings."""
     for i, token in enumerate(tokens):
         if token.children:
             _adapt(token.children, address, heading)
@@ -81,12 +81,12 @@ def _adapt(tokens: list[Any], address: Address, heading: int) -> None:
 
 
 def _swap(tokens: list[Any], place: int, markup: str) -> None:
-    """Put our own HTML in a token's place."""
+    """Replace a token by our own HTML."""
     tokens[place].type, tokens[place].content = "html_block", markup
 
 
 def _readdress(token: Any, name: str, address: Address) -> None:
-    """Links to other hosts stay; pictures of other hosts are left out."""
+    """Rewrite a relative address. Links to other hosts stay; pictures of other hosts are left out."""
     found = str(token.attrs.get(name, ""))
     parts = urlsplit(found)
     if parts.scheme or parts.netloc:

@@ -1,4 +1,4 @@
-"""Pictures of one agent: what it achieved when asked for other returns, and how its training went."""
+"""Plots of one agent: achieved against asked return, and training curves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentzoo.training.log import COLUMNS
 
 EVALUATED = ("eval_return", "eval_score")
 MOST_POINTS = 600  # of a line
-WIDE = 30.0  # so many times the least value ask for a logarithmic axis
+WIDE = 30.0  # ratio of the largest to the smallest value from which an axis is logarithmic
 MOST_ROWS = 60  # of the log's table
 STROKES = tuple(f"c{i}" for i in range(8))
 
@@ -47,7 +47,7 @@ class Table(NamedTuple):
 
 
 def asked_and_achieved(entry: Entry) -> Asked | None:
-    """The sweep over target returns; None where there was none."""
+    """The sweep over target returns; None if there is none."""
     if entry.results is None or not entry.results.targets:
         return None
     targets = sorted(entry.results.targets, key=lambda one: one.target_return)
@@ -87,7 +87,7 @@ def asked_and_achieved(entry: Entry) -> Asked | None:
 
 
 def training_curves(entry: Entry) -> list[Curve]:
-    """The loss with its parts, the evaluations during training, and gates, as far as the log has them."""
+    """The loss and its terms, the evaluations during training and the gates, if the log has them."""
     log = entry.log
     if len(log) < 2:
         return []
@@ -117,7 +117,7 @@ def _points(log: Sequence[Mapping[str, str]], name: str) -> list[tuple[float, fl
 def _curve(
     title: str, unit: str, series: Mapping[str, list[tuple[float, float]]], caption: str = "", dots: bool = False
 ) -> Curve | None:
-    """One picture of several lines over updates; None where there is no point."""
+    """A plot of several lines over updates; None without points."""
     drawn = {name: points for name, points in series.items() if points}
     if not drawn:
         return None
@@ -139,7 +139,7 @@ def _curve(
 
 
 def log_table(entry: Entry) -> Table | None:
-    """Rows of the log: all with an evaluation, and others evenly, so that there are not too many."""
+    """Rows of the log: all with an evaluation, and some of the others, evenly spaced."""
     if not entry.log:
         return None
     columns = tuple(name for name in entry.log[0] if any(row.get(name) for row in entry.log))

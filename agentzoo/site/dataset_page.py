@@ -1,4 +1,4 @@
-"""`datasets.html`: what the agents learned from. Histograms and frames where the dataset is on this machine."""
+"""`datasets.html`: the agents' datasets, with histograms and frames of those on this machine."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ import numpy as np
 from markupsafe import Markup
 
 from agentzoo.data.making.catalogue import recipe_of
-from agentzoo.data.minari import is_local
+from agentzoo.data.names import is_local
 from agentzoo.data.references import normalized_score, reference_of
 from agentzoo.data.returns import read_returns
 from agentzoo.errors import AgentzooError
+from agentzoo.evaluation.methods import task_of
 from agentzoo.evaluation.results import DatasetFacts
-from agentzoo.site.entries import Entry, Zoo, task_of
+from agentzoo.site.entries import Entry, Zoo
 from agentzoo.site.plot import Axis, Plot
-from agentzoo.site.render import page
+from agentzoo.site.render import NO_PARTS, Parts, page
 from agentzoo.text import amount
 from agentzoo.types import FloatArray
 
 PAGE = "datasets.html"
 BINS = 36
-BEST = 0.1  # share of the steps that the best episodes hold, as `data.best_fraction` cuts
+BEST = 0.1  # share of the steps in the best episodes, as in `data.best_fraction`
 FRAMES = 5
 
 
 class Frames(NamedTuple):
-    """Pictures of one episode: (address, step) each, and which episode it is."""
+    """Pictures of one episode, (address, step) each, and the episode's number."""
 
     pictures: tuple[tuple[str, int], ...]
     said: str
@@ -53,13 +54,13 @@ class Shown(NamedTuple):
 def datasets_page(
     zoo: Zoo,
     frames: Callable[[Entry, str], Frames | None] = lambda entry, anchor: None,
-    docs: bool = False,
+    parts: Parts = NO_PARTS,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> str:
     """The page.
 
     Args:
-        frames: makes the pictures of a dataset's episode, from an agent that learned from it and a name for files.
+        frames: function from an agent and a file name to pictures of an episode of the agent's dataset.
     """
     grouped: dict[str, list[Entry]] = {}
     for entry in sorted(zoo.entries, key=lambda one: (one.dataset, one.agent_id)):
@@ -68,7 +69,7 @@ def datasets_page(
     for dataset, entries in grouped.items():
         on_progress(f"the data {dataset}")
         shown.append(_shown(dataset, entries, frames))
-    return page("datasets.html.j2", "Datasets · agentzoo", PAGE, docs=docs, datasets=shown)
+    return page("datasets.html.j2", "Datasets · agentzoo", PAGE, parts=parts, datasets=shown)
 
 
 def _shown(dataset: str, entries: Sequence[Entry], frames: Callable[[Entry, str], Frames | None]) -> Shown:

@@ -1,7 +1,7 @@
 """`docs/` of the site: the folders' READMEs, two notebooks and the API reference, by Sphinx with MyST and autodoc.
 
-Sphinx makes the text of each page and nothing around it; the page is one of our templates, so there is no theme, no
-script and no search index of its own.
+Sphinx makes only the text of each page; the page itself is one of our templates, without Sphinx's theme, scripts and
+search index.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from markupsafe import Markup
 
 from agentzoo.errors import ConfigError
 from agentzoo.extras import needed
-from agentzoo.site.render import page
+from agentzoo.site.render import Parts, page
 from agentzoo.store.files import read_text, write_atomic
 
 PAGE = "docs/index.html"
+WITH_DOCS = Parts(docs=True)
 GUIDES = {  # page -> file of the checkout
     "index": "README.md",
     "models": "agentzoo/models/README.md",
@@ -45,7 +46,7 @@ API = {  # page -> (title, modules)
         "Evaluation",
         (
             *("evaluation.results", "evaluation.rollout", "evaluation.scores", "evaluation.statistics"),
-            *("evaluation.baselines", "evaluation.film"),
+            *("evaluation.methods", "evaluation.baselines", "evaluation.film"),
         ),
     ),
     "api-models": ("Networks", ("nn.base", "nn.gather", "models.dt", "models.dm", "models.unimask")),
@@ -65,14 +66,19 @@ class Doc(NamedTuple):
     title: str
 
 
-def build_docs(folder: Path, agents: Mapping[str, str], on_progress: Callable[[str], None] = lambda _: None) -> None:
+def build_docs(
+    folder: Path,
+    agents: Mapping[str, str],
+    parts: Parts = WITH_DOCS,
+    on_progress: Callable[[str], None] = lambda _: None,
+) -> None:
     """Write `folder` (`docs/` of a site).
 
     Args:
-        agents: id -> page of each agent of the site, as seen from `folder`; links to cards lead there.
+        agents: id -> page of each agent, relative to `folder`; links to cards lead there.
 
     Raises:
-        ConfigError: there is no checkout with READMEs here, the extra `docs` is missing, or Sphinx fails.
+        ConfigError: agentzoo does not run from a checkout, the extra `docs` is missing, or Sphinx fails.
     """
     root = checkout()
     application = needed("sphinx.application", "docs", "documentation")
@@ -90,17 +96,17 @@ def build_docs(folder: Path, agents: Mapping[str, str], on_progress: Callable[[s
         groups.append(("API", titles[len(GUIDES) + len(NOTEBOOKS) :]))
         for doc in docs:
             body = _TITLE.sub(r"<h1>\1</h1>", read_text(built / f"{doc.name}.html"), count=1)
-            facts = {"body": Markup(body), "groups": groups, "doc": doc, "docs": True}
+            facts = {"body": Markup(body), "groups": groups, "doc": doc, "parts": parts}
             write_atomic(
                 folder / f"{doc.name}.html", page("docs.html.j2", f"{doc.title} · agentzoo", PAGE, "../", **facts)
             )
 
 
 def checkout() -> Path:
-    """The folder that holds the READMEs.
+    """The folder of the READMEs.
 
     Raises:
-        ConfigError: agentzoo was installed without them.
+        ConfigError: agentzoo is installed without them.
     """
     import agentzoo
 
@@ -112,7 +118,7 @@ def checkout() -> Path:
 
 
 def write_sources(root: Path, source: Path, agents: Mapping[str, str]) -> list[Doc]:
-    """What Sphinx reads, and which pages that is, in order."""
+    """Write Sphinx's input; returns the pages in order."""
     source.mkdir(parents=True)
     docs = []
     for name, file in GUIDES.items():
@@ -134,14 +140,14 @@ def _write(source: Path, name: str, text: str) -> Doc:
 def _reference(title: str, modules: tuple[str, ...]) -> str:
     parts = [f"# {title}\n"]
     for name in modules:
-        importlib.import_module(f"agentzoo.{name}")  # what is missing is said here, not as a warning of Sphinx's
+        importlib.import_module(f"agentzoo.{name}")  # a missing module raises here instead of a warning by Sphinx
         directive = f".. automodule:: agentzoo.{name}\n   :members:\n   :member-order: bysource\n"
         parts.append(f"## `agentzoo.{name}`\n\n```{{eval-rst}}\n{directive}```\n")
     return "\n".join(parts)
 
 
 def as_markdown(script: str) -> str:
-    """A Jupytext script in percent format: its text as it is, its code between fences."""
+    """A Jupytext script in percent format as Markdown, with its code between fences."""
     parts = _CELL.split(_HEAD.sub("", script))
     found = []
     for kind, cell in zip(parts[1::2], parts[2::2], strict=True):
@@ -153,11 +159,11 @@ def as_markdown(script: str) -> str:
 
 
 def relinked(text: str, here: Path, root: Path, source: Path, agents: Mapping[str, str]) -> str:
-    """A README whose relative links lead to pages of the site; pictures are copied, and other links become text.
+    """A README with its relative links rewritten to pages of the site. Pictures are copied, other links become text.
 
     Args:
         here: the folder of the README.
-        source: where the pictures go.
+        source: the folder for the pictures.
     """
     pages = {(root / file).resolve(): f"{name}.md" for name, file in GUIDES.items()}
     pages |= {(root / file).resolve(): f"{name}.md" for name, file in NOTEBOOKS.items()}
@@ -212,13 +218,13 @@ def _run_sphinx(application: object, source: Path, built: Path) -> None:
     before = logging.getLogger().level
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Sphinx and its extensions say to each other
+            warnings.simplefilter("ignore")  # Sphinx and its extensions warn about each other
             sphinx = application.Sphinx(  # type: ignore[attr-defined]
                 str(source), None, str(built), str(built.parent / "doctrees"), "html", settings,
                 status=None, warning=said, freshenv=True,
             )  # fmt: skip
             sphinx.build(force_all=True)
-    except Exception as error:  # Sphinx raises its own and those of what it imports
+    except Exception as error:  # Sphinx raises its own errors and those of imported modules
         raise ConfigError(f"Sphinx could not make the documentation: {type(error).__name__}: {error}") from error
     finally:
         logging.getLogger().setLevel(before)

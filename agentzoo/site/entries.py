@@ -1,4 +1,4 @@
-"""What the site shows of each agent, read from its records alone."""
+"""The agents of the site, read from their records."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, shown
 from agentzoo.evaluation.baselines import BASELINES, CLONE, Baselines, Compared, compare_with_clones, read_baselines
+from agentzoo.evaluation.methods import method_of, task_of
 from agentzoo.evaluation.results import Baseline, Result, Results
 from agentzoo.hub.card import card_text, named_repo, published_beside, updates_done
 from agentzoo.hub.paper_scores import PUBLISHED, Published
@@ -21,12 +22,11 @@ from agentzoo.store.locate import check_links, staged_in
 from agentzoo.text import amount
 from agentzoo.training.log import read_log
 
-_DATASET = re.compile(r"^(?:zoo/)?(?P<task>.+?)(?:-v\d+)?$")
 _SAFE = re.compile(r"[^a-z0-9_.-]+")
 
 
 class Entry(NamedTuple):
-    """One agent. `rows` are simpler methods measured on its data; `log` is its training, as text."""
+    """One agent. `rows`: simpler methods measured on its data. `log`: the rows of its training log, as text."""
 
     slug: str  # of its page and files
     folder: Path
@@ -41,27 +41,27 @@ class Entry(NamedTuple):
 
     @property
     def agent_id(self) -> str:
-        """As the config has it."""
+        """The id in its config."""
         return self.config.agent_id
 
     @property
     def family(self) -> str:
-        """Name of its architecture."""
+        """The family's name."""
         return self.config.model.family
 
     @property
     def title(self) -> str:
-        """The architecture in words."""
+        """The family's full name."""
         return self.config.model.title or self.family
 
     @property
     def env(self) -> str:
-        """The environment it was measured in, or made for."""
+        """The environment of its evaluation, else of its config."""
         return self.results.headline.env if self.results else self.config.env or ""
 
     @property
     def dataset(self) -> str:
-        """Minari's id of what it learned from."""
+        """The Minari id of its dataset."""
         return self.recipe.data.dataset
 
     @property
@@ -71,7 +71,7 @@ class Entry(NamedTuple):
 
     @property
     def method(self) -> str:
-        """The agent's id without its task: `gpt2-dt-scratch`; the id itself where it does not hold the task."""
+        """The agent's id without its task: `gpt2-dt-scratch`; the whole id if it does not contain the task."""
         return method_of(self.agent_id, self.family, self.task)
 
     @property
@@ -86,16 +86,16 @@ class Entry(NamedTuple):
 
     @property
     def updates(self) -> int:
-        """Updates of the training."""
+        """The number of training updates."""
         return updates_done(self.recipe, self.results)
 
     @property
     def is_clone(self) -> bool:
-        """Whether it is what the others are compared with."""
+        """Whether it is a behaviour clone, the baseline of the others."""
         return self.family == CLONE
 
     def measure(self) -> tuple[str, str]:
-        """The headline as (number, what it is): a score, else a share of successes, else a return."""
+        """The headline as (number, kind): a score, else a success rate, else a return."""
         head = self.head
         if head is None:
             return "–", "not measured yet"
@@ -106,7 +106,7 @@ class Entry(NamedTuple):
         return amount(head.mean_return, ","), "return"
 
     def interval(self) -> tuple[float, float] | None:
-        """95 % of the number of `measure`, in its unit; None where the record has none."""
+        """The 95 % interval of `measure`; None if the record has none."""
         head = self.head
         if head is None or (head.score is None and head.success_rate is not None):
             return None
@@ -121,29 +121,15 @@ class Unreadable(NamedTuple):
 
 
 class Zoo(NamedTuple):
-    """All of a folder of agents."""
+    """The agents of a folder."""
 
     entries: tuple[Entry, ...]
     unreadable: tuple[Unreadable, ...]
     baselines: Baselines
 
 
-def task_of(dataset: str) -> str:
-    """`zoo/hopper/medium-v0` -> `hopper-medium`; of somebody else's dataset, the whole name with dashes."""
-    found = _DATASET.match(dataset)
-    return (found["task"] if found else dataset).replace("/", "-")
-
-
-def method_of(agent_id: str, family: str, task: str) -> str:
-    """`unimask-doorkey` on the task `doorkey-train-500` is `unimask`: an id may hold the first words of its task."""
-    if f"-{task}" in agent_id:
-        return agent_id.replace(f"-{task}", "", 1)
-    rest = agent_id.removeprefix(f"{family}-")
-    return family if rest != agent_id and task.startswith(rest) else agent_id
-
-
 def slug_of(name: str, taken: Sequence[str] = ()) -> str:
-    """A file's name for an agent's folder: letters, digits, dots and dashes, and unlike those `taken`."""
+    """A file name for an agent's folder: letters, digits, dots and dashes, and not one of `taken`."""
     plain = _SAFE.sub("-", name.lower()).strip(".-")[:80] or "agent"
     found, count = plain, 2
     while found in taken:
@@ -152,10 +138,10 @@ def slug_of(name: str, taken: Sequence[str] = ()) -> str:
 
 
 def read_zoo(zoo: Path, baselines: Sequence[Path] = ()) -> Zoo:
-    """The agents of a folder; one that cannot be read is named with its problem.
+    """The agents of a folder; unreadable ones are listed with their problem.
 
     Args:
-        baselines: files like `baselines.json`; by default the one in the folder, where there is one.
+        baselines: files like `baselines.json`; by default the one in the folder, if it exists.
 
     Raises:
         ConfigError: a file of baselines cannot be used.
@@ -205,14 +191,14 @@ def _read(folder: Path, slug: str, known: Baselines) -> Entry:
 
 
 def _rows(results: Results | None, more: Sequence[Baseline]) -> tuple[Baseline, ...]:
-    """Those of the record and those of the file, which is newer, without one twice."""
+    """The rows of the record and of the newer file, without duplicates."""
     found = {(one.method, one.result.training_seed): one for one in (results.yardsticks if results else ())}
     found |= {(one.method, one.result.training_seed): one for one in more}
     return tuple(found.values())
 
 
 def _finite_log(folder: Path) -> list[dict[str, str]]:
-    """The log; one that is broken is left out, as the agent is whole without it."""
+    """The log; empty if it is broken, since the agent works without it."""
     try:
         return read_log(folder)
     except (AgentzooError, csv.Error):

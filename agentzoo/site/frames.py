@@ -1,4 +1,4 @@
-"""Frames of a recorded episode: its actions are played again from its seed, and checked against what was recorded."""
+"""Frames of a recorded episode: its actions are replayed from its seed and compared with the recorded observations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentzoo.store.files import write_atomic
 from agentzoo.text import amount, counted
 
 SIZE = (320, 240)
-CLOSE = 1e-3  # between what was recorded, perhaps as float32, and what comes again
+CLOSE = 1e-3  # largest difference between recorded (perhaps as float32) and replayed observations
 MOST_STEPS = 2_000
 
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from agentzoo.site.entries import Entry, Zoo
 from agentzoo.site.markup import element, percent
 from agentzoo.site.media import Media
-from agentzoo.site.render import page
+from agentzoo.site.render import NO_PARTS, Parts, page
 from agentzoo.text import amount, counted
 
 PAGE = "index.html"
@@ -58,7 +58,7 @@ class Card(NamedTuple):
     cells: tuple[tuple[str, bool], ...]
 
 
-def index_page(zoo: Zoo, media: Mapping[str, Media], docs: bool = False) -> str:
+def index_page(zoo: Zoo, media: Mapping[str, Media], parts: Parts = NO_PARTS) -> str:
     """The page."""
     cards = [_card(entry, media[entry.slug]) for entry in sorted(zoo.entries, key=_merit)]
     envs = sorted({one.env for one in zoo.entries} - {""})
@@ -70,7 +70,7 @@ def index_page(zoo: Zoo, media: Mapping[str, Media], docs: bool = False) -> str:
         "index.html.j2",
         "agentzoo: the agents",
         PAGE,
-        docs=docs,
+        parts=parts,
         cards=cards,
         envs=envs,
         figures=[

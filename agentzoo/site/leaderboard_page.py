@@ -1,4 +1,4 @@
-"""`leaderboard.html`: methods by tasks, published numbers in another colour, statistics over tasks."""
+"""`leaderboard.html`: a table of methods by tasks, published numbers in another colour, and statistics over tasks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from agentzoo.evaluation.methods import Methods
 from agentzoo.site.curves import STROKES
 from agentzoo.site.numbers import TITLES, Quantity, axis_of, short_source
 from agentzoo.site.plot import Axis, Mark, Plot, forest
-from agentzoo.site.render import page
-from agentzoo.site.standings import Comparison, Standing, Task, said_method
+from agentzoo.site.render import NO_PARTS, Parts, page
+from agentzoo.site.standings import Standing, Task, said_method
 
 PAGE, CSV, JSON = "leaderboard.html", "leaderboard.csv", "leaderboard.json"
 
@@ -24,7 +25,7 @@ class Group(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One method on one task; `heat` is how good it is among the task's, 0 to 1."""
+    """One method on one task. `heat`: its rank among the task's methods, 0 to 1."""
 
     standing: Standing
     value: str
@@ -34,7 +35,7 @@ class Cell(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Pictures and tables of a comparison."""
+    """Plots and tables of a comparison."""
 
     tasks: tuple[str, ...]
     means: Markup
@@ -44,14 +45,14 @@ class Statistics(NamedTuple):
     single: tuple[str, ...]  # methods with one run a task
 
 
-def leaderboard_page(found: Sequence[Standing], comparison: Comparison | None, docs: bool = False) -> str:
+def leaderboard_page(found: Sequence[Standing], comparison: Methods | None, parts: Parts = NO_PARTS) -> str:
     """The page."""
     tasks = list(dict.fromkeys(one.task for one in found))
     return page(
         "leaderboard.html.j2",
         "Leaderboard · agentzoo",
         PAGE,
-        docs=docs,
+        parts=parts,
         tasks=tasks,
         matrix=_matrix(found, tasks),
         groups=[Group(task, _group([one for one in found if one.task == task], task)) for task in tasks],
@@ -86,7 +87,7 @@ def _cell(one: Standing, found: Sequence[Standing]) -> Cell:
     low, high = (0.0, 100.0) if one.task.unit == "score" else (min(values), max(values))
     heat = (one.found.value - low) / (high - low) if high > low else 0.5
     heat = min(max(heat, 0.0), 1.0)
-    seeds = f"{len(one.seeds)} seeds" if len(one.seeds) > 1 else ""
+    seeds = f"{len(one.seeds)} seeds" if len(one.seeds) > 1 else "one seed"
     return Cell(
         one, said, interval.strip("[]").replace(", ", " – "), seeds, 1 - heat if one.task.unit == "steps" else heat
     )
@@ -97,7 +98,7 @@ def _group(found: Sequence[Standing], task: Task) -> Markup:
     for one in found:
         name = said_method(one.method)
         if one.found is not None:
-            seeds = f", {len(one.seeds)} seeds" if len(one.seeds) > 1 else ""
+            seeds = f", {len(one.seeds)} seeds" if len(one.seeds) > 1 else ", one seed"
             kind = "own" if one.entry is not None else "method"
             marks.append(Mark(f"{name}{seeds}", one.found.said(task.unit), *one.found, kind))
         if one.published is not None:
@@ -108,7 +109,7 @@ def _group(found: Sequence[Standing], task: Task) -> Markup:
     return forest(marks, axis_of(marks, task.unit), f"{task.env}, {task.dataset}: {TITLES[task.unit]}")
 
 
-def _statistics(found: Comparison) -> Statistics:
+def _statistics(found: Methods) -> Statistics:
     marks = [
         Mark(
             f"{said_method(name)}, {found.runs[name]} runs",
@@ -137,10 +138,9 @@ def _statistics(found: Comparison) -> Statistics:
     improvement = tuple(
         (said_method(first), tuple(_likely(found, first, second) for second in methods)) for first in methods
     )
-    single = tuple(name for name in methods if found.runs[name] == len(found.tasks))
-    return Statistics(found.tasks, means, plot.html(), tuple(map(said_method, methods)), improvement, single)
+    return Statistics(found.tasks, means, plot.html(), tuple(map(said_method, methods)), improvement, found.single)
 
 
-def _likely(found: Comparison, first: str, second: str) -> str:
+def _likely(found: Methods, first: str, second: str) -> str:
     one = found.improvement.get((first, second))
     return "" if one is None else f"{one.value:.2f}"

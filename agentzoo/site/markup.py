@@ -1,4 +1,4 @@
-"""HTML and SVG made in Python: one function for an element, which escapes all that it is given."""
+"""HTML and SVG from Python: one function per element, which escapes its contents."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ VOID = ("img", "line", "rect", "path", "polyline", "polygon", "circle", "source"
 
 
 def element(name: str, *inside: object, **attributes: object) -> Markup:
-    """`<name attributes>inside</name>`; text is made harmless and escaped, `Markup` is taken as it is.
+    """`<name attributes>inside</name>`. Text is made printable and escaped, `Markup` is used as it is.
 
-    Attributes are named as Python allows: `class_`, `aria_label`. None leaves one out, True gives it no value.
+    Attributes have Python names: `class_`, `aria_label`. None leaves an attribute out, True gives it no value.
     """
     parts = [f"<{name}"]
     for key, value in attributes.items():
@@ -28,17 +28,17 @@ def element(name: str, *inside: object, **attributes: object) -> Markup:
 
 
 def text(value: object) -> Markup:
-    """Escaped, and what is not printable is written as Python writes it."""
+    """Escape text; unprintable characters become Python escapes."""
     return value if isinstance(value, Markup) else escape(shown(value, MOST_SAID))
 
 
 def join(parts: Iterable[object]) -> Markup:
-    """Elements and text, one after another."""
+    """Elements and text in a row."""
     return Markup("".join(text(one) for one in parts))
 
 
 def spans(value: str) -> Markup:
-    """A sentence whose commands stand between backticks."""
+    """A sentence with commands between backticks."""
     parts = value.split("`")
     return join(element("code", part) if i % 2 and i < len(parts) - 1 else part for i, part in enumerate(parts))
 
@@ -49,7 +49,7 @@ def lines(value: str) -> Markup:
 
 
 def percent(share: float) -> str:
-    """A place within its surroundings, for `style`; 0 to 1 is inside, what is outside lies at the edge."""
+    """A position in percent, for `style`; 0 to 1 is inside, other values are clipped to the edge."""
     return f"{100 * min(max(share, 0.0), 1.0):.2f}%"
 
 

@@ -1,4 +1,4 @@
-"""Films and pictures of agents on the site: copied, and one frame of each film as its poster."""
+"""Films and pictures of agents: copies, and a frame of each film as its poster."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from agentzoo.store.locate import STUDY_PICTURES
 
 POSTER = "poster.jpg"
 MOST_BYTES = 20_000_000  # of a film or picture
-PLACE = 0.4  # of the film, where the poster is taken
+PLACE = 0.4  # position of the poster's frame in the film
 QUALITY = 84
 
 
 class Media(NamedTuple):
-    """What lies in an agent's folder of the site; `size` is (width, height) of its film."""
+    """The files in an agent's folder of the site. `size`: (width, height) of its film."""
 
     names: frozenset[str]
     size: tuple[int, int] | None
 
 
 def copy_media(entry: Entry, folder: Path) -> Media:
-    """Copy what the agent's records show into `folder`, the film with a poster; a film that cannot be read stays away.
+    """Copy an agent's pictures and film into `folder`, with a poster. An unreadable film is left out.
 
     Raises:
         ConfigError: the extra `site` is not installed.
@@ -62,7 +62,7 @@ def _is_png(path: Path) -> bool:
 
 
 def frame_of(film: Path, place: float = PLACE) -> Any | None:
-    """(H, W, 3) uint8, a frame from within a film; None where it is no film.
+    """A frame of a film, (H, W, 3) uint8; None if the file is no film.
 
     Raises:
         ConfigError: imageio is not installed.
@@ -73,12 +73,12 @@ def frame_of(film: Path, place: float = PLACE) -> Any | None:
             facts = reader.get_meta_data()
             count = int(float(facts["duration"]) * float(facts["fps"]))
             return reader.get_data(max(0, min(int(place * count), count - 1)))
-    except Exception:  # its readers raise whatever the file makes them
+    except Exception:  # its readers raise many types
         return None
 
 
 def as_jpeg(frame: Any) -> bytes:
-    """A picture's file.
+    """The bytes of a JPEG file.
 
     Raises:
         ConfigError: pillow is not installed.

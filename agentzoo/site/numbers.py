@@ -1,4 +1,4 @@
-"""What an agent's page and the leaderboard compare: one quantity per task, and the rows that have it."""
+"""The numbers that an agent's page and the leaderboard compare: one quantity per task, and its rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Quantity(NamedTuple):
 
 
 def unit_of(entry: Entry) -> Unit:
-    """Scores where there are references; steps where an episode ends at a goal, as papers have them; else returns."""
+    """A task's unit: scores if there are references, steps if episodes end at a goal (as in papers), else returns."""
     head = entry.head
     if head is None or head.score is not None:
         return "score"
@@ -53,7 +53,7 @@ def unit_of(entry: Entry) -> Unit:
 
 
 def quantity(result: Result, unit: Unit) -> Quantity | None:
-    """That of one evaluation; None where its record has none."""
+    """The quantity of one evaluation; None if its record lacks it."""
     if unit == "score":
         return None if result.score is None else Quantity(result.score, *(result.score_interval or ()))
     if unit == "return":
@@ -62,7 +62,7 @@ def quantity(result: Result, unit: Unit) -> Quantity | None:
 
 
 def mean_of(results: Sequence[Result], unit: Unit) -> Quantity | None:
-    """The mean of several trainings with an interval over them; of one training, its own."""
+    """The mean over several trainings with an interval over them; for one training, its own."""
     found = [one for one in (quantity(result, unit) for result in results) if one is not None]
     if len(found) < 2:
         return found[0] if found else None
@@ -71,7 +71,7 @@ def mean_of(results: Sequence[Result], unit: Unit) -> Quantity | None:
 
 
 def marks(entry: Entry) -> list[Mark]:
-    """The rows of an agent's picture: itself, its seeds, simpler methods, other families, papers."""
+    """The rows of an agent's plot: itself, its seeds, simpler methods, other families, papers."""
     head, unit = entry.head, unit_of(entry)
     if head is None or entry.results is None:
         return []
@@ -102,6 +102,6 @@ def short_source(source: str) -> str:
 
 
 def axis_of(found: Sequence[Mark], unit: Unit) -> Axis:
-    """From 0 to beyond the farthest row; a score's goes to 100 at least."""
+    """An axis from 0 to beyond the farthest row; for scores at least to 100."""
     ends = [value for mark in found for value in (mark.value, mark.low, mark.high) if value is not None]
     return Axis.over(TITLES[unit], [*ends, *([100.0] if unit == "score" else [])], room=0.03, zero=True)

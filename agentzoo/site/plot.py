@@ -1,4 +1,4 @@
-"""Plots as inline SVG that fill any width: shapes are stretched, while strokes and text keep their size.
+"""Plots as inline SVG of any width: shapes stretch, strokes and text keep their size.
 
 Numbers on the axes are HTML beside the SVG, so that they stay readable on a phone. Colours are classes of `site.css`,
 which has a light and a dark set.
@@ -19,12 +19,12 @@ Point = tuple[float, float]
 
 
 class Axis(NamedTuple):
-    """What is along an axis, and from where to where."""
+    """The title and range of an axis."""
 
     title: str
     low: float
     high: float
-    log: bool = False  # `low` and `high`, and all that is drawn, are decimal logarithms
+    log: bool = False  # `low`, `high` and all plotted values are decimal logarithms
 
     def ticks(self, count: int = 5) -> list[tuple[float, str]]:
         """(share, text) of round numbers."""
@@ -35,7 +35,7 @@ class Axis(NamedTuple):
 
     @classmethod
     def over(cls, title: str, values: Iterable[float], room: float = 0.06, zero: bool = False) -> Axis:
-        """Wide enough for all finite `values` and some room; with `zero`, 0 is on it."""
+        """An axis that holds all finite `values` and some room; with `zero`, also 0."""
         found = [value for value in values if math.isfinite(value)] or [0.0, 1.0]
         low, high = min(found), max(found)
         if zero:
@@ -44,7 +44,7 @@ class Axis(NamedTuple):
         return cls(title, low if zero and low == 0.0 else low - room * span, high + room * span)
 
     def share(self, value: float) -> float:
-        """Where a value lies: 0 at the low end, 1 at the high one."""
+        """A value's position: 0 at the low end, 1 at the high end."""
         return (value - self.low) / (self.high - self.low)
 
 
@@ -52,8 +52,8 @@ class Plot:
     """Lines, bands, dots and rules between two axes.
 
     Args:
-        label: what it shows, in a sentence, for those who do not see it.
-        zoomable: `site.js` lets one zoom along x.
+        label: the text alternative, a sentence.
+        zoomable: `site.js` allows zooming along x.
     """
 
     def __init__(self, label: str, x: Axis, y: Axis, zoomable: bool = False) -> None:
@@ -62,7 +62,7 @@ class Plot:
         self.legend: list[Markup] = []
 
     def named(self, name: str | None, css: str) -> None:
-        """Enter a name in the legend."""
+        """Add a name to the legend."""
         if name is not None:
             key = element("span", class_=f"key {css}", aria_hidden="true")
             self.legend.append(element("li", key, name))
@@ -77,7 +77,7 @@ class Plot:
         self.shapes.append(element("polygon", points=self._path([*low, *reversed(high)]), class_=f"band {css}"))
 
     def dots(self, points: Sequence[Point], css: str, name: str | None = None) -> None:
-        """A line of no length with round ends stays a circle however the picture is stretched."""
+        """Dots. Each is a line of length 0 with round ends, which stays a circle when the plot is stretched."""
         self.named(name, css)
         data = Markup("".join(f"M{self._at(point)}h0" for point in points if self._finite(point)))
         if data:
@@ -90,7 +90,7 @@ class Plot:
             self.shapes.append(element("path", d=data, class_=f"whisker {css}"))
 
     def bars(self, edges: Sequence[float], heights: Sequence[float], css: str, name: str | None = None) -> None:
-        """A histogram: one bar between each two edges."""
+        """A histogram: one bar between two edges."""
         self.named(name, css)
         for left, right, height in zip(edges, edges[1:], heights, strict=False):
             (x, top), (end, bottom) = self._xy((left, height)), self._xy((right, 0.0))
@@ -140,7 +140,7 @@ class Plot:
         return all(map(math.isfinite, point))
 
     def _xy(self, point: Point) -> Point:
-        """In units of the SVG, cut off far outside: browsers draw absurd numbers badly."""
+        """A point in units of the SVG, clipped far outside, since browsers draw absurd numbers badly."""
         x, y = SIZE * self.x.share(point[0]), SIZE * (1.0 - self.y.share(point[1]))
         return min(max(x, -SIZE), 2 * SIZE), min(max(y, -SIZE), 2 * SIZE)
 
@@ -149,12 +149,12 @@ class Plot:
         return f"{x:.1f} {y:.1f}"
 
     def _path(self, points: Sequence[Point]) -> Markup:
-        """Numbers alone, so they need no escaping, and a long line is not cut as a text would be."""
+        """A path element. It only holds numbers, so it is neither escaped nor shortened like text."""
         return Markup(" ".join("{:.1f},{:.1f}".format(*self._xy(point)) for point in points if self._finite(point)))
 
 
 class Mark(NamedTuple):
-    """A row of a forest: what it is of, the number as text, and where it lies. `kind` is its colour."""
+    """A row of a forest plot: its name, the number as text, and its position. `kind` sets the colour."""
 
     label: str
     said: str
@@ -165,7 +165,7 @@ class Mark(NamedTuple):
 
 
 def forest(marks: Sequence[Mark], axis: Axis, caption: str) -> Markup:
-    """A table whose middle column is a picture: a dot with its interval on a common scale."""
+    """A forest plot: a table whose middle column shows each row's dot and interval on a common scale."""
     rows = []
     for mark in marks:
         parts = [element("i", class_="dot", style=f"left:{percent(axis.share(mark.value))}")]

@@ -1,10 +1,10 @@
-"""Pages from templates. Everything printed is escaped and made harmless; only `Markup` is taken as it is."""
+"""Pages from templates. Every printed text is escaped and made printable; only `Markup` is used as it is."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup
@@ -20,6 +20,16 @@ NAV = (
     ("datasets.html", "Datasets"),
 )
 STYLE, SCRIPT = "site.css", "site.js"
+
+
+class Parts(NamedTuple):
+    """The optional pages of a site, for its navigation."""
+
+    docs: bool = False
+    live: bool = False
+
+
+NO_PARTS = Parts()
 
 
 def static(name: str) -> str:
@@ -53,13 +63,13 @@ def page(template: str, title: str, here: str, root: str = "", **facts: Any) -> 
     """A whole page.
 
     Args:
-        here: the entry of the navigation that this page is, or belongs to.
-        root: the way from the page to the folder of the site, `../` from within `agents/`.
+        here: the page's entry in the navigation.
+        root: the path from the page to the site's folder, `../` inside `agents/`.
     """
-    shared = {"title": title, "here": here, "root": root, "nav": NAV, "version": __version__, "docs": False}
+    shared = {"title": title, "here": here, "root": root, "nav": NAV, "version": __version__, "parts": NO_PARTS}
     return _environment().get_template(template).render({**shared, **facts})
 
 
 def single_page(template: str, title: str, **facts: Any) -> str:
-    """A page that needs no other file: the style is inside, there is no script and no navigation."""
+    """A page in one file: with its style, without scripts and navigation."""
     return page(template, title, "", nav=(), style=Markup(static(STYLE).replace("</", "<\\/")), **facts)

@@ -1,4 +1,4 @@
-"""The leaderboard's numbers: every method on every task, the published ones beside, and statistics over tasks."""
+"""The leaderboard's numbers: every method on every task, published numbers, and statistics over tasks."""
 
 from __future__ import annotations
 
@@ -6,27 +6,15 @@ import csv
 import io
 import json
 from collections.abc import Mapping
-from itertools import combinations
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from agentzoo.evaluation.methods import THRESHOLDS, Methods, compare_methods, method_of
 from agentzoo.evaluation.results import Result
-from agentzoo.evaluation.statistics import (
-    Estimate,
-    Profile,
-    aggregate,
-    interquartile_mean,
-    performance_profile,
-    probability_of_improvement,
-)
 from agentzoo.hub.lines import NAMES
 from agentzoo.hub.paper_scores import Published, elsewhere, published_together
-from agentzoo.site.entries import Entry, Zoo, method_of
+from agentzoo.site.entries import Entry, Zoo
 from agentzoo.site.numbers import Quantity, Unit, mean_of, quantity, unit_of
 
-MOST_TASKS = 12  # of which all subsets are looked at
-THRESHOLDS = np.linspace(0.0, 110.0, 56)
 COLUMNS = (
     *("task", "environment", "dataset", "method", "family", "agent", "unit", "trainings", "episodes"),
     *("value", "low", "high", "interval", "published", "published_spread", "published_source"),
@@ -43,7 +31,8 @@ class Task(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """One method on one task. `entry` has a page; a simpler method has none. `seeds` are its trainings' numbers."""
+    """One method on one task. `entry`: the agent, which has a page; None for a simpler method. `seeds`: the numbers of
+    its trainings."""
 
     method: str
     family: str
@@ -56,7 +45,7 @@ class Standing(NamedTuple):
 
     @property
     def interval(self) -> str:
-        """What its interval is over."""
+        """The population of its interval."""
         if self.found is None or self.found.low is None:
             return ""
         return "training seeds" if len(self.seeds) > 1 else "episodes"
@@ -72,16 +61,6 @@ class Standing(NamedTuple):
             *((paper.score, paper.spread, paper.origin()) if paper else (None, None, None)),
         )
         return dict(zip(COLUMNS, cells, strict=True))
-
-
-class Comparison(NamedTuple):
-    """Methods over the tasks that all of them were trained on."""
-
-    tasks: tuple[str, ...]
-    means: Mapping[str, Estimate]  # interquartile, by method, best first
-    runs: Mapping[str, int]
-    profiles: Mapping[str, Profile]
-    improvement: Mapping[tuple[str, str], Estimate]  # how likely a run of the first beats one of the second
 
 
 def standings(zoo: Zoo) -> list[Standing]:
@@ -123,7 +102,7 @@ def _standing(
 
 
 def _simpler(zoo: Zoo, task: Task) -> list[Standing]:
-    """Rows of `baselines.json`, and of records, for a task; those that have a page already are left out."""
+    """Rows of `baselines.json` and of records for a task, without methods that have a page."""
     rows = {(row.method, row.result.training_seed): row for row in zoo.baselines.datasets.get(task.dataset, ())}
     for entry in zoo.entries:
         if entry.dataset == task.dataset:
@@ -138,7 +117,7 @@ def _simpler(zoo: Zoo, task: Task) -> list[Standing]:
                 if one.training_seed not in [other.training_seed for other in known]:
                     known.append(one)
     for method in {method for method, _ in rows}:
-        methods.pop(method, None)  # rows are newer than what stood beside an agent once
+        methods.pop(method, None)  # rows of the file are newer than those in an agent's record
     for (method, _), row in rows.items():
         if row.result.env == task.env and method not in paged:
             methods.setdefault(method, []).append(row.result)
@@ -146,7 +125,7 @@ def _simpler(zoo: Zoo, task: Task) -> list[Standing]:
 
 
 def _elsewhere(zoo: Zoo, tasks: Mapping[str, Task], papers: Mapping[str, Published]) -> list[Standing]:
-    """Methods that papers print beside ours and this zoo lacks."""
+    """Published methods that this zoo lacks."""
     by_name = {task.name: task for task in tasks.values()}
     found: dict[tuple[str, str], Published] = {}
     for source in {paper.source for paper in papers.values()}:
@@ -160,52 +139,21 @@ def _elsewhere(zoo: Zoo, tasks: Mapping[str, Task], papers: Mapping[str, Publish
 
 
 def said_method(name: str) -> str:
-    """As a reader knows it: `TD3+BC`."""
+    """A method's usual name: `TD3+BC`."""
     return NAMES[name].replace("`", "") if name in NAMES else name
 
 
-def compare(found: list[Standing]) -> Comparison | None:
-    """Statistics over the tasks with scores that most methods share; None where no two methods share one."""
+def compare(found: list[Standing]) -> Methods | None:
+    """Statistics over the scored tasks that most methods share; None if no two methods share a task."""
     scores: dict[str, dict[str, tuple[float, ...]]] = {}
     for one in found:
         if one.task.unit == "score" and one.seeds:
             scores.setdefault(one.method, {})[one.task.name] = one.seeds
-    tasks = _shared(scores)
-    methods = {name: {task: runs[task] for task in tasks} for name, runs in scores.items() if set(tasks) <= runs.keys()}
-    if len(methods) < 2:
-        return None
-    means = {name: aggregate(runs, interquartile_mean) for name, runs in methods.items()}
-    order = sorted(means, key=lambda name: -means[name].value)
-    return Comparison(
-        tasks,
-        {name: means[name] for name in order},
-        {name: sum(map(len, methods[name].values())) for name in order},
-        {name: performance_profile(methods[name], THRESHOLDS) for name in order},
-        {
-            (first, second): probability_of_improvement(methods[first], methods[second])
-            for first in order
-            for second in order
-            if first != second
-        },
-    )
-
-
-def _shared(scores: Mapping[str, Mapping[str, tuple[float, ...]]]) -> tuple[str, ...]:
-    """The set of tasks with the most (method, task) pairs in which every method has every task."""
-    known = sorted({task for runs in scores.values() for task in runs})
-    if len(known) > MOST_TASKS:
-        known = sorted(known, key=lambda task: -sum(task in runs for runs in scores.values()))[:MOST_TASKS]
-    best: tuple[int, tuple[str, ...]] = (0, ())
-    for size in range(1, len(known) + 1):
-        for tasks in combinations(known, size):
-            count = sum(set(tasks) <= runs.keys() for runs in scores.values())
-            if count > 1 and count * size > best[0]:
-                best = (count * size, tasks)
-    return best[1]
+    return compare_methods(scores)
 
 
 def as_csv(found: list[Standing]) -> str:
-    """One row a method and task; empty where nothing is known."""
+    """CSV with one row per method and task; unknown cells are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -214,12 +162,12 @@ def as_csv(found: list[Standing]) -> str:
 
 
 def _defused(value: Any) -> Any:
-    """A text that a spreadsheet would take for a formula, with an apostrophe before it."""
+    """The text, with an apostrophe before it if a spreadsheet would read it as a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in "=+-@\t\r" else value
 
 
-def as_json(found: list[Standing], comparison: Comparison | None) -> str:
-    """The same rows, and the statistics."""
+def as_json(found: list[Standing], comparison: Methods | None) -> str:
+    """JSON with the same rows and the statistics."""
     statistics = None
     if comparison is not None:
         statistics = {

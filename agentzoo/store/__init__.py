@@ -1,1 +1,1 @@
-"""Files: names, tensors, locating agents, the Hub from this side."""
+"""Files: names, tensors, finding agents, downloads from the Hub."""

@@ -1,4 +1,4 @@
-"""The user's cache folder, for files that are run or trusted: nobody else may write them.
+"""The user's cache folder for files that are executed or trusted, so nobody else may write to it.
 
 A folder is private if it belongs to the user, others may not write to it, and the same holds for the folders above it,
 up to the home folder or the root. Above the cache folder, folders of root are accepted, and shared ones where only
@@ -15,7 +15,7 @@ from agentzoo.errors import StorageError
 
 
 def cache_folder() -> Path:
-    """Where agentzoo keeps what it can make again: `$XDG_CACHE_HOME/agentzoo`, else `~/.cache/agentzoo`.
+    """The folder for files that agentzoo can make again: `$XDG_CACHE_HOME/agentzoo`, else `~/.cache/agentzoo`.
 
     Raises:
         StorageError: there is no home folder.
@@ -28,10 +28,10 @@ def cache_folder() -> Path:
 
 
 def private_folder(name: str) -> Path:
-    """The folder `name` in the cache folder, made if it is missing.
+    """The folder `name` in the cache folder, created if it is missing.
 
     Raises:
-        StorageError: it cannot be made, or somebody else may write to it; says where.
+        StorageError: it cannot be created, or others may write to it.
     """
     folder = cache_folder() / name
     try:
@@ -47,7 +47,7 @@ def private_folder(name: str) -> Path:
 
 
 def require_private(path: Path) -> None:
-    """Raise StorageError unless this file or folder is the user's, and nobody else may write to it."""
+    """Raise StorageError unless this file or folder belongs to the user and nobody else may write to it."""
     found, user = path.lstat(), _user()
     if user is None:
         return
@@ -60,7 +60,7 @@ def require_private(path: Path) -> None:
 
 
 def _up_to_home(folder: Path) -> list[Path]:
-    """The folders above `folder`, the home folder the last where it is one of them."""
+    """The folders above `folder`, up to the home folder if that is one of them."""
     above = list(folder.parents)
     try:
         home = Path.home()
@@ -82,6 +82,6 @@ def _require_safe_parent(folder: Path) -> None:
 
 
 def _user() -> int | None:
-    """The user's number; None on a system whose files have no owners and modes."""
+    """The user's id; None on a system whose files have no owners and modes."""
     ask = getattr(os, "getuid", None)
     return None if ask is None else int(ask())

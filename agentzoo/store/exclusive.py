@@ -1,4 +1,4 @@
-"""One process of this machine at a time, in a file of its own so that `agentzoo list` does not import locks."""
+"""Exclusive access for one process of this machine. A file of its own, so that `agentzoo list` imports no locks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def exclusive(path: Path, variable: str) -> Iterator[None]:
     """Wait until no other process of this machine holds the lock file at `path`, and hold it.
 
     Args:
-        path: of the lock file; its folder is made.
-        variable: of the environment, which names another folder; for the message.
+        path: the lock file; its folder is created.
+        variable: the environment variable that sets another folder, for the message.
 
     Raises:
-        StorageError: nothing can be written there.
+        StorageError: the folder cannot be written to.
     """
     lock = FileLock(path)
     try:

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, whatever is killed in between."""
+"""Files and folders that appear whole or not at all, even if the process is killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VIDEO = "replay.mp4"
 
 MAX_JSON = 4 * 1024 * 1024  # bytes
 
-# in the name of a folder being written: on a drive that several machines share, a process's id says nothing elsewhere
+# in the name of a folder being written: on a shared drive, process ids of other machines mean nothing
 HOST = re.sub(r"[^A-Za-z0-9]", "_", platform.node()) or "here"
 
 
@@ -40,7 +40,7 @@ def read_text(path: Path) -> str:
         CheckpointError: missing, unreadable, not text or absurdly large.
     """
     try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for, a device read without end
+        if path.exists() and not path.is_file():  # reading a pipe blocks, a device never ends
             raise CheckpointError(f"{path} is no regular file.")
         if path.stat().st_size > MAX_JSON:
             raise CheckpointError(f"{path} holds {path.stat().st_size} bytes; such files hold a few thousand.")
@@ -62,7 +62,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     """Write to a temporary name in the same folder, flush to disk, rename over `path`.
 
     Raises:
-        StorageError: no space or no permission; what was at `path` is untouched and nothing is left behind.
+        StorageError: no space or no permission. An old file at `path` stays, and no temporary file is left.
     """
     data = content.encode() if isinstance(content, str) else content
     temporary: str | None = None
@@ -81,7 +81,7 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # the new content is there; not every file system flushes folders
+    with contextlib.suppress(OSError):  # the content is written; not every file system flushes folders
         folder = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)  # or the rename itself may be lost with the power
@@ -91,14 +91,14 @@ def write_atomic(path: Path, content: bytes | str) -> None:
 
 @contextlib.contextmanager
 def staging(parent: Path, prefix: str) -> Iterator[Path]:
-    """A folder of this process in `parent` to write in, gone in the end. What killed processes of this machine left is
-    tidied up first.
+    """A temporary folder of this process in `parent`, deleted at the end. Leftovers of killed processes of this machine
+    are deleted first.
 
     Args:
-        prefix: what its name begins with, e.g. `.staging-`; the machine's name and the process's id follow.
+        prefix: start of its name, e.g. `.staging-`; the machine's name and the process's id follow.
 
     Raises:
-        StorageError: `parent` is no folder one can write in.
+        StorageError: `parent` cannot be written to.
     """
     own = f"{prefix}{HOST}-"
     try:
@@ -117,8 +117,8 @@ def staging(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def put_back(parent: Path) -> None:
-    """Tidy up after processes of this machine killed inside `swap_in`: an old folder gets its name back if the new one
-    never came."""
+    """Clean up after processes of this machine that were killed inside `swap_in`: an old folder gets its name back if
+    the new one is missing."""
     for aside in parent.glob(f".replaced-*-{HOST}-*"):
         name, _, process = aside.name.removeprefix(".replaced-").rpartition("-")
         if _alive(process) or not name.endswith(f"-{HOST}"):
@@ -132,7 +132,7 @@ def put_back(parent: Path) -> None:
 
 
 def _alive(process: str) -> bool:
-    """Whether the process of this id runs; what is no id may belong to anybody."""
+    """Whether the process of this id runs; True for a text that is no id."""
     if not process.isdecimal():
         return True
     try:
@@ -142,12 +142,12 @@ def _alive(process: str) -> bool:
 
 
 def swap_in(new: Path, target: Path) -> None:
-    """Rename the finished folder `new` to `target`; what was there is deleted once it is replaced.
+    """Rename the finished folder `new` to `target`, then delete the old folder.
 
-    Between the two renames the old folder lies beside the target as `.replaced-...`: at no moment is there neither, and
-    `put_back` renames it back should the process be killed just then.
+    Between the two renames the old folder is beside the target as `.replaced-...`. If the process is killed there,
+    `put_back` restores it.
     """
-    target = target.resolve()  # a link stays one, and leads to what is new
+    target = target.resolve()  # a link stays a link, to the new folder
     put_back(target.parent)
     if not target.exists():
         new.replace(target)
@@ -163,7 +163,7 @@ def swap_in(new: Path, target: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """What a process left that was killed while it wrote tensors."""
+    """Delete temporary files of a process that was killed while it wrote tensors."""
     for stale in folder.glob(".*.safetensors.*"):
         stale.unlink(missing_ok=True)
 

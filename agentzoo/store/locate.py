@@ -1,4 +1,4 @@
-"""Where an agent's files are: a folder that was named, the local zoo, or the Hub (cache first)."""
+"""Finds an agent's files: in a named folder, in the local zoo, or on the Hub (cache first)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ZOO_VARIABLE = "AGENTZOO_ZOO"
 INDEX_VARIABLE = "AGENTZOO_INDEX"
 FILES = (CONFIG, WEIGHTS, RECIPE, RESULTS, CARD)
 STUDY_PICTURES = tuple(f"study-{i}.png" for i in range(4))
-# all that a Hub repo of an agent holds
+# the files of an agent's Hub repo
 PUBLISHED = (*FILES, LOG, SWEEP_PLOT, VIDEO, *STUDY_PICTURES)
 # of what agents start from: transformers' own, and the records of its training
 BACKBONE_FILES = (
@@ -51,20 +51,20 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
 
 
 class HubLocation(NamedTuple):
-    """A Hub repo and the commit, tag or branch of it."""
+    """A Hub repo and a commit, tag or branch."""
 
     repo_id: str
     revision: str | None
 
 
 def local_zoo() -> Path | None:
-    """The folder of staged agents: `$AGENTZOO_ZOO`, else `hub_cards/` of a source checkout, else the wheel's own."""
+    """The folder of staged agents: `$AGENTZOO_ZOO`, else `hub_cards/` of a source checkout, else the wheel's folder."""
     named = os.environ.get(ZOO_VARIABLE)
     return Path(named) if named else next(iter(_local_zoos()), None)
 
 
 def _local_zoos() -> list[Path]:
-    """The folder one stages into and, after it, what the wheel brought along."""
+    """The folder that is staged into, then the wheel's bundled one."""
     named = os.environ.get(ZOO_VARIABLE)
     package = Path(str(resources.files("agentzoo")))
     own = Path(named) if named else package.parent / "hub_cards"
@@ -72,12 +72,12 @@ def _local_zoos() -> list[Path]:
 
 
 def staged_agents() -> dict[str, Path]:
-    """Agent id -> folder of every agent on this machine that has a config and weights; not what agents start from."""
+    """Agent id -> folder of every agent on this machine with config and weights; backbones are not among them."""
     return _staged(backbones=False)
 
 
 def staged_backbones() -> dict[str, Path]:
-    """Id -> folder of every network on this machine that agents start from (`lm-chibi`)."""
+    """Id -> folder of every backbone on this machine (`lm-chibi`)."""
     return _staged(backbones=True)
 
 
@@ -97,14 +97,14 @@ def _folders(zoo: Path, backbones: bool) -> dict[str, Path]:
     found = {}
     for folder in zoo.iterdir():
         whole = (folder / CONFIG).is_file() and (folder / WEIGHTS).is_file()
-        hidden = folder.name.startswith(".")  # one being written, or left by a killed process
+        hidden = folder.name.startswith(".")  # being written, or left by a killed process
         if whole and not hidden and is_backbone(folder) == backbones:
             found[folder.name] = folder
     return found
 
 
 def is_backbone(folder: Path) -> bool:
-    """Whether this holds a network of transformers, which agents start from: its `config.json` is another one."""
+    """Whether this holds a backbone: a network whose `config.json` is in transformers' format."""
     try:
         tree = json.loads(read_text(folder / CONFIG))
     except (AgentzooError, ValueError, RecursionError):
@@ -118,7 +118,7 @@ def index_path() -> Path:
 
 
 def hub_location(agent_id: str) -> HubLocation | None:
-    """What the index says about `zoo/<id>`: the packaged `hub_index.json`, or the file in `$AGENTZOO_INDEX`.
+    """The index entry of `zoo/<id>`: from the packaged `hub_index.json`, or the file in `$AGENTZOO_INDEX`.
 
     Raises:
         ConfigError: the index is no JSON object with `agents`, of `id: {"repo_id": ..., "revision": ...}`, or a
@@ -126,7 +126,7 @@ def hub_location(agent_id: str) -> HubLocation | None:
     """
     path = os.environ.get(INDEX_VARIABLE) or str(resources.files("agentzoo") / "hub_index.json")
     try:
-        if not Path(path).is_file():  # a device or pipe is read without end
+        if not Path(path).is_file():  # a device or pipe never ends
             raise ValueError("it is no regular file" if Path(path).exists() else "there is no such file")
         index = json.loads(read_text(Path(path)))
         if not {"agents", "default"} & index.keys():
@@ -161,14 +161,14 @@ def find_agent(
 
     Args:
         id_or_path: a folder, `zoo/<id>` or `<id>` (local zoo, then the index), or a Hub repo id `<org>/<name>`.
-        revision, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`; a revision or a forced
-            download asks for the Hub even where there is such a folder or the local zoo has the agent.
-        subfolder: of the folder or repo, where the agent's files are, as in `huggingface_hub`.
+        revision, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`. With a revision or a
+            forced download the Hub is asked, even if there is such a folder or the local zoo has the agent.
+        subfolder: the path of the agent's files inside the folder or repo, as in `huggingface_hub`.
 
     Raises:
-        ConfigError: `subfolder` leads elsewhere, or a revision of a folder whose name is no repo's. UnknownNameError:
-            found nowhere. HubError: not on the Hub, or it could not be fetched whole. CheckpointError: no such
-            subfolder, or a link leads out of it.
+        ConfigError: `subfolder` leads outside, or a revision for a folder whose name is no repo id. UnknownNameError:
+            not found. HubError: not on the Hub, or the download failed. CheckpointError: no such subfolder, or a link
+            leads out of it.
     """
     _check_subfolder(subfolder)
     name = str(id_or_path)
@@ -210,7 +210,7 @@ def find_agent(
 
 
 def _absent(plain: str, staged: dict[str, Path]) -> str:
-    """Why an agent that is not on the Hub cannot be had, or the nearest id."""
+    """Why an agent that is not on the Hub cannot be loaded, or the nearest id."""
     from agentzoo.recipes._table import recipe_rows
 
     if plain in staged:
@@ -232,7 +232,7 @@ def _absent(plain: str, staged: dict[str, Path]) -> str:
 
 
 def require_known(name: str) -> None:
-    """Raise UnknownNameError, as `find_agent` does, for an id that is neither here nor in the index; asks no Hub."""
+    """Raise UnknownNameError, as `find_agent` does, for an id that is neither on this machine nor in the index."""
     plain = name.removeprefix("zoo/")
     if _NAME.match(plain) and not Path(name).exists():
         staged = staged_agents()
@@ -241,14 +241,14 @@ def require_known(name: str) -> None:
 
 
 def _inside(folder: Path, subfolder: str) -> Path:
-    """The folder below `folder` that was named, if it is there."""
+    """The existing folder `subfolder` inside `folder`."""
     if subfolder and not (folder / subfolder).is_dir():
         raise CheckpointError(f"{folder} has no subfolder {subfolder!r}.")
     return folder / subfolder
 
 
 def _check_subfolder(subfolder: str) -> None:
-    """Raise ConfigError unless it is a plain relative path, which stays inside."""
+    """Raise ConfigError unless it is a plain relative path that stays inside."""
     parts = subfolder.split("/") if subfolder else []
     if any(not _NAME.match(part) or ".." in part for part in parts):
         raise ConfigError(f"subfolder is a path inside the repo, like 'agents/dt', got {subfolder[:80]!r}.")
@@ -256,11 +256,11 @@ def _check_subfolder(subfolder: str) -> None:
 
 @contextmanager
 def written_whole(target: Path) -> Iterator[Path]:
-    """A new folder to write in, called as `target`, whose place it takes when nothing went wrong.
+    """A new folder to write in, with `target`'s name; without an error it replaces `target`.
 
     Raises:
-        StorageError: `target` is there and no agent's or backbone's folder, or holds more, or nothing can be written
-            beside it: before anything is written. Or what was written could not take its place.
+        StorageError: before anything is written, if `target` exists and is no agent's or backbone's folder, if it
+            holds other files, or if its parent cannot be written to. At the end, if the new folder cannot replace it.
     """
     target = target.resolve()
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -279,14 +279,14 @@ def require_own(folder: Path, agent_id: str) -> None:
     """Refuse to write the agent `agent_id` into the folder of another agent, whose card and results would stay there.
 
     Raises:
-        StorageError: names what is there.
+        StorageError: it does hold another agent, or a backbone.
     """
     if is_backbone(folder):
         raise StorageError(f"{folder} holds a backbone, which agents start from. Save {agent_id} in another folder.")
     try:
         tree = json.loads(read_text(folder / CONFIG))
     except (AgentzooError, ValueError, RecursionError):
-        return  # nothing that loads
+        return  # it holds no agent
     other = tree.get("agent_id") if isinstance(tree, dict) else None
     if other is not None and other != agent_id:
         beside = [name for name in PUBLISHED if name not in (CONFIG, WEIGHTS, RECIPE) and (folder / name).exists()]
@@ -297,10 +297,10 @@ def require_own(folder: Path, agent_id: str) -> None:
 
 
 def require_replaceable(target: Path) -> None:
-    """Only the folder of an agent or backbone is replaced, and only where nothing else would be deleted with it.
+    """Check that `target` is the folder of an agent or backbone and holds nothing else.
 
     Raises:
-        StorageError: `target` is something else, or holds more; names it.
+        StorageError: `target` is something else, or holds other files.
     """
     if not (target / CONFIG).is_file():
         raise StorageError(f"{target} is not replaced: it is no agent's folder. Name another one.")
@@ -311,12 +311,12 @@ def require_replaceable(target: Path) -> None:
 
 
 def check_links(folder: Path) -> Path:
-    """`folder`, if what it holds is what it seems: regular files, and no link that leads out of it.
+    """`folder`, if it holds regular files and no link that leads out of it.
 
-    The Hub's cache links into its own blobs, which is allowed.
+    Links of the Hub's cache into its own blobs are allowed.
 
     Raises:
-        CheckpointError: names the file.
+        CheckpointError: it holds something else; names the file.
     """
     root = folder.resolve()
     homes = [root]

@@ -1,6 +1,6 @@
-"""The Hub from this side: fetching an agent whole or not at all, waiting where that helps, saying what to do otherwise.
+"""Downloads from the Hub, whole or not at all, with retries where they help and errors that say what to do.
 
-Works with whatever `HF_ENDPOINT` names: the Hub itself, a mirror or a server of one's own.
+Works with any `HF_ENDPOINT`: the Hub itself, a mirror or your own server.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CUT = ("RemoteProtocolError", "ReadError", "ReadTimeout", "WriteError", "WriteT
 
 
 class Where(NamedTuple):
-    """What is spoken of, for messages."""
+    """A repo and revision, for messages."""
 
     repo_id: str
     revision: str | None = None
@@ -39,15 +39,15 @@ class Where(NamedTuple):
 
 
 def is_repo_id(name: str) -> bool:
-    """Whether `name` can be `<org>/<name>` on a Hub: two plain names, nothing that climbs out of a folder."""
+    """Whether `name` can be `<org>/<name>` on a Hub: two plain names, without `..`."""
     return _REPO.fullmatch(name) is not None and ".." not in name and "--" not in name
 
 
 def check_revision(revision: str | None) -> None:
-    """Refuse what is no branch, tag or commit: the client makes a file of that name in its cache.
+    """Refuse anything but a branch, tag or commit: the client creates a file of that name in its cache.
 
     Raises:
-        ConfigError: a path that climbs, an empty one, odd characters.
+        ConfigError: it is empty, contains `..` or odd characters.
     """
     if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision):
         raise ConfigError(f"{revision[:80]!r} is no branch, tag or commit.")
@@ -64,14 +64,14 @@ def fetch(
     force_download: bool = False,
     what: str = "agent",
 ) -> Path:
-    """The folder of the cache that holds these files of a repo; only named files ever come.
+    """Fetch these files of a repo, and no others, into the cache; returns their folder.
 
     Args:
-        what: the repo holds, for messages. The others are as in `huggingface_hub`.
+        what: kind of the repo's content, for messages. The others are as in `huggingface_hub`.
 
     Raises:
-        HubError: says why not and what to do. The cache then holds no file that is not whole. ConfigError: a token or
-            revision that cannot be one.
+        HubError: the download failed; says why and what to do. The cache holds no incomplete file. ConfigError: an
+            impossible token or revision.
     """
     from huggingface_hub import snapshot_download
 
@@ -96,7 +96,7 @@ def fetch(
         if not isinstance(error.__cause__, StoppedError) or force_download:
             raise HubError(f"{error} Nothing broken stays in the cache.") from error.__cause__
         try:
-            folder = download(False, True)  # a Hub that is down is no hindrance to what is cached
+            folder = download(False, True)  # cached files load even if the Hub is down
         except Exception:
             raise HubError(f"{error} Nothing broken stays in the cache.") from error.__cause__
     if not is_snapshot(Path(folder)):
@@ -111,7 +111,7 @@ def fetch(
 
 
 def is_snapshot(folder: Path) -> bool:
-    """Whether this is a folder of one commit in a cache of the Hub's client, and nothing that climbs out of it."""
+    """Whether this is the folder of one commit in a cache of the Hub's client."""
     return folder.parent.name == "snapshots" and folder.resolve().parent == folder.parent.resolve()
 
 
@@ -123,18 +123,18 @@ def calling(
     fate: Callable[[], str] = lambda: "",
     again: bool = True,
 ) -> T:
-    """`call(token)` with the Hub, watched: answers are checked, it has a limit as a whole, and no token is shown.
+    """Run `call(token)` against the Hub: answers are checked, the call has a time limit, and no token is shown.
 
     Args:
-        call: is given the token as it is sent.
+        call: gets the checked token.
         token: the user's; None is the stored one.
-        where: what is spoken of.
+        where: the repo.
         message: the start of an error, without its reason.
-        fate: after a failure: what became of the repo, as a last sentence.
-        again: run the whole call again where the Hub is busy.
+        fate: after a failure, a last sentence on the state of the repo.
+        again: repeat the whole call if the Hub is busy.
 
     Raises:
-        HubError: `message`, why, and what to do. ConfigError: a token that cannot be one, or the call's own.
+        HubError: `message`, the reason, and what to do. ConfigError: an impossible token, or raised by `call`.
     """
     token = checked_token(token)
     secrets = secrets_of(token)
@@ -149,11 +149,11 @@ def calling(
             said = f"{message}: {explain(error, where)} {fate()}".rstrip()
             failure = HubError(redacted(said, secrets))
             cause = error if is_clean(error, secrets) else None
-    raise failure from cause  # outside the handler: the error of a library may show a token, and is no context then
+    raise failure from cause  # outside the handler: the library's error may show a token
 
 
 def retried(call: Callable[[], T], watch: Watch | None = None) -> T:
-    """`call()`, and again after the wait a busy Hub asks for (`Retry-After`, else 1 and 2 seconds); logs each retry."""
+    """Run `call`, and repeat it after the wait that a busy Hub asks for (`Retry-After`, else 1 and 2 seconds)."""
     for attempt in range(ATTEMPTS):
         if watch is not None:
             watch.attempt()
@@ -170,7 +170,7 @@ def retried(call: Callable[[], T], watch: Watch | None = None) -> T:
 
 
 def _wait(error: BaseException, default: float) -> float | None:
-    """Seconds after which another try makes sense; None: it does not."""
+    """Seconds to wait before another try; None if another try makes no sense."""
     response = _response(error)
     if response is None or response.status_code not in BUSY:
         return None
@@ -194,7 +194,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _response(error: BaseException) -> Any:
-    """The HTTP response at the root of an error, if there was one."""
+    """The HTTP response that caused an error, if there is one."""
     for one in _chain(error):
         found = getattr(one, "response", None)
         if found is not None and isinstance(getattr(found, "status_code", None), int):
@@ -203,7 +203,7 @@ def _response(error: BaseException) -> Any:
 
 
 def explain(error: BaseException, where: Where) -> str:
-    """One or two sentences: what went wrong on the way to or from the Hub, and what to do."""
+    """One or two sentences: what went wrong with the Hub, and what to do."""
     from huggingface_hub import constants
 
     names = [type(one).__name__ for one in _chain(error)]
@@ -287,10 +287,10 @@ def _explain_answer(response: Any, names: list[str], where: Where) -> str:
 
 
 def _drop_broken(folder: Path, files: Sequence[str]) -> list[str]:
-    """Names of files whose content is not what their ETag says; these leave the cache.
+    """Delete files from the cache whose content does not match their ETag; returns their names.
 
-    The cache keeps a file under its ETag: sha256 for large ones, git's sha1 for the others. The client compares sizes
-    only. Other ETags (of some mirrors), and caches without links, say nothing and pass.
+    The cache stores a file under its ETag: sha256 for large ones, git's sha1 for the others. The client compares sizes
+    only. Other ETags (of some mirrors), and caches without links, cannot be checked.
     """
     broken = []
     for name in files:

@@ -1,4 +1,4 @@
-"""Tensors in files: they load strictly or not at all. safetensors only, no pickle."""
+"""Tensors in safetensors files, loaded strictly or not at all. No pickle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", 
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """`tensors` as one safetensors file, atomically. Same tensors, same bytes."""
+    """Write `tensors` as one safetensors file, atomically. Equal tensors give equal bytes."""
     plain = {name: tensor.detach().to("cpu").contiguous() for name, tensor in tensors.items()}
     write_atomic(path, to_bytes(plain, metadata=dict(metadata) if metadata else None))
 
@@ -38,7 +38,7 @@ def read_tensors(path: Path, sha256: str | None = None) -> tuple[dict[str, Tenso
         sha256: the hex digest that its content must have.
 
     Raises:
-        CheckpointError: missing, truncated, of another hash, or a header that does not describe the file.
+        CheckpointError: the file is missing, truncated or has another hash, or its header does not fit it.
     """
     check_header(path)
     try:
@@ -51,19 +51,19 @@ def read_tensors(path: Path, sha256: str | None = None) -> tuple[dict[str, Tenso
 
 
 def _metadata(content: bytes) -> dict[str, str]:
-    """The `__metadata__` of a safetensors file whose header was read without complaint."""
+    """The `__metadata__` of a safetensors file with a valid header."""
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")].decode())
     return dict(header.get("__metadata__") or {})
 
 
 def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Name -> (dtype, shape) of every tensor, read without allocating any.
+    """Name -> (dtype, shape) of every tensor. No tensor is allocated.
 
     Raises:
         CheckpointError: as `read_tensors`.
     """
     try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for
+        if path.exists() and not path.is_file():  # reading a pipe would block
             raise CheckpointError(f"{path} is no regular file.")
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -71,12 +71,12 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
             length = int.from_bytes(head, "little")
             if len(head) < 8 or not 2 <= length <= min(MAX_HEADER, size - 8):
                 raise CheckpointError(f"{path} is no safetensors file, or truncated: {size} bytes, header of {length}.")
-            header = json.loads(file.read(length).decode())  # bytes would be read as UTF-16 where they look like it
+            header = json.loads(file.read(length).decode())  # `json.loads` of bytes may guess UTF-16
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing.") from None
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} has no readable header: {error}.") from None
-    if 2 * size > memory():  # what is read, and what it is read into
+    if 2 * size > memory():  # the file and its tensors
         raise CheckpointError(
             f"{path} holds {size:,} bytes, and reading it takes twice as many: this machine has {memory():,} of memory."
         )
@@ -112,7 +112,7 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def fingerprint(module: torch.nn.Module) -> str:
-    """Hex digest of all that would be saved of a network, in the precision it has."""
+    """Hex digest of a network's state dict, in its present precision."""
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -121,7 +121,7 @@ def fingerprint(module: torch.nn.Module) -> str:
 
 
 def memory() -> float:
-    """Bytes of this machine's memory; infinite where it does not say."""
+    """Bytes of this machine's memory; infinite if unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -179,5 +179,5 @@ def load_strict(module: torch.nn.Module, path: Path, sha256: str | None = None) 
 
 
 def some(names: list[str], most: int = 5, between: str = ", ") -> str:
-    """The first of them, and how many more there are."""
+    """The first names, and how many more there are."""
     return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,4 +1,4 @@
-"""Access tokens: checked before they are sent, and cut out of every message and log line."""
+"""Access tokens: checked before they are sent, and removed from every message and log line."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from agentzoo.errors import ConfigError
 
 HIDDEN = "<token>"
-SHORTEST = 6  # characters; a shorter text is no secret, and is found in any message
+SHORTEST = 6  # characters; a shorter text is no secret, and occurs in any message
 _TOKEN = re.compile(r"[!-~]{1,500}")  # printable ASCII without spaces: all that an HTTP header takes
 _LOGGERS = ("huggingface_hub", "httpx2", "httpx", "httpcore2", "httpcore", "urllib3", "filelock", "agentzoo")
 
 
 def checked_token(token: str | bool | None) -> str | bool | None:
-    """A token as it is sent, without spaces and line breaks around it; True, False and None stay what they are.
+    """The token without spaces and line breaks around it; True, False and None stay as they are.
 
     Raises:
-        ConfigError: an empty one, or one with a line break or another character inside that no token has. The message
-            does not show it.
+        ConfigError: it is empty, or has a line break or another character that no token has. The message does not show
+            it.
     """
     if not isinstance(token, str):
         _require_sound(_stored(), "the stored token (HF_TOKEN or `hf auth login`)")
@@ -38,7 +38,7 @@ def _require_sound(token: str | None, what: str) -> str | None:
 
 
 def _stored() -> str | None:
-    """The token that the client would send by itself."""
+    """The token that the client sends by default."""
     import os
 
     from huggingface_hub import get_token
@@ -46,12 +46,12 @@ def _stored() -> str | None:
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         raw = os.environ.get(name)
         if raw is not None and raw.strip():
-            return raw.strip()  # the client drops line breaks inside, which makes another token of it
+            return raw.strip()  # the client would drop line breaks inside and send another token
     return get_token()
 
 
 def secrets_of(token: str | bool | None) -> tuple[str, ...]:
-    """Every text that must not be shown during a call with this token: itself, its lines, and the stored one."""
+    """Every text that must not be shown during a call with this token: the token, its lines, and the stored one."""
     texts = [token if isinstance(token, str) else None, _stored()]
     found = {part for text in texts if text for part in (text, text.strip(), *text.split())}
     return tuple(sorted((part for part in found if len(part) >= SHORTEST), key=len, reverse=True))
@@ -65,7 +65,7 @@ def redacted(text: str, secrets: tuple[str, ...]) -> str:
 
 
 def is_clean(error: BaseException | None, secrets: tuple[str, ...]) -> bool:
-    """Whether neither the error nor what caused it shows a secret."""
+    """Whether neither the error nor its causes show a secret."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -80,14 +80,14 @@ def is_clean(error: BaseException | None, secrets: tuple[str, ...]) -> bool:
 
 
 class _Redacting(logging.Filter):
-    """Changes log records that hold a secret; lets all of them pass."""
+    """Removes secrets from log records; lets all records pass."""
 
     def __init__(self, secrets: tuple[str, ...]) -> None:
         super().__init__()
         self.secrets = secrets
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Replace message and traceback where they hold a secret."""
+        """Replace message and traceback if they hold a secret."""
         message = record.getMessage()
         if (clean := redacted(message, self.secrets)) != message:
             record.msg, record.args = clean, ()

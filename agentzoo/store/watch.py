@@ -1,12 +1,12 @@
-"""What the Hub answers, looked at before the client writes a byte of it, and a limit for the whole of a call.
+"""Checks the Hub's answers before the client writes a byte of them, and limits the time of a whole call.
 
 The client (huggingface_hub 2.4) names files of its cache after the ETag, the commit and the paths that a server sends,
 unchecked: an ETag `../../x` or `/tmp/x` is written there. It also waits without limit for a server that is silent or
-sends a byte a second. Both are stopped here, in hooks that the client's HTTP session calls for each request and answer.
+sends a byte a second. Hooks in the client's HTTP session prevent both; it calls them for each request and answer.
 
-Xet, the Hub's other way to send files, has a client of its own in Rust (`hf_xet`) that no hook sees: neither what it is
-told nor how long it waits. It also cuts a push into several commits. It is off while a call of ours runs; the Hub sends
-and takes the same files over HTTP. `HF_HUB_DISABLE_XET` stays what the user set for everything else.
+Xet, the Hub's other protocol for files, has its own client in Rust (`hf_xet`), which calls no hooks. It also splits a
+push into several commits. It is off during our calls; the Hub serves the same files over HTTP. For everything else
+`HF_HUB_DISABLE_XET` keeps the user's value.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from agentzoo.errors import ConfigError, shown
 LIMIT_VARIABLE = "AGENTZOO_HUB_TIMEOUT"
 LIMIT = 300.0  # seconds without progress after which a load or push stops
 CONNECT = 3.0  # seconds for a connection
-PROGRESS = 65_536  # bytes that count as progress: a byte a second is none
+PROGRESS = 65_536  # bytes that count as progress
 LONGEST_WAIT = 60.0  # seconds; a Hub that asks for more is reported instead of waited for
-MOST_REQUESTS = 5_000  # of one call: a listing whose pages never end
-MOST_JSON = 16 * 1024 * 1024  # bytes of an answer that is no file
+MOST_REQUESTS = 5_000  # of one call; a listing may never end
+MOST_JSON = 16 * 1024 * 1024  # bytes of an answer that is not a file
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]{0,199}")  # an ETag or commit that is safe as a file's name
 _HEADERS = ("etag", "x-linked-etag", "x-repo-commit", "x-xet-hash")
 _log = logging.getLogger("agentzoo.hub")
 _lock = threading.Lock()
 _watches: list[Watch] = []
-_xet_was_off = False  # by the user, before the first watch
+_xet_was_off = False  # the user's setting before the first watch
 
 
 class StoppedError(Exception):
-    """A call to the Hub was given up; the message says why."""
+    """A call to the Hub was stopped; the message says why."""
 
 
 class Watch:
-    """One load or push: when it last made progress, and what it asked."""
+    """One load or push: the time of its last progress, and its requests."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -54,7 +54,7 @@ class Watch:
         self.answers = 0
 
     def attempt(self) -> None:
-        """The whole call starts again: the same requests are no retries."""
+        """Start the whole call again: repeated requests are then no retries."""
         self.asked.clear()
 
     def left(self) -> float:
@@ -62,7 +62,7 @@ class Watch:
         return self.limit - (time.monotonic() - self.marked)
 
     def progress(self, count: int) -> None:
-        """So many bytes came or went."""
+        """Count bytes that were sent or received."""
         self.bytes += count
         if self.bytes >= PROGRESS:
             self.advance()
@@ -70,7 +70,7 @@ class Watch:
             self.stop()
 
     def advance(self) -> None:
-        """Something was finished."""
+        """Record progress."""
         self.marked, self.bytes = time.monotonic(), 0
 
     def stop(self) -> None:
@@ -80,7 +80,7 @@ class Watch:
         )
 
     def request(self, request: Any) -> None:
-        """Before a request: limits, and a line if it is a retry."""
+        """Before a request: check the limits, and log a retry."""
         if self.left() <= 0:
             self.stop()
         name = f"{request.method} {request.url}"
@@ -98,18 +98,18 @@ class Watch:
         request.extensions["timeout"] = limits
 
     def response(self, response: Any) -> None:
-        """Before the client reads an answer."""
+        """Check an answer before the client reads it."""
         self.answers += 1
         if response.status_code < 400:
             self.advance()
         _check_headers(response)
         wait = str(response.headers.get("Retry-After", "")).strip()
         if response.status_code in (429, 503) and wait.isdigit() and int(wait[:9]) > LONGEST_WAIT:
-            response.raise_for_status()  # the client itself would wait that long
+            response.raise_for_status()  # else the client would wait that long
 
 
 class _Counted:
-    """The bytes of an answer, each part of which is seen by the watches."""
+    """The bytes of an answer, counted as progress."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -121,7 +121,7 @@ class _Counted:
             yield part
 
     def close(self) -> None:
-        """As of the stream inside."""
+        """Close the stream inside."""
         self.stream.close()
 
 
@@ -139,7 +139,7 @@ def _check_headers(response: Any) -> None:
 
 
 def _check_names(response: Any) -> None:
-    """Commits and hashes in an answer of the Hub's API. Paths need no look: only files that we name are fetched."""
+    """Check commits and hashes in an answer of the Hub's API. Paths need no check: we only fetch files that we name."""
     kind = str(response.headers.get("content-type", ""))
     if "/api/" not in str(response.url.path) or response.status_code != 200 or "octet-stream" in kind:
         return
@@ -153,7 +153,7 @@ def _check_names(response: Any) -> None:
     try:
         tree = response.json()
     except (ValueError, RecursionError):
-        return  # the client says that it is no JSON
+        return  # the client reports that it is no JSON
     entries = tree if isinstance(tree, list) else [tree]
     for entry in entries:
         if not isinstance(entry, dict):
@@ -179,7 +179,7 @@ def _on_response(response: Any) -> None:
 
 
 def _stream_class() -> type:
-    """`_Counted` as the HTTP library wants it: a subclass of its own."""
+    """`_Counted` as a subclass of the HTTP library's stream."""
     from huggingface_hub.utils import _http
 
     library: Any = next(module for name, module in vars(_http).items() if name in ("httpx2", "httpx"))
@@ -206,12 +206,12 @@ def limit_of_environment() -> float:
 
 @contextmanager
 def watched(limit: float | None = None) -> Iterator[Watch]:
-    """While this runs, every answer to the Hub's client is checked, and the call as a whole has a limit.
+    """Inside, every answer to the Hub's client is checked, and the whole call has a time limit.
 
     Args:
         limit: seconds without progress; None is the environment's.
 
-    The hooks stay in the client's session afterwards, and do nothing there.
+    Afterwards the hooks stay in the client's session and do nothing.
 
     Raises:
         StoppedError: from within the client's calls.
@@ -226,7 +226,7 @@ def watched(limit: float | None = None) -> Iterator[Watch]:
 
 
 def _begin(watch: Watch) -> None:
-    """Look on, and switch Xet off: the client asks this constant before each file."""
+    """Register the watch and switch Xet off; the client reads this constant before each file."""
     global _xet_was_off
     from huggingface_hub import constants
 
@@ -247,7 +247,7 @@ def _end(watch: Watch) -> None:
 
 
 def _install() -> None:
-    """Let every session of the client have the hooks, also one made after a lost connection."""
+    """Add the hooks to every session of the client, also to one made after a lost connection."""
     from huggingface_hub import set_client_factory
     from huggingface_hub.utils import _http
 

@@ -1,1 +1,1 @@
-"""One loop for every family."""
+"""One training loop for every family."""

@@ -1,4 +1,4 @@
-"""Starting a run from an agent that was trained before."""
+"""Fine-tuning: a run that starts from a trained agent."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ NORMALIZATION = ("obs_mean", "obs_std")
 def finetune_recipe(
     base: Agent, dataset: str, name: str | None, steps: int, normalization: str, reinit: bool = False
 ) -> Recipe:
-    """The recipe of a fine-tune: the base's own, on other data, for `steps` updates, warm-up at most a tenth of them.
+    """The recipe of a fine-tune: the base's recipe on other data, for `steps` updates, at most a tenth of them warm-up.
 
     Args:
-        reinit: layers whose shape differs start fresh, from `train.seed`, and those the network lacks are left out;
-            without it both are an error.
+        reinit: layers of another shape start fresh, from `train.seed`, and unknown layers are left out; without it
+            both are an error.
 
     Raises:
-        ConfigError: the base comes without its recipe, or a value is out of range.
+        ConfigError: the base has no recipe, or a value is out of range.
     """
     if base.recipe is None:
-        raise ConfigError(f"{base.config.agent_id} has no {RECIPE}, so there is no recipe to go on with.")
+        raise ConfigError(f"{base.config.agent_id} has no {RECIPE}, which a fine-tune needs.")
     recipe = base.recipe
     settings = [
         f"data.dataset={json.dumps(dataset)}",
@@ -47,12 +47,12 @@ def finetune_recipe(
 def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel:
     """A network for `episodes` with the weights of `base`.
 
-    Normalization stays the base's where `recipe.data.normalization` is "keep", else it is computed from `episodes`.
+    Normalization stays the base's if `recipe.data.normalization` is "keep", else it is computed from `episodes`.
 
     Raises:
-        ConfigError: the recipe is of no fine-tune, or keeps a mean and std of another size. CheckpointError: `base` is
-            another agent, or has other weights, than the recipe started from; or layers differ in shape, or have no
-            place in the network, and the recipe does not `reinit` them; names them.
+        ConfigError: the recipe is not for a fine-tune, or it keeps a mean and std of another size. CheckpointError:
+            `base` is another agent than the recipe names, or has other weights; or layers differ in shape or are
+            unknown, and the recipe does not `reinit` them.
     """
     if recipe.base is None:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Ctrl-C that waits for the end of an update, so that a checkpoint can be saved."""
+"""Defers Ctrl-C to the end of an update, so that a checkpoint can be saved."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-AGAIN_AFTER = 0.5  # seconds; a launcher may pass on the signal that the terminal has sent already
+AGAIN_AFTER = 0.5  # seconds; a launcher may repeat the terminal's signal
 
 
 class Interrupt:
-    """Whether Ctrl-C was pressed."""
+    """Records whether Ctrl-C was pressed."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -21,7 +21,7 @@ class Interrupt:
 
 @contextmanager
 def deferred(on_interrupt: Callable[[], None]) -> Iterator[Interrupt]:
-    """Inside, the first Ctrl-C only sets `asked`, and the second one raises KeyboardInterrupt as usual.
+    """Inside, the first Ctrl-C only sets `asked`; the second raises KeyboardInterrupt as usual.
 
     Outside the main thread, or where the program handles Ctrl-C itself, nothing changes.
     """

@@ -1,4 +1,4 @@
-"""One process at a time trains in a folder."""
+"""A lock on a folder: only one process at a time trains in it."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from filelock import FileLock, Timeout
 from agentzoo.errors import StorageError, TrainingError
 from agentzoo.store.files import write_atomic
 
-LOCK = "training.lock"  # stays, empty, when it is released: deleting a lock's file would let two processes in
-PATIENCE = 0.3  # seconds; `holder` takes a free lock for a moment
+LOCK = "training.lock"  # the empty file stays after release: deleting it could let two processes in
+PATIENCE = 0.3  # seconds; `holder` holds a free lock for a moment
 
 
 @contextmanager
 def held(folder: Path, name: str = LOCK) -> Iterator[None]:
-    """No other process writes a run in `folder` meanwhile. The lock dies with its process, however that ends.
+    """Lock `folder` against other processes. The lock ends with its process, even if that is killed.
 
     Args:
-        folder: is made where it is missing.
-        name: of the lock's file; a file beside it, with the suffix `.pid`, names the process that holds it.
+        folder: created if it is missing.
+        name: the lock file; a file beside it, with the suffix `.pid`, names the process that holds it.
 
     Raises:
-        TrainingError: another process holds it; names that. StorageError: the folder cannot be written to.
+        TrainingError: another process holds the lock; names it. StorageError: the folder cannot be written to.
     """
     path = folder / name
     lock = FileLock(path)
@@ -39,7 +39,7 @@ def held(folder: Path, name: str = LOCK) -> Iterator[None]:
             f"{folder} is being trained by process {_named(owner)}. Wait for it, stop it, or choose another --out."
         ) from None
     except NotImplementedError:
-        pass  # a network drive without locks
+        pass  # a network drive may have no locks
     except OSError as error:
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
             raise StorageError(f"{path} was not written: {error}.") from error
@@ -52,7 +52,7 @@ def held(folder: Path, name: str = LOCK) -> Iterator[None]:
 
 
 def holder(folder: Path, name: str = LOCK) -> str | None:
-    """The id of the process that holds the lock, as text; None where none does, or none can be seen from here."""
+    """The id of the process that holds the lock, as text; None if no visible process does."""
     path = folder / name
     if not path.exists():
         return None
@@ -71,4 +71,4 @@ def _named(owner: Path) -> str:
     try:
         return owner.read_text(encoding="utf-8").strip() or "?"
     except OSError:
-        return "?"  # it has just begun or ended, or belongs to another user
+        return "?"  # it has just started or ended, or belongs to another user

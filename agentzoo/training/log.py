@@ -19,7 +19,7 @@ COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds")  # of ev
 
 
 def start_log(folder: Path, columns: Sequence[str], up_to: int) -> None:
-    """Make the file, or drop the rows a killed run wrote after its last checkpoint at step `up_to`."""
+    """Create the file, or drop the rows that a killed run wrote after its last checkpoint at step `up_to`."""
     rows = [row for row in read_log(folder) if int(row["step"]) <= up_to]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
@@ -29,17 +29,17 @@ def start_log(folder: Path, columns: Sequence[str], up_to: int) -> None:
 
 
 def append_row(folder: Path, columns: Sequence[str], row: Mapping[str, float | int | None]) -> None:
-    """One more row; values are rounded to six significant digits."""
+    """Append a row; values are rounded to six significant digits."""
     with (folder / LOG).open("a", newline="") as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
 
 
 def still_falling(rows: Sequence[Mapping[str, str]]) -> float | None:
-    """By which share the loss fell over the last fifth of a training, where that is more than its noise and 1 %.
+    """The share by which the loss fell over the last fifth of a training, if that exceeds its noise and 1 %.
 
-    The means of the two halves of the last fifth of the rows are compared; their difference counts from three standard
-    errors on. None: it has settled, or there are too few rows to say.
+    Compares the means of the two halves of the last fifth of the rows; a difference below three standard errors does
+    not count. None: the loss has settled, or there are too few rows.
     """
     losses = [float(row["loss"]) for row in rows if row.get("loss")]
     tail = losses[-(len(losses) // 5) :] if len(losses) >= 40 else []
@@ -54,12 +54,12 @@ def still_falling(rows: Sequence[Mapping[str, str]]) -> float | None:
 
 
 def read_log(folder: Path) -> list[dict[str, str]]:
-    """The rows as text, without a last one that was cut off; empty when there is no file.
+    """The rows as text, without an incomplete last one; empty if there is no file.
 
-    Every cell is empty or a number, `step` is a whole one and `seconds` is finite.
+    Every cell is empty or a number, `step` is a whole number and `seconds` is finite.
 
     Raises:
-        CheckpointError: it is no log.
+        CheckpointError: the file is not a training log.
     """
     path = folder / LOG
     if not path.exists():

@@ -1,6 +1,6 @@
 """Training: one loop for every family, resumable at any moment.
 
-Run on one thread of a CPU, a run that was killed and resumed equals the uninterrupted one to the bit.
+On one CPU thread, a run that is killed and resumed equals the uninterrupted one to the bit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentzoo.registry import get_family
 from agentzoo.store.files import WEIGHTS
 from agentzoo.store.tensors import save_tensors
 from agentzoo.training import log, state
-from agentzoo.training.hooks import Evaluation as Evaluation  # those that are made with `as` are for other rooms
+from agentzoo.training.hooks import Evaluation as Evaluation  # names imported with `as` are for other packages
 from agentzoo.training.hooks import Hooks as Hooks
 from agentzoo.training.interrupt import deferred
 from agentzoo.training.lock import held
@@ -40,8 +40,8 @@ from agentzoo.types import Batch, IOSpec, Losses
 
 
 def build_model(recipe: Recipe, episodes: Episodes) -> SequenceModel:
-    """A fresh network for a dataset: weights from `train.seed`, normalization, if any, from all its observations, also
-    those of episodes that `data.best_fraction` leaves out.
+    """A fresh network for a dataset: weights from `train.seed`, and normalization from all its observations, even those
+    of episodes that `data.best_fraction` leaves out.
     """
     io = IOSpec(observation=episodes.observation, action=episodes.action, context=recipe.data.context)
     torch.manual_seed(recipe.train.seed)
@@ -52,14 +52,14 @@ def build_model(recipe: Recipe, episodes: Episodes) -> SequenceModel:
 
 
 def set_normalization(model: SequenceModel, episodes: Episodes) -> None:
-    """Mean and std of all observations of the data into the network's buffers."""
+    """Set the network's mean and std buffers from all observations of the data."""
     mean, std = episodes.statistics()
     model.obs_mean.copy_(torch.from_numpy(mean))
     model.obs_std.copy_(torch.from_numpy(std))
 
 
 def prepare_data(recipe: Recipe, episodes: Episodes) -> tuple[Episodes, Episodes | None]:
-    """(what is trained on, what is held out): of the best share of the episodes, with rewards dense or delayed."""
+    """(training, held-out) episodes: the recipe's best share of them, with rewards dense or delayed."""
     chosen = episodes.best(recipe.data.best_fraction)
     chosen = chosen.delayed() if recipe.data.rewards == "delayed" else chosen
     return chosen.held_out(recipe.data.held_out) if recipe.data.held_out else (chosen, None)
@@ -75,29 +75,29 @@ def train(
     trackers: Tracking | None = None,
     device: str | None = None,
 ) -> SequenceModel:
-    """Train `recipe` on `episodes`, or go on with the run in `folder`.
+    """Train `recipe` on `episodes`, or continue the run in `folder`.
 
-    Started by `torchrun`, all processes train one network: each takes its share of every global batch of
-    `train.batch_size` windows, and the main one writes.
+    Under `torchrun` all processes train one network: each takes its share of every global batch of `train.batch_size`
+    windows, and only the main one writes.
 
     Args:
-        recipe: the whole recipe; a folder of another recipe is refused.
-        folder: gets `train_config.json`, `training_log.csv`, `checkpoint.safetensors` (every `train.checkpoint_every`
+        recipe: the whole recipe; a folder with another recipe is refused.
+        folder: receives `train_config.json`, `training_log.csv`, `checkpoint.safetensors` (every `checkpoint_every`
             updates and at Ctrl-C), `best.safetensors` (best short evaluation) and, at the end, `model.safetensors`.
-        episodes: the dataset as loaded; the recipe's selection is applied here.
-        start: weights to start from (fine-tuning); a fresh network by default.
-        hooks: evaluation and progress.
-        trackers: where else the log goes.
-        device: "cpu", "cuda", "cuda:1" or "mps"; the fastest there is by default.
+        episodes: the whole dataset; the recipe's selection is applied here.
+        start: initial weights (fine-tuning); by default a fresh network.
+        hooks: callbacks for evaluation and progress.
+        trackers: further targets of the log.
+        device: "cpu", "cuda", "cuda:1" or "mps"; by default the fastest.
 
     Returns:
         The trained network, on the CPU, in eval mode.
 
     Raises:
-        TrainingError: a non-finite loss (the last good checkpoint stays), data that changed, or a folder of another
-            recipe or that another process trains in. ConfigError: a device or tracker that is not here, a batch that
-            the processes cannot share, or a fine-tune's recipe without the weights it starts from. CheckpointError: a
-            checkpoint that is broken. KeyboardInterrupt: Ctrl-C, once a checkpoint is saved.
+        TrainingError: a non-finite loss (the last good checkpoint stays), changed data, or a folder that holds another
+            recipe or is in use by another process. ConfigError: a missing device or tracker, a batch that the
+            processes cannot share, or a fine-tune's recipe without `start`. CheckpointError: a broken checkpoint.
+            KeyboardInterrupt: Ctrl-C, after a checkpoint is saved.
     """
     trackers = trackers or Tracking()
     check_machine(device, trackers.trackers)
@@ -118,7 +118,7 @@ def train(
     model = start if start is not None else build_model(recipe, episodes)
     model.begin_training(fresh=start is None)
     main: bool = accelerator.is_main_process
-    # nothing is written before all that the recipe names was found
+    # nothing is written before everything that the recipe names is found
     with held(folder) if main else nullcontext():
         claim(folder, recipe, main)
         trained = _train(recipe, folder, episodes, model, hooks or Hooks(), accelerator, share, trackers)
@@ -128,13 +128,13 @@ def train(
 
 
 def _warn(recipe: Recipe, folder: Path, accelerator: Any) -> None:
-    """Say what a user may not expect, once."""
+    """Warn of unexpected settings, once."""
     if not accelerator.is_main_process:
         return
     if recipe.train.warmup_steps >= recipe.train.steps:
         warn(
-            f"train.warmup_steps={recipe.train.warmup_steps} is no less than train.steps={recipe.train.steps}: the "
-            "learning rate never gets to train.lr.",
+            f"train.warmup_steps={recipe.train.warmup_steps} is not below train.steps={recipe.train.steps}: the "
+            "learning rate never reaches train.lr.",
             depth=3,
         )
     rows = log.read_log(folder)
@@ -164,7 +164,7 @@ def _train(
     share: Share,
     trackers: Tracking,
 ) -> SequenceModel:
-    """Make the updates that are left.
+    """Make the remaining updates.
 
     Returns:
         The trained network.
@@ -217,7 +217,7 @@ def _train(
 
 
 class _Losses(torch.nn.Module):
-    """`model.loss` as a forward pass: several processes synchronize gradients around `forward` only."""
+    """`model.loss` as a forward pass, since several processes synchronize gradients around `forward` only."""
 
     def __init__(self, model: SequenceModel) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a training asks of this machine, checked before anything is loaded."""
+"""Checks of this machine before a training: device, trackers and precision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRACKERS = ("tensorboard", "wandb", "trackio")
 
 
 def check_machine(device: str | None, trackers: Sequence[str]) -> None:
-    """Raise ConfigError unless the device and the trackers are known and here; None is the fastest device there is."""
+    """Raise ConfigError unless the device and the trackers are known and available; None is the fastest device."""
     needed("accelerate", "train", "training")
     kind, colon, number = (device or "cpu").partition(":")
     if kind not in DEVICES or (colon and (kind != "cuda" or not number.isdecimal())):
@@ -42,12 +42,12 @@ def check_machine(device: str | None, trackers: Sequence[str]) -> None:
         if name not in TRACKERS:
             raise ConfigError(f"no tracker {name!r}.{did_you_mean(name, TRACKERS)} Known are {', '.join(TRACKERS)}.")
         found = importlib.util.find_spec(name)
-        if found is None or found.origin is None:  # no origin: a folder of that name, as wandb makes one for its logs
+        if found is None or found.origin is None:  # no origin: a folder of that name, like wandb's logs
             raise ConfigError(f"tracker {name!r} is not installed: pip install {name}, or 'agentzoo[track]' for all.")
 
 
 def pick_device(device: str | None) -> torch.device:
-    """The device of `--device`, or the fastest there is; checked by `check_machine`."""
+    """The device of `--device`, by default the fastest. `check_machine` checks it."""
     if device is not None:
         return torch.device(device)
     if torch.cuda.is_available():
@@ -56,14 +56,14 @@ def pick_device(device: str | None) -> torch.device:
 
 
 def device_name(device: str) -> str:
-    """A device as records name it: with the GPU's name, or the processor's."""
+    """A device's name in records, with the name of the GPU or processor."""
     if device.startswith("cuda"):
         return f"{device} ({torch.cuda.get_device_name(device)})"
     return f"{device.partition(':')[0]} ({processor()})"
 
 
 def processor() -> str:
-    """The name of this machine's processor, as far as the system says."""
+    """The name of this machine's processor, if the system tells it."""
     try:
         with open("/proc/cpuinfo") as file:  # noqa: PTH123  one line of a file that has no size
             for line in file:
@@ -75,10 +75,10 @@ def processor() -> str:
 
 
 def device_line(device: torch.device, gpus: Sequence[str], processes: int) -> str:
-    """What a run says of the devices it trains on, and how to use all GPUs of the machine where it leaves some out.
+    """A line on the devices of a run, and on how to use all GPUs if it leaves some out.
 
     Args:
-        gpus: names of the machine's GPUs, from cuda:0 on.
+        gpus: the names of the machine's GPUs, from cuda:0 on.
     """
     if processes > 1:
         return f"{processes} processes share each batch, on {device.type}"
@@ -92,15 +92,15 @@ def device_line(device: torch.device, gpus: Sequence[str], processes: int) -> st
 
 
 def gpu_names() -> list[str]:
-    """Of this machine, from cuda:0 on."""
+    """The names of this machine's GPUs, from cuda:0 on."""
     return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
 def pick_precision(asked: str, device: str | None) -> Literal["fp32", "bf16"]:
-    """The precision a run uses where its recipe asks for `asked`.
+    """The precision of a run whose recipe says `asked`.
 
     Args:
-        asked: `train.precision`; "auto" is bf16 where the processor computes it natively, else fp32.
+        asked: `train.precision`; "auto" is bf16 if the processor has native bfloat16, else fp32.
         device: as `pick_device`.
     """
     if asked != "auto":
@@ -114,35 +114,34 @@ def pick_precision(asked: str, device: str | None) -> Literal["fp32", "bf16"]:
 
 
 def warn_of_slow_precision(precision: str, device: str) -> None:
-    """Warn of a recipe in bfloat16 on a CPU that has no instructions for it: it is right there, but many times slower.
+    """Warn of bfloat16 on a CPU without instructions for it: results are right, but training is many times slower.
 
     Args:
         precision: `train.precision` of a recipe.
-        device: "cpu" or "cuda", where it will train.
+        device: "cpu" or "cuda", the device of the training.
     """
     if precision != "bf16" or device != "cpu" or has_bfloat16(cpu_capabilities()):
         return
     warn(
-        "the recipe multiplies matrices in bfloat16, for which this CPU has no instructions: training will be many "
-        "times slower than in float32. `--set train.precision=fp32` trains in float32; a run that has begun keeps what "
-        "it began with.",
+        "the recipe uses bfloat16, for which this CPU has no instructions: training will be many times slower than in "
+        "float32. `--set train.precision=fp32` trains in float32; an existing run keeps its precision.",
         depth=3,
     )
 
 
 def cpu_capabilities() -> dict[str, Any]:
-    """What PyTorch knows of this CPU's instructions; older ones tell nothing."""
+    """PyTorch's record of this CPU's instructions; empty in older versions."""
     known: Callable[[], dict[str, Any]] = getattr(torch.cpu, "get_capabilities", dict)
     return known()
 
 
 def computes_bfloat16(capabilities: dict[str, Any]) -> bool:
-    """Whether a CPU is known to multiply in bfloat16 natively; False where PyTorch does not say."""
+    """Whether a CPU has native bfloat16; False if PyTorch does not know."""
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def has_bfloat16(capabilities: dict[str, Any]) -> bool:
-    """Whether a CPU multiplies in bfloat16; True where PyTorch does not say, and on all but x86."""
+    """Whether a CPU has bfloat16 instructions; True if PyTorch does not know, and on anything but x86."""
     if capabilities.get("architecture") != "x86_64":
         return True
     return computes_bfloat16(capabilities)

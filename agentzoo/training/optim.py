@@ -12,7 +12,7 @@ from agentzoo.recipe import TrainConfig
 
 
 def make_optimizer(model: SequenceModel, config: TrainConfig) -> torch.optim.AdamW:
-    """AdamW with decoupled weight decay on the parameters the family says decay, at the rates (`scale`) it gives."""
+    """AdamW, with the family's choice of decaying parameters (`decays`) and of learning-rate factors (`lr_scale`)."""
     groups: dict[tuple[bool, float], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
@@ -30,7 +30,7 @@ def make_optimizer(model: SequenceModel, config: TrainConfig) -> torch.optim.Ada
 
 
 def lr_factor(step: int, config: TrainConfig) -> float:
-    """What `lr` is multiplied by at update `step` (0-based): linear warm-up, then constant or a cosine to zero.
+    """The factor of `lr` at update `step` (0-based): linear warm-up, then constant or a cosine to zero.
 
     Source: kzl/decision-transformer@e2d82e6 for the warm-up, `min((n + 1) / warmup, 1)`.
     """

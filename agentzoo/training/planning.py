@@ -1,7 +1,7 @@
-"""From what a user names to a recipe and its data: an agent's recipe as it is, or a family and a dataset.
+"""The recipe and data for the names on a command line: an agent, or a family and a dataset.
 
-A family and a dataset are enough: the environment, the target return and the scale of returns come from the data. The
-network and the optimizer are those of the family's agent on hopper/medium.
+A family and a dataset are enough: environment, target return and the scale of returns come from the data. Network and
+optimizer are those of the family's agent on hopper/medium.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from agentzoo.recipe import EvalConfig, Recipe
 from agentzoo.registry import recipe_table
 from agentzoo.types import FloatArray
 
-Reader = Callable[[str, tuple[str, ...] | None], Episodes]  # a dataset's id and observation keys -> its episodes
-TEMPLATE = "hopper-medium"  # of each family: whose network and optimizer a dataset of one's own gets
+Reader = Callable[[str, tuple[str, ...] | None], Episodes]  # dataset id, observation keys -> episodes
+TEMPLATE = "hopper-medium"  # each family's agent whose network and optimizer other datasets get
 
 
 def plan(
@@ -43,13 +43,13 @@ def plan(
     """The recipe to train and its data.
 
     Args:
-        named: an agent's id, a run's folder or a `train_config.json`; with `dataset` also a family, `dt`.
-        dataset: Minari's id, a name of `agentzoo data list` or an address `hf://...`. The environment, target and scale
-            of returns then come from it, and the agent is named after it.
-        env: the Gymnasium id, where the dataset does not name it.
+        named: an agent's id, a run's folder or a `train_config.json`; with `dataset` also a family such as `dt`.
+        dataset: Minari's id, a name of `agentzoo data list` or an address `hf://...`. It then gives the environment,
+            the target, the scale of returns and the agent's name.
+        env: the Gymnasium id, if the dataset does not name it.
         target: a number or a rule of `data.targets`.
         settings: `section.field=value`, applied last.
-        read: what reads a dataset.
+        read: the function that reads a dataset.
 
     Raises:
         UnknownNameError: no such agent, family or dataset. ConfigError: the dataset names no environment, or a setting
@@ -72,15 +72,13 @@ def plan(
 
 
 def with_data_here(recipe: Recipe) -> Recipe:
-    """The recipe with the plain id of its dataset, which is fetched where it is named by its address (`dataset_of`)."""
+    """The recipe with the plain id of its dataset; a dataset named by an address is fetched first (`dataset_of`)."""
     data = recipe.data.model_copy(update={"dataset": dataset_of(recipe.data.dataset)})
     return recipe.replace(data=data)
 
 
 def with_precision_of(recipe: Recipe, settings: Iterable[str]) -> Recipe:
-    """A recipe in bf16 leaves the precision to the machine: where bf16 crawls, a new run takes fp32. Only
-    `train.precision=bf16` among the settings insists.
-    """
+    """Replace bf16 by fp32 on a machine where bf16 is slow, unless `train.precision=bf16` is among the settings."""
     insists = any(one.partition("=")[0].strip() == "train.precision" for one in settings)
     if recipe.train.precision != "bf16" or insists:
         return recipe
@@ -119,6 +117,7 @@ def recipe_for(
         target_return=target.value,
         target_rule=target.rule,
         every=template.eval.every,
+        sampled=template.eval.sampled,
         reference=reference_in(metadata, env_id, options),
     )
     recipe = template.replace(
@@ -131,7 +130,7 @@ def recipe_for(
 
 
 def scale_of(returns: FloatArray) -> float:
-    """What returns are divided by: the power of ten at or below the largest of either sign, 1000 for 3600."""
+    """The divisor of returns: the power of ten at or below the largest absolute return, 1000 for 3600."""
     largest = float(np.abs(returns).max())
     return 1.0 if largest == 0.0 else 10.0 ** math.floor(math.log10(largest))
 
@@ -148,10 +147,11 @@ def _template(named: str) -> Recipe:
     name = named.removeprefix("zoo/")
     if name in table or Path(named).exists():
         return named_recipe(named)
-    found = [f"{name}-{TEMPLATE}", *(one for one in table if one.startswith(f"{name}-"))]
+    of_family = [one for one, recipe in table.items() if recipe.model.family == name]
+    found = [f"{name}-{TEMPLATE}", *(one for one in table if one.startswith(f"{name}-")), *of_family]
     known = next((one for one in found if one in table), None)
     if known is None:
-        families = sorted({one.removesuffix(f"-{TEMPLATE}") for one in table if one.endswith(TEMPLATE)})
+        families = sorted({recipe.model.family for recipe in table.values()})
         raise UnknownNameError(
             f"no family or agent {named!r}.{did_you_mean(name, [*families, *table])} Families: {', '.join(families)}."
         )
@@ -160,27 +160,29 @@ def _template(named: str) -> Recipe:
 
 
 def _environment(metadata: dict[str, Any], env: str | None) -> tuple[str, dict[str, Any]]:
-    """The Gymnasium id and options the data was recorded with, unless `env` is given."""
+    """The Gymnasium id and options of the data's environment, unless `env` is given."""
     spec = _spec(metadata)
     if env is not None:
         spec = spec if spec.get("id") == env else {"id": env}
     name = spec.get("id")
     if not isinstance(name, str):
         raise ConfigError("the dataset does not name its environment; pass its Gymnasium id with --env (env=).")
-    kwargs = spec.get("kwargs") or {}
+    usual = gym.registry.get(name)
+    registered = {} if usual is None else usual.kwargs
+    kwargs = {key: value for key, value in (spec.get("kwargs") or {}).items() if (key, value) not in registered.items()}
     options = {
         key: value
         for key, value in kwargs.items()
         if isinstance(value, bool | int | float | str) and key not in ("render_mode", "seed", "width", "height")
     }
-    steps, usual = spec.get("max_episode_steps"), gym.registry.get(name)
+    steps = spec.get("max_episode_steps")
     if isinstance(steps, int) and usual is not None and usual.max_episode_steps not in (None, steps):
         options["max_episode_steps"] = steps
     return name, options
 
 
 def _spec(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The environment's spec as plain data; Minari keeps it as JSON text."""
+    """The environment's spec as plain data; Minari stores it as JSON text."""
     found = metadata.get("eval_env_spec") or metadata.get("env_spec")
     if found is None:
         return {}

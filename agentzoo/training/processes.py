@@ -1,7 +1,7 @@
-"""One run over several processes: `torchrun --nproc_per_node N -m agentzoo train ...`.
+"""One run in several processes: `torchrun --nproc_per_node N -m agentzoo train ...`.
 
 Every process draws the same global batch and takes its share of the windows. A process's losses are means over its own
-valid steps, so they are weighted by their number: gradients and logged values are those of the global batch.
+valid steps, weighted by their number, so gradients and logged values are those of the global batch.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from agentzoo.types import Batch
 RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
 SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
-PATIENCE = timedelta(hours=12)  # the others wait for a process that evaluates or loads
+PATIENCE = timedelta(hours=12)  # the other processes wait while one evaluates or loads
 
 
 def process_index() -> int:
-    """Which process of the run this is, by the launcher's variables; 0 writes and prints."""
+    """The index of this process, from the launcher's variables; 0 writes and prints."""
     return _number(RANKS, 0)
 
 
 def process_count() -> int:
-    """How many processes the launcher started for this run."""
+    """The number of processes of this run."""
     return _number(SIZES, 1)
 
 
 def local_process_count() -> int:
-    """How many of them run on this machine."""
+    """The number of processes on this machine."""
     return _number(LOCAL_SIZES, process_count())
 
 
 def check_launch(environment: Mapping[str, str] = os.environ) -> None:
-    """Raise ConfigError where `accelerate launch --cpu` was asked for several processes and started this one alone."""
+    """Raise ConfigError if `accelerate launch --cpu` should start several processes and started only this one."""
     launched = "ACCELERATE_MIXED_PRECISION" in environment and "MASTER_ADDR" in environment
     if launched and not any(name in environment for name in SIZES):
         raise ConfigError(
@@ -50,12 +50,12 @@ def check_launch(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def make_accelerator(device: torch.device, precision: str, folder: str, trackers: list[str]) -> Any:
-    """accelerate's view of this run: the device of this process, its precision and its trackers."""
+    """accelerate's `Accelerator` of this run, with the device of this process, precision and trackers."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState
     from accelerate.utils import InitProcessGroupKwargs
 
-    AcceleratorState._reset_state(True)  # it would keep device and precision of the process's first training
+    AcceleratorState._reset_state(True)  # else it keeps device and precision of this process's first training
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
     return Accelerator(
@@ -76,7 +76,7 @@ class Share(NamedTuple):
 
     @classmethod
     def of(cls, windows: int, accelerator: Any) -> Share:
-        """Raise ConfigError where the windows do not divide."""
+        """This process's share; raises ConfigError if the processes cannot share the windows evenly."""
         processes: int = accelerator.num_processes
         if windows % processes:
             below = windows - windows % processes
@@ -88,7 +88,7 @@ class Share(NamedTuple):
         return cls(windows, accelerator.process_index, processes)
 
     def sample(self, sampler: WindowSampler, generator: torch.Generator) -> tuple[Batch, float]:
-        """This process's windows of the next global batch, and the weight of its means: 1 on average."""
+        """This process's windows of the next global batch, and the weight of its means (1 on average)."""
         starts, lengths = sampler.draw(self.windows, generator)
         if self.processes == 1:
             return sampler.windows(starts, lengths), 1.0

@@ -26,7 +26,7 @@ ERRORS_EVERY = 10  # rows of the log
 
 
 class Run:
-    """A training under way. Every process calls the same methods; the main one writes."""
+    """A running training. Every process calls the same methods; the main one writes."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Run:
         self.row_first = progress.step
 
     def count(self, values: dict[str, Tensor]) -> None:
-        """Add this update's values; no synchronization with the device."""
+        """Add this update's values, without synchronizing the device."""
         if not self.columns:
             usual = [*log.COLUMNS, "eval_return", "eval_score", *self.errors.columns]
             self.columns = [*usual, *(name for name in values if name not in usual)]
@@ -59,7 +59,7 @@ class Run:
     def after_step(
         self, rate: float, optimizer: torch.optim.Optimizer, generator: torch.Generator, stops: bool = False
     ) -> None:
-        """Log, evaluate and save when it is time, or the run `stops` here."""
+        """Log, evaluate and save when due, and if the run `stops` here."""
         config, step = self.recipe.train, self.progress.step
         last = step == config.steps
         evaluates = self.recipe.eval.every > 0 and (step % self.recipe.eval.every == 0 or last)
@@ -67,17 +67,17 @@ class Run:
         logs = step % config.log_every == 0
         if logs or evaluates or saves:
             self._require_finite()
-        if logs or evaluates or last:  # what is staged reads the last row
+        if logs or evaluates or last:  # staging reads the last row
             measures = step % (ERRORS_EVERY * config.log_every) == 0 or evaluates or last
             self._row(rate, self._evaluate() if evaluates else None, self._measure() if measures else {})
-        if evaluates:  # only the main process evaluates, all must stop together
+        if evaluates:  # only the main process evaluates, but all must stop together
             self.progress.best_step = from_main(self.accelerator, self.progress.best_step)
         if saves:
             self._save(optimizer, generator)
         self.hooks.on_step(step)
 
     def is_out_of_patience(self) -> bool:
-        """True once `train.patience` updates brought no better evaluation."""
+        """Whether the last `train.patience` updates gave no better evaluation."""
         patience, every = self.recipe.train.patience, self.recipe.eval.every
         if not patience or not every or self.hooks.evaluate is None:
             return False
@@ -118,7 +118,7 @@ class Run:
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
-        """Evaluation mode; neither the random numbers nor the row's time of training change."""
+        """Evaluation mode, without an effect on random numbers and on the logged training time."""
         before, began = state.random_state(torch.Generator()), time.perf_counter()
         self.model.eval()
         try:

@@ -1,4 +1,4 @@
-"""What a run settles before its first update, and keeps in `train_config.json`: precision, data, where it ran."""
+"""Choices that a run makes before its first update and stores in `train_config.json`: precision, data, devices."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from agentzoo.store.files import RECIPE, WEIGHTS, remove_unfinished, write_atomi
 from agentzoo.training import state
 from agentzoo.training.machine import device_name, pick_precision
 
-HELD_OUT = 0.05  # of the episodes, where the recipe leaves it to the run
-LEAST_EPISODES = 20  # of which this share is one
+HELD_OUT = 0.05  # share of the episodes, if the recipe does not set it
+LEAST_EPISODES = 20  # with fewer episodes nothing is held out
 
 
 def with_precision(recipe: Recipe, folder: Path, device: str | None) -> Recipe:
-    """The recipe with `train.precision` settled: that of the run in `folder`, else what this machine is fast at."""
+    """The recipe with a definite `train.precision`: that of the run in `folder`, else the fastest of this machine."""
     if recipe.train.precision != "auto":
         return recipe
     found = _stored(folder)
@@ -29,13 +29,13 @@ def with_precision(recipe: Recipe, folder: Path, device: str | None) -> Recipe:
 
 
 def with_data(recipe: Recipe, folder: Path, episodes: Episodes) -> Recipe:
-    """The recipe with the share of held-out episodes and the fingerprint of the data settled.
+    """The recipe with the share of held-out episodes and the hash of the data.
 
     Args:
-        episodes: the dataset as it was read.
+        episodes: the whole dataset.
 
     Raises:
-        TrainingError: the run in `folder`, or the recipe, is of other data under the same name.
+        TrainingError: the run in `folder`, or the recipe, has other data under the same name.
     """
     found, data = _stored(folder), recipe.data
     if data.held_out is None:
@@ -58,10 +58,10 @@ def with_data(recipe: Recipe, folder: Path, episodes: Episodes) -> Recipe:
 
 
 def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
-    """Check that the folder is free or this recipe's; `writes`: make it so.
+    """Check that the folder is empty or holds this recipe's run. `writes`: store the recipe there.
 
     Raises:
-        TrainingError: it holds a run of another recipe, and names what differs, or a staged agent.
+        TrainingError: it holds a staged agent or a run of another recipe; names the difference.
     """
     if writes:
         remove_unfinished(folder)
@@ -83,13 +83,13 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
 
 
 def record_stretch(folder: Path, recipe: Recipe, step: int, devices: list[str]) -> Recipe:
-    """Store what the run uses from update `step` on, where that is new.
+    """Store the devices and precision from update `step` on, if they changed.
 
     Args:
-        devices: of every process, in their order.
+        devices: the device of every process, in their order.
 
     Returns:
-        The recipe as it is stored now.
+        The stored recipe.
     """
     found = _stored(folder)
     stored = recipe if found is None else found

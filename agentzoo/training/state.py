@@ -1,4 +1,4 @@
-"""All a run needs to go on exactly where it was: one safetensors file, written atomically.
+"""The checkpoint of a run: one safetensors file, written atomically, with all that resuming needs.
 
 Weights, both AdamW moments of every parameter, the random state of every process (dropout and window sampling),
 the step, and the sums behind the next log row. Learning rate and schedules are functions of the step.
@@ -24,11 +24,11 @@ CHECKPOINT = "checkpoint.safetensors"
 
 @dataclass
 class Progress:
-    """Where a run stands."""
+    """The progress of a run."""
 
     step: int = 0  # updates done
     seconds: float = 0.0  # of training, evaluation not counted
-    sums: dict[str, float] = field(default_factory=dict)  # of each logged value since the last row
+    sums: dict[str, float] = field(default_factory=dict)  # sum of each logged value since the last row
     best_return: float | None = None
     best_step: int = 0
 
@@ -60,12 +60,12 @@ def optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict
 
 
 def restore_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Inverse of `optimizer_state`, from tensors that may hold other things too."""
+    """Inverse of `optimizer_state`; `tensors` may hold others too."""
     for name, parameter in module.named_parameters():
         start = f"optimizer/{name}/"
-        # "step" too: the fused AdamW of a GPU reads it there
+        # "step" too: the GPU's fused AdamW reads it on the device
         moments = {k.removeprefix(start): v.to(parameter.device) for k, v in tensors.items() if k.startswith(start)}
-        if moments:
+        if moments:  # a parameter that never had a gradient has none
             optimizer.state[parameter] = moments
 
 
@@ -95,9 +95,9 @@ def load_state(
     processes: int = 1,
     seed: int = 0,
 ) -> Progress:
-    """Put everything back where `save_state` found it.
+    """Inverse of `save_state`.
 
-    Another number of processes goes on with the same windows, but dropout is drawn anew, from `seed` and the update.
+    With another number of processes the windows stay the same, but dropout is drawn anew, from `seed` and the update.
 
     Raises:
         CheckpointError: the file is broken or of another network.
@@ -109,6 +109,8 @@ def load_state(
         progress = Progress(**json.loads(metadata["progress"]))
         restore_optimizer(model, optimizer, tensors)
         own = _part(tensors, f"random/{rank if began == processes else 0}/")
+        if not own:
+            raise ValueError("it holds no state of the random numbers")
         restore_random_state(own, sampler)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise _misfit(folder, error) from error
@@ -127,7 +129,7 @@ def load_state(
 
 
 def load_model(folder: Path, model: SequenceModel) -> None:
-    """Of what `save_state` kept, the network alone.
+    """Load only the network from a checkpoint.
 
     Raises:
         CheckpointError: the file is broken or of another network.
@@ -136,7 +138,7 @@ def load_model(folder: Path, model: SequenceModel) -> None:
 
 
 def checksum(tensors: Mapping[str, Tensor], said: str) -> str:
-    """Hex digest of tensors under their names, and of a text beside them."""
+    """Hex digest of named tensors and a text."""
     digest = hashlib.sha256(said.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -145,7 +147,7 @@ def checksum(tensors: Mapping[str, Tensor], said: str) -> str:
 
 
 def _read(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The checkpoint's tensors and metadata, as they were written; one without a checksum is taken as it is."""
+    """The checkpoint's tensors and metadata, after a check of its checksum, if it has one."""
     path = folder / CHECKPOINT
     tensors, metadata = read_tensors(path)
     if "sha256" in metadata and checksum(tensors, metadata.get("progress", "")) != metadata["sha256"]:

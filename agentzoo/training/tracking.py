@@ -1,4 +1,4 @@
-"""A run in W&B, trackio or TensorBoard, through accelerate; a run that is resumed goes on in the same tracker run."""
+"""A run in W&B, trackio or TensorBoard, through accelerate. A resumed run continues the same tracker run."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ TRACKING = "tracking.json"  # in the run's folder
 
 @dataclass(frozen=True)
 class Tracking:
-    """Where a run is tracked. What is None is taken from the run's last start, else from the recipe.
+    """The trackers of a run. A field that is None comes from the run's last start, else from the recipe.
 
-    trackers: "tensorboard", "wandb", "trackio". project: the agent's id by default. run_name: `s<seed>` by default.
-    group, tags: as the tracker has them; TensorBoard has neither. run_id: drawn once, kept in the folder.
+    trackers: "tensorboard", "wandb", "trackio". project: by default the agent's id. run_name: by default `s<seed>`.
+    group, tags: as in the tracker; TensorBoard has neither. run_id: drawn once and stored in the folder.
     """
 
     trackers: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Tracking:
     run_id: str | None = None
 
     def settled(self, recipe: Recipe, folder: Path) -> Tracking:
-        """Every field filled in, as the run in `folder` began."""
+        """All fields filled in, from the first start of the run in `folder`."""
         kept = _stored(folder)
         tags = self.tags if self.tags is not None else kept.tags
         return Tracking(
@@ -49,10 +49,10 @@ class Tracking:
 
 @contextmanager
 def tracking(accelerator: Any, chosen: Tracking, recipe: Recipe, folder: Path, step: int = 0) -> Iterator[None]:
-    """Trackers from here on, with the whole recipe as their config; they hear the end of the run however it ends.
+    """Start the trackers, with the whole recipe as their config; they are closed even after an error.
 
     Args:
-        step: updates that the run goes on from.
+        step: updates that the run resumes from.
     """
     if not chosen.trackers:
         yield
@@ -69,7 +69,7 @@ def tracking(accelerator: Any, chosen: Tracking, recipe: Recipe, folder: Path, s
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
-    """`section.field` -> value, as `--set` names it; lists as JSON, for TensorBoard takes plain values alone."""
+    """`section.field` -> value, with the names of `--set`; lists as JSON, since TensorBoard takes plain values only."""
     found: dict[str, bool | int | float | str] = {}
     for name, value in tree.items():
         if isinstance(value, Mapping):
@@ -82,16 +82,16 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | fl
 
 
 def _options(name: str, chosen: Tracking, folder: Path, step: int) -> dict[str, Any]:
-    """Keyword arguments of the tracker's own start."""
+    """Keyword arguments of the tracker's `init`."""
     if name == "wandb":
         named = {"name": chosen.run_name, "group": chosen.group, "tags": list(chosen.tags or ())}
         where = {} if os.environ.get("WANDB_DIR") else {"dir": str(folder)}
         return {**named, **where, "id": chosen.run_id, "resume": "allow"}
     if name == "trackio":
-        # trackio finds a run again by its name
+        # trackio resumes a run by its name
         named = {"name": f"{chosen.run_name}-{chosen.run_id}", "group": chosen.group, "resume": "allow"}
         return {**named, "config": {"tags": ", ".join(chosen.tags)}} if chosen.tags else named
-    return {"purge_step": step + 1} if step else {}  # rows after the checkpoint come again
+    return {"purge_step": step + 1} if step else {}  # rows after the checkpoint are logged again
 
 
 def _stored(folder: Path) -> Tracking:

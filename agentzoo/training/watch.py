@@ -1,6 +1,8 @@
-"""How far the network's actions are from the data's, on fixed windows, while it trains."""
+"""The error of the network's actions on fixed windows, measured during training."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -18,10 +20,10 @@ FIRST, TRAINED, HELD_OUT = COLUMNS = ("error_first", "error_trained", "error_hel
 
 
 class ActionErrors:
-    """The error of `act` against the action in the data, of three kinds.
+    """Three errors of `act` against the action in the data.
 
-    error_first: at a window's first step, where there is no history to copy from. error_trained: at the newest step,
-    with the history that acting has. error_held_out: the same on episodes that training never draws.
+    error_first: at a window's first step, without a history to copy from. error_trained: at the newest step, with the
+    history of acting. error_held_out: the same on held-out episodes.
 
     Mean squared error in [-1, 1] units for a Box, cross-entropy for Discrete. The windows are the same in every run.
     """
@@ -29,34 +31,42 @@ class ActionErrors:
     def __init__(
         self, trained: Episodes, held_out: Episodes | None, context: int, rtg_scale: float, device: torch.device
     ) -> None:
-        self.batches: dict[str, Batch] = {}
+        self._drawn: dict[str, tuple[WindowSampler, Tensor, Tensor]] = {}
         for name, episodes in ((TRAINED, trained), (HELD_OUT, held_out)):
             if episodes is None:
                 continue
             sampler = WindowSampler(episodes, context, rtg_scale, device, "last")
             starts, lengths = sampler.draw(WINDOWS, torch.Generator().manual_seed(0))
-            newest = starts + lengths - 1
-            self.batches[name] = sampler.windows(starts, lengths)
+            self._drawn[name] = sampler, starts, lengths
             if name == TRAINED:
-                first = sampler.windows(newest, torch.ones_like(newest))
-                self.batches[FIRST] = first.map(lambda part: part[:, :1])
+                newest = starts + lengths - 1
+                self._drawn[FIRST] = sampler, newest, torch.ones_like(newest)
 
     @property
     def columns(self) -> list[str]:
-        """Of the log."""
-        return [name for name in COLUMNS if name in self.batches]
+        """The columns of the log."""
+        return [name for name in COLUMNS if name in self._drawn]
+
+    def batches(self, name: str) -> Iterator[Batch]:
+        """The windows of a column, in parts: all at once would take several times the memory of an update.
+
+        They are drawn again each time, for windows of images have megabytes each.
+        """
+        sampler, starts, lengths = self._drawn[name]
+        for first in range(0, len(starts), AT_ONCE):
+            some = slice(first, first + AT_ONCE)
+            batch = sampler.windows(starts[some], lengths[some])
+            yield batch.map(lambda part: part[:, :1]) if name == FIRST else batch
 
     @torch.no_grad()
     def measure(self, model: SequenceModel) -> dict[str, float]:
-        """Column -> error of a network in eval mode."""
-        return {name: _mean_error(model, self.batches[name]) for name in self.columns}
+        """Column -> error, for a network in eval mode."""
+        return {name: _mean_error(model, self.batches(name)) for name in self.columns}
 
 
-def _mean_error(model: SequenceModel, batch: Batch) -> float:
-    """In parts: all windows at once would take several times the memory of an update."""
-    starts = range(0, len(batch.valid), AT_ONCE)
-    parts = [batch.map(lambda part, at=at: part[at : at + AT_ONCE]) for at in starts]  # type: ignore[misc]
-    return sum(float(_error(model, part)) * len(part.valid) for part in parts) / len(batch.valid)
+def _mean_error(model: SequenceModel, parts: Iterator[Batch]) -> float:
+    found = [(float(_error(model, part)), len(part.valid)) for part in parts]
+    return sum(error * count for error, count in found) / sum(count for _, count in found)
 
 
 def _error(model: SequenceModel, batch: Batch) -> Tensor:

@@ -107,7 +107,7 @@ def test_a_bound_vector_env_that_nobody_steps_starts_no_episodes() -> None:
     other.reset(seed=0)
     observations, _ = envs.reset(seed=0)
     _, state = agent.predict(observations, None, np.ones(N, bool))
-    with pytest.warns(UserWarning, match="is not the one being played"):
+    with pytest.warns(UserWarning, match="is not the environment being played"):
         _, state = agent.predict(observations, state)
     _, state = agent.predict(observations, state)
     assert (state.timesteps == 2).all()

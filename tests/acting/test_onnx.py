@@ -180,6 +180,26 @@ def test_a_broken_file_and_one_of_a_hooked_network_are_exported_again(cache: Pat
 def test_a_shared_cache_folder_is_not_used(cache: Path) -> None:
     cache.mkdir(parents=True)
     cache.chmod(0o777)
-    with pytest.warns(UserWarning, match="the exported network is not kept: others may write to"):
+    with pytest.warns(UserWarning, match="the exported network is not cached: others may write to"):
         assert make_agent().freeze().runtime == "onnx"
     assert list(cache.iterdir()) == []
+
+
+def test_a_handful_of_windows_runs_on_one_thread_and_many_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As PyTorch's threads are chosen; both sessions give the same actions."""
+    monkeypatch.setattr("agentzoo.acting.threads.set_by_user", lambda: False)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        agent = make_agent()
+        agent.freeze(runtime="onnx")
+        observations = np.stack([agent.observation_space.sample() for _ in range(20)])
+        rewards = np.zeros(20)
+        many, _ = agent.predict(observations, reward=rewards)
+        few, _ = agent.predict(observations[:3], reward=rewards[:3])
+        assert many[:3] == pytest.approx(few, abs=1e-5)
+        frozen = agent._acting._model  # type: ignore[attr-defined]
+        assert sorted(frozen._sessions) == [1, 2]
+        assert [one.get_session_options().intra_op_num_threads for _, one in sorted(frozen._sessions.items())] == [1, 2]
+    finally:
+        torch.set_num_threads(before)

@@ -315,7 +315,7 @@ def test_a_new_target_is_what_delayed_rewards_leave_to_come() -> None:
         ([1.0, np.inf], ConfigError, "must be finite"),
         ("x", ShapeError, "target_return must hold numbers"),
         ([[1.0], [2.0]], ShapeError, r"target_return has shape \(2, 1\); it is one number, or one for each"),
-        ([[1.0], [2.0, 3.0]], ShapeError, "target_return is no array of numbers"),
+        ([[1.0], [2.0, 3.0]], ShapeError, "target_return is not an array of numbers"),
     ],
 )
 def test_bad_targets_are_explained(target: object, error: type[Exception], words: str) -> None:
@@ -469,10 +469,10 @@ def test_delayed_rewards_keep_the_target() -> None:
         ((OBS, {}), ShapeError, r"tuple as observation.*obs, info = env.reset\(\)"),
         (np.zeros(4, np.float32), ShapeError, r"shape \(4,\); dt-test expects \(3,\) or \(N, 3\)"),
         (np.zeros((2, 2, 3), np.float32), ShapeError, r"shape \(2, 2, 3\)"),
-        (np.zeros((0, 3), np.float32), ShapeError, r"a batch of no observation, shape \(0, 3\)"),
+        (np.zeros((0, 3), np.float32), ShapeError, r"an empty batch, shape \(0, 3\)"),
         (np.array(["a", "b", "c"]), ShapeError, "must hold numbers"),
         ({"a": OBS}, ShapeError, "expects an array"),
-        ([[1.0, 2.0], [3.0]], ShapeError, "no array of numbers"),
+        ([[1.0, 2.0], [3.0]], ShapeError, "not an array of numbers"),
         (np.array([0.0, np.nan, 0.0]), ObservationError, "obs holds nan at environment 0, number 1"),
         (np.array([0.0, 1.0, np.inf]), ObservationError, "inf"),
     ],
@@ -497,7 +497,7 @@ def test_bad_rewards_states_and_starts_are_explained() -> None:
     with pytest.raises(ShapeError, match="state must be what the last predict returned"):
         agent.predict(two, np.zeros(3))  # type: ignore[arg-type]
     other = make_agent(context=9)
-    with pytest.raises(ShapeError, match=r"state.observations has shape \(2, 4, 3\), this agent's is \(2, 9, 3\)"):
+    with pytest.raises(ShapeError, match=r"state.observations has shape \(2, 4, 3\), this agent needs \(2, 9, 3\)"):
         other.predict(two, state)
 
 

@@ -25,14 +25,14 @@ def test_no_truth_values_and_no_numbers_are_named(name: str, wrong: Any) -> None
 def test_a_tensor_is_read_and_one_with_grad_says_what_to_do() -> None:
     agent = make_agent()
     np.testing.assert_array_equal(agent.predict(torch.from_numpy(OBS))[0], agent.predict(OBS)[0])
-    with pytest.raises(ShapeError, match=r"^obs is no array of numbers: .* requires grad\. Use tensor\.detach\(\)"):
+    with pytest.raises(ShapeError, match=r"^obs is not an array of numbers: .* requires grad\. Use tensor\.detach\(\)"):
         agent.predict(torch.zeros(3, requires_grad=True))
 
 
 @pytest.mark.parametrize("wrong", [3, [1], {"a": 1}, object])
 def test_what_is_no_environment_is_named(wrong: Any) -> None:
     agent = make_agent()
-    with pytest.raises(SpaceError, match=r"is no environment; pass a gymnasium\.Env"):
+    with pytest.raises(SpaceError, match=r"is not an environment; pass a gymnasium\.Env"):
         agent.set_env(wrong)
-    with pytest.raises(SpaceError, match=r"is no environment; pass a gymnasium\.Env"):
+    with pytest.raises(SpaceError, match=r"is not an environment; pass a gymnasium\.Env"):
         evaluate(agent, wrong, 1)

@@ -93,7 +93,7 @@ def test_one_folder_that_cannot_be_read_cuts_no_id_of_the_others(tmp_path: Path)
     (tmp_path / "broken" / "config.json").write_text('{"format": 1, "model": {"family": "none"}}')
     said = CliRunner().invoke(app, ["list"], env={"AGENTZOO_ZOO": str(tmp_path), "COLUMNS": "100"}).output
     lines = said.splitlines()
-    assert lines[0].split() == ["agent", "score", "(95", "%)", "return", "asked", "for", "updates", "environment"]
+    assert " ".join(lines[0].split()) == "agent score (95 %) return seeds asked for updates environment"
     assert {line.split()[0] for line in lines if line.startswith(("dt-", "broken"))} == {"dt-test", "broken"}
     assert all(len(line) <= 100 for line in lines)
 
@@ -182,11 +182,11 @@ def test_list_and_show(zoo: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("words", "idle"),
     [
-        ("--author someone", "--author would do nothing without --remote"),
-        ("--all --author someone --token x", "--author, --token would do nothing without --remote"),
-        ("--markdown --json", "--json would do nothing with --markdown"),
-        ("--into README.md --all --markdown", "--all, --markdown would do nothing with --into"),
-        ("--remote --all --json", "--all would do nothing with --remote"),
+        ("--author someone", "--author has no effect without --remote"),
+        ("--all --author someone --token x", "--author, --token has no effect without --remote"),
+        ("--markdown --json", "--json has no effect with --markdown"),
+        ("--into README.md --all --markdown", "--all, --markdown has no effect with --into"),
+        ("--remote --all --json", "--all has no effect with --remote"),
     ],
 )
 def test_list_refuses_options_that_would_do_nothing(
@@ -219,7 +219,7 @@ def test_a_folder_that_is_no_readable_agent_does_not_hide_the_others(
     done = CliRunner().invoke(app, ["list"], env={"COLUMNS": "200"})
     assert done.output.count("unreadable") == 2
     assert "torn[" in done.output
-    assert "to start from: gpt2 " in done.output
+    assert "backbones: gpt2 " in done.output
     with pytest.raises(CheckpointError, match="dt-hopper-medium cannot be read: "):
         markdown_table()
 
@@ -248,7 +248,7 @@ def test_errors_are_one_line_with_the_nearest_name(zoo: dict[str, str]) -> None:
 
 def test_enjoy_says_that_there_is_no_display(zoo: dict[str, str]) -> None:
     done = agentzoo("enjoy", "dt-test", "-n", "1", env={**zoo, "DISPLAY": "", "WAYLAND_DISPLAY": ""})
-    assert "No display here" in done.stdout
+    assert "No display found" in done.stdout
     assert "return" in done.stdout
 
 
@@ -273,7 +273,7 @@ def test_a_training_that_is_interrupted_says_how_to_go_on(
         patch.setattr(DecisionTransformer, "begin_step", press_ctrl_c)
         code, said = run("train", "dt-hopper-medium", *settings, "--device", "cpu", "--out", str(folder))
     assert code == 130
-    assert "stopped at update 7; the same command goes on from update 5" in said
+    assert "stopped at update 7; the same command continues from update 5" in said
     assert said.endswith("interrupted")
     assert warnings.formatwarning("too few", UserWarning, "train.py", 1) == "warning: too few\n"
     code, said = run("evaluate", str(folder))
@@ -281,7 +281,7 @@ def test_a_training_that_is_interrupted_says_how_to_go_on(
     assert f"{folder} holds a training that has not come to its end; `agentzoo train {folder}` goes on" in said
     code, said = run("train", str(folder), "--device", "cpu")
     assert code == 0
-    assert "going on from update 5" in said
+    assert "continuing from update 5" in said
     assert (folder / WEIGHTS).is_file()
 
 

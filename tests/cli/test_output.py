@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import warnings
@@ -70,6 +71,33 @@ def test_lists_and_typos_are_answered_without_heavy_imports(words: str) -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *words.split()], capture_output=True, text=True)
     assert "heavy: []" in done.stderr
     assert ("Did you mean" in done.stderr) == (not words.startswith("list"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("data show hoper/medium", "Did you mean 'hopper/medium'"),
+        ("data show zoo/hopper/medium-v0", "agentzoo data build hopper/medium"),
+        ("data build hoper/medium", "Did you mean 'hopper/medium'"),
+        ("data push hoper/medium --org me", "Did you mean 'hopper/medium'"),
+        ("research inspect dt-hoper-medium", "Did you mean 'dt-hopper-medium'"),
+        ("research bench dtt", "Did you mean 'dt'"),
+        ("hub push hub_cards/dt-hoper-medium me/dt", "is not a folder"),
+        ("hub card hub_cards/dt-hoper-medium", "is not a folder"),
+        ("hub stage runs/nowhere --hardware x", "holds no finished run"),
+        ("hub baselines runs/nowhere", "holds no finished run"),
+        ("hub pull dt-hoper-medium", "is not a Hub repo"),
+    ],
+)
+def test_what_is_not_there_is_named_without_heavy_imports(words: str, said: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *words.split()],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MINARI_DATASETS_PATH": str(tmp_path)},
+    )
+    assert said in " ".join(done.stderr.split())
+    assert "heavy: []" in done.stderr
 
 
 def test_the_table_of_recipes_is_of_these_recipes() -> None:

@@ -17,7 +17,8 @@ import pytest
 import torch
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
-from agentzoo.data.making.behaviour import BehaviourOptions, _restore, train_behaviour
+from agentzoo.data.making.behaviour import _restore, train_behaviour
+from agentzoo.data.making.behaviour_record import BehaviourOptions
 from agentzoo.data.making.buffers import read_npz
 from agentzoo.data.making.recorder import Recorder, fill_replay_buffer
 from agentzoo.errors import ConfigError, DataError, SpaceError
@@ -125,7 +126,7 @@ def test_a_changed_checkpoint_runs_no_code(tmp_path: Path) -> None:
             SAC.load(path)  # which would run it
             ran.unlink()
         else:
-            with pytest.raises(DataError, match="is no checkpoint of this run"):
+            with pytest.raises(DataError, match="is not a checkpoint of this run"):
                 train_behaviour("Pendulum-v1", tmp_path, replace(FEW, learning_starts=250))
     assert not ran.exists()
 
@@ -137,11 +138,11 @@ def test_fewer_steps_than_were_recorded_are_refused_for_folders_of_before_too(tm
     with pytest.raises(StopRun):
         train_behaviour("Pendulum-v1", tmp_path, FEW, on_score=stop)
     fewer = replace(FEW, max_steps=100)
-    with pytest.raises(ConfigError, match="max_steps 600 there, 100 asked"):
+    with pytest.raises(ConfigError, match="max_steps 600 instead of 100"):
         train_behaviour("Pendulum-v1", tmp_path, fewer)
     path = tmp_path / "behaviour.json"
     path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "options"}))
-    with pytest.raises(ConfigError, match=r"transitions.npz holds 200 steps, room is for 100"):
+    with pytest.raises(ConfigError, match=r"transitions.npz holds 200 steps, but --max-steps allows 100"):
         train_behaviour("Pendulum-v1", tmp_path, fewer)
     assert train_behaviour("Pendulum-v1", tmp_path, FEW).steps == 600
 
@@ -189,9 +190,9 @@ class Unbounded(PendulumEnv):
 
 def test_a_folder_of_another_run_and_spaces_sac_cannot_use_are_refused(tmp_path: Path) -> None:
     train_behaviour("Pendulum-v1", tmp_path, BehaviourOptions(-1e9, 200, 0, 200, 1, 200))
-    with pytest.raises(ConfigError, match="seed 0 there, 1 asked"):
+    with pytest.raises(ConfigError, match="seed 0 instead of 1"):
         train_behaviour("Pendulum-v1", tmp_path, BehaviourOptions(-1e9, 200, 1, 200, 1, 200))
-    with pytest.raises(ConfigError, match=r"threshold -1000000000.0 there, 0.0 asked"):
+    with pytest.raises(ConfigError, match=r"threshold -1000000000.0 instead of 0.0"):
         train_behaviour("Pendulum-v1", tmp_path, BehaviourOptions(0.0, 200, 0, 200, 1, 200))
     with pytest.raises(SpaceError, match="actions"):
         train_behaviour("CartPole-v1", tmp_path / "other", FEW)

@@ -147,9 +147,9 @@ def test_build_all_goes_on_after_what_cannot_be_made(
     monkeypatch.delenv("AGENTZOO_SOURCES", raising=False)
     said = data("build", "--all", code=1)
     assert "zoo/doorkey/train-50-v0: 500 steps" in said.stdout
-    assert "left out 1 of 2" in said.stderr
+    assert "skipped 1 of 2" in said.stderr
     assert "zoo/hopper/medium-v0: building this needs 'sac-hopper-medium.zip'" in said.stderr
-    assert "is there already" in data("build", "--all", code=1).stdout
+    assert "already exists" in data("build", "--all", code=1).stdout
 
 
 def test_a_picture_without_matplotlib_says_what_to_install(

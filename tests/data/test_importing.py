@@ -102,7 +102,7 @@ def test_a_buffer_of_whole_episodes(root: Path, tmp_path: Path) -> None:
 
     arrays["truncations"] = np.zeros(5, bool)
     np.savez(tmp_path / "cut.npz", **arrays)
-    with pytest.raises(DataError, match="whole episodes"):
+    with pytest.raises(DataError, match="complete episodes"):
         import_file(tmp_path / "cut.npz", "d4rl/hopper/cut-v0")
     del arrays["rewards"]
     np.savez(tmp_path / "less.npz", **arrays)
@@ -131,14 +131,14 @@ def test_choices_in_a_column_of_their_own_are_choices(root: Path, tmp_path: Path
 def test_actions_an_environment_does_not_know_are_not_imported(root: Path, tmp_path: Path) -> None:
     arrays = columns(4, terminals=[3], timeouts=[])
     arrays["observations"], arrays["actions"] = np.zeros((4, 4)), np.array([[0], [1], [7], [0]])
-    with pytest.raises(DataError, match=r"h\.hdf5: action 7 at step 2 is none of 0 to 1"):
+    with pytest.raises(DataError, match=r"h\.hdf5: action 7 at step 2 is not in 0 to 1"):
         import_file(write_h5(tmp_path / "h.hdf5", arrays), ID, env_id="CartPole-v1")
     with pytest.raises(UnknownNameError, match="Did you mean 'CartPole-v1'"):
         import_file(tmp_path / "h.hdf5", ID, env_id="CartPol-v1")
     with pytest.raises(ConfigError, match="'a/b-v0' is no dataset id"):  # Minari's own rule
         import_file(tmp_path / "h.hdf5", "a/b-v0")
     for name in ("noversion", "a b-v0", "../../evil-v0", "a/../b-v0", "/abs-v0"):
-        with pytest.raises(ConfigError, match="is no dataset id: NAMESPACE/NAME-v0"):
+        with pytest.raises(ConfigError, match=r"is no dataset id. Minari's form is NAMESPACE/NAME-v0"):
             import_file(tmp_path / "h.hdf5", name)
     assert minari.list_local_datasets() == {}
 
@@ -208,13 +208,13 @@ def broken(kind: str, path: Path) -> Path:
     [
         ("missing", DataError, "lacks rewards"),
         ("lengths", DataError, "differ in length"),
-        ("no end", DataError, "no whole episode"),
+        ("no end", DataError, "no complete episode"),
         ("pickle", DataError, "cannot be read"),
         ("truncated", DataError, "cannot be read as an npz file"),
         ("empty", DataError, "cannot be read as an npz file"),
         ("garbage", DataError, "cannot be read"),
         ("other", ConfigError, "neither"),
-        ("negative", DataError, "action -1 at step 1 is none of 0 to 1"),
+        ("negative", DataError, "action -1 at step 1 is not in 0 to 1"),
         ("nan", DataError, "rewards hold nan at step 2, which is not finite"),
         ("bytes lost", DataError, "cannot be read as an HDF5 file, steps 0 to 3"),
         ("one array", DataError, "cannot be read as an npz file"),

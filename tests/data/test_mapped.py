@@ -15,7 +15,8 @@ import torch
 
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.mapped import MappedEpisodes, cache_root, footprint, map_dataset
-from agentzoo.data.minari import datasets_root, load_episodes
+from agentzoo.data.minari import load_episodes
+from agentzoo.data.names import datasets_root
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import DataError, UnknownNameError
 

@@ -10,7 +10,8 @@ import pytest
 
 from agentzoo.data.making.catalogue import SOURCES_VARIABLE
 from agentzoo.data.making.provide import check_provided, provide
-from agentzoo.data.minari import is_local, load_episodes
+from agentzoo.data.minari import load_episodes
+from agentzoo.data.names import is_local
 from agentzoo.errors import UnknownNameError
 
 SMALLEST = "zoo/doorkey/train-50-v0"  # 500 steps

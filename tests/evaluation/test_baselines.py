@@ -41,6 +41,14 @@ def test_pairs_take_the_difficulty_of_episodes_out() -> None:
     assert paired_difference(theirs + 1.0, theirs) == pytest.approx((1.0, 1.0, 1.0))
 
 
+def test_equal_returns_tie_in_spite_of_rounding() -> None:
+    """Means with resampled weights add up to 1 - 2e-16 as well as to 1."""
+    found = paired_difference(np.ones((1, 100)), np.ones((3, 100)))
+    assert found == (0.0, 0.0, 0.0)
+    assert Comparison(*found).verdict == "ties"
+    assert paired_difference(np.full((1, 100), 3e9), np.full((3, 100), 3e9)) == (0.0, 0.0, 0.0)
+
+
 def test_an_interval_of_the_mean_difference() -> None:
     """Differences are 0 or 2, half and half: the mean of 100 of them has a standard error of 0.1."""
     theirs = np.zeros((1, 100))

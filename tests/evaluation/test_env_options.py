@@ -67,7 +67,7 @@ def test_an_option_that_harms_is_refused_before_the_environment_is_made(name: st
 )
 def test_listed_options_within_their_bounds_pass(env_id: str, options: dict[str, Any]) -> None:
     check_env_options(env_id, options)
-    with pytest.raises(ConfigError, match="is none that a config may set"):
+    with pytest.raises(ConfigError, match="is not in the allowed options"):
         check_env_options(env_id, {"xml_file": "ant.xml"})
 
 
@@ -83,7 +83,7 @@ def test_no_listed_option_names_a_file_or_code() -> None:
 
 def test_trusted_options_are_passed_on(tmp_path: Path) -> None:
     folder = make_agent(env_options={"length": 3}).save_pretrained(tmp_path / "dt-test")
-    with pytest.raises(ConfigError, match="'length' is none that a config may set of tests/Counting-v0"):
+    with pytest.raises(ConfigError, match="'length' is not in the allowed options of tests/Counting-v0"):
         rollout(Agent.from_pretrained(folder), "tests/Counting-v0", 1)
     trusted = Agent.from_pretrained(folder, trust_env_options=True)
     assert len(rollout(trusted, "tests/Counting-v0", 1)) == 1

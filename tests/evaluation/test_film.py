@@ -17,7 +17,7 @@ from agentzoo.errors import ConfigError, StorageError
 from agentzoo.evaluation.enjoy import play
 from agentzoo.evaluation.film import Clip, _rendering_env, film, save_gif, save_video
 from agentzoo.evaluation.rollout import rollout
-from agentzoo.hub.measuring import video
+from agentzoo.hub.measuring import FILM_BYTES, video
 
 
 def test_filmed_and_played_episodes_are_those_of_a_rollout() -> None:
@@ -88,6 +88,43 @@ def test_a_gif_runs_in_real_time_and_no_faster_than_browsers_show(
     assert found == delays
 
 
+def noise(frames: int) -> Clip:
+    """What x264 can do little with."""
+    rng = np.random.default_rng(0)
+    return Clip([rng.integers(0, 256, (96, 128, 3), dtype=np.uint8) for _ in range(frames)], [], 25.0)
+
+
+def test_a_film_that_is_too_large_is_made_smaller(tmp_path: Path) -> None:
+    """Compressed more, then its beginning alone, at last in smaller frames."""
+    save_video(noise(49), tmp_path / "whole.mp4")
+    assert (tmp_path / "whole.mp4").stat().st_size > 300_000
+    for most, seconds in ((200_000, 49 / 25), (30_000, 7 / 25)):
+        save_video(noise(49), tmp_path / "small.mp4", most)
+        assert most / 8 < (tmp_path / "small.mp4").stat().st_size <= most
+        with imageio.get_reader(tmp_path / "small.mp4") as film:
+            facts, shown = film.get_meta_data(), list(film.iter_data())
+        assert len(shown) / facts["fps"] == pytest.approx(seconds, abs=0.2)
+    assert shown[0].shape == (96, 128, 3)
+    save_video(noise(49), tmp_path / "small.mp4", 6_000)
+    assert imageio.mimread(tmp_path / "small.mp4")[0].shape == (48, 64, 3)
+
+
+def test_a_film_that_is_small_stays_as_it_is(tmp_path: Path) -> None:
+    clip = film(make_agent(), every=1)
+    save_video(clip, tmp_path / "any.mp4")
+    save_video(clip, tmp_path / "limited.mp4", 250_000)
+    assert (tmp_path / "any.mp4").read_bytes() == (tmp_path / "limited.mp4").read_bytes()
+    with pytest.raises(StorageError, match=r"bytes at the least, at most 100 may be"):
+        save_video(clip, tmp_path / "none.mp4", 100)
+    assert not (tmp_path / "none.mp4").exists()
+
+
+def test_staged_films_are_small() -> None:
+    films = list((Path(__file__).resolve().parents[2] / "hub_cards").glob("*/replay.mp4"))
+    assert len(films) > 20
+    assert {str(path): size for path in films if (size := path.stat().st_size) > FILM_BYTES} == {}
+
+
 @pytest.mark.parametrize(("name", "save"), [("x.mp4", save_video), ("x.gif", save_gif)])
 def test_what_fails_in_the_middle_leaves_the_old_file(name: str, save: Any, tmp_path: Path) -> None:
     path = tmp_path / name
@@ -133,11 +170,11 @@ def test_a_world_that_has_a_width_keeps_it_and_its_choices_are_numbers(tmp_path:
         (filmed,) = film(agent).episodes
         assert (filmed.total_reward, filmed.length) == (played.total_reward, played.length)
         blind = make_agent("tests/Blind-v0")
-        with pytest.raises(ConfigError, match="tests/Blind-v0 cannot be made: AssertionError"):
+        with pytest.raises(ConfigError, match="tests/Blind-v0 cannot be created: AssertionError"):
             film(blind)
         heard: list[str] = []
         assert not video(blind, tmp_path / "x.mp4", 5, False, heard.append)
-        assert heard[-1].startswith("no video: tests/Blind-v0 cannot be made")
+        assert heard[-1].startswith("no video: tests/Blind-v0 cannot be created")
     finally:
         del gym.registry["tests/World-v0"], gym.registry["tests/Blind-v0"]
 
@@ -146,9 +183,9 @@ def test_an_environment_that_takes_no_render_mode_is_explained() -> None:
     gym.register("tests/Mute-v0", entry_point=lambda: CountingEnv())
     try:
         agent = make_agent("tests/Mute-v0")
-        with pytest.raises(ConfigError, match=r"tests/Mute-v0 cannot be made with render_mode='rgb_array'"):
+        with pytest.raises(ConfigError, match=r"tests/Mute-v0 cannot be created with render_mode='rgb_array'"):
             film(agent)
-        with pytest.raises(ConfigError, match=r"tests/Mute-v0.* cannot be made.*render_mode"):
+        with pytest.raises(ConfigError, match=r"tests/Mute-v0.* cannot be (made|created).*render_mode"):
             list(play(agent, window=True))
         assert len(list(play(agent, window=False))) == 1
     finally:

@@ -52,7 +52,7 @@ def test_what_jobs_cannot_do_is_refused() -> None:
     for changes in ({"env": gym.make(ENV)}, {"deterministic": False}):
         with pytest.raises(ConfigError, match="several jobs need an environment named by its id and deterministic"):
             evaluate(agent, episodes=2, jobs=2, **changes)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="jobs is at least 1, got 0"):
+    with pytest.raises(ConfigError, match="jobs must be at least 1, got 0"):
         rollout_in_jobs(agent, ENV, 2, 0)
 
 

@@ -159,7 +159,7 @@ def test_returns_are_not_counted_in_rewards_that_a_wrapper_changed() -> None:
             (gym.make_vec("tests/Counting-v0", num_envs=2, wrappers=[doubled]), "TransformReward"),
             (gym.wrappers.vector.ClipReward(vector, 0.0, 1.0), "ClipReward"),
         ):
-            with pytest.raises(ConfigError, match=f"{name} changes the rewards.*leave that wrapper away"):
+            with pytest.raises(ConfigError, match=f"{name} changes the rewards.*remove that wrapper"):
                 rollout(agent, env, 1)
     finally:
         workers.close()
@@ -236,7 +236,7 @@ def test_rewards_that_are_not_finite_end_an_evaluation() -> None:
             return observation, np.nan if terminated else 1.0, terminated, truncated, info
 
     for env, which in ((Broken(), "the episode of seed 10000"), (DummyVecEnv([Broken]), "an episode")):
-        with pytest.raises(ObservationError, match=f"{which} returned nan: not all rewards"):
+        with pytest.raises(ObservationError, match=f"{which} has the return nan: not all rewards"):
             rollout(make_agent(), env, 2)
 
 
@@ -339,7 +339,7 @@ def test_an_agent_may_be_named_or_lie_in_a_folder(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_named_with_what_helps() -> None:
-    with pytest.raises(ConfigError, match=r"Hopper-v3 cannot be made: .*\. Use Hopper-v5\.$"):
+    with pytest.raises(ConfigError, match=r"Hopper-v3 cannot be created: .*\. Use Hopper-v5\.$"):
         make_env("Hopper-v3")
     with pytest.raises(UnknownNameError, match="Did you mean 'LunarLander-v3'"):
         make_env("LunarLander-v2")
@@ -387,9 +387,9 @@ def test_evaluate_records_everything_needed_to_repeat_it(tmp_path: Path) -> None
 
 def test_bad_requests_are_explained() -> None:
     agent = make_agent()
-    with pytest.raises(ConfigError, match="episodes and n_envs are at least 1, got 0"):
+    with pytest.raises(ConfigError, match="episodes and n_envs must be at least 1, got 0"):
         rollout(agent, "tests/Counting-v0", 0)
-    with pytest.raises(SpaceError, match="dt-test does not fit"):
+    with pytest.raises(SpaceError, match="dt-test cannot act here"):
         rollout(agent, "Pendulum-v1", 1)
     with pytest.raises(UnknownNameError, match=r"no environment 'Hoper-v5'. Did you mean 'Hopper-v5'"):
         make_env("Hoper-v5")
@@ -420,7 +420,7 @@ def test_an_agent_told_something_for_each_environment_is_not_evaluated() -> None
 @pytest.mark.parametrize("options", [{"env_id": "x"}, {"trust_env_module": True}, {"wings": 2}])
 def test_options_an_environment_does_not_take_are_explained(options: dict[str, Any]) -> None:
     agent = make_agent(env_options=options)
-    with pytest.raises(ConfigError, match=r"tests/Counting-v0 cannot be made with env_options \{'"):
+    with pytest.raises(ConfigError, match=r"tests/Counting-v0 cannot be created with env_options \{'"):
         rollout(agent, "tests/Counting-v0", 1)
     assert len(rollout(make_agent(env_options={"length": 3}), "tests/Counting-v0", 1)) == 1
 

@@ -12,6 +12,7 @@ from agentzoo.errors import DataError
 from agentzoo.evaluation.statistics import (
     aggregate,
     convergence,
+    convergence_in,
     interquartile_mean,
     performance_profile,
     probability_of_improvement,
@@ -90,11 +91,27 @@ def test_constant_scores_have_an_interval_of_zero_width() -> None:
     assert aggregate({"a": [5.0, 5.0], "b": [5.0]}, resamples=20) == (5.0, 5.0, 5.0)
 
 
+def test_tasks_count_alike_however_many_runs_they_have() -> None:
+    """Three runs of a against one of b: 1, 2, 6 and 100, 100, 100; without the lowest and the highest 52."""
+    assert aggregate({"a": [1.0, 2.0, 6.0], "b": [100.0]}, resamples=20).value == 52.0
+
+
 def test_convergence_is_the_first_update_within_two_points_of_the_final_score() -> None:
     updates = [2_500, 5_000, 7_500, 10_000, 12_500]
     assert convergence(updates, [10, 50, 79, 81, 80]) == 7_500
     assert convergence(updates, [10, 90, 50, 60, 60]) == 5_000  # above counts
     assert convergence(updates, [10, 20, 30, 40, 50]) == 12_500
+
+
+def test_convergence_of_a_log_is_in_updates_and_time() -> None:
+    """Rows without an evaluation stand between; time is the log's own."""
+    scores = {100: "", 200: "10", 300: "58.5", 400: "", 500: "60"}
+    log = [{"step": str(step), "eval_score": score, "seconds": str(step / 4)} for step, score in scores.items()]
+    assert convergence_in(log) == (300, 75.0)
+    assert convergence_in(log[:3]) == (300, 75.0)
+    assert convergence_in(log[:2]) is None
+    assert convergence_in([]) is None
+    assert convergence_in([{"step": "1", "eval_return": "3"}] * 3) is None  # a maze has no points
 
 
 @pytest.mark.parametrize("scores", [{}, {"a": []}, {"a": [float("nan")]}])

@@ -27,7 +27,7 @@ def test_targets_are_evenly_spaced_up_to_the_highest() -> None:
 
 def test_negative_returns_are_asked_for_from_what_the_data_brings() -> None:
     assert even_targets(-150.0, 3, lowest=-300.0) == [-250.0, -200.0, -150.0]
-    with pytest.raises(ConfigError, match="must be above 0; name a lower --from"):
+    with pytest.raises(ConfigError, match="must be above 0; set a lower --from"):
         even_targets(-150.0)
     facts = DatasetFacts(dataset="a/b-v0", steps=1, episodes=1, mean_return=-1200.0, best_return=-100.0, made_by="")
     assert sweep_targets(-400.0, facts) == [-1100.0, -1000.0, -900.0, -800.0, -700.0, -600.0, -500.0, -400.0]
@@ -96,8 +96,8 @@ def test_what_a_sweep_cannot_show_is_said_before_anything_is_measured(
     there = str(make_agent("tests/CountingDict-v0").save_pretrained(tmp_path / "there"))
     out = ["--out", str(tmp_path / "out")]
     wrong = (
-        ([*map(str, range(20)), *out], r"room for 19 agents, got 20; name fewer, or leave --out away"),
-        ([here, "--best-in-data", "9"], r"--best-in-data is a line of the picture; add --plot or --out"),
+        ([*map(str, range(20)), *out], r"room for 19 agents, got 20; name fewer, or omit --out"),
+        ([here, "--best-in-data", "9"], r"--best-in-data draws a line in the plot; add --plot or --out"),
         ([here, there], r"act in different environments: tests/Counting-v0, tests/CountingDict-v0\. Sweep each"),
     )
     for words, said in wrong:
@@ -117,5 +117,5 @@ def test_agents_of_one_id_are_told_apart(tmp_path: Path, monkeypatch: pytest.Mon
     words = ["research", "sweep", *runs, "--up-to", "30", "--targets", "3", "-n", "2", "--out", "out"]
     done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
-    assert read_study(Path("out")).columns == ("asked", "runs/a", "runs/b")  # one named twice is one
+    assert read_study(Path("out")).columns == ("target", "runs/a", "runs/b")  # one named twice is one
     assert "runs/b: always the same" in done.output

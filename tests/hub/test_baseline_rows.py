@@ -67,7 +67,7 @@ def test_another_family_is_no_baseline(tmp_path: Path) -> None:
     run = make_agent().save_pretrained(tmp_path / "run")
     done = CliRunner().invoke(app, ["hub", "baselines", str(run), "--zoo", str(tmp_path)])
     assert isinstance(done.exception, ConfigError)
-    assert "a baseline is of 'bc' or has a baseline.json" in str(done.exception)
+    assert "a baseline must be 'bc' or have a baseline.json" in str(done.exception)
 
 
 def test_the_recipe_of_a_d3rlpy_baseline() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +57,11 @@ def test_a_card_says_what_its_network_reads(model: ModelConfig, words: str, tmp_
 def test_staged_cards_say_all_that_a_card_must(agent_id: str, folder: Path) -> None:
     text = (folder / "README.md").read_text()
     data = check_metadata(text)
-    assert (data.library_name, data.license, data.pipeline_tag) == ("agentzoo", "mit", "reinforcement-learning")
-    assert {"reinforcement-learning", "offline-rl"} <= set(data.tags)
     _, recipe, results = read_records(folder)
+    license_ = recipe.model.weights_license()  # a backbone's own may ask for another
+    assert license_ == ("apache-2.0" if agent_id.startswith("smollm-") else "mit")
+    assert (data.library_name, data.license, data.pipeline_tag) == ("agentzoo", license_, "reinforcement-learning")
+    assert {"reinforcement-learning", "offline-rl"} <= set(data.tags)
     assert data.datasets is None  # the zoo's own collections are not on the Hub
     head = results.headline
     assert data.model_name == agent_id
@@ -68,7 +71,14 @@ def test_staged_cards_say_all_that_a_card_must(agent_id: str, folder: Path) -> N
     low, high = head.return_interval
     assert f"95 % interval {low:.2f} to {high:.2f}" in first.metric_name
     assert [one.metric_value for one in others] == ([] if head.score is None else [round(head.score, 2)])
-    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == SECTIONS
+    differs = ["Deviations from the paper"] if recipe.model.deviations() else []
+    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == [*SECTIONS[:-1], *differs, SECTIONS[-1]]
+    assert len(differs) == (agent_id.split("-")[0] in ("dm", "unimask", "chibit"))
+    start = recipe.model.origin()
+    if start is not None and start.backbone in ("lm-mini", "lm-chibi", "clip-mini"):
+        line = text.split(f"# {agent_id}\n")[1].splitlines()[3]
+        assert f"`{start.backbone}`" in line
+        assert ("bits a byte" in line and "SmolLM2" in line) or "never was a language model" in line
     assert all(f"<summary>{one}</summary>" in text for one in DETAILS)
     assert len(text.split("## Details")[0].split("---\n")[2]) < 4_500  # a page
     for words in (
@@ -266,6 +276,40 @@ def test_several_training_seeds_have_a_row_of_their_mean(folder: Path) -> None:
     assert cells[1] == "30.0 ± 26.5 [10.0, 60.0]"
     assert cells[2] == "300 ± 100 [200, 400]"
     assert cells[-2:] == ["40", "300"]
+    lines = card_text(folder).splitlines()
+    own = next(line for line in lines if line.startswith("| **this agent**, training seed"))
+    assert lines.index(own) == lines.index(row) + 1  # the mean comes first
+    said = "**Normalized score 30.0 ± 26.5 [10.0, 60.0]**, return 300 ± 100 [200, 400]: mean ± standard deviation of 3 "
+    assert any(line.startswith(said) for line in lines)
+    (folder / "results.json").write_text(results.model_copy(update={"headline": head}).to_json())
+    assert "| **this agent**, one training seed | 10.0 [9.0, 11.0] | " in card_text(folder)
+
+
+def test_a_card_says_when_its_training_was_as_good_as_in_the_end(folder: Path) -> None:
+    rows = "".join(f"{step},{score},{step * 60}\n" for step, score in ((1_000, 10), (2_000, 49), (3_000, 50)))
+    (folder / "training_log.csv").write_text(f"step,eval_score,seconds\n{rows}")
+    assert "within 2 points" not in card_text(folder)
+    write_card(folder, zoo=folder.parent)
+    text = (folder / "README.md").read_text()
+    assert "within 2 points of the last one, or above it, after 2,000 updates, 33.3 hours of training. " in text
+    check_card(folder)
+
+
+def test_a_card_says_what_its_backbone_knows_of_language(tmp_path: Path) -> None:
+    folder = tmp_path / "agent"
+    shutil.copytree(dict(STAGED)["gpt2-dt-hopper-medium"], folder)
+    known = json.loads((dict(STAGED)["gpt2-dt-hopper-medium"].parent / "backbones.json").read_text())
+    known["backbones"]["lm-mini"] = {"bits_per_byte": 2.5}
+    (tmp_path / "backbones.json").write_text(json.dumps(known))
+    write_card(folder, zoo=tmp_path)
+    said = (
+        "`lm-mini`, hardly knows English: it needs 2.50 bits a byte on the first 60 kB of WikiText-2's validation text"
+    )
+    assert f"{said}, where SmolLM2-135M-Instruct needs 1.03.\n" in (folder / "README.md").read_text()
+    known["backbones"]["lm-mini"] = {"taught": "x", "bits_per_byte": 2.5}
+    (tmp_path / "backbones.json").write_text(json.dumps(known))
+    with pytest.raises(ConfigError, match="either bits_per_byte or what it was taught"):
+        write_card(folder, zoo=tmp_path)
 
 
 def test_a_baseline_of_another_budget_says_so(folder: Path) -> None:
@@ -471,7 +515,7 @@ def test_words_of_others_become_one_line(text: str) -> None:
     [
         (lambda t: t.replace("license: mit\n", ""), "license is missing"),
         (lambda t: t.replace("library_name: agentzoo", "library_name: other"), "library_name is 'other'"),
-        (lambda t: t.replace("type: tests-Counting-v0", "type: a/b/c"), "'a/b/c' is no name of a dataset"),
+        (lambda t: t.replace("type: tests-Counting-v0", "type: a/b/c"), "'a/b/c' is not a dataset name"),
         (lambda t: t.replace("---\n", "---\n: [", 1), "cannot be read"),
         (lambda t: t.replace("model-index:", "model-index: 3 #"), "cannot be read"),
     ],

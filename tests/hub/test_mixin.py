@@ -32,7 +32,7 @@ def test_a_pull_request_leaves_the_branch_as_it_is(hub: Hub) -> None:
     proposed = hub.repos[REPO].commits[hub.repos[REPO].pulls["refs/pr/1"]]
     assert proposed["config.json"] != before["config.json"]
     assert Agent.from_pretrained(REPO, revision="refs/pr/1").target_return == 7.0
-    with pytest.raises(ConfigError, match="a pull request has no tag"):
+    with pytest.raises(ConfigError, match="a pull request cannot have a tag"):
         agent.push_to_hub(REPO, create_pr=True, tag="v1")
 
 
@@ -42,7 +42,7 @@ def test_patterns_choose_the_files(hub: Hub) -> None:
     assert set(hub.repos[REPO].head) - {".gitattributes"} == {"model.safetensors", "README.md"}
     agent.push_to_hub(REPO, allow_patterns="config.json")
     assert set(hub.repos[REPO].head) - {".gitattributes"} == {"model.safetensors", "README.md", "config.json"}
-    with pytest.raises(ConfigError, match="nothing to push"):
+    with pytest.raises(ConfigError, match="leave no file of"):
         agent.push_to_hub(REPO, allow_patterns=["*.bin"])
 
 

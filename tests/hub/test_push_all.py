@@ -65,7 +65,7 @@ def test_a_dry_run_checks_and_sends_nothing(hub: Hub, zoo: Path) -> None:
     assert [item.repo_id for item in plan("me")] == ["me/dt-one", "me/dt-two"]
     (zoo / "dt-two" / "README.md").write_text("not what the records give")
     assert command("--org", "me", "--dry-run").exception is not None
-    with pytest.raises(ConfigError, match="no repo id"):
+    with pytest.raises(ConfigError, match="not a repo id"):
         plan("a/b")
 
 
@@ -84,7 +84,7 @@ def test_the_zoo_goes_up_and_the_index_pins_it(hub: Hub, zoo: Path, tmp_path: Pa
 
 def test_a_run_that_was_stopped_goes_on(hub: Hub, zoo: Path) -> None:
     hub.fail("POST", "/api/models/me/dt-two/commit", 403, times=1)
-    with pytest.raises(HubError, match="1 of 2 are published; the same command goes on"):
+    with pytest.raises(HubError, match="1 of 2 are published; the same command continues"):
         push_all("me")
     commits = dict(hub.repos["me/dt-one"].branches)
     assert [one.pushed for one in push_all("me")] == [False, True]

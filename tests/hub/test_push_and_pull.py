@@ -242,13 +242,13 @@ def test_only_sound_folders_are_pushed(hub: Hub, folder: Path) -> None:
         push(folder, REPO)
     spoil(folder, "results.json", results)
     edit(folder, "train_config.json", agent_id="other")
-    with pytest.raises(CheckpointError, match="the config is of dt-test, the recipe of other"):
+    with pytest.raises(CheckpointError, match="the config is for dt-test, the recipe for other"):
         push(folder, REPO)
     (folder / "train_config.json").unlink()
     with pytest.raises(CheckpointError, match="lacks train_config"):
         push(folder, REPO)
     for repo_id in ("one", "a/b/c", "../x/y", "a--b/c", "a/.."):
-        with pytest.raises(ConfigError, match="no repo id"):
+        with pytest.raises(ConfigError, match="not a repo id"):
             push(folder, repo_id)
     assert hub.seen == []
 
@@ -260,7 +260,7 @@ def test_pull_writes_a_folder_that_equals_what_was_pushed(hub: Hub, folder: Path
     pushed["README.md"] = card_text(folder, REPO).encode()  # a pushed card names its repo
     assert {path.name: path.read_bytes() for path in target.iterdir()} == pushed
     assert not any(path.is_symlink() for path in target.iterdir())
-    with pytest.raises(StorageError, match="is there already"):
+    with pytest.raises(StorageError, match="already exists"):
         pull(REPO, target)
     assert pull(REPO, target, force=True) == target
     assert sorted(path.name for path in tmp_path.iterdir() if "pulling" in path.name) == []
@@ -378,14 +378,14 @@ def test_the_same_tag_again_is_no_fault_and_another_commit_does_not_get_it(hub: 
     assert push(folder, REPO, tag="v1").commit == first.commit
     edit(folder, "results.json", training__hardware="another machine")
     write_card(folder)
-    with pytest.raises(HubError, match=rf"not tagged 'v1': that tag is at {first.commit}; choose another\."):
+    with pytest.raises(HubError, match=rf"not tagged 'v1': that tag points to {first.commit}; choose another\."):
         push(folder, REPO, tag="v1")
     assert hub.repos[REPO].tags["v1"] == first.commit != hub.repos[REPO].branches["main"]
 
 
 def test_the_zoos_own_prefix_is_no_account_of_the_hub(hub: Hub, folder: Path, tmp_path: Path) -> None:
     push(folder, "zoo/dt-test")
-    with pytest.raises(ConfigError, match="'zoo/dt-test' is no Hub repo, and the index knows no repo for it"):
+    with pytest.raises(ConfigError, match="'zoo/dt-test' is not a Hub repo, and the index has no repo for it"):
         pull("zoo/dt-test", tmp_path / "pulled")
 
 

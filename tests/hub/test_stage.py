@@ -34,7 +34,7 @@ from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
 from agentzoo.store.files import swap_in
 from agentzoo.store.locate import written_whole
-from agentzoo.store.tensors import load_strict, read_tensors, save_tensors
+from agentzoo.store.tensors import check_header, load_strict, read_tensors, save_tensors
 from agentzoo.training import log
 from hub.conftest import make_folder
 
@@ -74,6 +74,9 @@ def test_a_target_is_staged_with_its_rule(tiny_hopper: str, tmp_path: Path) -> N
     assert (recipe.eval.target_return, recipe.eval.target_rule) == (best, "max")
     assert config.target_return == results.headline.target_return == best
     assert "The target is the best return in the data." in card_text(folder)
+    stored = {kind for name, (kind, _) in check_header(folder / "model.safetensors").items() if "obs_" not in name}
+    assert stored == {"F16"}
+    assert results.headline.weights_sha256 == config.weights_sha256  # of what is stored
     planned = results.headline.episodes + 1  # and the video
     assert counts[-1] == (planned, planned)
     assert [played for played, _ in counts] == sorted(played for played, _ in counts)
@@ -135,11 +138,11 @@ def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str
     elsewhere = rewritten(finished(tmp_path / "elsewhere", tiny_hopper), data__dataset="zoo/hopper/medium-v0")
     heard: list[str] = []
     wrong: tuple[tuple[dict[str, Any], type[Exception], str], ...] = (
-        ({"studies": [tmp_path / "study"]}, CheckpointError, "gone.png, which is not beside it"),
+        ({"studies": [tmp_path / "study"]}, CheckpointError, "gone.png, which is missing beside it"),
         ({"studies": [tmp_path / "nothing"]}, CheckpointError, "no study at"),
         ({"studies": [tmp_path / "words"] * 5}, ConfigError, "at most 4 studies, got 5"),
-        ({"seeds": [other]}, ConfigError, r"other cannot stand beside dt-test: train.lr is 0.5 instead of 0.0001"),
-        ({"seeds": [again]}, ConfigError, r"again has training seed 0 again; a --seed-run has its own"),
+        ({"seeds": [other]}, ConfigError, r"other cannot be shown beside dt-test: train.lr is 0.5 instead of 0.0001"),
+        ({"seeds": [again]}, ConfigError, r"again has training seed 0 again; each --seed-run needs another seed"),
         ({"seeds": twins}, ConfigError, r"second has training seed 1 again"),
         (
             {"baselines": [elsewhere]},
@@ -232,9 +235,9 @@ def test_the_last_training_is_staged_whatever_the_one_before_scored(tiny_hopper:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"eval__env": "Walker2d-v5"}, r"eval.env is 'Walker2d-v5' there, 'Hopper-v5' here"),
-        ({"data__dataset": "zoo/hopper/other-v0"}, r"data.dataset is 'zoo/hopper/other-v0' there"),
-        ({"family": "dt"}, r"model.family is 'dt' there, 'bc' here"),
+        ({"eval__env": "Walker2d-v5"}, r"eval.env is 'Walker2d-v5' instead of 'Hopper-v5'"),
+        ({"data__dataset": "zoo/hopper/other-v0"}, r"data.dataset is 'zoo/hopper/other-v0' instead"),
+        ({"family": "dt"}, r"model.family is 'dt' instead of 'bc'"),
     ],
 )
 def test_another_agent_of_the_same_name_is_replaced_only_if_forced(
@@ -250,7 +253,7 @@ def test_another_agent_of_the_same_name_is_replaced_only_if_forced(
         (there / "config.json").write_text(config.model_copy(update={"env": settings["eval__env"]}).to_json())
     before = (there / "model.safetensors").read_bytes()
     heard: list[str] = []
-    with pytest.raises(CheckpointError, match=rf"dt-test holds another agent, dt-test: {said}.*--force"):
+    with pytest.raises(CheckpointError, match=rf"dt-test holds another agent, dt-test: its {said}.*--force"):
         quickly(run, zoo, on_progress=heard.append)
     assert heard == []  # nothing was measured
     assert (there / "model.safetensors").read_bytes() == before
@@ -310,7 +313,7 @@ def test_a_headline_is_of_the_weights_beside_it(tmp_path: Path) -> None:
     weights = bytearray((folder / "model.safetensors").read_bytes())
     weights[-1] ^= 1
     (folder / "model.safetensors").write_bytes(weights)
-    with pytest.raises(CheckpointError, match=r"no sound record: sha256 .* is not what"):
+    with pytest.raises(CheckpointError, match=r"no valid record: sha256 .* differs from"):
         headline(folder, 1)
 
 

@@ -243,8 +243,8 @@ def test_one_mean_lies_in_the_interval_of_the_other_and_as_many_episodes_have_no
 def test_another_recipe_of_a_known_id_is_named_and_no_lie(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     recipe = read_records(folder)[1]
     for packaged, holds, said in (
-        (recipe.override(["train.seed=5"]), True, f"the package's own, with training seed {recipe.train.seed}"),
-        (recipe.override(["train.lr=0.5"]), None, "not the package's recipe of that id: differs in train.lr"),
+        (recipe.override(["train.seed=5"]), True, f"the package's recipe, with training seed {recipe.train.seed}"),
+        (recipe.override(["train.lr=0.5"]), None, "not the package's recipe with that id: differs in train.lr"),
     ):
         monkeypatch.setattr("agentzoo.hub.verify.recipe_table", lambda packaged=packaged: {recipe.agent_id: packaged})
         check = next(check for check in verify(folder).checks if check.name == "package")

@@ -140,11 +140,15 @@ def test_shorter_windows_and_their_place_in_time() -> None:
         ({"observations": np.zeros((4, 3)), "task": "pst", "step": 1}, UnknownNameError, "Did you mean 'past'"),
         ({"observations": np.zeros((4, 3)), "task": "past"}, ConfigError, "needs step="),
         ({"observations": np.zeros((4, 3)), "task": "past", "step": 9}, ConfigError, "steps 1 to 4 of 4, got"),
-        ({"observations": np.zeros((4, 3)), "task": "past", "step": 1, "mask": {}}, ConfigError, "has its own mask"),
+        ({"observations": np.zeros((4, 3)), "task": "past", "step": 1, "mask": {}}, ConfigError, "defines the mask"),
         ({"observations": np.zeros((4, 3)), "task": "past", "step": 0.5}, ConfigError, "got 0.5"),
         ({"observations": np.zeros((4, 3)), "timestep": -5}, ShapeError, "0, 1, ...; got -5"),
-        ({"observations": np.zeros((4, 3)), "returns": [1.0, 2.0]}, ShapeError, r"shape \(2,\); one number or \(1,\)"),
-        ({"observations": [[1, 2, 3], [1, 2]]}, ShapeError, "observations is no array of numbers"),
+        (
+            {"observations": np.zeros((4, 3)), "returns": [1.0, 2.0]},
+            ShapeError,
+            r"shape \(2,\); expected one number or \(1,\)",
+        ),
+        ({"observations": [[1, 2, 3], [1, 2]]}, ShapeError, "observations is not an array of numbers"),
         ({"actions": [["a", "b"]]}, ShapeError, "actions must hold numbers"),
         ({"observations": np.zeros((4, 3)), "mask": {"rewards": 1}}, ShapeError, "got \\['rewards'\\]"),
         ({"observations": np.zeros((4, 3)), "mask": {"actions": np.ones(3)}}, ShapeError, r"a mask is \(K,\)"),
@@ -323,7 +327,7 @@ def test_a_window_of_a_real_episode() -> None:
     assert window.observations[0, :, 0].tolist() == [2, 3, 4, 5]  # the environment says its step
     assert window.timestep == 2
     assert window.returns.tolist() == [50.0 - 1.0 - 2.0]
-    with pytest.raises(ConfigError, match="a window from 50 on needs two"):
+    with pytest.raises(ConfigError, match="a window from step 50 on needs two"):
         run_window(agent, seed=0, start=50)
     agent.config = agent.config.model_copy(update={"rewards": "delayed"})  # then nothing is counted before the end
     assert run_window(agent, seed=0, start=2).returns.tolist() == [50.0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from conftest import SMALL
+from conftest import SMALL, random_observations
 
 from agentzoo.agent import Agent
 from agentzoo.nn.base import ModelConfig
@@ -41,11 +41,13 @@ def play(agent: Agent, way: str) -> np.ndarray[Any, Any]:
     if way == "recurrent":
         assert isinstance(agent.model, RecurrentModel)
         agent.acting = "recurrent"
+    else:
+        agent.acting = "window"
     if way == "masked":
         agent.condition(goal=np.ones(3, np.float32), waypoints={2: np.zeros(3, np.float32)})
     rng, state, actions = np.random.default_rng(0), None, []
+    seen = random_observations(agent.config.io, (STEPS, 2))
     for t in range(STEPS):
-        observations = rng.normal(size=(2, 3)).astype(np.float32)
-        action, state = agent.predict(observations, state, np.array([t == 0, t in (0, 4)]), True, reward=rng.random(2))
+        action, state = agent.predict(seen[t], state, np.array([t == 0, t in (0, 4)]), True, reward=rng.random(2))
         actions.append(action)
     return np.stack(actions)

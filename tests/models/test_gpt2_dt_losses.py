@@ -217,7 +217,7 @@ def test_a_run_goes_on_with_the_text_it_began_with(zoo: Path, tmp_path: Path, mo
     (text / "a.txt").write_text("the cat sat on a dog\n" * 300)
     with (
         pytest.warns(UserWarning, match="none of the 1 files"),
-        pytest.raises(CheckpointError, match=r"began with other text than \$AGENTZOO_TEXT names now"),
+        pytest.raises(CheckpointError, match=r"began with another text than \$AGENTZOO_TEXT names now"),
     ):
         train(made, tmp_path / "run", coin_episodes(), device="cpu")
     shutil.copy(zoo / "text" / "a.txt", text)

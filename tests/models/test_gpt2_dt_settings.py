@@ -120,17 +120,20 @@ def test_recipes_fit_the_backbones_they_name() -> None:
 
 
 def test_every_recipe_makes_an_agent_that_can_be_staged() -> None:
-    """Of Walker2d's sizes, the largest; masked agents of DoorKey read other observations and are tiny."""
+    """Of Walker2d's sizes, the largest, or Atari's; masked agents of DoorKey read other observations and are tiny."""
     from agentzoo.registry import get_family, recipe_table
 
     action = ActionSpec(kind="box", size=6, low=(-1.0,) * 6, high=(1.0,) * 6)
     io = IOSpec(observation=ObservationSpec(size=17, shapes=((17,),)), action=action, context=50)
+    frames = ObservationSpec(size=4 * 84 * 84, shapes=((4, 84, 84),), dtype="uint8", channels="first")
+    game = IOSpec(observation=frames, action=ActionSpec(kind="discrete", size=18, dtype="int64"), context=50)
     too_large = {}
     for name, made in recipe_table().items():
         if "doorkey" in name:
             continue
         with torch.device("meta"):  # shapes alone
-            model = get_family(made.model.family).model(made.model, io)
+            family = get_family(made.model.family).model
+            model = family(made.model, game if family.takes_images else io)
         size = 2 * parameter_count(model)  # as float16, beside the file's header
         too_large.update({name: size} if size > made.model.staged_bytes - 20_000 else {})
     assert not too_large
@@ -194,7 +197,7 @@ def test_large_agents_are_stored_as_float16_and_act_nearly_the_same(
     with torch.no_grad():
         torch.testing.assert_close(loaded.model.act(batch), agent.model.act(batch), atol=0.02, rtol=0)
         assert not torch.equal(loaded.model.act(batch), agent.model.act(batch))
-    with pytest.raises(CheckpointError, match=r"as float16, a staged agent may take 1,000.*--max-mb"):
+    with pytest.raises(CheckpointError, match=r"as float16, but the limit is 1,000.*--max-mb"):
         stage.as_float16(folder, 1000)
 
 

@@ -11,6 +11,7 @@ import transformers
 from torch import nn
 
 from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.nn.language.attention import LanguageAttention
 from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.pretrained import load_backbone
 from agentzoo.nn.language.wheels import shipped_file
@@ -49,6 +50,24 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Any, Lang
     theirs = peer(request.param)
     theirs.save_pretrained(tmp_path)
     return theirs, *ours_of(str(tmp_path))
+
+
+@pytest.mark.parametrize("queries", [slice(None), STATE_TOKENS])
+def test_grouped_queries_take_the_layout_of_a_cuda_kernel(queries: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On CUDA the kernel's result is not contiguous: heads and length lie in memory the other way round."""
+    layer = LanguageAttention(24, 6, 2, bias=False, dropout=0.0, rotary=None, lora=None).eval()
+    x = torch.randn(3, 9, 24, generator=torch.Generator().manual_seed(0))
+    expected = layer(x, queries)
+    kernel = nn.functional.scaled_dot_product_attention
+    asked = []
+
+    def transposed(*args: Any, **kwargs: Any) -> torch.Tensor:
+        asked.append(args)
+        return kernel(*args, **kwargs).transpose(1, 2).contiguous().transpose(1, 2)
+
+    monkeypatch.setattr("agentzoo.nn.language.attention.scaled_dot_product_attention", transposed)
+    torch.testing.assert_close(layer(x, queries), expected, rtol=0, atol=0)
+    assert asked
 
 
 def ours_of(name: str, layers: int | None = None) -> tuple[Any, LanguageBackbone]:

@@ -2,12 +2,15 @@
 
 It fills small networks of the originals with fixed random weights, runs them on fixed random inputs in float64, and
 writes weights, inputs and outputs as float32 to `dt.npz`, `dm.npz` and `unimask.npz`. `test_originals.py` loads the
-weights into our networks. DIR holds these folders, of the commits named in `agentzoo/models/`:
+weights into our networks. The convolutions of Atari are too large for that: their weights and inputs are drawn again
+(`drawn.py`), and `atari.npz` has the outputs, in float32. `--only NAME` makes one of the files.
+DIR holds these folders, of the commits named in `agentzoo/models/`:
 
     dt/decision_transformer     gym/decision_transformer of kzl/decision-transformer
     dm/decision_transformer     experiment-d4rl/decision_transformer of aopolin-lv/DecisionMamba
     dm/modeling_mamba.py        transformers/src/transformers/models/mamba/modeling_mamba.py of the same
     uniMASK                     of micahcarroll/uniMASK
+    atari/mingpt                atari/mingpt of kzl/decision-transformer
 
 The code is from 2021 to 2024. It needs transformers 4.39.3 first on PYTHONPATH, with tokenizers 0.15.2, huggingface_hub
 0.23.5, einops and loralib. `put_back` adds names that later libraries dropped. DTMA's authors published no code.
@@ -25,6 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import drawn
 import numpy as np
 import torch
 from torch import nn
@@ -163,16 +167,44 @@ def unimask() -> None:
     save("unimask", both, tokens=tokens, **{name: outputs[0] for name, outputs in said.items()})
 
 
+def atari() -> None:
+    """Three windows of six steps, which begin at steps 0, 5 and 9; the loss of their own actions."""
+    from mingpt.model_atari import GPT, GPTConfig
+
+    config = GPTConfig(
+        drawn.CHOICES, 3 * STEPS, n_layer=2, n_head=2, n_embd=DIM, model_type="reward_conditioned", max_timestep=EPISODE
+    )
+    model = GPT(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.from_numpy(drawn.numbers(name, tuple(parameter.shape))))
+        given = drawn.atari_windows(STEPS)
+        logits, loss = model(
+            states=given["frames"].float() / 255.0,
+            actions=given["actions"].unsqueeze(-1),
+            targets=given["actions"].unsqueeze(-1),
+            rtgs=given["returns_to_go"].unsqueeze(-1),
+            timesteps=given["timesteps"][:, :1].unsqueeze(-1),
+        )
+    np.savez_compressed(HERE / "atari.npz", logits=logits.float().numpy(), loss=loss.float().numpy())
+    print(f"atari.npz: logits {tuple(logits.shape)}, std {float(logits.std()):.2f}, loss {float(loss):.4f}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
     parser.add_argument("--originals", type=Path, required=True)
-    folder = parser.parse_args().originals.resolve()
-    put_back()
-    for name, make in {
-        "dt": decision_transformer,
-        "dm": lambda: decision_mamba(folder / "dm" / "modeling_mamba.py"),
-        "": unimask,
-    }.items():
+    parser.add_argument("--only", choices=["dt", "dm", "unimask", "atari"])
+    asked = parser.parse_args()
+    folder = asked.originals.resolve()
+    makers: dict[str, tuple[str, Callable[[], None]]] = {
+        "dt": ("dt", decision_transformer),
+        "dm": ("dm", lambda: decision_mamba(folder / "dm" / "modeling_mamba.py")),
+        "unimask": ("", unimask),
+        "atari": ("atari", atari),
+    }
+    if asked.only != "atari":
+        put_back()
+    for name, make in (found for key, found in makers.items() if asked.only in (None, key)):
         sys.path.insert(0, str(folder / name))
         for loaded in [one for one in sys.modules if one.startswith("decision_transformer")]:
             del sys.modules[loaded]

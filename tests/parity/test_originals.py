@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 from agentzoo.models.dm import DecisionMamba, DMConfig
 from agentzoo.models.dt import DecisionTransformer, DTConfig
+from agentzoo.models.dt_pixel import DTPixelConfig, PixelDecisionTransformer
 from agentzoo.models.unimask import UniMask, UniMaskConfig
 from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
+from parity import drawn
 
 HERE = Path(__file__).resolve().parent
 STEPS = 6
@@ -157,3 +159,70 @@ def test_unimask_gives_the_originals_numbers(body: Any) -> None:
     other = "mlp." if body == "transformer" else "transformer."
     load(model.body, weights, names, unused=(other,))
     close(model.body(given["tokens"]), given[body])
+
+
+# Names of the original's parameters -> ours. It keeps query, key and value apart.
+ATARI_NAMES = {
+    "ret_emb.0": "embed_return",
+    "action_embeddings.0": "embed_action",
+    "state_encoder.0": "embed_obs.convolutions.0",
+    "state_encoder.2": "embed_obs.convolutions.1",
+    "state_encoder.4": "embed_obs.convolutions.2",
+    "state_encoder.7": "embed_obs.project",
+    "blocks.": "backbone.blocks.",
+    "ln1": "ln_1",
+    "ln2": "ln_2",
+    "mlp.0": "up",
+    "mlp.2": "down",
+    "head.": "predict_action.",
+}
+
+
+def atari_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The original's drawn weights by our names, in our shapes."""
+    original = {new: old for old, new in ATARI_NAMES.items()}
+    original |= {"embed_obs.convolutions.0": "state_encoder.0", "backbone.ln_f": "ln_f"}
+    found = {}
+    for name, ours in model.named_parameters():
+        shape = tuple(ours.shape)
+        theirs = name
+        for new in sorted(original, key=len, reverse=True):
+            theirs = theirs.replace(new, original[new])
+        if name == "embed_action.weight":  # a table there
+            value = drawn.numbers(theirs, shape[::-1]).T
+        elif name == "embed_position.weight":  # one row more there, which nothing reads
+            value = drawn.numbers("pos_emb", (1, shape[0] + 1, shape[1]))[0, :-1]
+        elif name == "embed_timestep.weight":
+            value = drawn.numbers("global_pos_emb", (1, *shape))[0]
+        elif ".qkv." in name:
+            part = (shape[0] // 3, *shape[1:])
+            value = np.concatenate([drawn.numbers(theirs.replace("qkv", kind), part) for kind in KINDS])
+        else:
+            value = drawn.numbers(theirs, shape)
+        found[name] = torch.from_numpy(np.ascontiguousarray(value))
+    return found
+
+
+KINDS = ("query", "key", "value")
+
+
+@torch.no_grad()
+def test_dt_pixel_gives_the_originals_logits_and_loss() -> None:
+    io = IOSpec(
+        observation=ObservationSpec(size=4 * 84 * 84, shapes=((4, 84, 84),), dtype="uint8", channels="first"),
+        action=ActionSpec(kind="discrete", size=drawn.CHOICES, dtype="int64"),
+        context=STEPS,
+    )
+    model = PixelDecisionTransformer(DTPixelConfig(embed_dim=8, n_layers=2, n_heads=2, max_ep_len=21), io).eval()
+    model.load_state_dict(atari_weights(model), strict=False)
+    given, (_, wanted) = drawn.atari_windows(STEPS), numbers("atari")
+    batch = Batch(
+        observations=given["frames"],
+        actions=given["actions"],
+        returns_to_go=given["returns_to_go"],
+        timesteps=given["timesteps"],
+        valid=torch.ones(3, STEPS, dtype=torch.bool),
+    )
+    close(model(batch), wanted["logits"])
+    close(model.act(batch), wanted["logits"][:, -1])
+    torch.testing.assert_close(model.loss(batch)["action_ce"], wanted["loss"], atol=1e-5, rtol=0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,13 +14,16 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.cli.console import console, fits
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.errors import CheckpointError, ConfigError, DataError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.study import read_study
 from agentzoo.hub.paper_scores import elsewhere
 from agentzoo.models.gpt2_dt import GPT2DTConfig
-from agentzoo.recipe import load_recipe
+from agentzoo.recipe import Recipe, load_recipe
+from agentzoo.record import read_record
 from agentzoo.research.studies.comparison import as_study, compare, differences, draw_comparison
+from agentzoo.research.studies.families import as_study as families_study
+from agentzoo.research.studies.families import draw_profiles, over_families
 from research.cases import a_run
 
 CARDS = Path(__file__).resolve().parents[2] / "hub_cards"
@@ -38,11 +43,14 @@ def test_runs_are_measured_once_and_seeds_go_together(tmp_path: Path) -> None:
     assert compare(runs, 3, heard.append)[0] == whole
     assert len(heard) == 3
     study = as_study([whole, cloned], "x")
-    assert study.columns == ("agent", "differs in", "return", "length")
+    assert study.columns == ("agent", "differs in", "return", "each seed", "length")
     assert [row[1] for row in study.rows] == ["—", "behaviour cloning, model.n_layers=3"]
     low, high = whole.results[0].return_interval
     first = f"{whole.results[0].mean_return:.1f} [{low:.1f}, {high:.1f}]"
-    assert study.rows[0][2] == f"{first}; {first}"  # both seeds have the same weights here
+    mean = f"{whole.results[0].mean_return:.1f}"
+    assert study.rows[0][2:4] == (f"{mean} ± 0.0 [{mean}, {mean}]", f"{first}; {first}")  # of the same weights here
+    assert study.rows[1][2].endswith("], one seed")
+    assert study.rows[1][3] == ""
 
 
 def test_runs_of_one_name_that_differ_in_more_than_the_seed_get_rows_of_their_own(tmp_path: Path) -> None:
@@ -62,16 +70,59 @@ def test_many_seeds_and_a_long_title_fit_the_record() -> None:
     (staged,) = compare([CARDS / "dt-hopper-medium"], 100)
     for count, cell in ((12, "; ".join(["84.6"] * 12)), (70, ("84.6; " * 40)[:189] + "…")):
         study = as_study([staged._replace(results=staged.results[:1] * count)], "long " * 50)
-        assert study.rows[0][2] == cell
+        assert study.rows[0][2] == "84.6 ± 0.0 [84.6, 84.6]"
+        assert study.rows[0][3] == cell
         assert len(study.title) == 190
 
 
-def test_staged_agents_bring_their_headline() -> None:
+def test_staged_agents_bring_their_headline_and_their_seeds() -> None:
+    several, alone = compare([CARDS / "dt-hopper-medium", CARDS / "dm-hopper-medium"], 100)
+    study = as_study([several, alone], "x")
+    assert study.columns == (
+        *("agent", "differs in", "normalized score", "each seed", "length", "within 2 points of its end", "published"),
+    )
+    name, _, over, each, _, soon, published = study.rows[0]
+    assert (name, published) == ("dt-hopper-medium", "67.6 ± 1")
+    assert over == "84.8 ± 2.0 [83.0, 87.0]"  # as on its card
+    assert each == "84.6 [81.1, 87.9]; 83.0 [79.1, 86.8]; 87.0 [83.3, 90.3]"
+    assert re.fullmatch(r"[\d,]+ updates, \d+ minutes", soon)
+    assert study.rows[1][2:4] == ("93.7 [92.4, 94.9], one seed", "")
+
+
+def test_a_seed_that_a_staged_agent_brings_is_not_counted_twice(tmp_path: Path) -> None:
+    staged = CARDS / "dt-hopper-medium"
+    shutil.copytree(staged, tmp_path / "run")
+    recipe = read_record(Recipe, staged / "train_config.json").override(["train.seed=2"])
+    (tmp_path / "run" / "train_config.json").write_text(recipe.to_json())
+    with pytest.raises(DataError, match="training seed 0 of dt-hopper-medium is there twice"):
+        compare([staged, tmp_path / "run"], 100)
+
+
+def test_families_share_tasks_by_hand(tmp_path: Path) -> None:
+    """dt has three runs on one task and one on the other, dm one on both; bc has neither task."""
+    names = ("dt-hopper-medium", "dm-hopper-medium", "dt-hopper-medium-replay", "dm-hopper-medium-replay")
+    found = over_families(compare([*(CARDS / name for name in names), CARDS / "bc-walker2d-medium"], 100))
+    assert found is not None
+    assert found.tasks == ("hopper-medium", "hopper-medium-replay")
+    assert found.single == ("dm",)
+    assert found.means["dm"].value == pytest.approx((93.72 + 57.30) / 2, abs=0.01)
+    assert found.improvement["dm", "dt"].value == 1.0  # every run of it is better
+    first, second = families_study(found).rows
+    assert first == ("dm", "2", "75.5, one run a task", "")
+    assert second[:2] == ("dt", "4")
+    assert second[3] == "0.00 [0.00, 0.00]"
+    draw_profiles(found, tmp_path / "x.svg")
+    assert "<!-- share of runs above it -->" in (tmp_path / "x.svg").read_text()
+    assert over_families(compare([CARDS / "dt-hopper-medium", CARDS / "bc-walker2d-medium"], 100)) is None
+
+
+def test_two_recipes_of_one_family_are_two_methods() -> None:
     (staged,) = compare([CARDS / "dt-hopper-medium"], 100)
-    (row,) = as_study([staged], "x").rows
-    assert row[0] == "dt-hopper-medium"
-    assert row[2] == "84.6 [81.1, 87.9]"
-    assert row[-1] == "67.6 ± 1"
+    faster = staged._replace(recipe=staged.recipe.override(["train.lr=0.5"]))
+    found = over_families([staged, faster])
+    assert found is not None
+    assert list(found.means) == ["dt", "dt, train.lr=0.5"]
+    assert found.improvement["dt", "dt, train.lr=0.5"].value == pytest.approx(0.5)
 
 
 def test_a_finding_stands_before_what_the_columns_mean() -> None:
@@ -116,7 +167,8 @@ def test_environments_share_a_table_and_have_panels_of_their_own(tmp_path: Path)
     assert [each.env for each in compared] == [counting, counting, "Hopper-v5", "Hopper-v5"]
     study = as_study(compared, "x")
     assert study.columns == (
-        *("agent", "environment", "differs in", "normalized score", "return", "length", "published"),
+        *("agent", "environment", "differs in", "normalized score", "return", "each seed", "length"),
+        *("within 2 points of its end", "published"),
     )
     changes = [row[2] for row in study.rows]
     assert changes[:3] == ["—", "train.lr=0.5", "—"]
@@ -144,11 +196,12 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
 
 def test_a_narrow_terminal_gets_blocks_instead_of_broken_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [str(CARDS / name) for name in ("dt-hopper-medium", "unimask-pointmaze-medium")]
+    monkeypatch.setenv("COLUMNS", "80")  # without it, a pipe has no end of line
     shown = {}
-    for width in (80, 200):
+    for width in (80, 300):
         monkeypatch.setattr(console, "width", width)
         shown[width] = CliRunner().invoke(app, ["research", "compare", *runs, "--out", str(tmp_path / "out")]).output
-        for words in ("normalized score", "84.6 [81.1, 87.9]", "unimask-pointmaze-medium", "0.48 [0.38, 0.58]"):
+        for words in ("normalized score", "84.8 ± 2.0 [83.0, 87.0]", "unimask-pointmaze-medium", "0.48 [0.38, 0.58]"):
             assert words in shown[width]
     narrow = Table("a very long name of a column", "b")
     narrow.columns[0].no_wrap = True
@@ -157,15 +210,18 @@ def test_a_narrow_terminal_gets_blocks_instead_of_broken_words(tmp_path: Path, m
         monkeypatch.setattr(console, "width", width)
         assert fits(narrow) is enough
     assert shown[80].count("environment") == 2
-    assert shown[200].count("environment") == 1
+    assert shown[300].count("environment") == 1
 
 
 def test_the_command_draws_a_study_for_a_card(tmp_path: Path) -> None:
-    runs = [str(CARDS / name) for name in ("dt-hopper-medium", "dt-hopper-medium-replay")]
+    runs = [str(CARDS / name) for name in ("dt-hopper-medium", "dm-hopper-medium")]
     words = ["research", "compare", *runs, "--out", str(tmp_path / "out"), "--title", "A [b]title[/b]"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert "A [b]title[/b]" in done.output
+    assert "success" not in done.output  # nothing to reach in Hopper
+    assert read_study(tmp_path / "out" / "families").title == "Over hopper-medium"
+    assert (tmp_path / "out" / "families" / "profiles.png").stat().st_size > 1_000
     study = read_study(tmp_path / "out")
     assert study.picture is not None
     assert "Chen et al. 2021" in study.note

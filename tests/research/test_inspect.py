@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import os
 import re
@@ -34,6 +35,7 @@ from agentzoo.research.analysis.head_report import is_language_model
 from agentzoo.research.analysis.inspection import Inspection, Options, inspect, inspect_agent
 from agentzoo.research.analysis.page import explanation, page_of, write_page
 from agentzoo.research.analysis.pictures import draw_all, parts_of
+from agentzoo.research.analysis.tables import tables_of
 from agentzoo.research.pretrain.lm import train_language_model, write_language_model
 from agentzoo.research.pretrain.settings import LM_SIZES
 from agentzoo.store.files import LOG
@@ -367,6 +369,20 @@ def test_a_page_needs_nothing_but_itself(tmp_path: Path) -> None:
     for _, data in found:
         assert is_drawn(Image.open(BytesIO(base64.b64decode(data))))
     assert len(re.findall(r"<p>.{150,}?</p>", text)) == 2
+
+
+def test_every_picture_of_the_page_has_its_numbers_as_a_table(tmp_path: Path) -> None:
+    agent = make_agent(model=NETWORKS["gated"][0])
+    found = inspect_agent(agent, FEW)
+    text, tables = page_of(found), {table.part: table for table in tables_of(found)}
+    assert list(tables) == re.findall(r'<img id="(\w+)"', text)
+    assert found.importance is not None
+    for table in tables.values():
+        assert html.escape(table.title) in text.replace("&#39;", "&#x27;")
+        assert all(len(row) == len(table.columns) for row in table.rows)
+    shown = [row[2] for row in tables["importance"].rows]
+    assert shown == [f"{value:.4g}" for layer in found.importance.mean for value in layer]
+    assert all(f"<td>{value}</td>" in text for value in shown)
 
 
 def test_a_name_cannot_write_into_the_page(tmp_path: Path) -> None:

@@ -53,11 +53,11 @@ def test_curves_and_steps_by_hand(runs: list[Path]) -> None:
     assert both.steps_to_nearly() == [400, 600]  # 58 and 90 are the first above 54, 90 % of 60
     assert twin.steps_to_nearly() == [800]  # 44 is below 45
     rows = as_study([both, twin], None).rows
-    never = "unfinished, short evaluations: 60.0; 60.0", ""
+    never = "", "unfinished, short evaluations: 60.0; 60.0"
     assert rows[0] == ("chibit-hopper-medium", *never, "500 (400 to 600)")
-    assert rows[1] == ("chibit-hopper-medium-scratch", "unfinished, short evaluations: 50.0", "", "800")
+    assert rows[1] == ("chibit-hopper-medium-scratch", "one seed", "unfinished, short evaluations: 50.0", "800")
     many = both._replace(points=both.points * 30)
-    assert as_study([many], None).rows[0][1].startswith("unfinished, short evaluations: 60.0; 60.0; ")
+    assert as_study([many], None).rows[0][2].startswith("unfinished, short evaluations: 60.0; 60.0; ")
 
 
 def test_an_agent_that_scores_nothing_is_never_nearly_there(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_finished_runs_are_measured_and_nearly_is_of_what_was_measured(tmp_path:
     assert len(heard) == 2
     assert curve.final().tolist() == [truth.mean_return] * 2
     assert curve.steps_to_nearly() == [300, 300]
-    ((_, each, over, soon),) = as_study([curve], None).rows
+    ((_, over, each, soon),) = as_study([curve], None).rows
     low, high = truth.return_interval
     assert each == "; ".join([f"{truth.mean_return:.1f} [{low:.1f}, {high:.1f}]"] * 2)
     assert (over, soon) == (f"{truth.mean_return:.1f} ± 0.0 [{truth.mean_return:.1f}, {truth.mean_return:.1f}]", "300")
@@ -116,7 +116,7 @@ def test_a_record_that_is_not_of_its_weights_is_not_believed(tmp_path: Path) -> 
     (copy / "results.json").write_text(json.dumps(tree))
     for read in (read_curves, compare):
         with pytest.raises(
-            CheckpointError, match=r"no sound record: .*mean and interval are not those .* `agentzoo hub verify"
+            CheckpointError, match=r"no valid record: .*mean and interval do not follow .* `agentzoo hub verify"
         ):
             read([copy], 3)  # type: ignore[operator]
 

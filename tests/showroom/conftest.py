@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
 import json
 import shutil
+import subprocess
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +24,8 @@ AGENTS = ("dm-hopper-medium", "dt-hopper-medium", "gpt2-dtma-pointmaze-medium", 
 HOSTILE = "dt-hostile"
 ATTACK = "<img src=x onerror=\"document.title='owned'\"></script><script>document.title='owned'</script>\x1b[31m\u202e"
 LONG = "W" * 190
+AXE = "axe-core@4.14.1"
+AXE_SHA512 = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
 RECORDS = (CONFIG, RECIPE, RESULTS, LOG, VIDEO, SWEEP_PLOT, *STUDY_PICTURES)
 
 
@@ -63,3 +70,45 @@ def site(small_zoo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINARI_DATASETS_PATH", str(tmp_path_factory.mktemp("data")))
         yield build_site(tmp_path_factory.mktemp("site") / "out", small_zoo, docs=True).folder
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no Chromium here: apt-get install chromium")
+    with sync_api.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """axe-core's script, from npm, if it is the one we know."""
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("no npm here to fetch axe-core with")
+    folder = tmp_path_factory.mktemp("axe")
+    done = subprocess.run([npm, "pack", AXE], cwd=folder, capture_output=True, text=True, timeout=60)
+    found = list(folder.glob("*.tgz"))
+    if not found:
+        pytest.skip(f"npm gave no {AXE}: {done.stderr[-300:]}")
+    packed = found[0].read_bytes()
+    assert base64.b64encode(hashlib.sha512(packed).digest()).decode() == AXE_SHA512
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        script = archive.extractfile("package/axe.min.js")
+        assert script is not None
+        return script.read().decode()
+
+
+def serious_faults(tab: Any, axe: str) -> list[tuple[Any, ...]]:
+    """What axe-core finds on the page that is open in `tab`."""
+    tab.evaluate(axe)
+    found = tab.evaluate("axe.run({resultTypes: ['violations']}).then(found => found.violations)")
+    return [
+        (one["id"], one["nodes"][0]["html"][:150], one["nodes"][0]["failureSummary"][:200], len(one["nodes"]))
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]

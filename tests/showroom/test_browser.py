@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import io
-import shutil
-import subprocess
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,26 +10,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from showroom.conftest import AGENTS, HOSTILE
+from showroom.conftest import AGENTS, HOSTILE, serious_faults
 
-AXE = "axe-core@4.14.1"
-AXE_SHA512 = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
 WIDTHS = (390, 1280)
 DOCS = ("docs/index.html", "docs/first-hour.html", "docs/data.html", "docs/api-agents.html")
 AGENT_PAGES = tuple(f"agents/{name}.html" for name in (*AGENTS, HOSTILE))
 PAGES = ("index.html", "leaderboard.html", "datasets.html", *AGENT_PAGES, *DOCS)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        pytest.skip("no Chromium here: apt-get install chromium")
-    with sync_api.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -183,25 +164,6 @@ def test_a_film_plays_when_its_card_is_pointed_at_or_focused(chromium: Any, site
     page.close()
 
 
-@pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """axe-core's script, from npm, if it is the one we know."""
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("no npm here to fetch axe-core with")
-    folder = tmp_path_factory.mktemp("axe")
-    done = subprocess.run([npm, "pack", AXE], cwd=folder, capture_output=True, text=True, timeout=60)
-    found = list(folder.glob("*.tgz"))
-    if not found:
-        pytest.skip(f"npm gave no {AXE}: {done.stderr[-300:]}")
-    packed = found[0].read_bytes()
-    assert base64.b64encode(hashlib.sha512(packed).digest()).decode() == AXE_SHA512
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        script = archive.extractfile("package/axe.min.js")
-        assert script is not None
-        return script.read().decode()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_serious_fault(tab: Any, site: Path, axe: str, scheme: str) -> None:
@@ -209,11 +171,5 @@ def test_axe_finds_no_serious_fault(tab: Any, site: Path, axe: str, scheme: str)
     for name in PAGES if scheme == "light" else PAGES[:4]:
         tab.goto((site / name).as_uri())
         tab.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
-        tab.evaluate(axe)
-        found = tab.evaluate("axe.run({resultTypes: ['violations']}).then(found => found.violations)")
-        serious = [
-            (one["id"], one["nodes"][0]["html"][:150], one["nodes"][0]["failureSummary"][:200], len(one["nodes"]))
-            for one in found
-            if one["impact"] in ("serious", "critical")
-        ]
+        serious = serious_faults(tab, axe)
         assert serious == [], f"{name} in {scheme}"

@@ -26,7 +26,7 @@ def test_every_page_is_there_with_what_it_is_made_of(site: Path) -> None:
         assert f"<h1>{title}</h1>" in (site / "docs" / f"{name}.html").read_text()
     agents = words((site / "docs" / "api-agents.html").read_text())
     assert "predict(" in agents
-    assert "bound as by set_env" in agents
+    assert "to bind as set_env does" in agents
     statistics = words((site / "docs" / "api-evaluation.html").read_text())
     assert str(interquartile_mean.__doc__).splitlines()[0] in statistics
     hour = words((site / "docs" / "first-hour.html").read_text())

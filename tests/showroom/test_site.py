@@ -21,12 +21,13 @@ from typer.testing import CliRunner
 from agentzoo.cli import app
 from agentzoo.errors import ConfigError, StorageError
 from agentzoo.evaluation.baselines import Baselines, write_baselines
+from agentzoo.evaluation.methods import method_of
 from agentzoo.evaluation.results import Baseline, Results
 from agentzoo.site.build import MARK, build_site
 from agentzoo.site.cardtext import as_html, section_of
 from agentzoo.site.curves import asked_and_achieved, training_curves
 from agentzoo.site.dataset_page import best_share
-from agentzoo.site.entries import method_of, read_zoo, slug_of
+from agentzoo.site.entries import read_zoo, slug_of
 from agentzoo.site.frames import write_frames
 from agentzoo.site.index_page import index_page
 from agentzoo.site.markup import element, short, spans, ticks

@@ -10,6 +10,8 @@ from rich.console import Console
 
 from agentzoo.cli.grid_table import live_table
 from agentzoo.errors import ConfigError, TrainingError, UnknownNameError
+from agentzoo.recipe import differences
+from agentzoo.research import grid
 from agentzoo.research.grid import staging_groups, tasks_of
 from agentzoo.store.files import RECIPE
 from agentzoo.training.grid.drive import only_driver
@@ -123,6 +125,24 @@ def test_a_grid_file_that_cannot_be_used_is_explained(text: str, said: str, tmp_
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
         read_grid_file(path)
+
+
+def test_the_fitted_trials_change_one_thing_each() -> None:
+    """Three datasets, three seeds; whatever is changed, an update reads 1,280 steps."""
+    rows = read_grid_file(Path(grid.__file__).with_name("fitted.toml"))
+    assert len(rows) == 11 * 3 * 3
+    assert {row.recipe.train.seed for row in rows} == {0, 1, 2}
+    assert {row.recipe.train.batch_size * row.recipe.data.context for row in rows} == {1_280}
+    base = {row.recipe.data.dataset: row.recipe for row in rows if "-base-s0" in row.folder}
+    assert sorted(base) == ["zoo/hopper/medium-replay-v0", "zoo/hopper/medium-v0", "zoo/pointmaze/medium-v0"]
+    changed = {
+        tuple(sorted(differences(base[row.recipe.data.dataset].unseeded(), row.recipe.unseeded()))) for row in rows
+    }
+    assert changed == {
+        (),
+        *(("model.dropout",), ("train.lr",), ("train.steps",), ("model.embed_dim",), ("model.use_actions",)),
+        ("data.context", "train.batch_size"),
+    }
 
 
 def test_one_folder_twice_is_refused(tmp_path: Path) -> None:

@@ -213,7 +213,9 @@ def test_a_recipe_in_bfloat16_warns_where_that_is_slow(
     warn_of_slow_precision("bf16", "cuda")
     assert not recwarn
     warn_of_slow_precision("bf16", "cpu")
-    assert [str(warning.message).startswith("the recipe multiplies") for warning in recwarn] == ([] if fast else [True])
+    assert [str(warning.message).startswith("the recipe uses bfloat16") for warning in recwarn] == (
+        [] if fast else [True]
+    )
 
 
 @pytest.mark.gpu

@@ -1,1 +1,1 @@
-"""How our datasets are made, and how others' data is imported."""
+"""Build the datasets of the zoo, and import data of other projects."""

@@ -1,7 +1,6 @@
-"""Episodes in files of other projects: D4RL's HDF5 layout, and a replay buffer as npz. Strangers make such files.
+"""Read episodes from files of other projects: D4RL's HDF5 layout, and replay buffers as npz.
 
-Sizes and types are checked against the file before an array is read, and whatever a library says of a broken file
-becomes a DataError.
+The files are untrusted: sizes and types are checked before an array is read, and errors of libraries become DataError.
 """
 
 from __future__ import annotations
@@ -27,21 +26,21 @@ FLAT = ("rewards", "terminals", "timeouts", "terminations", "truncations")  # (T
 
 @dataclass
 class Imported:
-    """What an import did; filled while the episodes are read."""
+    """The result of an import, filled while the episodes are read."""
 
     dataset_id: str
-    dropped_steps: int = 0  # of a last episode that the file cuts off
+    dropped_steps: int = 0  # steps of an incomplete last episode
     notes: list[str] = field(default_factory=list)
 
 
 def read_npz(path: Path) -> Iterator[Rollout]:
-    """Episodes of an npz replay buffer: all steps end to end, cut where `terminations | truncations`.
+    """Episodes of an npz replay buffer: consecutive steps, split where `terminations | truncations`.
 
     Arrays: observations (T, S), actions (T, A), rewards (T,), terminations (T,), truncations (T,) and
     final_observations (E, S), the observation after each episode's last step.
 
     Raises:
-        DataError: an array is missing, declares more than the file holds or is not of numbers; or lengths disagree.
+        DataError: an array is missing, declares more than the file holds, is not numeric, or lengths disagree.
     """
     arrays = read_npz_arrays(path, NPZ_ARRAYS)
     final = arrays.pop("final_observations")
@@ -55,18 +54,17 @@ def read_npz(path: Path) -> Iterator[Rollout]:
     if len(ends) != len(final) or len(ends) == 0 or ends[-1] != steps:
         raise DataError(
             f"{path.name}: {len(ends)} episode ends, {len(final)} final observations, last end at step "
-            f"{ends[-1] if len(ends) else 0} of {steps}; a buffer must be cut to whole episodes."
+            f"{ends[-1] if len(ends) else 0} of {steps}; a buffer must hold complete episodes."
         )
     for first, end, last in zip([0, *ends[:-1]], ends, final, strict=True):
         yield _rollout(arrays, slice(int(first), int(end)), last, terminations, truncations)
 
 
 def read_npz_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """These arrays of numbers of an npz file.
+    """The named numeric arrays of an npz file.
 
     Raises:
-        DataError: one is missing, or declares more than the file holds or this machine's memory; or is no array of
-            numbers.
+        DataError: an array is missing, not numeric, or declares more than the file or this machine's memory holds.
     """
     with readable(path, "an npz file"):
         _check_npz(path, names)
@@ -78,7 +76,7 @@ def read_npz_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any
 
 
 def _check_npz(path: Path, names: tuple[str, ...]) -> None:
-    """Compare each array's header with what the archive stores of it."""
+    """Compare the size in each array's header with the bytes stored in the archive."""
     total = 0
     with zipfile.ZipFile(path) as archive:
         members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
@@ -100,40 +98,41 @@ def _check_npz(path: Path, names: tuple[str, ...]) -> None:
 
 
 def _require_numbers(path: Path, name: str, values: Any) -> None:
-    """Raise DataError unless this is an array of numbers, one row a step."""
+    """Raise DataError unless `values` is a numeric array with one row per step."""
     kind, shape = getattr(getattr(values, "dtype", None), "kind", None), getattr(values, "shape", None)
     if kind is None or shape is None:
         raise DataError(f"{path.name}: {name} is no array.")
     if kind not in NUMBERS or len(shape) < 1 or len(shape) > 8:
         raise DataError(
-            f"{path.name}: {name} has type {shown(values.dtype, 60)} and shape {shape}; one row of numbers a "
-            "step is expected."
+            f"{path.name}: {name} has type {shown(values.dtype, 60)} and shape {shape}; expected one row of numbers "
+            "per step."
         )
 
 
 def _one_length(path: Path, shapes: dict[str, tuple[int, ...]]) -> int:
-    """How many steps all these arrays have."""
+    """The number of steps, which must be equal in all arrays."""
     lengths = {name: shape[0] for name, shape in shapes.items()}
     if len(set(lengths.values())) != 1:
         raise DataError(f"{path.name}: arrays differ in length: {lengths}.")
     for name, shape in shapes.items():
         if name in FLAT and any(side != 1 for side in shape[1:]):
-            raise DataError(f"{path.name}: {name} has shape {shape}, one number a step is expected.")
+            raise DataError(f"{path.name}: {name} has shape {shape}; expected one number per step.")
     return lengths["rewards"]
 
 
 def read_d4rl(path: Path, max_episode_steps: int | None, result: Imported | None = None) -> Iterator[Rollout]:
-    """Episodes of a D4RL HDF5 file: observations, actions, rewards, terminals, and where they exist timeouts and
-    next_observations; other keys are ignored.
+    """Episodes of a D4RL HDF5 file.
 
-    - An episode ends where a terminal or a timeout is set; both on one step end it once and both flags are kept.
-    - Without timeouts an episode also ends, truncated, after `max_episode_steps`.
-    - Steps after the last end belong to an episode the file cuts off. Its return-to-go is unknown: it is left out.
+    It reads observations, actions, rewards, terminals and, if present, timeouts and next_observations.
+
+    - An episode ends where a terminal or a timeout is set. If both are set, both flags are kept.
+    - Without timeouts, an episode is also truncated after `max_episode_steps`.
+    - Steps after the last end belong to an incomplete episode. Its returns-to-go are unknown, so it is dropped.
     - The observation after an episode's last step is `next_observations` of that step, else that step's own
-      observation once more (no family reads it).
+      observation repeated (no family reads it).
 
     Raises:
-        DataError: an array is missing, stored in another file or not of numbers, lengths disagree, or there are neither
+        DataError: an array is missing, stored in another file or not numeric, lengths disagree, or there are neither
             timeouts nor a step limit.
     """
     import h5py
@@ -166,7 +165,7 @@ def read_d4rl(path: Path, max_episode_steps: int | None, result: Imported | None
 def _ends(
     path: Path, file: Any, max_episode_steps: int | None, result: Imported
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(T,) terminals and (T,) timeouts of a D4RL file; notes what it lacks."""
+    """(T,) terminals and (T,) timeouts of a D4RL file; adds a note for each missing array."""
     terminals = np.asarray(file["terminals"]).reshape(-1).astype(bool)
     if "timeouts" in file:
         timeouts = np.asarray(file["timeouts"]).reshape(-1).astype(bool)
@@ -175,8 +174,8 @@ def _ends(
         result.notes.append(f"no timeouts in the file: episodes are cut after {max_episode_steps} steps")
     else:
         raise DataError(
-            f"{path.name} has no timeouts, so where episodes ran out of time is unknown. Name the environment (--env) "
-            "or its step limit (--max-episode-steps)."
+            f"{path.name} has no timeouts, so it is unknown where episodes were truncated. Name the environment "
+            "(--env) or its step limit (--max-episode-steps)."
         )
     if "next_observations" not in file:
         result.notes.append("no next_observations in the file: each episode's last observation is repeated")
@@ -209,12 +208,12 @@ def _rollout(
 
 
 def without_column(actions: NDArray[Any]) -> NDArray[Any]:
-    """Choices (L,), which replay buffers store as (L, 1); other actions as they are."""
+    """Discrete actions as (L,), which replay buffers store as (L, 1); other actions unchanged."""
     return actions[:, 0] if np.issubdtype(actions.dtype, np.integer) and actions.shape[1:] == (1,) else actions
 
 
 def read_start(path: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The first observation (1, ...) and all actions (T, ...) of a file: what its spaces are read off.
+    """The first observation (1, ...) and all actions (T, ...) of a file, from which its spaces are inferred.
 
     Raises:
         DataError: they cannot be read.

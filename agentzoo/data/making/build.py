@@ -1,6 +1,6 @@
-"""Making a dataset of the catalogue and checking it against the environment before it appears.
+"""Build a dataset of the catalogue and check it against the environment before it is stored.
 
-With `workers > 1` processes are spawned: call `build` under `if __name__ == "__main__":` in a script.
+With `workers > 1` it spawns processes: in a script, call `build` under `if __name__ == "__main__":`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ AUTHOR = "agentzoo"
 
 
 def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
-    """Make the dataset and return its Minari id.
+    """Build the dataset and return its Minari id.
 
-    The same seed and steps give the same HDF5 bytes, whatever the number of workers.
+    The same seed and steps give the same HDF5 bytes for any number of workers.
 
     Raises:
-        UnknownNameError: no such recipe, or a source file is missing. ConfigError: options it cannot follow, or a
-            package of its environment is not installed.
-        DataError: it exists and `overwrite` is not set, or the environment, replayed, disagrees with what was written.
+        UnknownNameError: no such recipe, or a source file is missing. ConfigError: options that this dataset does not
+            support, or a package of its environment is not installed.
+        DataError: it exists and `overwrite` is not set, or replaying the environment gives other data.
         StorageError: it could not be written.
     """
     recipe = find_recipe(name)
@@ -68,9 +68,9 @@ def _command(recipe: DatasetRecipe, options: BuildOptions) -> str:
 
 
 def replay_ends(dataset: Any) -> None:
-    """Play the first and the last episode again from their recorded seeds and compare every step, bit by bit.
+    """Replay the first and the last episode from their recorded seeds and compare every step exactly.
 
-    Episodes without a recorded seed (replay buffers) are passed over.
+    Episodes without a recorded seed (replay buffers) are skipped.
 
     Raises:
         DataError: something differs.
@@ -111,4 +111,4 @@ def _require_same(replayed: Any, recorded: Any, where: str) -> None:
         for key, value in replayed.items():
             _require_same(value, recorded[key], f"{where} {key!r}")
     elif not np.array_equal(replayed, recorded):
-        raise DataError(f"{where}: the dataset holds {recorded}, the environment replayed from the seed {replayed}.")
+        raise DataError(f"{where}: the dataset holds {recorded}, the replayed environment gives {replayed}.")

@@ -1,8 +1,8 @@
-"""The datasets of the zoo and how each is made.
+"""The datasets of the zoo and how each is built.
 
-`medium` samples a SAC policy whose training was stopped early and `medium-replay` is all that policy saw until then, as
-in D4RL. `expert` samples a fully trained TQC policy rather than taking its mode: D4RL did so, it differs from `medium`
-in the policy alone, and the noise shows how the expert recovers. It costs some return: over 16 episodes the mode scored
+`medium` samples a SAC policy whose training was stopped early, and `medium-replay` is its replay buffer, as in D4RL.
+`expert` samples a fully trained TQC policy instead of taking its mode: D4RL does so, it differs from `medium` only in
+the policy, and the noise shows how the expert recovers. This lowers the return: over 16 episodes the mode scored
 103 / 99 / 98 on hopper / halfcheetah / walker2d, samples 105 / 91 / 92.
 """
 
@@ -16,28 +16,30 @@ from pathlib import Path
 
 from agentzoo.data.making.collect import BlockRunner, Rollout, collect
 from agentzoo.data.making.policies import PolicyFile, resolve_policy
+from agentzoo.data.names import dataset_id, require_dataset_recipe
 from agentzoo.envs import DOORKEY, DOORKEY_STEPS, MAZE2D_DENSE, MAZE2D_STEPS
-from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.store.files import sha256
 
 SOURCES_VARIABLE = "AGENTZOO_SOURCES"
-SOURCES_KEY = "source_sha256"  # of a dataset's metadata: lines as sha256sum writes them
+SOURCES_KEY = "source_sha256"  # key in a dataset's metadata; its lines have the format of sha256sum
 DEFAULT_STEPS = 500_000
-OWN = "--sources DIR"  # a folder of policies and replay buffers, which nobody distributes
-OTHERS = "--trust-policies"  # a policy is in SB3's format, which runs code when it is loaded
+CLASSIC_STEPS = 100_000
+OWN = "--sources DIR"  # a folder of policies and replay buffers, which are not distributed
+OTHERS = "--trust-policies"  # loading a policy in SB3's format can run code
 POINTMAZE_KEYS = ("observation", "desired_goal")  # 4 + 2 numbers; `achieved_goal` repeats the position
-EPISODIC = (("continuing_task", False),)  # PointMaze ends at the goal instead of drawing a new one
+EPISODIC = (("continuing_task", False),)  # PointMaze terminates at the goal instead of setting a new goal
 
 EnvOptions = tuple[tuple[str, bool], ...]
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """Where policies and buffers lie, how many steps, which seed, how many processes.
+    """Folder of policies and buffers, number of steps, seed and number of processes.
 
-    trust_policies: load policies in SB3's format, from `sources` or the Hub; loading one runs the code it holds.
-    on_steps: called with the steps of each episode as it is written. on_source: called with the name and sha256 of each
-    file the data is made of, before the first episode.
+    trust_policies: load policies in SB3's format, from `sources` or the Hub, which can run code.
+    on_steps: called with the steps of each written episode. on_source: called with name and sha256 of each source file
+    before the first episode.
     """
 
     sources: Path | None = None
@@ -49,36 +51,35 @@ class BuildOptions:
     on_source: Callable[[str, str], None] = lambda *_: None
 
     def buffer(self, name: str) -> Path:
-        """A replay buffer in the sources folder: arrays, nothing that runs.
+        """A replay buffer in the sources folder; it holds arrays and no code.
 
         Raises:
-            UnknownNameError: no folder was given, or the file is not in it.
+            UnknownNameError: no folder is set, or the file is not in it.
         """
         found = self._in_sources(name)
         if found is None:
-            raise UnknownNameError(f"{self._needed(name)} `agentzoo data behaviour` makes such files.")
+            raise UnknownNameError(f"{self._needed(name)} `agentzoo data behaviour` creates it.")
         self.on_source(name, sha256(found))
         return found
 
     def policy(self, name: str, hub: str | None = None) -> PolicyFile:
-        """A policy of the sources folder, or else the one in the Hub repo `hub`.
+        """A policy in the sources folder, else the one in the Hub repo `hub`.
 
         Raises:
-            UnknownNameError: it is in neither. ConfigError: it is in SB3's format, which unpickles, and policies are
-                not trusted. DataError: the Hub did not give it.
+            UnknownNameError: it is in neither. ConfigError: policies are not trusted, and SB3's format uses pickle.
+                DataError: the download from the Hub failed.
         """
         found = self._in_sources(name)
         if found is None and hub is None:
-            raise UnknownNameError(f"{self._needed(name)} `agentzoo data behaviour` makes such files.")
+            raise UnknownNameError(f"{self._needed(name)} `agentzoo data behaviour` creates it.")
         if not self.trust_policies:
             if found is None:
                 raise UnknownNameError(
-                    f"{self._needed(name)} {OTHERS} fetches {hub} from the Hub instead; loading it runs the code it "
-                    "holds."
+                    f"{self._needed(name)} {OTHERS} downloads {hub} from the Hub instead; loading it can run code."
                 )
             raise ConfigError(
-                f"{found} is a policy in stable-baselines3's format: loading it unpickles, which runs the code it "
-                f"holds. If you trust the file, pass trust_policies=True ({OTHERS})."
+                f"{found} is a policy in stable-baselines3's format: loading it uses pickle, which can run code. "
+                f"If you trust the file, pass trust_policies=True ({OTHERS})."
             )
         path = found if found is not None else resolve_policy(str(hub))
         digest = sha256(path)
@@ -101,22 +102,22 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class DatasetRecipe:
-    """How one dataset is made. `episodes` yields its rollouts; the rest goes to Minari's metadata."""
+    """How one dataset is built. `episodes` yields its rollouts; the other fields go to Minari's metadata."""
 
     name: str  # hopper/medium
     env_id: str
     made_by: str  # one sentence: the dataset's description
     algorithm: str
     episodes: Callable[[BuildOptions], Iterable[Rollout]]
-    steps: int | None = DEFAULT_STEPS  # asked for by default; None: fixed by its source
-    options: EnvOptions = ()  # of `gymnasium.make`
-    obs_keys: tuple[str, ...] | None = None  # of a Dict observation: what agents read
-    build_options: str = ""  # of a build that names policies and buffers, which are not part of the package
+    steps: int | None = DEFAULT_STEPS  # default number; None: fixed by its source
+    options: EnvOptions = ()  # keyword arguments of `gymnasium.make`
+    obs_keys: tuple[str, ...] | None = None  # keys of a Dict observation that agents read
+    build_options: str = ""  # options of `agentzoo data build` that this dataset needs
 
     @property
     def dataset_id(self) -> str:
         """The Minari id, e.g. `zoo/hopper/medium-v0`."""
-        return f"zoo/{self.name}-v0"
+        return dataset_id(self.name)
 
 
 def find_recipe(name: str) -> DatasetRecipe:
@@ -125,21 +126,18 @@ def find_recipe(name: str) -> DatasetRecipe:
     Raises:
         UnknownNameError: with the nearest known name.
     """
-    plain = name.removeprefix("zoo/").removesuffix("-v0")
-    if plain not in DATASETS:
-        raise UnknownNameError(f"no dataset recipe {name!r}.{did_you_mean(plain, DATASETS)} See `agentzoo data list`.")
-    return DATASETS[plain]
+    return DATASETS[require_dataset_recipe(name)]
 
 
 def recipe_of(dataset_id: str) -> DatasetRecipe | None:
-    """The recipe that makes a Minari dataset; None for one of somebody else."""
+    """The recipe of a Minari dataset; None if it is not from the catalogue."""
     return next((recipe for recipe in DATASETS.values() if recipe.dataset_id == dataset_id), None)
 
 
 def _run(
     make_runner: Callable[[BuildOptions], BlockRunner], steps: int | None = None, first: int = 0
 ) -> Callable[[BuildOptions], Iterator[Rollout]]:
-    """Episodes of a runner from number `first` on; `steps` fixes how many, so that `options.steps` cannot."""
+    """Episodes of a runner from number `first` on; `steps` fixes their number and overrides `options.steps`."""
 
     def episodes(options: BuildOptions) -> Iterator[Rollout]:
         asked = steps or options.steps or DEFAULT_STEPS
@@ -167,6 +165,16 @@ def _waypoints(env_id: str, env_options: EnvOptions = ()) -> Callable[[BuildOpti
     return make
 
 
+def _feedback(env_id: str, controller: str) -> Callable[[BuildOptions], BlockRunner]:
+    def make(options: BuildOptions) -> BlockRunner:
+        from agentzoo.data.making import classic
+        from agentzoo.data.making.runners import ControllerRunner
+
+        return ControllerRunner(env_id, getattr(classic, controller))
+
+    return make
+
+
 def _walker(options: BuildOptions) -> BlockRunner:
     from agentzoo.data.making.doorkey_walker import MakeWalker
     from agentzoo.data.making.runners import ControllerRunner
@@ -184,7 +192,7 @@ def _replay(buffer: str) -> Callable[[BuildOptions], Iterator[Rollout]]:
 
 
 def _both(names: tuple[str, str]) -> Callable[[BuildOptions], Iterator[Rollout]]:
-    """All episodes of two datasets, read where they are built for these options and made where they are not."""
+    """All episodes of two datasets, read if they are already built with these options, else generated."""
 
     def part(name: str, options: BuildOptions) -> Iterable[Rollout]:
         from agentzoo.data.minari import dataset_metadata, read_built
@@ -199,14 +207,14 @@ def _both(names: tuple[str, str]) -> Callable[[BuildOptions], Iterator[Rollout]]
         return _counted(built, options)
 
     def episodes(options: BuildOptions) -> Iterator[Rollout]:
-        parts = [part(name, options) for name in names]  # now: while a set is written, Minari looks elsewhere
+        parts = [part(name, options) for name in names]  # opened now: during the write, Minari's root is another folder
         return chain.from_iterable(parts)
 
     return episodes
 
 
 def _counted(rollouts: Iterable[Rollout], options: BuildOptions) -> Iterator[Rollout]:
-    """The same rollouts; each is reported as it passes."""
+    """Yield the rollouts and report the steps of each."""
     for rollout in rollouts:
         options.on_steps(len(rollout))
         yield rollout
@@ -277,7 +285,7 @@ def _maze2d() -> Iterator[DatasetRecipe]:
 
 
 def _doorkey() -> Iterator[DatasetRecipe]:
-    # the three training sets are the beginnings of one sequence of 2,000 episodes, the held-out set is its second half
+    # the three training sets are prefixes of one sequence of 2,000 episodes; the held-out set is its second half
     sets = (("train-50", 0, 50), ("train-500", 0, 500), ("train-1000", 0, 1000), ("heldout", 1000, 1000))
     for name, first, count in sets:
         yield DatasetRecipe(
@@ -290,17 +298,29 @@ def _doorkey() -> Iterator[DatasetRecipe]:
         )
 
 
-DATASETS = {recipe.name: recipe for recipe in chain(_locomotion(), _pointmaze(), _maze2d(), _doorkey())}
+def _classic() -> Iterator[DatasetRecipe]:
+    for title, env_id in (("CartPole", "CartPole-v1"), ("Pendulum", "Pendulum-v1")):
+        yield DatasetRecipe(
+            name=f"{title.lower()}/mixed",
+            env_id=env_id,
+            made_by=f"A controller on {env_id} that takes random actions instead, in each episode with another share.",
+            algorithm="feedback controller",
+            episodes=_run(_feedback(env_id, f"{title}Controller"), CLASSIC_STEPS),
+            steps=None,
+        )
+
+
+DATASETS = {recipe.name: recipe for recipe in chain(_locomotion(), _pointmaze(), _maze2d(), _doorkey(), _classic())}
 
 
 def check_options(recipe: DatasetRecipe, options: BuildOptions) -> None:
-    """Refuse what this dataset cannot follow.
+    """Check that this dataset supports the options.
 
     Raises:
-        ConfigError: `steps` for a set of fixed size, or a number below 1.
+        ConfigError: `steps` for a dataset of fixed size, or a number below 1.
     """
     if options.steps is not None and recipe.steps is None:
-        raise ConfigError(f"{recipe.name} has a size of its own; build it without --steps.")
+        raise ConfigError(f"{recipe.name} has a fixed size; build it without --steps.")
     if (options.steps is not None and options.steps < 1) or options.workers < 1 or options.seed < 0:
         raise ConfigError(
             f"steps and workers start at 1 and seeds at 0; got {options.steps}, {options.workers}, {options.seed}."

@@ -1,12 +1,11 @@
-"""Rolling behaviour policies out into episodes, in parallel and reproducibly.
+"""Collect episodes of behaviour policies, in parallel and reproducibly.
 
-The unit of work is a block of `BLOCK` episodes. A block depends on the seed and its number only, so the data does not
-depend on how many worker processes there are; and a dataset is the first whole episodes, in order, that reach the
-asked number of steps, so short ones are not favoured. What happens inside a block is a `BlockRunner`'s business:
-`agentzoo.data.making.runners`.
+The unit of work is a block of `BLOCK` episodes. A block depends only on the seed and its number, so the data does not
+depend on the number of worker processes. A dataset is the first complete episodes, in order, that reach the requested
+number of steps, so short episodes are not favoured. A `BlockRunner` (`agentzoo.data.making.runners`) plays a block.
 
-Workers are spawned, so a script that calls `collect` (or `build`) with `workers > 1` must do so under
-`if __name__ == "__main__":`, or every worker would run the script again.
+Workers are spawned, so a script must call `collect` (or `build`) with `workers > 1` under `if __name__ == "__main__":`;
+otherwise every worker runs the script again.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ BLOCK = 32
 
 @dataclass(frozen=True)
 class Rollout:
-    """One episode: (L+1, ...) observations (an array or a dict of them), (L, ...) the rest, and its seed.
+    """One episode: observations (L+1, ...), an array or a dict of arrays; other arrays (L, ...); and its seed.
 
-    `seed` is what the environment was reset with, None where nobody recorded it.
+    `seed` is the environment's reset seed, None if it was not recorded.
     """
 
     seed: int | None
@@ -55,7 +54,7 @@ class BlockRunner(Protocol):
 
 
 def episode_seed(seed: int, episode: int) -> int:
-    """What the environment of episode `episode` is reset with; recorded in the dataset."""
+    """The reset seed of episode `episode`; the dataset records it."""
     return 1_000_003 * seed + episode
 
 
@@ -67,9 +66,9 @@ def collect(
     on_episode: Callable[[int], None] = lambda _: None,
     first: int = 0,
 ) -> Iterator[Rollout]:
-    """Episodes `first`, `first + 1`, ... until their steps reach `steps`; `on_episode` gets the steps of each.
+    """Episodes `first`, `first + 1`, ... until their steps reach `steps`; `on_episode` receives the steps of each.
 
-    At most two blocks a worker are in flight, so memory does not grow with `steps`.
+    At most two blocks per worker are in flight, so memory does not grow with `steps`.
     """
     total = 0
     for block in _blocks(runner, seed, workers, first):
@@ -84,7 +83,7 @@ def collect(
 def _blocks(runner: BlockRunner, seed: int, workers: int, first: int) -> Iterator[list[Rollout]]:
     if workers <= 1:
         for start in count(first, BLOCK):
-            with _one_thread():  # only while a block runs: the caller keeps its own setting
+            with _one_thread():  # restored after each block, for the caller
                 block = runner(seed, start, BLOCK)
             yield block
     # spawn: forking a process that has run torch's thread pool can deadlock
@@ -105,7 +104,7 @@ def _blocks(runner: BlockRunner, seed: int, workers: int, first: int) -> Iterato
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """One torch thread: as in the workers, so that sums are added in the same order and the bits agree."""
+    """Use one torch thread, as in the workers, so that sums run in the same order and give the same bits."""
     import torch
 
     before = torch.get_num_threads()
@@ -124,7 +123,7 @@ def _start_worker() -> None:
 
 
 def _follow_parent() -> None:
-    """End this worker when the process that started it is gone: a killed build must not leave workers waiting."""
+    """End this worker when its parent process ends, so that a killed build leaves no workers behind."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -132,7 +131,7 @@ def _follow_parent() -> None:
 
 
 def only_last(length: int, value: bool) -> NDArray[np.bool_]:
-    """(L,) flags: `value` on the last step, False before it."""
+    """(L,) flags: `value` on the last step, False on all others."""
     flags = np.zeros(length, dtype=bool)
     flags[-1] = value
     return flags

@@ -1,4 +1,4 @@
-"""The noisy-rational walker that makes the DoorKey data: it prefers moves that bring it nearer its next sub-goal.
+"""The noisy-rational walker behind the DoorKey data: it prefers moves towards its next sub-goal.
 
 Source: arXiv:2211.10869, appendix; micahcarroll/uniMASK@e57ee48. `p(a) ~ exp(C(a))` with C = +1, -1 or 0 where action
 a lowers, raises or keeps the Manhattan distance to the sub-goal: first the key, then the door, then the goal.
@@ -17,7 +17,7 @@ from agentzoo.envs.doorkey_rules import DOOR, GOAL, MOVES, Cell, GridState, cell
 
 
 def sub_goal(state: GridState, door_open: bool) -> Cell:
-    """Where the walker is heading."""
+    """The walker's current sub-goal."""
     if not state.has_key:
         return state.key
     return GOAL if door_open else DOOR
@@ -46,7 +46,7 @@ def _manhattan(a: Cell, b: Cell) -> int:
 
 
 class Walker:
-    """The walker in one episode; it remembers whether the door was opened, which observations do not show."""
+    """The walker in one episode. It remembers whether the door is open, which observations do not show."""
 
     def __init__(self, rng: np.random.Generator, reference_quirks: bool) -> None:
         self._rng, self._quirks = rng, reference_quirks
@@ -62,10 +62,10 @@ class Walker:
 
 @dataclass(frozen=True)
 class MakeWalker:
-    """Makes a `Walker` for each episode; a class so that worker processes can receive it."""
+    """Creates a `Walker` for each episode; a class, so that it can be pickled for worker processes."""
 
     reference_quirks: bool = False
 
     def __call__(self, env: gym.Env[Any, Any], rng: np.random.Generator) -> Walker:
-        """The walker of an episode that has just been reset."""
+        """The walker for a new episode."""
         return Walker(rng, self.reference_quirks)

@@ -1,4 +1,4 @@
-"""Files of other projects as Minari datasets; `buffers` reads them."""
+"""Import files of other projects as Minari datasets; `buffers` reads them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from agentzoo.data.episodes import slack
 from agentzoo.data.making.buffers import Imported, read_d4rl, read_npz, read_start
 from agentzoo.data.making.collect import Rollout
+from agentzoo.data.making.dqn_replay import METADATA, read_dqn_replay
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
 from agentzoo.envs import make_env
@@ -31,20 +32,20 @@ def import_file(
     max_episode_steps: int | None = None,
     overwrite: bool = False,
 ) -> Imported:
-    """Write `path` (.hdf5, .h5 or .npz) as the Minari dataset `dataset_id`.
+    """Write `path` (.hdf5, .h5, .npz or a folder of DQN's replay layout) as the Minari dataset `dataset_id`.
 
     Args:
-        path: the file.
+        path: the file or folder.
         dataset_id: namespace/name-vN.
         env_id: the Gymnasium environment to evaluate in; its spaces must fit and become the dataset's. Without one the
-            spaces are read off the data.
-        max_episode_steps: where episodes end when the file has no timeouts; the environment's own limit by default.
-        overwrite: replace a dataset of this id.
+            spaces are inferred from the data.
+        max_episode_steps: length of an episode if the file has no timeouts; by default the environment's limit.
+        overwrite: replace an existing dataset with this id.
 
     Raises:
-        DataError: an array is missing or cannot be read, lengths disagree, episode ends cannot be told, a number is not
-            finite or an action is none of its space. SpaceError: the environment's spaces do not fit. ConfigError:
-            another kind of file, or an id or environment that cannot be.
+        DataError: an array is missing or cannot be read, lengths disagree, episode ends are unknown, a number is not
+            finite or an action lies outside its space. SpaceError: the environment's spaces do not fit. ConfigError:
+            another kind of file, or an invalid id or environment.
     """
     env = None
     if env_id:
@@ -52,16 +53,14 @@ def import_file(
             env = make_env(env_id)
     spec_limit = env.spec.max_episode_steps if env is not None and env.spec is not None else None
     result = Imported(dataset_id)
-    if path.suffix == ".npz":
-        rollouts = read_npz(path)
-    elif path.suffix in (".hdf5", ".h5"):
-        rollouts = read_d4rl(path, max_episode_steps or spec_limit, result)
-    else:
-        raise ConfigError(f"{path.name} is neither .hdf5, .h5 nor .npz.")
+    rollouts = _rollouts(path, max_episode_steps or spec_limit, result)
     first = next(rollouts, None)
     if first is None:
-        raise DataError(f"{path.name} holds no whole episode.")
-    spaces = _spaces_of_env(env, first) if env is not None else _spaces_of_data(path)
+        raise DataError(f"{path.name} holds no complete episode.")
+    if path.is_dir():
+        spaces = _spaces_of_frames(path, first, env)
+    else:
+        spaces = _spaces_of_env(env, first) if env is not None else _spaces_of_data(path)
     reference = reference_of(env_id) if env_id else None
     scores: dict[str, Any] = (
         {} if reference is None else {"ref_min_score": reference.random, "ref_max_score": reference.expert}
@@ -70,7 +69,7 @@ def import_file(
         dataset_id,
         _checked(path, chain([first], rollouts), spaces),
         overwrite=overwrite,
-        extra={"imported_from": shown(path.name)},
+        extra={"imported_from": shown(path.name), **(METADATA if path.is_dir() else {})},
         env=env,
         observation_space=spaces[0],
         action_space=spaces[1],
@@ -83,6 +82,16 @@ def import_file(
     return result
 
 
+def _rollouts(path: Path, max_episode_steps: int | None, result: Imported) -> Iterator[Rollout]:
+    if path.is_dir():
+        return read_dqn_replay(path, result)
+    if path.suffix == ".npz":
+        return read_npz(path)
+    if path.suffix in (".hdf5", ".h5"):
+        return read_d4rl(path, max_episode_steps, result)
+    raise ConfigError(f"{path.name} is neither .hdf5, .h5 nor .npz, nor a folder of DQN's replay layout.")
+
+
 def _spaces_of_env(env: gym.Env[Any, Any], one: Rollout) -> tuple[gym.Space[Any], gym.Space[Any]]:
     for what, space, values in (
         ("observations", env.observation_space, one.observations),
@@ -90,20 +99,36 @@ def _spaces_of_env(env: gym.Env[Any, Any], one: Rollout) -> tuple[gym.Space[Any]
     ):
         if space.shape != values.shape[1:] and (what, space.shape, values.shape[1:]) != ("actions", (1,), ()):
             name = env.spec.id if env.spec else env
-            raise SpaceError(f"{what} of the file have shape {values.shape[1:]}, those of {name} {space.shape}.")
+            raise SpaceError(f"{what} in the file have shape {values.shape[1:]}, but {name} has {space.shape}.")
     return env.observation_space, env.action_space
 
 
 def _spaces_of_data(path: Path) -> tuple[gym.Space[Any], gym.Space[Any]]:
-    """An unbounded Box of observations; actions Discrete if they are whole numbers, else a Box, [-1, 1] if all fit."""
+    """Observations as an unbounded Box; actions as Discrete if integers, else a Box, [-1, 1] if all fit in it."""
     observations, actions = read_start(path)
     if np.issubdtype(actions.dtype, np.integer) and actions.ndim == 1:
         choices = int(actions.max()) + 1
         if not 1 <= choices <= MAX_SIZE:
-            raise DataError(f"{path.name}: the largest action is {choices - 1}; 0 to {MAX_SIZE - 1} are choices.")
+            raise DataError(f"{path.name}: the largest action is {choices - 1}; it must be in 0 to {MAX_SIZE - 1}.")
         return _unbounded(observations), gym.spaces.Discrete(choices)
     bound = 1.0 if np.abs(actions).max() <= 1.0 else np.inf
     return _unbounded(observations), gym.spaces.Box(-bound, bound, actions.shape[1:] or (1,), np.float32)
+
+
+def _spaces_of_frames(
+    folder: Path, one: Rollout, env: gym.Env[Any, Any] | None
+) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    """Single frames, which the dataset's metadata says to stack, and the environment's actions: Atari has 18."""
+    actions: gym.Space[Any] = gym.spaces.Discrete(18)
+    frame = one.observations.shape[1:]
+    if env is not None:
+        actions, stacked = env.action_space, (METADATA["frame_stack"], *frame)
+        if env.observation_space.shape != stacked:
+            raise SpaceError(
+                f"the frames of {folder.name} make observations {stacked}, the environment has "
+                f"{env.observation_space}. Leave --env away to import them without one."
+            )
+    return gym.spaces.Box(0, 255, frame, np.uint8), actions
 
 
 def _unbounded(observations: NDArray[np.generic]) -> gym.Space[Any]:
@@ -114,7 +139,7 @@ def _unbounded(observations: NDArray[np.generic]) -> gym.Space[Any]:
 def _checked(
     path: Path, rollouts: Iterable[Rollout], spaces: tuple[gym.Space[Any], gym.Space[Any]]
 ) -> Iterator[Rollout]:
-    """The rollouts in the dtypes of their spaces, each number looked at: what is wrong is found in no later place."""
+    """The rollouts, cast to the dtypes of the spaces, after a check that all values are finite and in the spaces."""
     step, choices = 0, spaces[1]
     for one in rollouts:
         for name in ("observations", "actions", "rewards"):
@@ -132,8 +157,8 @@ def _checked(
             if not fits.all():
                 bad = int(np.argmin(fits))
                 raise DataError(
-                    f"{path.name}: action {one.actions[bad]} at step {step + bad} lies outside {choices}: are these "
-                    "another environment's, or in other units?"
+                    f"{path.name}: action {one.actions[bad]} at step {step + bad} lies outside {choices}. Is this the "
+                    "right environment, and are the units the same?"
                 )
         if isinstance(choices, gym.spaces.Discrete):
             first, last = int(choices.start), int(choices.start + choices.n) - 1
@@ -142,14 +167,14 @@ def _checked(
             if not fits.all():
                 bad = int(np.argmin(fits))
                 raise DataError(
-                    f"{path.name}: action {one.actions[bad]} at step {step + bad} is none of {first} to {last}."
+                    f"{path.name}: action {one.actions[bad]} at step {step + bad} is not in {first} to {last}."
                 )
         yield _cast(one, spaces)
         step += len(one)
 
 
 def _cast(one: Rollout, spaces: tuple[gym.Space[Any], gym.Space[Any]]) -> Rollout:
-    """The rollout in the dtypes of the spaces, so that Minari's own checks of an episode hold."""
+    """The rollout in the dtypes of the spaces, as Minari's checks require."""
     return replace(
         one,
         observations=one.observations.astype(spaces[0].dtype),

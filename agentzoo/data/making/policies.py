@@ -20,14 +20,14 @@ ALGORITHMS = {"sac": "stable_baselines3:SAC", "tqc": "sb3_contrib:TQC"}
 
 
 class PolicyFile(NamedTuple):
-    """A policy archive that the user trusts, and the sha256 of the content that was looked at; None: of any."""
+    """A trusted policy archive, and the sha256 its content must have; None accepts any content."""
 
     path: str
     sha256: str | None = None
 
 
 class SquashedGaussianPolicy:
-    """The actor of a SAC or TQC agent: tanh of a Gaussian, for a whole batch of observations at a time."""
+    """The actor of a SAC or TQC agent, tanh of a Gaussian, for batches of observations."""
 
     def __init__(self, actor: Any, space: gym.spaces.Box) -> None:
         self._actor = actor
@@ -51,7 +51,7 @@ def resolve_policy(source: str | Path) -> Path:
     """A policy archive on this machine; `sb3/<algo>-<Env>` is fetched from the Hub.
 
     Raises:
-        UnknownNameError: the file is not there. DataError: the Hub repo cannot be read.
+        UnknownNameError: no such file. DataError: the Hub repo cannot be read.
     """
     path = Path(source)
     if path.is_file():
@@ -71,11 +71,11 @@ def resolve_policy(source: str | Path) -> Path:
 def load_policy(source: PolicyFile, env: gym.Env[Any, Any]) -> SquashedGaussianPolicy:
     """Load the actor; the algorithm is the first word of the file's name (`sac-...`, `tqc-...`).
 
-    The archives are in SB3's format, which unpickles: load only policies you trust. Agents of this zoo are never
-    loaded here.
+    The archives are in SB3's format, which uses pickle: load only policies you trust. Agents of the zoo have another
+    format.
 
     Raises:
-        DataError: another algorithm, a missing package, or a content of another hash.
+        DataError: another algorithm, a missing package, or another hash.
     """
     path = resolve_policy(source.path)
     algorithm = ALGORITHMS.get(path.stem.split("-")[0].lower())

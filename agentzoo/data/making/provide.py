@@ -1,4 +1,4 @@
-"""Datasets of the catalogue that a training names and that are not here: built once, or refused with the command."""
+"""Provide a missing dataset for training: build it if possible, else raise an error with the command to run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from agentzoo.data.making.build import build
 from agentzoo.data.making.catalogue import BuildOptions, DatasetRecipe, recipe_of
-from agentzoo.data.minari import datasets_root, is_local
+from agentzoo.data.names import datasets_root, is_local
 from agentzoo.envs import make_env
 from agentzoo.envs.making import explained
 from agentzoo.errors import ConfigError, UnknownNameError
@@ -14,34 +14,34 @@ from agentzoo.store.exclusive import exclusive
 
 
 def check_provided(dataset_id: str) -> None:
-    """Raise unless the dataset is here, can be built here, or is none of the catalogue; nothing is built.
+    """Check, without building, that a dataset of the catalogue is local or can be built.
 
     Raises:
-        UnknownNameError: it is made from policies or buffers that are not here; has the command to type. ConfigError: a
-            package of its environment is not installed.
+        UnknownNameError: it needs policies or buffers that are missing; the message has the command to run.
+            ConfigError: a package of its environment is not installed.
     """
     recipe = recipe_of(dataset_id)
     if recipe is None or is_local(dataset_id):
         return
     try:
-        recipe.episodes(BuildOptions())  # looks for its files; nothing is played before the first episode is asked for
+        recipe.episodes(BuildOptions())  # checks its files; no episode is played before the first is requested
     except (UnknownNameError, ConfigError) as error:
         raise UnknownNameError(
-            f"no dataset {dataset_id!r} in {datasets_root()}. Make it with {_command(recipe)}."
+            f"no dataset {dataset_id!r} in {datasets_root()}. Build it with {_command(recipe)}."
         ) from error
     with explained(recipe.env_id):
         make_env(recipe.env_id, **dict(recipe.options)).close()
 
 
 def provide(dataset_id: str, workers: int = 1, on_steps: Callable[[int, int | None], None] = lambda *_: None) -> bool:
-    """Build a dataset of the catalogue that is not here. Of processes that ask at once one builds, the others wait.
+    """Build a dataset of the catalogue unless it is local. If several processes call this, one builds and others wait.
 
     Args:
-        workers: processes that build; the data does not depend on it.
-        on_steps: is given the environment steps written so far, and how many there will be (None: not known).
+        workers: number of processes; the data does not depend on it.
+        on_steps: called with the environment steps written so far and their planned total (None: unknown).
 
     Returns:
-        Whether it was built; False where it is here already, or is none of the catalogue.
+        True if it was built; False if it is already local or not in the catalogue.
 
     Raises:
         As `check_provided` and `data.making.build.build`.

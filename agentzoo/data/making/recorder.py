@@ -1,6 +1,6 @@
-"""Every transition of a training run, exactly as the environment gave it, and back into SAC's replay buffer.
+"""Record every transition of a training run unchanged, and restore SAC's replay buffer from the record.
 
-stable-baselines3's own buffer keeps float32 rewards and scaled actions, and saves by pickling all of its memory.
+stable-baselines3's buffer stores float32 rewards and scaled actions, and pickles its whole memory.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
 class Recorder(gym.Wrapper[Any, Any, Any, Any]):
-    """Keeps up to `capacity` steps of the environment it wraps in arrays of the environment's own dtypes.
+    """Records up to `capacity` steps of the wrapped environment in arrays of its dtypes.
 
-    `save` writes whole episodes only, in the layout of `agentzoo.data.making.buffers.read_npz`.
+    `save` writes only complete episodes, in the layout of `agentzoo.data.making.buffers.read_npz`.
     """
 
     def __init__(self, env: gym.Env[Any, Any], capacity: int) -> None:
@@ -27,20 +27,20 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
         observation, action = env.observation_space, env.action_space
         assert observation.shape is not None
         assert action.shape is not None
-        self.arrays: dict[str, Any] = {  # np.empty: memory is taken up only as it is filled
+        self.arrays: dict[str, Any] = {  # np.empty uses memory only as it is filled
             "observations": np.empty((capacity, *observation.shape), observation.dtype),
             "actions": np.empty((capacity, *action.shape), action.dtype),
             "rewards": np.empty(capacity, np.float64),
             "terminations": np.empty(capacity, bool),
             "truncations": np.empty(capacity, bool),
         }
-        self.final_observations: list[Any] = []  # one for each whole episode
-        self.whole = 0  # steps in whole episodes
-        self.size = 0  # steps recorded, the episode under way included
+        self.final_observations: list[Any] = []  # one per complete episode
+        self.whole = 0  # steps in complete episodes
+        self.size = 0  # recorded steps, including the running episode
         self._obs: Any = None
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; the steps of one that was under way are forgotten."""
+        """Start an episode and drop the steps of an unfinished one."""
         self._obs, info = self.env.reset(**kwargs)
         self.size = self.whole
         return self._obs, info
@@ -59,7 +59,7 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, info
 
     def save(self, path: Path) -> int:
-        """Write all whole episodes and return how many there are."""
+        """Write all complete episodes and return their number."""
         final = np.stack(self.final_observations) if self.final_observations else self.arrays["observations"][:0]
         kept = {name: values[: self.whole] for name, values in self.arrays.items()}
         with path.open("wb") as file:
@@ -67,17 +67,17 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
         return len(self.final_observations)
 
     def restore(self, path: Path) -> None:
-        """Take up what `save` wrote.
+        """Load a file that `save` wrote.
 
         Raises:
-            ConfigError: it is more than this recorder has room for.
+            ConfigError: it holds more steps than the capacity.
         """
         with np.load(path, allow_pickle=False) as file:
             capacity = len(self.arrays["rewards"])
             if len(file["rewards"]) > capacity:
                 raise ConfigError(
-                    f"{path} holds {len(file['rewards']):,} steps, room is for {capacity:,}. Ask for at least as many "
-                    "with --max-steps."
+                    f"{path} holds {len(file['rewards']):,} steps, but --max-steps allows {capacity:,}. Raise "
+                    "--max-steps."
                 )
             self.whole = self.size = len(file["rewards"])
             for name, values in self.arrays.items():
@@ -85,7 +85,7 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
             self.final_observations = list(file["final_observations"])
 
     def next_observations(self) -> Any:
-        """(whole, S): the observation after each recorded step of a whole episode."""
+        """(whole, S): the observation after each recorded step of the complete episodes."""
         following = np.empty_like(self.arrays["observations"][: self.whole])
         following[:-1] = self.arrays["observations"][1 : self.whole]
         ends = self.arrays["terminations"][: self.whole] | self.arrays["truncations"][: self.whole]

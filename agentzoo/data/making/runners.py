@@ -1,4 +1,4 @@
-"""What happens inside a block of episodes: policies stepped side by side, or scripted controllers one by one."""
+"""Play a block of episodes: a policy in parallel environments, or a scripted controller in one after the other."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ EnvOptions = tuple[tuple[str, Any], ...]  # keyword arguments of `gymnasium.make
 
 @dataclass(frozen=True)
 class PolicyRunner:
-    """Blocks of a SAC or TQC policy: `env_id` stepped until termination or truncation.
+    """Plays blocks of episodes with a SAC or TQC policy, actions sampled.
 
-    Actions are sampled. One batched forward pass a step; an environment drops out of the batch when
-    its episode ends, which depends on the block only, so the floating-point sums do too.
+    There is one batched forward pass per step. An environment leaves the batch when its episode ends. This depends only
+    on the block, so floating-point sums do not depend on the number of workers.
     """
 
     env_id: str
@@ -30,7 +30,7 @@ class PolicyRunner:
     options: EnvOptions = ()
 
     def __call__(self, seed: int, first: int, count: int) -> list[Rollout]:
-        """Step `count` environments side by side."""
+        """Step `count` environments in parallel."""
         envs, policy = _policy_envs(self.env_id, self.policy, self.options, count)
         seeds = [episode_seed(seed, first + i) for i in range(count)]
         noise = [np.random.default_rng(s) for s in seeds]
@@ -64,9 +64,9 @@ class Controller(Protocol):
 
 @dataclass(frozen=True)
 class ControllerRunner:
-    """Blocks of a scripted controller, one episode after the other.
+    """Plays blocks of episodes with a scripted controller, one after the other.
 
-    `make_controller(env, rng)` is called after each reset, with a generator of the episode's own; it must be picklable.
+    `make_controller(env, rng)` is called after each reset with a new generator; it must be picklable.
     """
 
     env_id: str
@@ -80,7 +80,7 @@ class ControllerRunner:
 
     def _episode(self, env: gym.Env[Any, Any], seed: int) -> Rollout:
         obs, _ = env.reset(seed=seed)
-        # the environment's own generator starts from `seed` as well: a second word keeps the two streams apart
+        # the environment's generator also starts from `seed`; the second number keeps the two streams independent
         act = self.make_controller(env, np.random.default_rng([seed, 1]))
         observations, actions, rewards = [obs], [], []
         terminated = truncated = False
@@ -116,7 +116,7 @@ _environments: dict[Any, gym.Env[Any, Any]] = {}
 
 
 def _policy_envs(env_id: str, policy: PolicyFile, options: EnvOptions, count: int) -> tuple[list[Any], Any]:
-    """The environments and the policy of this process, made once."""
+    """The environments and the policy of this process, created once."""
     from agentzoo.data.making.policies import load_policy
 
     def make() -> gym.Env[Any, Any]:

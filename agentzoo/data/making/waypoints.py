@@ -1,11 +1,11 @@
-"""The controller behind the maze data: follow the cells of a shortest path, with noise on every action.
+"""The controller behind the maze data: it follows the cells of a shortest path, with noise on every action.
 
 Source: Farama-Foundation/D4RL, d4rl/pointmaze/waypoint_controller.py and q_iteration.py; their Gymnasium version in
 Farama-Foundation/minari-dataset-generation-scripts, scripts/pointmaze (commits fb65edb and 75fd128), which made
 Minari's D4RL/pointmaze sets. Gains, noise, waypoint shift and switch radius are theirs.
 Differs: a goal in the neighbouring cell is approached directly, where the original heads for that cell's centre and
 never switches. Shortest paths by breadth-first search, which is what its Q-iteration finds, ties in the same order.
-Each episode starts at rest from a reset, where the original goes on from the last goal: so it can be replayed.
+Each episode starts at rest from a reset, so that it can be replayed; the original continues from the last goal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from agentzoo.errors import DataError
 
-GAIN, DAMPING = 10.0, -1.0  # of the position error and of the velocity
+GAIN, DAMPING = 10.0, -1.0  # factors of the position error and of the velocity
 SWITCH_RADIUS = 0.1  # metres
 SHIFT = 0.2  # waypoints between start and goal move by -U(0, SHIFT) metres per axis
 NOISE = 0.5  # standard deviation, in units of the force bound
@@ -34,7 +34,7 @@ def shortest_path(maze_map: Sequence[Sequence[Any]], start: Cell, goal: Cell) ->
     """Free cells from `start` to `goal`, both included.
 
     Raises:
-        DataError: a wall lies all around one of them.
+        DataError: no path connects them.
     """
     steps = {goal: 0}
     frontier = deque([goal])
@@ -45,7 +45,7 @@ def shortest_path(maze_map: Sequence[Sequence[Any]], start: Cell, goal: Cell) ->
                 steps[near] = steps[cell] + 1
                 frontier.append(near)
     if start not in steps:
-        raise DataError(f"no way leads from cell {start} to cell {goal} of the maze.")
+        raise DataError(f"no path from cell {start} to cell {goal} of the maze.")
     path = [start]
     while path[-1] != goal:
         path.append(min(_free_neighbours(maze_map, path[-1]), key=lambda near: steps[near]))  # min keeps the first
@@ -62,7 +62,7 @@ def _free_neighbours(maze_map: Sequence[Sequence[Any]], cell: Cell) -> list[Cell
 
 
 class WaypointController:
-    """Drives the point of one PointMaze or Maze2DDense episode; reads the simulator, not the observation.
+    """Steers the point in one PointMaze or Maze2DDense episode; it reads the simulator, not the observation.
 
     Noise and shifts come from `rng`. Actions are float32 in [-1, 1], noise added before clipping.
     """

@@ -1,7 +1,7 @@
-"""Causal self-attention as all language models here have it; what differs between them is in two numbers and a turn.
+"""Causal self-attention of all language models here, which differ only in head counts and rotary positions.
 
-Grouped queries: keys and values may have fewer heads than queries, so that several of these share one of those. They
-are never repeated in memory: the queries of a group stand below each other and ask one head.
+Grouped queries: several heads of queries may share one head of keys and values. Queries of one group are stacked along
+the length axis, so that keys and values are never copied.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from agentzoo.nn.tokens import Read, read_tokens
 
 
 class LanguageAttention(CausalAttention):
-    """Its one projection may have low-rank updates, its heads a gate, its queries and keys rotary positions."""
+    """Attention with optional low-rank updates, gated heads, grouped queries and rotary positions."""
 
-    gate: Gate | None  # of a Mixture of Attention, set by its families
+    gate: Gate | None  # set by the Mixture-of-Attention families
 
     def __init__(
         self,
@@ -69,6 +69,7 @@ class LanguageAttention(CausalAttention):
             return (weights.view(*grouped.shape[:3], length) @ v).view(q.shape)
         bias = attention_bias(length, slice(None) if read is None else read, q.dtype, q.device)
         if bias.ndim == 2:
-            bias = bias.repeat(self.n_heads // self.n_kv_heads, 1)  # each query of a group sees what the first one sees
+            bias = bias.repeat(self.n_heads // self.n_kv_heads, 1)  # every query of a group has the same mask
         dropout = self.attn_dropout.p if self.training else 0.0
-        return scaled_dot_product_attention(grouped, k, v, attn_mask=bias, dropout_p=dropout).view(q.shape)
+        out = scaled_dot_product_attention(grouped, k, v, attn_mask=bias, dropout_p=dropout)
+        return out.reshape(q.shape)  # on CUDA the kernel returns heads and length transposed

@@ -25,7 +25,7 @@ BLOCKS: dict[Architecture, type[GPT2Block] | type[LlamaBlock]] = {
 
 
 class LanguageBackbone(nn.Module):
-    """Fresh weights are normal, with the blocks' own width; biases 0, residual outputs scaled down."""
+    """Blocks and a final norm. Fresh weights are normal with the blocks' own std, biases 0, residual outputs small."""
 
     def __init__(
         self, sizes: Sizes, dropout: float = 0.0, attention_dropout: float = 0.0, lora: LoRASizes | None = None
@@ -43,7 +43,7 @@ class LanguageBackbone(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def rows_of(self, name: str) -> tuple[int, ...]:
-        """How many rows of layer `name` are q, k and v, or gate and up; empty where it is one thing."""
+        """The rows of the parts of layer `name` (q, k and v, or gate and up); empty if it has one part."""
         owner, _, layer = name.rpartition(".")
         parts: dict[str, tuple[int, ...]] = getattr(self.get_submodule(owner), "parts", {})
         return parts.get(layer, ())

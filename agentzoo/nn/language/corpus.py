@@ -1,4 +1,4 @@
-"""Plain text files as token chunks: what is trained on, and what is held out of it."""
+"""Plain text files as chunks of tokens, for training and for validation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from agentzoo.errors import DataError
 from agentzoo.types import Config
 
-CORPUS = "corpus.json"  # beside the weights: the text a backbone was trained on, where it was made here
+CORPUS = "corpus.json"  # beside the weights of our own backbones: the text they were trained on
 MAX_TEXT = 2 * 1024**3  # bytes of one file
 
 
@@ -28,7 +28,7 @@ class TextFile(Config):
 
 
 class CorpusRecord(Config):
-    """The text of a run: files trained on (but for their ends) and files only measured on."""
+    """The text of a run: files to train on (their ends are held out) and files to validate on."""
 
     training: tuple[TextFile, ...]
     validation: tuple[TextFile, ...]
@@ -36,15 +36,15 @@ class CorpusRecord(Config):
 
 
 class Document(NamedTuple):
-    """A file's text, cut in two at the start of a line."""
+    """A file's text in two parts, split at the start of a line."""
 
     record: TextFile
     text: str  # to train on
-    held_out: str  # its end, to measure on; empty when nothing is held out
+    held_out: str  # its end, to validate on; may be empty
 
 
 def text_files(paths: Sequence[Path], without: Sequence[Path] = ()) -> list[Path]:
-    """The files that `paths` name, folders standing for the `.txt` files in them, by name; `without` those left out.
+    """The files in `paths`, and the `.txt` files of the folders in it, by name, except those in `without`.
 
     Raises:
         DataError: a path does not exist, or there is no text at all.
@@ -62,7 +62,7 @@ def text_files(paths: Sequence[Path], without: Sequence[Path] = ()) -> list[Path
 
 
 def read_document(path: Path, held_out: float = 0.0) -> Document:
-    """A text file, its last share `held_out` apart.
+    """Read a text file; its last share `held_out` is for validation.
 
     Raises:
         DataError: the file cannot be read, is no UTF-8 text, or is empty.
@@ -86,10 +86,10 @@ def read_document(path: Path, held_out: float = 0.0) -> Document:
 
 
 class Tokens(NamedTuple):
-    """Documents one after the other, each ended by the end-of-text token."""
+    """Documents in a row, each followed by the end-of-text token."""
 
     ids: Tensor  # (T,) int32
-    bytes: int  # of the text they stand for
+    bytes: int  # size of the text
 
     def chunks(self, length: int) -> Tensor:
         """(n, length): consecutive pieces, the remainder dropped.

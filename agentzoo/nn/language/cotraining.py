@@ -1,4 +1,4 @@
-"""What language training needs beside the agent: token table, centroids, text. Never part of a finished agent."""
+"""The parts of language training that a finished agent lacks: token table, centroids and text."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ MARK = "text_sha256"
 
 
 class Language(nn.Module):
-    """Token table and centroids of a backbone, and text to go on reading.
+    """Token table and centroids of a backbone, and text.
 
-    Its state dict is empty: a run keeps it in its checkpoint (`tensors`, `load_tensors`), an agent does without.
+    The state dict is empty: a run stores them in its checkpoint (`tensors`, `load_tensors`), an agent does not.
     """
 
     tokens: nn.Parameter | None
@@ -59,7 +59,7 @@ class Language(nn.Module):
         """Mean next-token cross-entropy of `chunks` chunks of text, read through `backbone`.
 
         Args:
-            table: (P, D), the position table, where the agent has it; else this module's own.
+            table: (P, D), the agent's position table; None: this module's own.
         """
         assert self.tokens is not None
         assert self.text is not None
@@ -72,7 +72,7 @@ class Language(nn.Module):
         return cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a run must keep to go on exactly, and a mark of the text it reads."""
+        """The tensors that an exact resume needs, and a hash of the text."""
         mark = {} if self.text is None else {MARK: _mark(self.text)}
         return {**self._parts(), **mark}
 
@@ -80,13 +80,13 @@ class Language(nn.Module):
         """Inverse of `tensors`.
 
         Raises:
-            CheckpointError: the run read other text.
+            CheckpointError: the run used another text.
         """
         kept = tensors.get(MARK)
         if self.text is not None and kept is not None and not torch.equal(kept.cpu(), _mark(self.text)):
             raise CheckpointError(
-                f"this run began with other text than ${TEXT_VARIABLE} names now ({os.environ.get(TEXT_VARIABLE)}). "
-                "Name that one again, or begin anew in another --out."
+                f"this run began with another text than ${TEXT_VARIABLE} names now ({os.environ.get(TEXT_VARIABLE)}). "
+                "Set it to the first text, or start again in another folder (--out)."
             )
         with torch.no_grad():
             for name, value in self._parts().items():
@@ -97,10 +97,10 @@ class Language(nn.Module):
         return {name: value.detach() for name, value in parts.items() if value is not None}
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """Nothing: a finished agent does not speak."""
+        """Stores nothing: a finished agent has no language head."""
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        """Nothing."""
+        """Loads nothing."""
 
 
 def _mark(text: Tensor) -> Tensor:
@@ -109,15 +109,15 @@ def _mark(text: Tensor) -> Tensor:
 
 
 def make_centroids(found: Pretrained, count: int) -> Tensor:
-    """`count` K-means centroids of a backbone's token table; the same for the same table."""
+    """`count` K-means centroids of a backbone's token table; deterministic."""
     return spherical_kmeans(found.tokens, count, torch.Generator().manual_seed(0))
 
 
 def read_token_chunks(found: Pretrained, chunk: int) -> Tensor:
-    """(n, chunk) token ids of the text `$AGENTZOO_TEXT` names, in the backbone's own words.
+    """(n, chunk) token ids of the text in `$AGENTZOO_TEXT`, by the backbone's own tokenizer.
 
-    Where the backbone says which files it was trained on (`corpus.json`), only those of them that are there are read,
-    without their held-out ends; where none of them is there all are, with a warning.
+    If the backbone lists its training files (`corpus.json`), only those are read, without their held-out ends. If none
+    of them exists, all files are read, with a warning.
 
     Raises:
         ConfigError: no text is named. CheckpointError: the backbone has no tokenizer. DataError: unreadable text.

@@ -1,4 +1,4 @@
-"""A stranger's `config.json` of a language model, read by an allow-list. No other library ever sees the file.
+"""Reads a stranger's `config.json` of a language model by an allow-list. No other library sees the file.
 
 A new architecture is one class in `foreign_kinds`, with the keys that decide its numbers, and one row of `KINDS`. A
 key belongs to one of three groups:
@@ -45,10 +45,10 @@ _OUTER = (*_TOWERS, *_NEUTRAL, "model_type", "eos_token_id", "tie_word_embedding
 
 
 def read_foreign_config(name: str, path: Path) -> Described:
-    """What the `config.json` of a language model says. Nothing is built, imported or fetched.
+    """Read the `config.json` of a language model. Nothing is built, imported or fetched.
 
     Args:
-        name: of the backbone, for messages.
+        name: the backbone's name, for messages.
 
     Raises:
         ConfigError: not an architecture, key or value that agentzoo knows. CheckpointError: missing, or no JSON object.
@@ -65,10 +65,10 @@ def read_foreign_config(name: str, path: Path) -> Described:
 
 
 def checked(what: str, kind: type[ForeignConfig], tree: dict[str, Any]) -> Described:
-    """What a file says, where all of it can be used; `what` names the file in the error.
+    """`tree` as a `kind`; `what` names the file in the error.
 
     Raises:
-        ConfigError: a wrong type, or a value out of range.
+        ConfigError: a value of a wrong type or out of range.
     """
     try:
         return kind.model_validate(tree).described()
@@ -90,7 +90,7 @@ def _parse(name: str, path: Path) -> dict[str, Any]:
 
 
 def _model_type(name: str, tree: dict[str, Any]) -> str:
-    """What it says it is."""
+    """Its `model_type`."""
     model_type = tree.get("model_type")
     if isinstance(model_type, str) and model_type in KINDS:
         return model_type

@@ -21,24 +21,24 @@ TokenId = Annotated[int, Field(ge=0, le=2**22)]
 
 
 class RopeParameters(Config):
-    """Of rotary positions, as transformers 5 writes them."""
+    """Settings of rotary positions, as transformers 5 writes them."""
 
     rope_theta: Theta
     rope_type: Literal["default"] = "default"
 
 
 class Described(NamedTuple):
-    """What a checkpoint says of itself. Nothing of it is believed before the tensors are seen to be of these sizes."""
+    """A checkpoint's sizes, by its config. They are compared with the tensors before anything is read."""
 
     sizes: Sizes
     vocab_size: int
     positions: int | None  # rows of its position table; None: it has none
-    speaks_by_table: bool  # its next-token head is the token table
-    end_of_text: int | None  # id of the token that ends a document, where it says so
+    speaks_by_table: bool  # its next-token head is its token table
+    end_of_text: int | None  # id of the token that ends a document, if the config has it
 
 
 class ForeignConfig(Config):
-    """What all architectures have."""
+    """Keys of all architectures."""
 
     architecture: ClassVar[Architecture]
 
@@ -53,7 +53,7 @@ class ForeignConfig(Config):
     quantization_config: None = None
 
     def sizes(self) -> Sizes:
-        """What the blocks are built from."""
+        """The sizes of the blocks."""
         raise NotImplementedError
 
     def end_of_text(self) -> int | None:
@@ -62,7 +62,7 @@ class ForeignConfig(Config):
         return (said[0] if said else None) if isinstance(said, list) else said
 
     def described(self) -> Described:
-        """In our terms."""
+        """The sizes in our terms."""
         raise NotImplementedError
 
     @model_validator(mode="after")
@@ -111,7 +111,7 @@ class GPT2Foreign(ForeignConfig):
 
 
 class ImageGPTForeign(GPT2Foreign):
-    """`ImageGPTConfig`: its words are colours."""
+    """`ImageGPTConfig`, whose tokens are colours."""
 
     architecture: ClassVar[Architecture] = "imagegpt"
 
@@ -128,7 +128,7 @@ class ImageGPTForeign(GPT2Foreign):
 
 
 class GPTJForeign(GPT2Foreign):
-    """`GPTJConfig`: no position table, but a rotation."""
+    """`GPTJConfig`, with rotary positions and no position table."""
 
     architecture: ClassVar[Architecture] = "gptj"
 
@@ -184,7 +184,7 @@ class CLIPTextForeign(ForeignConfig):
 
 
 class LlamaForeign(ForeignConfig):
-    """`LlamaConfig`, of which SmolLM2 is one."""
+    """`LlamaConfig`, which SmolLM2 has."""
 
     architecture: ClassVar[Architecture] = "llama"
 
@@ -198,7 +198,7 @@ class LlamaForeign(ForeignConfig):
     max_position_embeddings: Rows = 2048
     rms_norm_eps: Epsilon = 1e-6
     rope_theta: Theta | None = None
-    rope_parameters: RopeParameters | None = None  # where transformers 5 keeps it
+    rope_parameters: RopeParameters | None = None  # where transformers 5 has rope_theta
     tie_word_embeddings: bool = False
     # neutral
     hidden_act: Literal["silu"] = "silu"

@@ -1,4 +1,4 @@
-"""GGUF files: one file with a language model's sizes, words and numbers, as llama.cpp writes it.
+"""GGUF files: a language model's sizes, tokenizer and weights in one file, as llama.cpp writes it.
 
 The header is read here, with bounds on everything, and compared with the file's size before a number is decoded. Only
 the decoding of blocks of 4 or 5 bits comes from the package `gguf`.
@@ -24,7 +24,7 @@ from agentzoo.extras import needed
 from agentzoo.store.tensors import MAX_NAME, memory
 
 MOST_TENSORS = 10_000
-MOST_ENTRIES = 10_000  # of metadata
+MOST_ENTRIES = 10_000  # in the metadata
 MOST_DIMENSIONS = 4
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _FLOAT, _STRING, _ARRAY = 6, 8, 9
@@ -33,21 +33,21 @@ _FLOAT, _STRING, _ARRAY = 6, 8, 9
 class Entry(NamedTuple):
     """One tensor of the header."""
 
-    shape: tuple[int, ...]  # as PyTorch says it: the innermost dimension last
-    kind: int  # how its numbers are written
-    begin: int  # byte in the file
+    shape: tuple[int, ...]  # in PyTorch's order: the innermost dimension last
+    kind: int  # GGUF's number of the type
+    begin: int  # offset in the file, in bytes
     end: int
 
 
 class GGUF:
-    """A file whose header was read without complaint."""
+    """A file with a valid header."""
 
     def __init__(self, path: Path) -> None:
-        """Read it.
+        """Read the header.
 
         Raises:
-            CheckpointError: missing, cut, too large for this machine, or a header that does not describe the file.
-            ConfigError: the package that decodes it is not installed.
+            CheckpointError: the file is missing, cut or too large for this machine, or its header does not fit it.
+            ConfigError: the package `gguf` is not installed.
         """
         self.path = path
         self._package = needed("gguf", "language", "a GGUF file")
@@ -62,10 +62,10 @@ class GGUF:
         return hashlib.sha256(self._content).hexdigest()
 
     def tensor(self, name: str) -> Tensor:
-        """Decoded, float32.
+        """The tensor `name`, decoded to float32.
 
         Raises:
-            CheckpointError: not there, of a type that cannot be decoded, or not finite.
+            CheckpointError: it is missing, of a type that cannot be decoded, or not finite.
         """
         if name not in self.tensors:
             raise CheckpointError(f"{self.path} has no tensor {name!r}.")
@@ -74,7 +74,7 @@ class GGUF:
         rows = np.frombuffer(self._content, np.uint8, entry.end - entry.begin, entry.begin)
         rows = rows.reshape(*entry.shape[:-1], -1)
         try:
-            with np.errstate(all="ignore"):  # what overflows is found below
+            with np.errstate(all="ignore"):  # overflow is found below
                 found = self._package.quants.dequantize(rows, kind)
         except NotImplementedError:
             raise CheckpointError(
@@ -87,13 +87,13 @@ class GGUF:
         return decoded
 
     def _sizes(self) -> dict[int, tuple[int, int]]:
-        """Type of numbers -> how many stand in a block, and the block's bytes."""
+        """Type -> numbers in a block, and bytes of a block."""
         return {int(kind): sizes for kind, sizes in self._package.GGML_QUANT_SIZES.items()}
 
 
 def _read(path: Path) -> bytes:
     try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for
+        if path.exists() and not path.is_file():  # reading a pipe would block
             raise CheckpointError(f"{path} is no regular file.")
         size = path.stat().st_size
         if 2 * size > memory():
@@ -106,7 +106,7 @@ def _read(path: Path) -> bytes:
 
 
 class _Header:
-    """Reads from the front of a file; what does not fit raises ValueError or struct.error."""
+    """Reads a header from the start of a file; anything invalid raises ValueError or struct.error."""
 
     def __init__(self, content: bytes, sizes: dict[int, tuple[int, int]]) -> None:
         self.content, self.sizes = content, sizes
@@ -207,10 +207,10 @@ class _Header:
 
 
 def require(metadata: dict[str, Any], key: str, kind: type, path: Path, otherwise: Any = None) -> Any:
-    """An entry of metadata, of this type; `otherwise` where there is none, unless that is None.
+    """A metadata entry of this type. If it is missing, `otherwise`, unless that is None.
 
     Raises:
-        ConfigError: missing, or of another type.
+        ConfigError: it is missing, or of another type.
     """
     found = metadata.get(key, otherwise)
     if type(found) is not kind:

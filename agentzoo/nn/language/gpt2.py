@@ -47,17 +47,17 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class GPT2Block(nn.Module):
-    """One block of any of the four."""
+    """A block of any of the four architectures."""
 
     @staticmethod
     def norm(sizes: Sizes) -> nn.Module:
-        """Over D numbers."""
+        """A norm over D numbers."""
         kind = nn.RMSNorm if sizes.architecture == "imagegpt" else nn.LayerNorm
         return kind(sizes.embed_dim, eps=sizes.norm_eps)
 
     @staticmethod
     def initial_std(sizes: Sizes) -> float:
-        """Of fresh weights."""
+        """The std of fresh weights."""
         return 0.02
 
     def __init__(self, sizes: Sizes, dropout: float, attention_dropout: float, lora: LoRASizes | None) -> None:

@@ -1,4 +1,4 @@
-"""Pull input tokens towards the words of a language model: K-means centroids of its token table, cosine similarity.
+"""The loss that pulls input tokens towards K-means centroids of a language model's token table.
 
 Source: Reid et al. 2022, arXiv:2201.12122, section 3.2; machelreid/can-wikipedia-help-offline-rl@e1060f0.
 Differs: the mean goes over real tokens only (there over padding too); the weight is exactly 0 from the last step of the
@@ -16,14 +16,14 @@ from torch.nn.functional import normalize
 from agentzoo.nn.base import mean_over_valid
 
 ROUNDS = 100
-STILL = 1e-4  # Lloyd's rounds end when fewer rows than this share change their centroid
+STILL = 1e-4  # Lloyd's rounds end when a smaller share of the rows changes its centroid
 
 
 def spherical_kmeans(rows: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """(count, D) unit vectors: centroids of `rows` (V, D) by cosine, k-means++ then Lloyd's rounds.
 
-    A cluster that loses all its rows begins again at the row farthest from its own centroid. All rows, each at unit
-    length, when there are no more of them than `count`.
+    A cluster that loses all its rows restarts at the row farthest from its own centroid. With at most `count` rows,
+    the result is all of them at unit length.
     """
     points = normalize(rows.detach().float(), dim=-1)
     if count >= len(points):
@@ -44,7 +44,7 @@ def spherical_kmeans(rows: Tensor, count: int, generator: torch.Generator) -> Te
 
 
 def _plus_plus(points: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """First a random row, then each with probability proportional to its squared distance from those chosen."""
+    """k-means++: a random row, then each with probability proportional to its squared distance from those chosen."""
     chosen = [int(torch.randint(len(points), (1,), generator=generator))]
     distance = (2.0 - 2.0 * points @ points[chosen[0]]).clamp(min=0.0)
     while len(chosen) < count:
@@ -59,7 +59,7 @@ def _plus_plus(points: Tensor, count: int, generator: torch.Generator) -> Tensor
 def cosine_loss(tokens: Tensor, centroids: Tensor, valid: Tensor) -> Tensor:
     """Minus the mean, over real tokens, of the largest cosine to any centroid: between -1 and 1.
 
-    In float32 under autocast too: bfloat16 cannot count a batch's tokens, and what it leaves of the gradient is coarse.
+    Always in float32: bfloat16 cannot count a batch's tokens, and its gradient would be coarse.
 
     Args:
         tokens: (B, L, D); gradients flow into these only.

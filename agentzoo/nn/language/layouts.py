@@ -1,4 +1,4 @@
-"""Where checkpoints keep their tensors, and how ours are made of them. Sizes are compared before a number is read."""
+"""The tensor names of checkpoints, and how our tensors are made from them. Sizes are checked first."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Header = Mapping[str, tuple[str, tuple[int, ...]]]  # name -> type, shape
 
 @dataclass(frozen=True)
 class Layout:
-    """The names of an architecture's tensors in one kind of file. Several names are stacked."""
+    """The tensor names of an architecture in one kind of file. Several names mean stacked tensors."""
 
     tokens: str
     positions: str | None
     blocks: str
     final: str
     layers: Mapping[str, str | tuple[str, ...]]  # ours -> theirs
-    turned: bool = False  # its linear layers hold (in, out), as `Conv1D` does
+    turned: bool = False  # its linear layers store (in, out), as `Conv1D` does
 
 
 _GPT2 = {
@@ -89,7 +89,7 @@ LAYOUTS: dict[Architecture, Layout] = {  # as transformers names them
 
 
 class Part(NamedTuple):
-    """A tensor of the file that is, or is a part of, one of ours."""
+    """A tensor of the file: one of ours, or a part of one."""
 
     name: str
     shape: tuple[int, ...]
@@ -97,25 +97,25 @@ class Part(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A checkpoint whose config and header were read, and no number of it yet."""
+    """A checkpoint of which only config and header are read."""
 
     described: Described
     layout: Layout
     header: Header
     read: Callable[[str], Tensor]
-    sha256: str | None = None  # of the file, where that is what a recipe pins
-    tokenizer: str | None = None  # a tokenizer.json, where it is in the same file
+    sha256: str | None = None  # of the file, if recipes pin the file
+    tokenizer: str | None = None  # the text of a tokenizer.json, if the file holds one
 
     def tensors(self, name: str, layers: int | None = None) -> dict[str, Tensor]:
         """Blocks and final norm by our names, `tokens`, and `positions` where there are some; float32.
 
         Args:
             name: of the backbone, for messages.
-            layers: only the first so many.
+            layers: how many to read, from the first on; None: all.
 
         Raises:
-            ConfigError: it has fewer layers. CheckpointError: a tensor is missing, left over, of another shape or type
-                than the config says, or not finite.
+            ConfigError: it has fewer layers. CheckpointError: a tensor is missing, unknown, not finite, or of another
+                shape or type than the config says.
         """
         most = self.described.sizes.n_layers
         if layers is not None and layers > most:
@@ -127,7 +127,7 @@ class Opened(NamedTuple):
         return {ours: self._stacked(parts) for ours, parts in wanted.items() if not ours.startswith(later)}
 
     def _prefix(self) -> str:
-        """What stands before the transformer's names: `transformer.` in a whole language model, nothing in a bare."""
+        """The prefix of the transformer's names: `transformer.` in a whole language model, none in a bare one."""
         ending = f"{self.layout.tokens}.weight"
         found = [name.removesuffix(ending) for name in self.header if name == ending or name.endswith(f".{ending}")]
         if len(found) > 1:
@@ -137,7 +137,7 @@ class Opened(NamedTuple):
         return found[0] if found else ""
 
     def _wanted(self, prefix: str) -> dict[str, list[Part]]:
-        """Our name -> the file's tensors it is made of, with the shapes that the config says. Nothing is allocated."""
+        """Our name -> its tensors in the file, with the shapes by the config. Nothing is allocated."""
         layout, sizes = self.layout, self.described.sizes
         with torch.device("meta"):
             network = LanguageBackbone(sizes)
@@ -198,5 +198,5 @@ def _require_whole(header: Header, wanted: Mapping[str, list[Part]], blocks: str
 
 
 def among(names: Sequence[str]) -> str:
-    """How many there are, and the first of them."""
+    """The count and the first names."""
     return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}: {some(list(names))}"

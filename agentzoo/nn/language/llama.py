@@ -1,4 +1,4 @@
-"""The block of Llama, as SmolLM2 has it, in plain PyTorch.
+"""Llama's block, which SmolLM2 uses, in plain PyTorch.
 
 Source: Touvron et al. 2023, arXiv:2302.13971; transformers 5.23 `LlamaModel`, whose numbers this gives on the same
 weights (tests/nn/test_llama_parity.py). Against GPT-2's block:
@@ -26,7 +26,7 @@ from agentzoo.nn.tokens import Read, read_tokens
 
 
 class RMSNorm(nn.RMSNorm):
-    """Its gain in the precision of the tokens, or PyTorch leaves its fused path under autocast."""
+    """`nn.RMSNorm` with the gain in the tokens' dtype; else PyTorch leaves its fused path under autocast."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
@@ -38,12 +38,12 @@ class LlamaBlock(nn.Module):
 
     @staticmethod
     def norm(sizes: Sizes) -> nn.Module:
-        """Over D numbers."""
+        """A norm over D numbers."""
         return RMSNorm(sizes.embed_dim, eps=sizes.norm_eps)
 
     @staticmethod
     def initial_std(sizes: Sizes) -> float:
-        """Of fresh weights."""
+        """The std of fresh weights."""
         return float(sizes.embed_dim**-0.5)
 
     def __init__(self, sizes: Sizes, dropout: float, attention_dropout: float, lora: LoRASizes | None) -> None:

@@ -1,7 +1,7 @@
-"""A Llama in a GGUF file, as SmolLM2's, in the terms of `nn.language`.
+"""A Llama in a GGUF file, such as SmolLM2, in the terms of `nn.language`.
 
-llama.cpp turns neighbouring numbers of a head where Llama pairs its halves, and its converter orders the rows of
-queries and keys accordingly. Here they get their own order back (tests/nn/test_llama_parity.py).
+llama.cpp rotates neighbouring numbers of a head, Llama pairs its halves, so the converter of llama.cpp reorders the
+rows of queries and keys. Reading restores Llama's order (tests/nn/test_llama_parity.py).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _READ = {  # entry of metadata, after `llama.` -> key of a Llama's config.json
     "vocab_size": "vocab_size",
 }
 _IDLE = ("context_length",)
-_CONTROL = 3  # a `tokenizer.ggml.token_type`: stands for no text
-_SPLITS: dict[Any, list[dict[str, Any]]] = {  # how a file's `tokenizer.ggml.pre` cuts text before words are looked up
+_CONTROL = 3  # a `tokenizer.ggml.token_type`: a token without text
+_SPLITS: dict[Any, list[dict[str, Any]]] = {  # how each `tokenizer.ggml.pre` splits text before tokens are looked up
     "gpt-2": [],
     "smollm": [{"type": "Digits", "individual_digits": True}],
 }
@@ -57,7 +57,7 @@ _TOP = ("token_embd.", "output_norm.", "output.")
 
 
 def open_gguf(name: str, path: Path) -> Opened:
-    """The file of a Llama; `name` is for messages.
+    """Open the GGUF file of a Llama. `name` is for messages.
 
     Raises:
         CheckpointError: missing, cut, or a header that does not describe the file. ConfigError: no Llama, something
@@ -75,7 +75,7 @@ def open_gguf(name: str, path: Path) -> Opened:
         heads = rows.get(tensor.split(".")[-2])
         return found if heads is None else by_halves(found, heads)
 
-    header = {one: ("F32", entry.shape) for one, entry in file.tensors.items()}  # what they decode to
+    header = {one: ("F32", entry.shape) for one, entry in file.tensors.items()}  # the decoded type
     return Opened(described, _LAYOUT, header, read, file.sha256(), _tokenizer(file.metadata))
 
 
@@ -85,7 +85,7 @@ def by_halves(rows: Tensor, n_heads: int) -> Tensor:
 
 
 def _described(name: str, metadata: dict[str, Any], tied: bool) -> Described:
-    """What the metadata says, checked as a Llama's `config.json` is."""
+    """The sizes by the metadata, checked like a Llama's `config.json`."""
     kind = metadata.get("general.architecture")
     if kind != "llama":
         raise ConfigError(f"backbone {name!r} is a GGUF file of architecture {shown(kind)!r}; known: llama.")
@@ -107,7 +107,7 @@ def _described(name: str, metadata: dict[str, Any], tied: bool) -> Described:
 
 
 def _tokenizer(metadata: dict[str, Any]) -> str | None:
-    """A `tokenizer.json` of the words in the file; None where they are none that we know how to cut text for."""
+    """A `tokenizer.json` made from the file's tokens; None for a way to split text that is not known here."""
     pre = metadata.get("tokenizer.ggml.pre")
     words, merges, kinds = (_listed(metadata, key) for key in ("tokens", "merges", "token_type"))
     if metadata.get("tokenizer.ggml.model") != "gpt2" or pre not in _SPLITS or not words or len(words) != len(kinds):

@@ -24,12 +24,12 @@ class LoRALinear(nn.Linear):
     def __init__(
         self, dim: int, parts: tuple[int, ...], rank: int, alpha: float, dropout: float, bias: bool = True
     ) -> None:
-        """`parts`: how many rows of W each of the three has."""
+        """`parts`: the number of rows of q, k and v."""
         super().__init__(dim, sum(parts), bias)
         self.parts = parts
         self.scale = alpha / rank
         self.lora_a = nn.Parameter(torch.empty(len(parts), rank, dim))
-        self.lora_b = nn.Parameter(torch.zeros(sum(parts), rank))  # below each other
+        self.lora_b = nn.Parameter(torch.zeros(sum(parts), rank))  # of all parts
         for part in self.lora_a:
             nn.init.kaiming_uniform_(part, a=math.sqrt(5))
         self.lora_dropout = Dropout(dropout)
@@ -46,7 +46,7 @@ class LoRALinear(nn.Linear):
         return self.weight + self.scale * torch.cat([b @ a for a, b in self._factors()])
 
     def _factors(self) -> list[tuple[Tensor, Tensor]]:
-        """A and B of each part."""
+        """Yield A and B of each part."""
         return list(zip(self.lora_a, torch.split(self.lora_b, list(self.parts)), strict=True))
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
@@ -56,7 +56,7 @@ class LoRALinear(nn.Linear):
         del destination[prefix + "lora_a"], destination[prefix + "lora_b"]
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        """What was merged stays in the weight: updates begin again at zero."""
+        """The loaded weight is the merged one, so updates start at zero again."""
         whole = {**state_dict, prefix + "lora_a": self.lora_a, prefix + "lora_b": torch.zeros_like(self.lora_b)}
         super()._load_from_state_dict(whole, prefix, *rest)
 
@@ -72,7 +72,7 @@ def lora_state(module: nn.Module) -> dict[str, Tensor]:
 
 
 def load_lora_state(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Inverse of `lora_state`; to be called after the state dict was loaded."""
+    """Inverse of `lora_state`. Call it after the state dict is loaded."""
     with torch.no_grad():
         for name in lora_state(module):
             module.get_parameter(name).copy_(tensors[name])

@@ -1,8 +1,7 @@
 """Backbones: checkpoints of five architectures, with the names of nn.language. Nothing else reads them.
 
-A checkpoint is a stranger's. Its `config.json` is read by `foreign_config`, its sizes are compared with the header of
-its tensors (`layouts`), and only then is a number read: no other library builds what they say. Nothing here is needed
-to load or run a finished agent.
+A checkpoint may come from a stranger. `foreign_config` reads its `config.json`, `layouts` compares its sizes with the
+header of its tensors, and only then are numbers read; no other library builds it. A finished agent needs none of this.
 """
 
 from __future__ import annotations
@@ -27,28 +26,28 @@ from agentzoo.store.files import CONFIG, WEIGHTS
 from agentzoo.store.remote import check_revision, fetch
 from agentzoo.store.tensors import check_header, read_tensors
 
-_SPLIT = f"{WEIGHTS}.index.json"  # says which of several files holds a tensor
+_SPLIT = f"{WEIGHTS}.index.json"  # maps tensors to one of several files
 _FILES = (CONFIG, WEIGHTS, _SPLIT, TOKENIZER, CORPUS)
 
 
 class Pretrained(NamedTuple):
     """A checkpoint's transformer, without its heads."""
 
-    name: str  # as it was asked for
+    name: str  # as the caller gave it
     source: str  # folder, GGUF file or Hub id
-    folder: Path  # where its files are
+    folder: Path  # of its files
     sizes: Sizes
     blocks: dict[str, Tensor]  # the state dict of a `LanguageBackbone`
     tokens: Tensor  # (V, D): the token table
     positions: Tensor | None  # (P, D): the position table; gptj has none
     speaks_by_table: bool  # its next-token head is the token table
-    end_of_text: int | None  # id of the token that ends a document, where the checkpoint says so
+    end_of_text: int | None  # id of the token that ends a document, if the checkpoint has it
 
-    digest: str | None = None  # of its one file, where that is what a recipe pins
-    words: str | None = None  # a tokenizer.json, where it is inside that file
+    digest: str | None = None  # of its one file, if recipes pin that
+    words: str | None = None  # the text of a tokenizer.json, if that file holds one
 
     def sha256(self) -> str:
-        """Of its file; else of all its numbers, and of its tokenizer where it has one."""
+        """The hash of its file; else of all its numbers and its tokenizer."""
         if self.digest is not None:
             return self.digest
         found = hashlib.sha256()
@@ -63,15 +62,15 @@ class Pretrained(NamedTuple):
         return found.hexdigest()
 
     def file(self, name: str) -> Path | None:
-        """The path of another file of the checkpoint, or None where it has none."""
+        """The path of another file of the checkpoint, or None."""
         path = self.folder / name
         return path if self.digest is None and path.is_file() else None
 
     def tokenizer(self) -> Any:
-        """Of the package `tokenizers`; None where it has none.
+        """Its tokenizer, of the package `tokenizers`, or None.
 
         Raises:
-            CheckpointError: a broken one. ConfigError: the package is not installed.
+            CheckpointError: it is broken. ConfigError: the package is not installed.
         """
         if self.words is not None:
             return parse_tokenizer(self.words, f"the tokenizer of backbone {self.name!r}")
@@ -80,18 +79,18 @@ class Pretrained(NamedTuple):
 
 
 def load_backbone(name: str, revision: str | None = None, layers: int | None = None) -> Pretrained:
-    """A backbone by folder, by the id of a staged one (`lm-chibi`, `zoo/lm-chibi`), by Hub id (`gpt2`), by GGUF file,
-    or by the name of one in a package of PyPI (`smollm2-135m-instruct`).
+    """Load a backbone: a folder, a staged one (`lm-chibi`, `zoo/lm-chibi`), a Hub id (`gpt2`), a GGUF file, or one from
+    a PyPI package (`smollm2-135m-instruct`).
 
     Args:
-        name: of these.
-        revision: commit, tag or branch; asks for the Hub, where a staged one has the name too.
-        layers: only the first so many, and the final norm.
+        name: as above.
+        revision: commit, tag or branch; with one, the Hub is asked even if a staged backbone has this name.
+        layers: how many to read, from the first on, beside the final norm; None: all.
 
     Raises:
-        ConfigError: an architecture, key or value that is not known, or fewer layers. CheckpointError: weights are
-            missing, of other shapes than the config says, left over, not finite, or of no type that is read. HubError:
-            not here, and the Hub could not be reached or has no such model.
+        ConfigError: an unknown architecture, key or value, or fewer layers. CheckpointError: weights are missing,
+            unknown, not finite, of other shapes than the config says, or of a type that is not read. HubError: it is
+            not on this machine, and the Hub cannot be reached or has no such model.
     """
     check_revision(revision)
     path = gguf_path(name)
@@ -122,7 +121,7 @@ def load_backbone(name: str, revision: str | None = None, layers: int | None = N
 
 
 def _open_folder(name: str, revision: str | None) -> tuple[str, Path, Opened]:
-    """A folder here or the Hub's: where it is from, where its files are, and its config and header."""
+    """A local folder or one from the Hub: its source, the path of its files, its config and header."""
     source, revision = _source(name, revision)
     folder = Path(source)
     if not folder.is_dir():
@@ -160,7 +159,7 @@ def _fetched(name: str, repo_id: str, revision: str | None, files: Sequence[str]
 
 
 def _source(name: str, revision: str | None) -> tuple[str, str | None]:
-    """The folder `name` stands for, or the Hub's repo and revision."""
+    """The folder that `name` means, or the Hub's repo and revision."""
     from agentzoo.store.locate import hub_location, local_zoo  # upwards, so only here
 
     if (folder := Path(name).expanduser()).is_dir():
@@ -182,7 +181,7 @@ def _source(name: str, revision: str | None) -> tuple[str, str | None]:
 
 
 def _inside(name: str, folder: Path) -> Path:
-    """The model that `agentzoo research pretrain` left in a run's folder."""
+    """The model in a run's folder of `agentzoo research pretrain`."""
     if (folder / "hub" / CONFIG).is_file():
         return folder / "hub"
     raise CheckpointError(f"backbone {name!r} is a folder without a {CONFIG}.")

@@ -1,6 +1,6 @@
-"""Rotary positions: queries and keys are turned by angles that grow with their token's place in the window.
+"""Rotary positions: queries and keys are rotated by angles proportional to their token's position in the window.
 
-A score then depends on the distance of two tokens, not on where they are. Padding on the right turns nothing.
+A score then depends on the distance of two tokens only. Padding on the right changes nothing.
 
 Source: Su et al. 2021, arXiv:2104.09864. GPT-J turns neighbouring pairs of numbers, Llama pairs a head's first half
 with its second.
@@ -20,17 +20,17 @@ THETA = 10_000.0
 
 
 class Rotary(NamedTuple):
-    """How one architecture turns its heads."""
+    """How an architecture rotates its heads."""
 
-    size: int  # of each head, how many numbers are turned; even
+    size: int  # how many numbers of each head are rotated; even
     theta: float = THETA
     halves: bool = False  # pairs are (i, i + size/2), as in Llama; else neighbours, as in GPT-J
 
     def turn(self, x: Tensor, length: int, read: Read | None = None) -> Tensor:
-        """(B, H, Lq, D/H): queries or keys, turned.
+        """(B, H, Lq, D/H): rotated queries or keys.
 
         Args:
-            x: of the tokens at `read` of a window of `length` tokens; of all of them by default.
+            x: queries or keys of the tokens at `read` in a window of `length` tokens.
             length: L.
             read: as in `CausalAttention.forward`.
         """
@@ -47,14 +47,14 @@ class Rotary(NamedTuple):
         return torch.cat((turning * cosine + self._quarter(turning) * sine, still), dim=-1)
 
     def _quarter(self, x: Tensor) -> Tensor:
-        """Every pair (a, b) turned by 90 degrees: (-b, a)."""
+        """Every pair (a, b) rotated by 90 degrees: (-b, a)."""
         if self.halves:
             first, second = x.chunk(2, dim=-1)
             return torch.cat((-second, first), dim=-1)
         return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
 
     def matrix(self, distance: int, head_size: int) -> Tensor:
-        """(D/H, D/H) float64 R: q R kᵀ is the score of a query and a key so many tokens before it."""
+        """(D/H, D/H) float64 R: q R kᵀ is the score of a query and the key `distance` tokens before it."""
         rows = torch.eye(head_size, dtype=torch.float64)[None, :, None]  # a head for each unit vector
         zeros = torch.zeros_like(rows).expand(-1, -1, distance, -1)
         return self.turn(torch.cat((zeros, rows), dim=2), distance + 1)[0, :, -1]  # of each unit vector e: R_d e

@@ -1,6 +1,6 @@
-"""A language model without its language: the same numbers in every matrix, in another order.
+"""A language model without its language: the entries of every matrix are permuted.
 
-An agent that starts from it has a backbone's scales and none of what it learned, which tells the two apart.
+An agent that starts from it has the scale of a backbone's weights and nothing it learned, which separates the two.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ SEED = 0
 
 
 def shuffled(found: Pretrained) -> Pretrained:
-    """The entries of each matrix permuted, the parts of fused ones each for itself; gains and biases stay. The same
-    for the same backbone."""
+    """Permute the entries of each matrix, and of each part of a fused one; gains and biases stay. Deterministic."""
     generator = torch.Generator().manual_seed(SEED)
     with torch.device("meta"):
         network = LanguageBackbone(found.sizes)

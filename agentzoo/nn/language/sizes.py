@@ -1,4 +1,4 @@
-"""What must be known to build the blocks of a language model."""
+"""The sizes that the blocks of a language model are built from."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Activation", "Architecture", "HeadCount", "InnerWidth", "LayerCount"
 
 
 class Sizes(NamedTuple):
-    """Read from a checkpoint's config or given by a recipe."""
+    """Sizes from a checkpoint's config or from a recipe."""
 
     architecture: Architecture
     embed_dim: int  # D
@@ -25,8 +25,8 @@ class Sizes(NamedTuple):
     inner_dim: int  # of the MLP
     activation: Activation
     norm_eps: float = 1e-5
-    rotary_dim: int = 0  # gptj: of each head, how many numbers are rotated
-    n_kv_heads: int | None = None  # llama: heads that keys and values have
+    rotary_dim: int = 0  # gptj: how many numbers of each head are rotated
+    n_kv_heads: int | None = None  # llama: heads of keys and values
     rotary_theta: float | None = None  # llama: the longest wave of the rotation is about 2π times as many tokens
 
 

@@ -1,4 +1,4 @@
-"""A byte-pair tokenizer as GPT-2's: bytes as alphabet, so that any text can be written, and one end-of-text token."""
+"""A byte-pair tokenizer like GPT-2's: bytes as alphabet, so it takes any text, and one end-of-text token."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _library() -> Any:
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
-    """A tokenizer of at most `vocab_size` tokens learned on `texts`; the same texts give the same one.
+    """Train a tokenizer of at most `vocab_size` tokens on `texts`; deterministic.
 
     Raises:
         ConfigError: `vocab_size` leaves no room beside the 256 bytes and the end-of-text token.
@@ -42,7 +42,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:
         initial_alphabet=lib.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    # by lines: a book as one piece takes the trainer's memory several times over
+    # by lines: a whole book at once takes several times the memory
     tokenizer.train_from_iterator((line for text in texts for line in text.splitlines(keepends=True)), trainer)
     return tokenizer
 
@@ -88,12 +88,12 @@ def parse_tokenizer(text: str, what: str) -> Any:
         return library.Tokenizer.from_str(text)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # plain Exception for anything wrong, and a panic of its Rust is no Exception
+    except BaseException as error:  # it raises plain Exception, and a panic in its Rust code is no Exception
         raise CheckpointError(f"{what} is no tokenizer: {error}") from None
 
 
 def end_of_text(tokenizer: Any, otherwise: int | None = None) -> int:
-    """Id of the token that ends a document: GPT-2's, or else `otherwise`, what a checkpoint says of itself.
+    """Id of the token that ends a document: GPT-2's token, else `otherwise`, the id in the checkpoint's config.
 
     Raises:
         CheckpointError: there is none.

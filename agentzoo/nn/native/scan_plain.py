@@ -1,4 +1,4 @@
-"""The selective scan of `nn/native/scan.py` in a few PyTorch operations: the yardstick, the step of acting, for graphs.
+"""The selective scan of `nn/native/scan.py` in PyTorch operations: for tests, for acting and for exported graphs.
 
 Formulas and shapes are those of `nn/native/scan.py`.
 """

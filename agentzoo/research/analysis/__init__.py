@@ -1,7 +1,7 @@
-"""Instruments that look into a trained network; `agentzoo research inspect` shows them all at once.
+"""Analyses of a trained network; `agentzoo research inspect` runs all of them.
 
-`markov_report(agent)` needs weights only, and reads language models too. `head_importance`, `gate_report`,
-`attention_maps` and `memory_report` run an agent's own episodes (`decision_windows`) or take windows that are given.
+`markov_report(agent)` needs weights only, and takes language models too. `head_importance`, `gate_report`,
+`attention_maps` and `memory_report` run on windows, for example those of an agent's own episodes (`decision_windows`).
 """
 
 from agentzoo.research.analysis.agent_windows import decision_windows

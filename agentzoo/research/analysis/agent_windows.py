@@ -1,4 +1,4 @@
-"""The windows an agent decides on in its own episodes."""
+"""The windows from which an agent acts in its own episodes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from agentzoo.types import Batch
 def decision_windows(
     agent: Agent, episodes: int = 5, seed: int = 0, most: int | None = None, *, trust_env_module: bool = False
 ) -> Batch:
-    """Every window of `episodes` episodes, in the order of their steps; of more than `most`, evenly spaced ones.
+    """The windows of `episodes` episodes, in the order of their steps; at most `most`, evenly spaced.
 
-    The action of the newest step is what the agent answered, which no network reads.
+    The action of the newest step is the agent's own, which no network reads.
 
     Raises:
         ConfigError: fewer than one episode, or an agent without an environment.
@@ -32,7 +32,7 @@ def decision_windows(
         kept.append(to_batch(state, agent.config.rtg_scale, torch.device("cpu")))
 
     mode = agent.acting
-    agent.acting = "window"  # memory holds no window
+    agent.acting = "window"  # recurrent acting has no windows
     try:
         run_seeded(agent, envs, episodes, seed, on_state=keep)
     finally:
@@ -45,7 +45,7 @@ def decision_windows(
 
 
 def thinned(batch: Batch, most: int) -> Batch:
-    """At most so many of the windows, evenly spaced, the last one among them."""
+    """At most `most` of the windows, evenly spaced, with the last one."""
     count = batch.shape[0]
     if count <= most:
         return batch
@@ -54,7 +54,7 @@ def thinned(batch: Batch, most: int) -> Batch:
 
 
 def fullest(batch: Batch) -> Batch:
-    """The one window in the middle of those that hold the most steps."""
+    """A window with the most steps: the middle one of those."""
     lengths = batch.valid.sum(1)
     longest = torch.nonzero(lengths == lengths.max()).flatten()
     at = int(longest[len(longest) // 2])
@@ -63,7 +63,7 @@ def fullest(batch: Batch) -> Batch:
 
 
 def in_pieces(batch: Batch, size: int = 256) -> list[Batch]:
-    """The same windows, so many at a time."""
+    """The windows in batches of `size`."""
 
     def piece(start: int) -> Batch:
         return batch.map(lambda part: part[start : start + size])

@@ -1,4 +1,4 @@
-"""How well a language model knows a text: bits it needs for a byte of it, which compares across vocabularies."""
+"""Bits per byte of a language model on a text, which can be compared across vocabularies."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from agentzoo.errors import ConfigError, DataError
 from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.pretrained import Pretrained
 
-WINDOW = 1024  # tokens; models that saw fewer at a time read fewer
+WINDOW = 1024  # tokens; fewer for models with fewer positions
 
 
 class Bits(NamedTuple):
-    """Of one model on one text."""
+    """The result of one model on one text."""
 
     name: str
     bits_a_byte: float
     bytes: int  # of the text
-    tokens: int  # it is cut into
+    tokens: int  # of the text
     window: int  # tokens at a time
 
 
@@ -29,12 +29,12 @@ def bits_a_byte(found: Pretrained, text: str, window: int = WINDOW) -> Bits:
     """Read a text window by window; the first token of each window is given, not predicted.
 
     Args:
-        found: a checkpoint with its own words, whose next-token head is its token table.
-        text: as it is written.
-        window: tokens at a time, fewer where the model has fewer positions. A longer one helps a model that can use it.
+        found: a checkpoint with a tokenizer, whose next-token head is its token table.
+        text: plain text.
+        window: tokens at a time, at most the model's positions. Longer windows help models that can use them.
 
     Raises:
-        ConfigError: the model does not speak. DataError: less text than one window of two tokens.
+        ConfigError: the model lacks a tokenizer or such a head. DataError: the text has fewer than two tokens.
     """
     tokenizer = found.tokenizer()
     if tokenizer is None or not found.speaks_by_table:

@@ -1,6 +1,6 @@
-"""What the gates of a Mixture of Attention give to some heads: now, by token kind, over training, against context.
+"""The gates of a Mixture of Attention for some heads: their means, by token kind, over training, against context.
 
-These are the Markov heads of the first layer, and their sum is G_Markov, unless others are named.
+Unless others are named, these are the Markov heads of the first layer; the sum of their gates is G_Markov.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ CONTEXTS = (10, 20, 30, 40, 50)  # K at which the papers print G_Markov
 
 
 class GateReport(NamedTuple):
-    """Mean gates over the real tokens of windows, and what some heads of the first layer get of them.
+    """Mean gates over the real tokens of windows, and the sum for some heads of the first layer.
 
     mean: [layer][head]. by_kind: kind of token -> [layer][head].
     """
 
     mean: list[list[float]]
     by_kind: dict[str, list[list[float]]]
-    heads: list[int]  # of the first layer, which are counted together
+    heads: list[int]  # counted heads of the first layer
     g_markov: float  # sum of their mean gates
-    uniform: float  # what it would be if all heads had the same
+    uniform: float  # the sum if all heads had the same gate
     context: int
     windows: int
     numbers: int  # of all gates
     of_all: float  # their share of the network's
-    of_trained: float  # and of those that training changes
+    of_trained: float  # their share of the trained numbers
     by_context: dict[int, float]  # K -> g_markov on the same windows cut to their newest K steps
 
     def r_markov(self) -> dict[int, float]:
-        """R_Markov, in percent of the shortest context's; empty where the windows are too short to compare."""
+        """R_Markov, in percent of the shortest context's; empty if the windows are too short."""
         return r_markov(self.by_context, min(self.by_context)) if len(self.by_context) > 1 else {}
 
     def as_tree(self) -> dict[str, Any]:
@@ -57,13 +57,13 @@ class GateReport(NamedTuple):
 def gate_report(
     agent: Agent, windows: Batch, heads: Sequence[int] | None = None, contexts: Sequence[int] = CONTEXTS
 ) -> GateReport:
-    """How the gates weigh the heads of every layer.
+    """The mean gates of every layer.
 
     Args:
         windows: see `decision_windows`.
-        heads: of the first layer, to count together; by default those of `MarkovReport.counted`: the Markov heads, or
-            the one nearest to them.
-        contexts: for `by_context`, as far as they are shorter than the windows, whose own is always there.
+        heads: heads of the first layer to count together; by default those of `MarkovReport.counted`: the Markov
+            heads, or the nearest one.
+        contexts: lengths for `by_context`; only those shorter than the windows count, whose own length is always there.
 
     Raises:
         ConfigError: the network has no gates, or no such head.
@@ -115,7 +115,7 @@ def require_gates(name: str, layers: Sequence[AttentionLayer], heads: Sequence[i
 
 
 def _newest_steps(valid: Tensor, lengths: Sequence[int]) -> Tensor:
-    """(B, K) -> (len(lengths), B, K): which are among the newest so many real steps of their window."""
+    """(B, K) -> (len(lengths), B, K): whether a step is among the newest `length` real steps of its window."""
     age = valid.sum(1, keepdim=True) - 1 - torch.arange(valid.shape[1], device=valid.device)
     return torch.stack([valid & (age < length) for length in lengths])
 
@@ -146,16 +146,16 @@ class GateCurve(NamedTuple):
 
     steps: list[int]
     gates: list[list[float]]  # [head][point]
-    heads: list[int]  # which of them are counted together
+    heads: list[int]  # counted heads
 
     @property
     def counted(self) -> list[float]:
-        """Mean gate of one of these heads."""
+        """Mean gate of a counted head."""
         return self._mean(self.heads)
 
     @property
     def others(self) -> list[float]:
-        """Mean gate of one of the other heads."""
+        """Mean gate of another head."""
         return self._mean([head for head in range(len(self.gates)) if head not in self.heads])
 
     def _mean(self, heads: Sequence[int]) -> list[float]:
@@ -167,13 +167,13 @@ class GateCurve(NamedTuple):
 
 
 def gate_curve(folder: Path, heads: Sequence[int]) -> GateCurve:
-    """From the `training_log.csv` of a run or a staged agent.
+    """The gates in the `training_log.csv` of a run or a staged agent.
 
     Args:
-        heads: to count together.
+        heads: heads to count together.
 
     Raises:
-        ConfigError: a log without gates, or heads that leave no one to compare with.
+        ConfigError: the log has no gates, or all heads are counted.
     """
     rows = [row for row in read_log(folder) if row.get("gate_0")]
     count = next(head for head in count_from(0) if f"gate_{head}" not in rows[0]) if rows else 0

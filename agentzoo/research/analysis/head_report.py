@@ -1,4 +1,4 @@
-"""Which heads of a network are Markov heads: agents, language models, and what either was before it learned."""
+"""The Markov heads of a network: of agents, language models, and either before training."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from agentzoo.registry import get_family
 from agentzoo.research.analysis.layers import require_attention
 from agentzoo.store.files import CONFIG
 from agentzoo.store.locate import is_backbone, local_zoo
+from agentzoo.store.named import WITHOUT_OWNER
 from agentzoo.store.remote import fetch, is_repo_id
 
 if TYPE_CHECKING:
@@ -29,10 +30,6 @@ TIED_GAUSSIAN = (
     "For scale: independent random queries and keys give 1, queries equal to keys give sqrt(pi h / 2) = {0:.1f} for "
     "heads of {1} numbers."
 )
-
-
-# what the Hub calls by a bare name, as agents are called; transformers knows them
-WITHOUT_OWNER = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "distilgpt2")
 
 
 class MarkovHead(NamedTuple):
@@ -47,16 +44,16 @@ class MarkovHead(NamedTuple):
 
 
 class CountedHeads(NamedTuple):
-    """Heads of the first layer whose gates are counted together, and why these."""
+    """Heads of the first layer whose gates are counted together, and the reason for their choice."""
 
     heads: tuple[int, ...]
     chosen: Literal["markov", "named", "nearest"]
-    at_start: bool = False  # judged by the weights that training began with, not by those of now
+    at_start: bool = False  # judged by the initial weights, not the present ones
     ratio: float | None = None  # of the nearest
     threshold: float = THRESHOLD
 
     def words(self) -> str:
-        """Which and why, to stand in a label or a sentence."""
+        """The heads and the reason, for a label or a sentence."""
         named = f"head{'s' * (len(self.heads) != 1)} {', '.join(map(str, self.heads))}"
         if self.chosen == "named":
             return f"{named}, as named"
@@ -79,27 +76,27 @@ class MarkovReport(NamedTuple):
     distance: int = 0  # tokens from the key to the query, which rotary positions turn by as much
 
     def matrix(self) -> str:
-        """The formula of what was judged, for captions."""
+        """The formula of the judged matrix, for captions."""
         product = f"W_q R({self.distance}) W_k^T" if self.distance else "W_q W_k^T"
         return f"diag(g) {product} diag(g), g the gain of the norm before" if self.fold_ln_gain else product
 
     def counted_in(self) -> str:
-        """What was judged beside the weights of queries and keys, to follow a title."""
+        """The options of the judgement, as the end of a title."""
         gain = ", the norm's gain counted" if self.fold_ln_gain else ""
         return f"{gain}, turned as keys {self.distance} tokens back are" if self.distance else gain
 
     def markov_heads(self, layer: int = 0) -> list[int]:
-        """Those of one layer."""
+        """The Markov heads of one layer."""
         return [one.head for one in self.heads if one.layer == layer and one.markov]
 
     def counted(self, named: Sequence[int] | None = None, model: ModelConfig | None = None) -> CountedHeads:
-        """The heads that are named; else the Markov heads of the first layer; else the one nearest to them.
+        """The named heads; else the Markov heads of the first layer; else the nearest one.
 
-        Nearest is the highest ratio among heads whose diagonal is mostly positive, where there is one: a head that
-        looks away from tokens like the asking one has a high ratio too.
+        The nearest has the highest ratio among heads with a mostly positive diagonal, if there are any: a head that
+        looks away from tokens like the querying one has a high ratio too.
 
         Args:
-            model: of a gated agent; where it notes what the heads were when training began, that decides.
+            model: the config of a gated agent; if it records the heads at the start of training, those decide.
         """
         start = (
             None if self.fold_ln_gain or self.distance else getattr(model, "markov_at_start", None)
@@ -120,7 +117,7 @@ class MarkovReport(NamedTuple):
         return {**self._asdict(), "heads": [one._asdict() for one in self.heads], "markov": self.markov_heads()}
 
     def scale(self) -> str:
-        """What chance gives, in a sentence."""
+        """The ratios of random weights, in a sentence."""
         return TIED_GAUSSIAN.format((torch.pi * self.head_size / 2) ** 0.5, self.head_size)
 
 
@@ -138,8 +135,8 @@ def markov_report(
             one (`lm-mini`), a Hub id (`gpt2`).
         threshold: r of condition (ii).
         fold_ln_gain: judge diag(γ) A diag(γ), γ the gain of the norm before the layer.
-        distance: of networks with rotary positions, judge W_q R W_kᵀ, R what they do to a key so many tokens before
-            the query; 3 is one step back. At 0 R does nothing.
+        distance: for rotary positions, judge W_q R W_kᵀ, with R the rotation of a key that is `distance` tokens before
+            the query; 3 is one step back. At 0, R is the identity.
 
     Raises:
         ConfigError: no attention layers. CheckpointError, HubError: no such language model.
@@ -187,15 +184,15 @@ def language_blocks(found: Pretrained) -> LanguageBackbone:
 
 
 def kind_of_backbone(architecture: str) -> str:
-    """What to call a backbone of this architecture."""
+    """The kind of a backbone of this architecture, in words."""
     return {"clip": "text tower", "imagegpt": "image model"}.get(architecture, "language model")
 
 
 def is_language_model(name: str, revision: str | None = None) -> bool:
-    """Whether `name` is no agent but what agents start from: a folder, a staged one's id, or a Hub id.
+    """Whether `name` is a backbone and not an agent: by its folder, its staged id, or its Hub id.
 
     Args:
-        revision: of the Hub.
+        revision: commit, tag or branch on the Hub.
 
     Raises:
         HubError: a repo whose config could not be fetched.
@@ -214,20 +211,20 @@ def is_language_model(name: str, revision: str | None = None) -> bool:
 
 
 def random_network(sizes: Sizes, seed: int = 0) -> LanguageBackbone:
-    """Blocks of the same sizes that have learned nothing."""
+    """Untrained blocks of the same sizes."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LanguageBackbone(sizes).eval()
 
 
 def untrained(agent: Agent, seed: int = 0, backbone: bool = False) -> Agent:
-    """The same network with fresh weights; it reads observations as the trained one does.
+    """The same network with fresh weights and the trained normalization.
 
     Args:
-        backbone: with the blocks of the language model that training began with.
+        backbone: keep the blocks of the language model that training started from.
 
     Raises:
-        ConfigError: it began with none. As `load_backbone`.
+        ConfigError: it started from none. Also raised by `load_backbone`.
     """
     config = agent.model.config
     with torch.random.fork_rng(devices=[]):

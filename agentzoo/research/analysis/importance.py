@@ -1,4 +1,4 @@
-"""How much each head matters: what the agent would have done without it."""
+"""Head importance: the change of the action without a head."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from agentzoo.types import Batch
 class HeadImportance(NamedTuple):
     """`mean[layer][head]` of ‖a - a without the head‖₂ over decisions, in env units (a Discrete action's are logits).
 
-    The standard error takes decisions as independent; those of one episode follow each other, so it is a lower bound.
-    None of a single decision.
+    The standard error treats decisions as independent, so it is a lower bound. None for a single decision.
     """
 
     mean: list[list[float]]

@@ -1,4 +1,4 @@
-"""Everything the instruments can say of one network, gathered."""
+"""All analyses of one network."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from agentzoo.store.locate import find_agent
 
 
 class Inspection(NamedTuple):
-    """What makes sense for the network; the rest is None."""
+    """The analyses of a network; those that do not apply are None."""
 
     name: str
     network: str  # the family of an agent, "language model" and its like
-    weights: str = ""  # "random weights" or "before training", where they are not the trained ones
+    weights: str = ""  # "random weights" or "before training"; empty for trained ones
     markov: MarkovReport | None = None
     importance: HeadImportance | None = None
     gates: GateReport | None = None
@@ -52,16 +52,16 @@ class Inspection(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What network, with which weights."""
+        """The kind of the network and of its weights."""
         return f"{self.network}, {self.weights}" if self.weights else self.network
 
     @property
     def title(self) -> str:
-        """What was looked at: a trained agent by its name, others with what they are."""
+        """The name, with the kind of weights if they are not trained."""
         return f"{self.name} ({self.weights})" if self.weights else self.name
 
     def as_tree(self) -> dict[str, Any]:
-        """For JSON; whole maps are left to pictures and Python."""
+        """Plain data for JSON, without the maps."""
         tree: dict[str, Any] = {"name": self.name, "kind": self.kind}
         for part in ("markov", "importance", "gates", "memory"):
             found = getattr(self, part)
@@ -77,30 +77,30 @@ class Inspection(NamedTuple):
 
 
 class Options(NamedTuple):
-    """How to look."""
+    """Options of an inspection."""
 
     episodes: int = 5
     seed: int = 0
-    most_windows: int = 2_000  # evenly spaced ones are taken from more
+    most_windows: int = 2_000  # at most, evenly spaced
     threshold: float = THRESHOLD
     fold_ln_gain: bool = False
-    heads: tuple[int, ...] | None = None  # of layer 0, whose gates are counted together; None: Markov heads
+    heads: tuple[int, ...] | None = None  # heads of layer 0 to count together; None: Markov heads
     temperature: float = 1.0  # of attention maps, as they are drawn
-    random: bool = False  # the same network before it learned anything
-    before: bool = False  # the same network before it learned to act: its backbone's blocks, fresh maps
-    distance: int = 0  # tokens that rotary positions turn keys by in the Markov report
+    random: bool = False  # the network with random weights
+    before: bool = False  # the network before training: its backbone's blocks, fresh maps
+    distance: int = 0  # of the Markov report, for rotary positions
 
 
 def inspect(
     name: str, options: Options | None = None, *, revision: str | None = None, trust_env_module: bool = False
 ) -> Inspection:
-    """An agent, or a language model, by id, folder or Hub repo.
+    """Inspect an agent or a language model, by id, folder or Hub repo.
 
     Args:
         revision: commit, tag or branch on the Hub.
 
     Raises:
-        ConfigError: there is nothing in this network that the instruments read. As `Agent.from_pretrained`.
+        ConfigError: no analysis applies to the network. Also raised by `Agent.from_pretrained`.
     """
     options = options or Options()
     if options.random and options.before:
@@ -122,10 +122,10 @@ def inspect(
 
 
 def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_module: bool = False) -> Inspection:
-    """An agent that is loaded, in its own environment.
+    """Inspect a loaded agent, in its own environment.
 
     Raises:
-        ConfigError: there is nothing in its network that the instruments read, or no such heads with gates.
+        ConfigError: no analysis applies to its network, or it has no such gated heads.
     """
     options = options or Options()
     layers = attention_layers(agent.model)
@@ -180,7 +180,7 @@ def _inspect_language_model(name: str, options: Options, revision: str | None) -
 
 
 def _curve(folder: Path, heads: Sequence[int]) -> GateCurve | None:
-    """Where there is a log, gates in it, and heads to tell from others."""
+    """The gates over training; None without a log, gates in it, or other heads to compare with."""
     if not (folder / LOG).is_file():
         return None
     try:

@@ -1,4 +1,4 @@
-"""The attention layers of a network, whatever family it is of, behind one small interface."""
+"""The attention layers of any family, behind one small interface."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AttentionLayer(NamedTuple):
     gain: Tensor | None = None  # (D,): of the norm before it
 
     def scores(self, tokens: Tensor) -> Tensor:
-        """(B, L, D) -> (B, H, L, L): what the softmax over the last axis turns into weights."""
+        """(B, L, D) -> (B, H, L, L): the scores before the softmax over the last axis."""
         length, dim = tokens.shape[1:]
         size, shared = dim // self.n_heads, (len(self.qkv) - dim) // 2
         parts = torch.split(linear(tokens, self.qkv, self.bias), [dim, shared, shared], dim=-1)
@@ -64,7 +64,7 @@ class AttentionLayer(NamedTuple):
 
 
 def attention_layers(network: nn.Module) -> list[AttentionLayer]:
-    """All of them, first to last; empty where a network has none."""
+    """All attention layers, first to last; may be empty."""
     found: list[AttentionLayer] = []
     for block in network.modules():
         if isinstance(block, EncoderLayer):
@@ -93,7 +93,7 @@ def require_attention(network: nn.Module, what: str) -> list[AttentionLayer]:
     """As `attention_layers`.
 
     Raises:
-        ConfigError: there are none, so `what` makes no sense.
+        ConfigError: there are none, so there is no `what`.
     """
     found = attention_layers(network)
     if found:
@@ -103,7 +103,7 @@ def require_attention(network: nn.Module, what: str) -> list[AttentionLayer]:
 
 
 def layer_inputs(model: SequenceModel, batch: Batch, layers: list[AttentionLayer]) -> list[Tensor]:
-    """What each layer reads when the network looks at these windows: (B, L, D) each, L up to the longest of them."""
+    """The inputs of each layer for these windows: (B, L, D) each, L up to the longest window."""
     found: dict[int, Tensor] = {}
 
     def keep(index: int) -> object:

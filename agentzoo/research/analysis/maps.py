@@ -1,4 +1,4 @@
-"""Where each head looks in one window."""
+"""Attention maps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentzoo.types import Batch
 
 
 class Look(NamedTuple):
-    """Where the newest observation looks (a masked network's newest step), in the mean over windows."""
+    """The mean attention of the newest observation (of the newest step in a masked network) over windows."""
 
     layer: int
     head: int
@@ -30,11 +30,11 @@ MOST_LOOKS = 256  # windows
 
 
 def mean_looks(agent: Agent, windows: Batch, causal: bool) -> list[Look]:
-    """Of every head, over the longest of these windows, 256 of them at most.
+    """The mean attention of every head, over at most 256 of the longest windows.
 
     Args:
-        agent: whose heads look.
-        windows: as it decided on, see `decision_windows`.
+        agent: the agent.
+        windows: its windows, see `decision_windows`.
         causal: three tokens a step, else one.
 
     Raises:
@@ -61,11 +61,11 @@ def mean_looks(agent: Agent, windows: Batch, causal: bool) -> list[Look]:
 
 
 def attention_maps(agent: Agent, window: Batch, temperature: float = 1.0) -> list[NDArray[np.float32]]:
-    """(H, L, L) weights of each layer, rows the asking token; L is 3K, or K for a masked network.
+    """(H, L, L) weights of each layer, rows are querying tokens; L is 3K, or K for a masked network.
 
     Args:
-        window: one window, see `analysis.windows.fullest`.
-        temperature: scores are divided by it, for display; 1 is what the network computes.
+        window: one window, see `agent_windows.fullest`.
+        temperature: divides the scores, for display; 1 gives the network's own weights.
 
     Raises:
         ShapeError: several windows, or a temperature that is not positive. ConfigError: no attention layers.

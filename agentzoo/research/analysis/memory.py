@@ -1,4 +1,4 @@
-"""How long a Mamba agent remembers: effective step sizes, and the tokens until a state fades.
+"""The memory of a Mamba agent: effective step sizes, and the number of tokens until a state fades.
 
 A channel's state n is multiplied by exp(Δ A_n) at every token (`scan.py`), so with A_n < 0 it falls to 1/e within
 1 / (Δ |A_n|) tokens. Δ depends on the token; here it is the mean over the real tokens of the windows given. The memory

@@ -1,4 +1,4 @@
-"""An inspection as one HTML file that needs nothing else: pictures inside, no script, no address."""
+"""An inspection as one HTML file, with its pictures inside, no script and no external address."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from agentzoo.research.analysis.inspection import Inspection
 from agentzoo.research.analysis.pictures import parts_of, picture_of
+from agentzoo.research.analysis.tables import InspectionTable, tables_of
 from agentzoo.site.render import single_page
 from agentzoo.store.files import write_atomic
 
@@ -33,7 +34,7 @@ CAPTIONS = {
 
 
 def caption_of(name: str, found: Inspection) -> str:
-    """What a picture shows, with the options it was made with."""
+    """A picture's caption, with the options of the inspection."""
     if name == "markov" and found.markov is not None and found.markov.counted_in():
         return CAPTIONS[name].replace("W_q W_k^T", found.markov.matrix())
     if name == "maps" and found.temperature != 1.0:
@@ -43,7 +44,7 @@ def caption_of(name: str, found: Inspection) -> str:
 
 
 def explanation(found: Inspection) -> tuple[str, str]:
-    """Two paragraphs: what was measured, and what it says of this network."""
+    """Two paragraphs: the measurement, and its result for this network."""
     if found.memory is not None:
         return (
             "A Mamba block keeps a state in each channel and multiplies it by exp(Δ A) at every token. The step size Δ "
@@ -113,31 +114,34 @@ def _memory_words(found: Inspection) -> str:
 
 
 class Part(NamedTuple):
-    """A picture of the page; `data` is its address, which holds the picture itself."""
+    """A picture of the page and its numbers. `data`: a data URL."""
 
     name: str
     title: str
     data: Markup
     caption: str
+    table: InspectionTable | None  # None: the numbers are in the training log
 
 
 def page_of(found: Inspection) -> str:
-    """The whole page, of the templates of `agentzoo site`."""
+    """The page, from the templates of `agentzoo site`."""
     first, second = explanation(found)
+    tables = {table.part: table for table in tables_of(found)}
     parts = [
-        Part(name, TITLES[name], _inside(picture_of(name, found)), caption_of(name, found)) for name in parts_of(found)
+        Part(name, TITLES[name], _inside(picture_of(name, found)), caption_of(name, found), tables.get(name))
+        for name in parts_of(found)
     ]
     title = f"{found.title} inspected"
     return single_page("inspect.html.j2", title, first=first, second=second, parts=parts, kind=found.kind)
 
 
 def _inside(picture: bytes) -> Markup:
-    """A PNG as an address."""
+    """A PNG as a data URL."""
     return Markup("data:image/png;base64," + base64.b64encode(picture).decode())
 
 
 def write_page(found: Inspection, folder: Path) -> Path:
-    """`index.html` in `folder`.
+    """Write `index.html` into `folder`.
 
     Raises:
         StorageError: no space or permission.

@@ -1,4 +1,4 @@
-"""An inspection as pictures: one figure a part, or all parts below each other."""
+"""An inspection as pictures: one figure per part, or all parts in one figure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Draw = Callable[[Any, Inspection], None]
 
 
 def _grid(figure: Any, values: Any, texts: list[list[str]], title: str, label: str) -> Any:
-    """Layers down, heads across, every cell with its text."""
+    """A grid of layers (rows) and heads (columns), with a text in every cell."""
     axes = figure.add_subplot()
     image = _cells(axes, values, texts, float(np.nanmax(values)))
     axes.set_title(title, fontsize=10, loc="left")
@@ -31,7 +31,7 @@ def _grid(figure: Any, values: Any, texts: list[list[str]], title: str, label: s
 def _cells(axes: Any, values: Any, texts: list[list[str]], highest: float) -> Any:
     array = np.asarray(values, dtype=float)
     labels = ["layer", "head"]
-    if array.shape[1] == 1:  # one head a layer: side by side, or each would be a band across the page
+    if array.shape[1] == 1:  # with one head per layer, cells are side by side instead of as wide as the page
         array, texts, labels = array.T, [[row[0] for row in texts]], labels[::-1]
     image = axes.imshow(array, cmap="Blues", aspect="auto", vmin=0.0, vmax=max(highest, 1e-9))
     bright = image.norm(array) > 0.55
@@ -47,7 +47,7 @@ def _cells(axes: Any, values: Any, texts: list[list[str]], highest: float) -> An
 
 
 def draw_ratios(axes: Any, report: MarkovReport, highest: float) -> Any:
-    """Ratio of each head, + where the diagonal is positive, framed where both conditions hold.
+    """The ratio of each head; + for a positive diagonal, framed if both conditions hold.
 
     Args:
         highest: ratio of the darkest colour.
@@ -81,7 +81,7 @@ def draw_markov(figure: Any, found: Inspection) -> None:
 
 
 def draw_importance(figure: Any, found: Inspection) -> None:
-    """How far the action moves without each head."""
+    """The change of the action without each head."""
     assert found.importance is not None
     mean, error = found.importance.mean, found.importance.standard_error
     pairs = [zip(row, errors, strict=True) for row, errors in zip(mean, error, strict=True)]
@@ -126,7 +126,7 @@ def draw_curve(figure: Any, found: Inspection) -> None:
 
 
 def plot_curve(axes: Any, curve: GateCurve, counted: CountedHeads) -> None:
-    """Means as lines, each head faint behind them; dashed what all heads would have if they had the same."""
+    """Means as lines, single heads faint, and a dashed line for equal gates."""
     for head, gates in enumerate(curve.gates):
         axes.plot(curve.steps, gates, color=MARKOV if head in curve.heads else OTHER, linewidth=0.8, alpha=0.3)
     mean = ", mean" * (len(curve.heads) > 1)
@@ -136,7 +136,7 @@ def plot_curve(axes: Any, curve: GateCurve, counted: CountedHeads) -> None:
 
 
 def draw_maps(figure: Any, found: Inspection) -> None:
-    """Where each head looks; darker is more. Each row of a map sums to 1, so rows are drawn relative to their peak."""
+    """Attention maps; darker is more. Each row of a map sums to 1, so rows are drawn relative to their peak."""
     assert found.maps is not None
     layers, heads = len(found.maps), len(found.maps[0])
     shown, across = found.maps[:MOST_LAYERS], min(heads, MOST_HEADS)
@@ -205,7 +205,7 @@ PARTS: dict[str, Draw] = {
 
 
 def parts_of(found: Inspection) -> dict[str, Draw]:
-    """What there is to draw."""
+    """The parts of this inspection."""
     return {name: draw for name, draw in PARTS.items() if getattr(found, name) is not None}
 
 

@@ -1,4 +1,4 @@
-"""Numerical checks of what the Markov-heads papers state about a matrix A. They prove nothing.
+"""Numerical checks of the Markov-heads papers' statements about a matrix A. They are not proofs.
 
 Source: Zhao et al., ICML 2025, theorem 4.3, corollary 4.4 and theorem 4.5. E holds i.i.d. standard normal numbers, one
 token embedding a row.
@@ -31,7 +31,7 @@ class RandomTokens(NamedTuple):
     beside_error: float
 
     def holds(self, errors: float = 5.0) -> bool:
-        """Within so many standard errors of both."""
+        """Whether both hold within `errors` standard errors."""
         near = abs(self.diagonal - self.trace) <= errors * self.diagonal_error
         return near and abs(self.beside) <= errors * self.beside_error
 
@@ -46,12 +46,12 @@ class RandomRatio(NamedTuple):
 
 
 class UpdateBound(NamedTuple):
-    """Theorem 4.5: how many updates keep a Markov matrix one."""
+    """Theorem 4.5: the number of updates after which a Markov matrix is still one."""
 
     updates: int
-    step: float  # how far an entry was taken to move in an update
-    from_ratio: float  # what condition (ii) alone would allow
-    from_diagonal: float  # what condition (i) alone would
+    step: float  # assumed change of an entry per update
+    from_ratio: float  # bound by condition (ii) alone
+    from_diagonal: float  # bound by condition (i) alone
 
 
 def _draws(matrix: Tensor, tokens: int, draws: int, generator: torch.Generator) -> Tensor:
@@ -79,7 +79,7 @@ def diagonal_of_random_tokens(
 def ratio_of_random_tokens(
     matrix: Tensor, generator: torch.Generator, tokens: int = 60, draws: int = 200
 ) -> RandomRatio:
-    """Corollary 4.4, measured, beside its analytic approximation.
+    """Corollary 4.4 by Monte Carlo, with its analytic approximation.
 
     Raises:
         ConfigError: the matrix is 0, so every ratio is 0 / 0.
@@ -126,5 +126,5 @@ def updates_that_keep_a_markov_matrix(
 
 
 def largest_step(before: Tensor, after: Tensor, updates: int = 1) -> float:
-    """`max |A' - A|` an update, between two matrices so many updates apart."""
+    """`max |A' - A|` per update, between two matrices `updates` apart."""
     return float((after.double() - before.double()).abs().max()) / updates

@@ -1,4 +1,4 @@
-"""Speed against a peer doing the same work in the same run: `agentzoo research bench FAMILY`.
+"""Speed relative to a peer that does the same work in the same run: `agentzoo research bench FAMILY`.
 
 A file `bench/<family>.py` with `run(runs) -> list[Figure]` is found by its name.
 """
@@ -24,7 +24,7 @@ class Figure(NamedTuple):
 def compare(
     figure: str, ours: Callable[[], object], peer: Callable[[], object], runs: int, scale: float = 1.0
 ) -> Figure:
-    """Time both in turn, A B A B, after a warm-up, so that a drift of the machine hits both; milliseconds x `scale`."""
+    """Time both in turn, A B A B, after a warm-up, so that drift affects both. Milliseconds times `scale`."""
     times: tuple[list[float], list[float]] = ([], [])
     for work in (ours, peer):
         work()

@@ -1,4 +1,4 @@
-"""What one action costs as the episode grows: Decision Mamba's memory and window beside Decision Transformer's window.
+"""The time of one action as the episode grows: Decision Mamba by memory and by window, and Decision Transformer.
 
 `recurrent_K`: Decision Mamba stepping from its memory after K steps. `window_K`: Decision Mamba running its last K
 steps again. The peer of both is a Decision Transformer of the same width and depth with a full context of K steps.

@@ -1,4 +1,4 @@
-"""Decision Transformer against transformers' `DecisionTransformerModel`, used the way the published code uses a model.
+"""Decision Transformer against transformers' `DecisionTransformerModel`, used as in the published code.
 
 The peer draws windows one at a time in Python and pads each with numpy, as kzl/decision-transformer does; acts on one
 environment with left-padded history; and evaluates episodes one after another, growing its history by concatenation.
@@ -57,7 +57,7 @@ def run(runs: int) -> list[Figure]:
 
 
 def _agent(episodes: Episodes) -> Agent:
-    """The staged agent, so that episodes are as long as real ones; an untrained one where it is not staged."""
+    """The staged agent, for episodes of realistic length; an untrained one if it is not staged."""
     try:
         return Agent.from_pretrained(AGENT_ID, device="cpu")
     except UnknownNameError:
@@ -67,7 +67,7 @@ def _agent(episodes: Episodes) -> Agent:
 
 
 def _random_episodes() -> Episodes:
-    """100 episodes of 500 steps, the sizes of Hopper: what is timed does not depend on the numbers."""
+    """100 random episodes of 500 steps, with Hopper's sizes; the values do not affect the timing."""
     rng = np.random.default_rng(0)
     lengths = np.full(100, 500)
     steps = int(lengths.sum())

@@ -1,4 +1,4 @@
-"""GPT2-DTMA against GPT2-DT of the same size: what the gates cost in a training step and in acting.
+"""GPT2-DTMA against GPT2-DT of the same size: the cost of the gates in training and acting.
 
 The sizes are those of the agents on `lm-mini`; the context is the Hopper agents' or the maze agents'. A training step
 multiplies in the precision of the recipe, where this CPU has instructions for it.
@@ -48,7 +48,7 @@ def run(runs: int) -> list[Figure]:
 
 
 def model_of(recipe: Recipe, obs: int, actions: int) -> SequenceModel:
-    """Untrained, and from random weights: what is timed does not depend on the numbers."""
+    """An untrained network; the values do not affect the timing."""
     action = ActionSpec(kind="box", size=actions, low=(-1.0,) * actions, high=(1.0,) * actions)
     io = IOSpec(observation=ObservationSpec(size=obs, shapes=((obs,),)), action=action, context=recipe.data.context)
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Grids of runs: how much two cores do, what Ray costs, and how much memory eight runs share.
+"""Grids of runs: the throughput of two cores, the overhead of Ray, and the memory of eight runs.
 
 Runs are `dt-hopper-medium`'s network on random numbers of the size of hopper/medium, without evaluations. The peer of
 a grid is the same grid with one run at a time; that of Ray is the local engine; that of eight runs is one run.
@@ -125,7 +125,7 @@ def _ray(folder: Path, repeats: int) -> list[Figure]:
 
 
 class _Memory(NamedTuple):
-    """Of all processes of a grid but the driver, in MB: every page counted once."""
+    """Memory of all processes of a grid except the driver, in MB, with every page counted once."""
 
     data: float  # of the dataset's files
     total: float

@@ -58,7 +58,7 @@ def run(runs: int) -> list[Figure]:
 
 
 def _with(count: int, work: Callable[[], object]) -> Callable[[], object]:
-    """`work` where PyTorch has so many threads."""
+    """`work` with `count` PyTorch threads."""
 
     def timed() -> None:
         torch.set_num_threads(count)
@@ -68,7 +68,7 @@ def _with(count: int, work: Callable[[], object]) -> Callable[[], object]:
 
 
 def _by_user(count: int, work: Callable[[], object]) -> Callable[[], object]:
-    """`work` where the user chose so many threads, which agentzoo leaves as they are."""
+    """`work` with `count` threads chosen by the user, which agentzoo does not change."""
 
     def timed() -> None:
         os.environ[threads.VARIABLES[0]] = str(count)
@@ -94,7 +94,7 @@ def _nobody_chose(cores: int) -> Iterator[None]:
 
 @contextmanager
 def _busy(count: int) -> Iterator[None]:
-    """So many other processes that compute without pause."""
+    """Run `count` other processes that compute without pause."""
     others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         time.sleep(SETTLE if others else 0.0)

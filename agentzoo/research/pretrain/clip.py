@@ -1,4 +1,4 @@
-"""A small CLIP, trained from nothing on rendered worlds and their missions; its text tower is what agents start from.
+"""A small CLIP, trained from scratch on rendered worlds and their missions; agents start from its text tower.
 
 Source: Radford et al. 2021, arXiv:2103.00020: two towers, the symmetric contrastive loss, a learned temperature that
 never exceeds 100. Differs: a batch of 128; a byte-pair vocabulary learned on the missions.
@@ -29,7 +29,7 @@ MEAN, STD = 0.5, 0.25  # pixels become (x / 255 - MEAN) / STD
 
 
 class ContrastiveTask:
-    """Which picture belongs to which sentence, both ways."""
+    """Matching pictures and sentences, both ways."""
 
     def __init__(self, settings: CLIPSettings, pairs: Pairs, tokenizer: Any) -> None:
         torch.manual_seed(settings.seed)
@@ -51,7 +51,7 @@ class ContrastiveTask:
         self.ids = {name: self._encode(scenes, tokenizer) for name, scenes in zip(Pairs._fields, pairs, strict=True)}
 
     def _encode(self, scenes: Scenes, tokenizer: Any) -> tuple[Tensor, Tensor]:
-        """(n, L) ids that end, and are filled up, with the end-of-text token, and (n,) their lengths with one of it."""
+        """(n, L) ids, padded with the end-of-text token, and (n,) their lengths including one such token."""
         rows = [one.ids[: self.settings.context - 1] for one in tokenizer.encode_batch(scenes.sentences)]
         lengths = torch.tensor([len(row) + 1 for row in rows])
         ids = torch.full((len(rows), int(lengths.max())), self.end)
@@ -80,7 +80,7 @@ class ContrastiveTask:
 
     @torch.inference_mode()
     def evaluate(self) -> dict[str, float]:
-        """How often the right one of all held-out pictures (sentences) is the first, or among the first five."""
+        """Accuracies on held-out pairs: the right picture (sentence) ranks first, or among the first five."""
         model: Any = self.module
         count = len(self.held_out.sentences)
         parts = [
@@ -91,7 +91,7 @@ class ContrastiveTask:
 
 
 def retrieval(similarity: Tensor) -> dict[str, float]:
-    """Accuracies of picking the diagonal of (n, n) similarities of sentences (rows) and pictures; that of chance."""
+    """Accuracies of picking the diagonal of (n, n) similarities of sentences (rows) and pictures, and chance."""
     count = len(similarity)
     right = torch.arange(count)[:, None]
     found = {}
@@ -115,12 +115,12 @@ def train_clip(
     on_row: Callable[[Row], None] = lambda _: None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> ContrastiveTask:
-    """Train, or go on with the run in `folder`. The scenes are drawn again each time, the same from the same seed.
+    """Train, or resume the run in `folder`. The scenes are drawn each time, from the same seed.
 
     Raises:
-        ConfigError: minigrid or transformers are not installed. DataError: the scenes say too little, see
-            `scenes.make_pairs`. TrainingError: another process trains in the folder; also see
-            `run.claim`, `run.pretrain`.
+        ConfigError: minigrid or transformers are not installed. DataError: too few different sentences, see
+            `scenes.make_pairs`. TrainingError: another process trains in the folder; also see `run.claim`,
+            `run.pretrain`.
     """
     claim(folder, settings)
     whole = settings.scenes + settings.held_out
@@ -135,7 +135,7 @@ def train_clip(
     else:
         tokenizer = bpe.train_tokenizer(pairs.train.sentences, settings.vocab_size)
     task = ContrastiveTask(settings, pairs, tokenizer)
-    with held(folder):  # nothing is written before all that can be wrong with the settings was found
+    with held(folder):  # nothing is written before all settings are checked
         claim(folder, settings, writes=True)
         bpe.save_tokenizer(tokenizer, folder, settings.context)
         pretrain(task, settings, folder, on_step=on_step, on_row=on_row)
@@ -144,9 +144,9 @@ def train_clip(
 
 
 def write_clip(task: ContrastiveTask, run: Path, target: Path, hardware: str) -> dict[str, float]:
-    """The Hub folder of a finished run: what `CLIPModel` and `CLIPTextModel.from_pretrained` read, and a card.
+    """Write the Hub folder of a finished run: files for `CLIPModel` and `CLIPTextModel.from_pretrained`, and a card.
 
-    It takes the place of what is at `target`, whole or not at all.
+    It replaces `target`, whole or not at all.
 
     Raises:
         StorageError: `target` is something else.
@@ -157,7 +157,7 @@ def write_clip(task: ContrastiveTask, run: Path, target: Path, hardware: str) ->
             write_atomic(folder / name, (run / name).read_text())
         model: Any = task.module
         model.save_pretrained(folder)
-        (folder / WEIGHTS).chmod(0o644)  # transformers leaves it to its owner alone
+        (folder / WEIGHTS).chmod(0o644)  # transformers makes it readable by its owner only
         processor = {
             "image_processor_type": "CLIPImageProcessor",
             "do_resize": False,

@@ -1,4 +1,4 @@
-"""A GPT-2-architecture language model trained from nothing on text files.
+"""A language model of GPT-2's architecture, trained from scratch on text files.
 
 Source: Radford et al. 2019 for the architecture; Reid et al. 2022, arXiv:2201.12122, appendix, for ChibiT: the
 Decision Transformer's own size (3 layers, width 128, 1 head), windows of 1,024 tokens.
@@ -30,8 +30,8 @@ from agentzoo.store.locate import written_whole
 from agentzoo.store.tensors import read_tensors, save_tensors
 from agentzoo.training.lock import held
 
-RECORD = "corpus.json"  # which text a model was trained and measured on
-HELD_OUT = "held_out"  # what the ends of the training files are called in the figures
+RECORD = "corpus.json"  # the text of a model's training and validation
+HELD_OUT = "held_out"  # name of the training files' held-out ends in the figures
 MAX_BYTES = 5_000_000  # of weights as float32; larger ones are stored as float16
 PROMPTS = ("", "The old man", "She looked at him and said")
 
@@ -61,7 +61,7 @@ class LanguageTask:
 
     @torch.inference_mode()
     def evaluate(self, whole: bool = False) -> dict[str, float]:
-        """Perplexity a token of each validation text, in windows spread evenly over it; `whole`: of all of it."""
+        """Perplexity per token of each validation text, in windows spread evenly over it; `whole`: over all of it."""
         found = {}
         for name, (_, chunks) in self.validation.items():
             chosen = chunks if whole else chunks[spread(self.settings.watch_chunks, len(chunks))]
@@ -70,7 +70,7 @@ class LanguageTask:
         return found
 
     def bits_per_byte(self, perplexities: dict[str, float]) -> dict[str, float]:
-        """Bits for a byte of text, which can be compared across vocabularies."""
+        """Bits per byte of text, which can be compared across vocabularies."""
         return {
             name: math.log2(perplexities[f"{name}_perplexity"]) * len(tokens.ids) / tokens.bytes
             for name, (tokens, _) in self.validation.items()
@@ -78,16 +78,16 @@ class LanguageTask:
 
 
 def spread(count: int, length: int) -> Tensor:
-    """The middles of `count` equal parts of `length` places, or all places where there are no more than that."""
+    """The middles of `count` equal parts of `length` places; all places if there are at most `count`."""
     count = min(count, length)
     return (2 * torch.arange(count) + 1) * length // (2 * count)
 
 
 def figure_names(validation: Sequence[Path]) -> list[str]:
-    """What the validation texts are called in the figures: as their files, without the ending.
+    """The names of the validation texts in the figures: their file names, without the ending.
 
     Raises:
-        DataError: two would have one name, or one that of the held-out ends.
+        DataError: two have the same name, or one has the name of the held-out ends.
     """
     found: dict[str, Path] = {}
     for path in validation:
@@ -116,11 +116,11 @@ def train_language_model(
     on_row: Callable[[Row], None] = lambda _: None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> LanguageTask:
-    """Train, or go on with the run in `folder`; the tokenizer is learned once and stays.
+    """Train, or resume the run in `folder`; the tokenizer is learned once.
 
     Args:
         corpus: text files and folders; `validation` files among them are left out, and the end of each is held out.
-        validation: text files that are only measured on.
+        validation: text files for validation only.
 
     Raises:
         DataError: text that cannot be read or is too short, or two validation texts of one name. TrainingError:
@@ -154,7 +154,7 @@ def train_language_model(
 
 
 def _claim_text(path: Path, record: CorpusRecord, writes: bool = False) -> None:
-    """Check that the run's text is the one on record; `writes`: keep the record where there is none."""
+    """Check that the run's text is the recorded one. `writes`: store a missing record."""
     if not path.exists():
         if writes:
             write_atomic(path, record.to_json())
@@ -176,10 +176,10 @@ def _tokens(
 
 
 def write_language_model(task: LanguageTask, run: Path, target: Path, hardware: str) -> dict[str, float]:
-    """The Hub folder of a finished run: what `GPT2LMHeadModel.from_pretrained` and `AutoTokenizer` read, and a card.
+    """Write the Hub folder of a finished run: files for `GPT2LMHeadModel` and `AutoTokenizer`, and a card.
 
-    It takes the place of what is at `target`, whole or not at all.
-    Weights of more than 5 MB are stored as float16; `task` then holds them as they were stored.
+    It replaces `target`, whole or not at all. Weights of more than 5 MB are stored as float16, and `task` is set to
+    the stored weights.
 
     Returns:
         The figures on the card: perplexity and bits a byte of each whole validation text, measured with the stored
@@ -198,7 +198,7 @@ def write_language_model(task: LanguageTask, run: Path, target: Path, hardware: 
         end = bpe.end_of_text(tokenizer)
         tree = json.loads(model.config.to_json_string(use_diff=False))
         tree |= {"architectures": ["GPT2LMHeadModel"], "bos_token_id": end, "eos_token_id": end}
-        tree |= {"dtype": "float32"}  # transformers then widens float16, and computes what is measured below
+        tree |= {"dtype": "float32"}  # transformers then widens float16, as in the measurements below
         write_atomic(folder / CONFIG, json.dumps(tree, indent=2) + "\n")
         figures = task.evaluate(whole=True)
         bits = task.bits_per_byte(figures)
@@ -211,7 +211,7 @@ def write_language_model(task: LanguageTask, run: Path, target: Path, hardware: 
 
 
 def _store(model: Any, path: Path) -> None:
-    """Write the weights, and make the model what was written."""
+    """Write the weights, and set the model to the written ones."""
     tensors = {n: t for n, t in model.state_dict().items() if n != "lm_head.weight"}  # tied to the token table
     if sum(tensor.nbytes for tensor in tensors.values()) > MAX_BYTES:
         tensors = {name: tensor.half() for name, tensor in tensors.items()}
@@ -225,7 +225,7 @@ def _store(model: Any, path: Path) -> None:
 
 @torch.inference_mode()
 def sample(task: LanguageTask, tokenizer: Any, prompt: str, seed: int, length: int = 80) -> str:
-    """`prompt` gone on with, one token drawn after the other from the 40 most likely."""
+    """Continue `prompt`, each token drawn from the 40 most likely."""
     generator = torch.Generator().manual_seed(seed)
     ids = [bpe.end_of_text(tokenizer), *tokenizer.encode(prompt).ids]
     for _ in range(length):

@@ -1,4 +1,4 @@
-"""The cards of pre-trained models: every number from the records beside them."""
+"""The cards of pre-trained models, with every number from their records."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from agentzoo.training.log import read_log
 
 
 def weight_count(path: Path) -> int:
-    """Numbers in a safetensors file."""
+    """The number of weights in a safetensors file."""
     return sum(math.prod(shape) for _, shape in check_header(path).values())
 
 
 def _weight_type(path: Path) -> str:
-    """What the numbers of a safetensors file are stored as."""
+    """The type of the weights in a safetensors file."""
     names = {"F32": "float32", "F16": "float16"}
     return ", ".join(sorted({names.get(kind, kind) for kind, _ in check_header(path).values()}))
 

@@ -1,6 +1,6 @@
-"""The loop of pre-training: AdamW, warm-up and cosine, a CSV log, and a checkpoint that goes on exactly where it was.
+"""The loop of pre-training: AdamW, warm-up and cosine, a CSV log, and a checkpoint for exact resuming.
 
-Run on one thread of a CPU, a run that was killed and resumed equals the uninterrupted one to the bit.
+On one CPU thread, a run that is killed and resumed equals the uninterrupted one to the bit.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Row = dict[str, Any]
 
 
 class Task(Protocol):
-    """What is pre-trained: a network, the loss of a batch, and how good it is on what it has not seen."""
+    """A pre-training task: a network, the loss of a batch, and an evaluation on held-out data."""
 
     @property
     def module(self) -> nn.Module:
-        """All that is trained."""
+        """The trained network."""
 
     def loss(self, generator: torch.Generator) -> Tensor:
-        """The scalar to lower, of a batch drawn with `generator`."""
+        """The loss of a batch drawn with `generator`."""
 
     def evaluate(self) -> dict[str, float]:
         """Figures on held-out data; always the same names."""
@@ -46,7 +46,7 @@ def pretrain(
     on_step: Callable[[int], None] = lambda _: None,
     on_row: Callable[[Row], None] = lambda _: None,
 ) -> Row:
-    """Train, or go on with the run in `folder` (which `claim` made this run's); the last row of the log.
+    """Train, or resume the run in `folder`, which `claim` has checked; returns the last row of the log.
 
     Raises:
         TrainingError: a non-finite loss; the last good checkpoint stays.
@@ -74,7 +74,7 @@ def pretrain(
         value = loss.item()
         if not math.isfinite(value) or not math.isfinite(float(norm)):
             raise TrainingError(
-                f"the loss is not finite at update {step}. Begin anew in another --out with a lower lr or clip (--set)."
+                f"the loss is not finite at update {step}. Start again in another --out with a lower lr or clip."
             )
         optimizer.step()
         step, summed, norms, count = step + 1, summed + value, norms + float(norm), count + 1
@@ -100,10 +100,10 @@ def pretrain(
 
 
 def claim(folder: Path, settings: PretrainSettings, writes: bool = False) -> None:
-    """Check that the folder is free or this run's; `writes`: make it so.
+    """Check that the folder is empty or holds a run with these settings. `writes`: store the settings there.
 
     Raises:
-        TrainingError: it holds a run of other settings; names them. ConfigError: intervals that do not fit.
+        TrainingError: it holds a run with other settings; names them. ConfigError: intervals that do not fit.
     """
     path = folder / SETTINGS
     for name in ("checkpoint_every", "evaluate_every"):
@@ -124,7 +124,7 @@ def claim(folder: Path, settings: PretrainSettings, writes: bool = False) -> Non
 
 
 def rate_factor(step: int, settings: PretrainSettings) -> float:
-    """What `lr` is multiplied by at update `step` (0-based): linear warm-up, then a cosine to a tenth."""
+    """The factor of `lr` at update `step` (0-based): linear warm-up, then a cosine to a tenth."""
     if step < settings.warmup_steps:
         return (step + 1) / settings.warmup_steps
     done = (step - settings.warmup_steps) / max(settings.steps - settings.warmup_steps, 1)
@@ -158,7 +158,7 @@ def _load(
 
 
 def _start_log(folder: Path, step: int, task: Task) -> tuple[list[str], Row]:
-    """The columns of the log and its last row that stays. A new one begins with what an untrained network can do."""
+    """The columns of the log and its last valid row. A new log starts with an evaluation of the untrained network."""
     rows = [row for row in log.read_log(folder) if int(row["step"]) <= step] if step else []
     if rows:
         log.start_log(folder, list(rows[0]), step)

@@ -1,4 +1,4 @@
-"""Pictures with sentences: Minigrid and BabyAI worlds as they are rendered, each with its own mission."""
+"""Pictures with sentences: rendered Minigrid and BabyAI worlds, each with its mission."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _worlds() -> Iterator[list[Any]]:
 
     worlds = [gym.make(name).unwrapped for name in WORLDS]
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # they print every layout they reject
+        with contextlib.redirect_stdout(io.StringIO()):  # they print every rejected layout
             yield worlds
     finally:
         for world in worlds:
@@ -73,19 +73,19 @@ def _worlds() -> Iterator[list[Any]]:
 
 
 class Pairs(NamedTuple):
-    """What is trained on, and what is held out: pairs whose sentences are all different and were never trained on."""
+    """Training pairs and held-out pairs. Held-out sentences all differ and are not in the training pairs."""
 
     train: Scenes
     held_out: Scenes
 
 
 def make_pairs(train: int, held_out: int, seed: int, on_scene: Callable[[int], None] = lambda _: None) -> Pairs:
-    """Draw `train` + `held_out` scenes, then set apart `held_out` sentences, each with one of its pictures.
+    """Draw `train` + `held_out` scenes, then hold out `held_out` sentences, each with one of its pictures.
 
-    All other scenes with a sentence that is set apart are left out of training.
+    All other scenes with a held-out sentence are left out of training.
 
     Raises:
-        DataError: fewer different sentences would be left to train on than are set apart.
+        DataError: fewer different sentences remain for training than are held out.
     """
     drawn = draw_scenes(train + held_out, 1_000_003 * seed, on_scene)
     distinct: dict[str, int] = {}

@@ -47,7 +47,7 @@ class PretrainSettings(Config):
 
 
 def require_whole_heads(embed_dim: int, n_heads: int) -> None:
-    """Raise ValueError, which pydantic explains, unless every head is as wide."""
+    """Raise ValueError, which pydantic explains, unless the heads divide the width."""
     if embed_dim % n_heads:
         raise ValueError(f"n_heads {n_heads} must divide embed_dim {embed_dim}")
 

@@ -1,1 +1,1 @@
-"""Experiments of the papers, run again: several trainings, measured alike and drawn side by side."""
+"""Experiments of the papers: several trainings, measured in the same way and plotted side by side."""

@@ -1,7 +1,7 @@
-"""Trainings side by side: what each changes, what it scores on its final weights, and what papers print.
+"""Trainings side by side: the settings each changes, the score of its final weights, and published scores.
 
-The first one in an environment is what the others there are compared with: an ablation's whole network, a family's
-plain form.
+The first training in an environment is the reference of the others there: an ablation's full network, a family's plain
+form. A recipe's score is the mean over its training seeds; a single seed is marked.
 """
 
 from __future__ import annotations
@@ -14,42 +14,47 @@ import numpy as np
 
 from agentzoo.errors import ConfigError, DataError
 from agentzoo.evaluation.results import Result
-from agentzoo.evaluation.scores import mean_interval
+from agentzoo.evaluation.scores import mean_interval, over_seeds
+from agentzoo.evaluation.statistics import Converged, convergence_in
 from agentzoo.evaluation.study import MOST_IN_CELL, MOST_IN_NOTE, Study, cell
-from agentzoo.hub.measured import headline, require_finished
+from agentzoo.hub.measured import trainings
 from agentzoo.hub.paper_scores import Published, elsewhere, published_together
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.recipe import differences as differing_fields
 from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE
+from agentzoo.store.named import require_finished
+from agentzoo.text import duration
+from agentzoo.training.log import read_log
 
 PICTURE = "comparison.png"
 
 
 class Compared(NamedTuple):
-    """All seeds of one recipe."""
+    """All training seeds of one recipe."""
 
     recipe: Recipe
     results: tuple[Result, ...]
+    converged: tuple[Converged, ...] = ()  # of the trainings whose logs say it
 
     @property
     def env(self) -> str:
-        """Where it acts."""
+        """The environment id."""
         return self.results[0].env
 
     @property
     def normalized(self) -> bool:
-        """Whether there are references to normalize its returns with."""
+        """Whether its returns can be normalized."""
         return all(one.score is not None and one.score_interval is not None for one in self.results)
 
     @property
     def agent_id(self) -> str:
-        """What all seeds are of."""
+        """The agent id of all seeds."""
         return self.recipe.agent_id
 
     def scores(self) -> list[tuple[float, float, float]]:
-        """(mean, low, high) of each seed: normalized where there is a reference, else returns."""
+        """(mean, low, high) of each seed: normalized if there is a reference, else returns."""
         if self.normalized:
             return [
                 (one.score, *one.score_interval) for one in self.results if one.score is not None and one.score_interval
@@ -67,12 +72,12 @@ def compare(
     on_progress: Callable[[str], None] = lambda _: None,
     trust_env_module: bool = False,
 ) -> list[Compared]:
-    """Measure finished runs, or take what was measured; runs whose recipes differ in the seed alone are seeds.
+    """Evaluate finished runs, or take their records. Runs whose recipes differ only in the seed are seeds of one.
 
-    Those of one environment come together, in the order in which they were given.
+    A staged agent includes its other training seeds. Runs of one environment are grouped, in the given order.
 
     Args:
-        runs: folders of finished runs, or of staged agents, whose headline is taken.
+        runs: folders of finished runs, or of staged agents, whose records are taken.
         on_progress: called with a line on each step.
         trust_env_module: import the module an environment id names.
 
@@ -80,24 +85,31 @@ def compare(
         CheckpointError: a folder holds no finished run, nor a staged agent with a record of its own. DataError: two are
             of one recipe and seed, or seeds of one recipe were measured in different environments.
     """
-    found: dict[str, tuple[Recipe, list[Result]]] = {}  # by the recipe but for its seed
+    found: dict[str, tuple[Recipe, list[Result], list[Converged]]] = {}  # by the recipe but for its seed
     seen: dict[str, Path] = {}
     for run in runs:
         require_finished(run)
         recipe = read_record(Recipe, run / RECIPE)
         require_new(recipe, run, seen)
-        result = headline(run, episodes, on_progress, trust_env_module)
-        found.setdefault(recipe.unseeded().to_json(), (recipe, []))[1].append(result)
-    for recipe, results in found.values():
+        _, results, converged = found.setdefault(recipe.unseeded().to_json(), (recipe, [], []))
+        results += trainings(run, episodes, on_progress, trust_env_module)
+        soon = convergence_in(read_log(run))
+        converged += [] if soon is None else [soon]
+    for recipe, results, _ in found.values():
+        seeds = [one.training_seed for one in results if one.training_seed is not None]
+        if twice := [seed for seed in seeds if seeds.count(seed) > 1]:
+            raise DataError(
+                f"training seed {twice[0]} of {recipe.agent_id} is there twice; a staged agent brings its own."
+            )
         envs = sorted({one.env for one in results})
         if len(envs) > 1:
             raise DataError(f"seeds of {recipe.agent_id} were measured in different environments: {', '.join(envs)}.")
-    compared = [Compared(recipe, tuple(results)) for recipe, results in found.values()]
+    compared = [Compared(recipe, tuple(results), tuple(soon)) for recipe, results, soon in found.values()]
     return [each for group in by_environment(compared).values() for each in group]
 
 
 def require_new(recipe: Recipe, run: Path, seen: dict[str, Path]) -> None:
-    """Raise DataError if a run of this recipe and seed was `seen`; else it is, from now on.
+    """Raise DataError if a run of this recipe and seed is in `seen`; else add it.
 
     A run and the agent that was staged from it would count as two seeds.
     """
@@ -108,7 +120,7 @@ def require_new(recipe: Recipe, run: Path, seen: dict[str, Path]) -> None:
 
 
 def by_environment(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
-    """What acts in one environment, by its id."""
+    """Environment id -> recipes of that environment."""
     groups: dict[str, list[Compared]] = {}
     for each in compared:
         groups.setdefault(each.env, []).append(each)
@@ -116,7 +128,7 @@ def by_environment(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
 
 
 def differences(first: Recipe, other: Recipe) -> str:
-    """What `other` changes, as it would be set on a command line; another family is named instead of listed."""
+    """The settings that `other` changes, as `--set` options; of another family only the name."""
     changed = differing_fields(first, other)
     parts = [
         other.model.title or str(new) if name == "model.family" else f"{name}={_short(new)}"
@@ -131,21 +143,21 @@ def _short(value: Any) -> str:
 
 
 def as_study(compared: Sequence[Compared], title: str, picture: str | None = PICTURE, finding: str = "") -> Study:
-    """The table for a card. Left out are columns without a value, and the environment where all share one.
+    """The table for a card, without empty columns, and without the environment if all share one.
 
     Args:
-        finding: what there is to see in it, said before what the columns mean.
+        finding: the result in words; it precedes the meaning of the columns.
 
     Raises:
-        ConfigError: the finding is longer than a note has room for.
+        ConfigError: the finding is too long for a note.
     """
     papers = published_together(each.agent_id for each in compared)
     groups = by_environment(compared)
     table = []
     for each in compared:
         paper = papers.get(each.agent_id)
-        succeeded = [one.success_rate for one in each.results]
-        figures = several(each.scores())
+        succeeded = [one.success_rate for one in each.results if one.success_rate is not None]
+        figures, alone = over_trainings(each.scores()), len(each.results) == 1
         table.append(
             {
                 "agent": each.agent_id,
@@ -153,18 +165,22 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
                 "differs in": differences(groups[each.env][0].recipe, each.recipe) or "—",
                 "normalized score": figures if each.normalized else "",
                 "return": "" if each.normalized else figures,
-                "length": several(each.lengths()),
-                "success": ", ".join("" if rate is None else f"{100 * rate:.0f} %" for rate in succeeded),
+                "each seed": "" if alone else several(each.scores()),
+                "length": over_trainings(each.lengths(), marked=False),
+                "success": ", ".join(f"{100 * rate:.0f} %" for rate in succeeded),
+                "within 2 points of its end": soon_in_words(each.converged),
                 "published": "" if paper is None else paper.text(),
             }
         )
-    columns = [name for name in table[0] if any(row[name].strip(", ") for row in table)]
+    columns = [name for name in table[0] if any(row[name] for row in table)]
     rows = [tuple(cell(row[name]) for name in columns) for row in table]
     episodes = sorted({one.episodes for each in compared for one in each.results})
     note = (
         f"{' or '.join(map(str, episodes))} episodes of each with its final weights; brackets hold 95 % bootstrap "
-        "intervals over episodes, of each training seed on its own."
+        "intervals: over training seeds of their mean, with the standard deviation before; over episodes of one seed."
     )
+    if any(each.converged for each in compared):
+        note += " Within 2 points of its end: the first short evaluation of a training that is, in updates and time."
     if any(paper.unit == "steps" for paper in papers.values()):
         note += " Where papers count steps, length is the steps to the goal; a failed episode counts all it had."
     if papers:
@@ -200,8 +216,25 @@ def several(figures: Sequence[tuple[float, float, float]]) -> str:
     return whole if len(whole) <= MOST_IN_CELL else "; ".join(f"{middle:.{digits}f}" for middle, _, _ in figures)
 
 
+def over_trainings(figures: Sequence[tuple[float, float, float]], marked: bool = True) -> str:
+    """(mean, low, high) of each training seed as mean, deviation and interval in words; a single seed is marked."""
+    if len(figures) == 1:
+        return several(figures) + (", one seed" if marked else "")
+    means = [middle for middle, _, _ in figures]
+    return over_seeds(means, digits_for(max(map(abs, means))))
+
+
+def soon_in_words(found: Sequence[Converged]) -> str:
+    """`12,500 updates, 14 minutes`: the mean over trainings, with the range of updates where they differ."""
+    if not found:
+        return ""
+    updates = [one.updates for one in found]
+    spread = f" ({min(updates):,} to {max(updates):,})" if min(updates) < max(updates) else ""
+    return f"{np.mean(updates):,.0f} updates{spread}, {duration(float(np.mean([one.seconds for one in found])))}"
+
+
 def _labels(compared: Sequence[Compared]) -> list[str]:
-    """Agent ids; of several recipes with one id, the later ones say what they change in the first."""
+    """Agent ids; for several recipes with one id, the later ones list their changes."""
     first: dict[str, Recipe] = {}
     labels = []
     for each in compared:
@@ -211,7 +244,9 @@ def _labels(compared: Sequence[Compared]) -> list[str]:
 
 
 def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
-    """Scores with their intervals, a dot for each seed, and a cross where a paper prints one in the same unit.
+    """Scores with their intervals, a dot for each seed, a diamond for the mean of several, and a cross for a paper's.
+
+    Crosses are where a paper prints one in the same unit.
 
     Environments have panels of their own. Where papers count the steps to a goal, so does the picture.
     """
@@ -236,6 +271,11 @@ def _draw_panel(axes: Any, compared: Sequence[Compared], papers: Mapping[str, Pu
         for i, (middle, low, high) in enumerate(dots):
             height = place + 0.18 * (i - (len(dots) - 1) / 2)
             axes.errorbar(middle, height, xerr=[[middle - low], [high - middle]], fmt="o", color="C0", capsize=3)
+        if len(dots) > 1:
+            means = np.array([middle for middle, _, _ in dots])
+            low, high = mean_interval(means)
+            error = [[means.mean() - low], [high - means.mean()]]
+            axes.errorbar(means.mean(), place + 0.3, xerr=error, fmt="D", color="black", markersize=4, capsize=3)
         paper = papers.get(each.agent_id)
         if paper is not None and (paper.unit == "steps" or normalized):
             axes.plot(paper.score, place, "x", color="C3")

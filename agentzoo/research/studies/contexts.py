@@ -1,4 +1,4 @@
-"""What gates give to Markov heads against context length, beside the published tables.
+"""The gates of Markov heads against context length, beside the published tables.
 
 Source: Zhao et al., ICML 2025, "Markov heads", Tables 5 and 6.
 """
@@ -29,7 +29,7 @@ NAMES = "G_Markov and R_Markov are the papers' names where the heads counted are
 
 
 class ContextGates(NamedTuple):
-    """What an agent's gates give to the counted heads on windows of one length."""
+    """The gates of the counted heads on windows of one length."""
 
     agent_id: str
     context: int
@@ -41,7 +41,7 @@ class ContextGates(NamedTuple):
 
 
 class Looks(NamedTuple):
-    """How windows are taken and heads chosen."""
+    """The choice of windows and heads."""
 
     episodes: int = 5
     seed: int = 0
@@ -58,14 +58,13 @@ def gates_by_context(
     *,
     trust_env_module: bool = False,
 ) -> list[ContextGates]:
-    """One agent on windows of its own episodes, cut to their newest K steps; or several, each with its own context.
+    """Gates of one agent on windows of its own episodes, cut to their newest K steps; or of several, each with its K.
 
-    The gate of a token in the first layer reads that token alone, timestep included, so what one agent's gates make of
-    a shorter window says which tokens are counted and no more. What the papers print is several agents, each trained
-    with its context.
+    A gate in the first layer reads only its own token, timestep included, so for one agent a shorter window only
+    changes which tokens count. The papers have several agents, each trained with its context.
 
     Args:
-        contexts: K; by default the published ones that the agent was trained for.
+        contexts: K; by default the published ones up to the agent's context.
 
     Raises:
         ConfigError: fewer than two contexts, one beyond an agent's own, or contexts for several agents; no gates.
@@ -104,7 +103,7 @@ def gates_by_context(
 
 
 def _require_same_heads(agents: Sequence[Agent], looks: Looks) -> None:
-    """R relates sums to each other, so they must be of the same heads."""
+    """Raise DataError unless all agents count the same heads, since R compares their sums."""
     counted = {agent.config.io.context: _counted(agent, looks) for agent in agents}
     if len({one.heads for one in counted.values()}) > 1:
         found = "; ".join(f"K = {context}: {one.words()}" for context, one in counted.items())
@@ -133,13 +132,13 @@ def _look(
 
 
 def relative(points: Sequence[ContextGates]) -> dict[int, float]:
-    """R of each context: percent of G at 10, or at the shortest where there is no 10."""
+    """R of each context: percent of G at 10, or at the shortest context."""
     g = {point.context: point.g for point in points}
     return r_markov(g, base_of(points))
 
 
 def base_of(points: Sequence[ContextGates]) -> int:
-    """The context R is relative to."""
+    """The reference context of R."""
     lengths = [point.context for point in points]
     return CONTEXTS[0] if CONTEXTS[0] in lengths else min(lengths)
 
@@ -180,7 +179,7 @@ def _ways(points: Sequence[ContextGates]) -> str:
 
 
 def draw_contexts(points: Sequence[ContextGates], path: Path) -> Path:
-    """G with what it would be if all heads had the same, and R beside the published ones."""
+    """Plot G beside its value for equal gates, and R beside the published ones."""
     base, shares = base_of(points), relative(points)
     lengths = [one.context for one in points]
     words = sorted({one.counted.words() for one in points})

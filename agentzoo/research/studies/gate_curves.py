@@ -1,7 +1,7 @@
-"""What gates make of Markov heads over training, in several environments side by side.
+"""The gates of Markov heads over training, in several environments side by side.
 
-Heads count together as in `MarkovReport.counted`: those that are named, else the Markov heads of the first layer, else
-the one nearest to them, judged when training began where there was a backbone. Every table, picture and note says so.
+`MarkovReport.counted` chooses the heads: the named ones, else the Markov heads of the first layer, else the nearest
+one, judged by the backbone's weights if there is a backbone. Every table, picture and note says so.
 
 Source: Zhao et al., ICML 2025, "Markov heads", figures of gate weights.
 """
@@ -16,7 +16,6 @@ from agentzoo.agent import Agent
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.study import Study, filled
-from agentzoo.hub.measured import is_finished
 from agentzoo.nn.markov import THRESHOLD
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
@@ -26,6 +25,7 @@ from agentzoo.research.analysis.head_report import CountedHeads, MarkovReport, m
 from agentzoo.research.analysis.pictures import WIDTH, plot_curve
 from agentzoo.store.files import RECIPE, WEIGHTS
 from agentzoo.store.locate import find_agent
+from agentzoo.store.named import is_finished
 from agentzoo.training import state
 from agentzoo.training.loop import build_model
 
@@ -47,16 +47,16 @@ class GateRun(NamedTuple):
 
     @property
     def sum(self) -> float:
-        """Of the counted heads' gates in the last row."""
+        """The sum of the counted heads' gates in the last row."""
         return self.curve.counted[-1] * len(self.curve.heads)
 
     @property
     def uniform(self) -> float:
-        """What it would be if all heads had the same."""
+        """The sum for equal gates."""
         return len(self.curve.heads) / len(self.curve.gates)
 
     def words(self) -> str:
-        """Where it ended, in a sentence."""
+        """The last row, in a sentence."""
         mine, others = self.curve.counted[-1], self.curve.others[-1]
         left = 0 if self.finished else self.recipe.train.steps - self.curve.steps[-1]
         return (
@@ -77,7 +77,7 @@ def read_gates(
 
     Args:
         runs: folders of finished or running trainings of gated agents, or folders, ids or Hub repos of finished agents.
-        heads: of the first layer, to count whatever they are.
+        heads: heads of the first layer to count; None: see above.
         threshold: r of a Markov head.
 
     Raises:
@@ -98,10 +98,10 @@ def read_gates(
 
 
 def run_report(run: Path, recipe: Recipe, threshold: float, trust_env_module: bool = False) -> MarkovReport:
-    """Of the final weights, or of the last checkpoint while there are none.
+    """The Markov report of the final weights, or of the last checkpoint of an unfinished run.
 
     Raises:
-        CheckpointError: neither is there yet.
+        CheckpointError: neither exists yet.
     """
     if is_finished(run):
         return markov_report(Agent.from_pretrained(run, trust_env_module=trust_env_module), threshold)
@@ -147,7 +147,7 @@ def as_study(runs: Sequence[GateRun], picture: str | None = PICTURE) -> Study:
 
 
 def draw_curves(runs: Sequence[GateRun], path: Path) -> Path:
-    """A panel for each agent, its seeds in one; faint lines are single heads."""
+    """Plot a panel per agent, with all its seeds; faint lines are single heads."""
     panels: dict[str, list[GateRun]] = {}
     for run in runs:
         panels.setdefault(run.recipe.agent_id, []).append(run)
@@ -175,5 +175,5 @@ def draw_curves(runs: Sequence[GateRun], path: Path) -> Path:
 
 
 def letter_of(counted: Sequence[CountedHeads], letter: str) -> str:
-    """The papers' name for it, where it is of Markov heads."""
+    """The papers' name of the sum, if the counted heads are Markov heads."""
     return f"{letter}_Markov" if all(one.chosen == "markov" for one in counted) else letter

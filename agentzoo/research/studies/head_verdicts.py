@@ -1,4 +1,4 @@
-"""Has a network Markov heads, before it learned to act and after? Language models, agents and random weights alike."""
+"""The Markov heads of language models, agents and random weights, before and after training."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from agentzoo.research.analysis.head_report import (
 )
 from agentzoo.research.analysis.pictures import WIDTH, draw_ratios
 
-RANDOM = "random"  # stands for every network beside it, before that one learned anything
+RANDOM = "random"  # stands for random weights of every other network's size
 UNTRAINED = "random weights"
 PICTURE = "markov.png"
 MOST_ROWS = 100  # of a study
-WIDE = 6  # heads: networks with more stand below each other
+WIDE = 6  # heads; networks with more are drawn below each other
 
 
 class Judged(NamedTuple):
@@ -40,11 +40,11 @@ class Judged(NamedTuple):
 
     @property
     def size(self) -> tuple[int, int, int]:
-        """Numbers a token, numbers a head, heads."""
+        """Width, numbers per head, heads."""
         return self.report.dim, self.report.head_size, len(self.report.heads)
 
     def summary(self) -> str:
-        """How many heads are Markov, by the threshold and by the paper's rule for this size, in a sentence."""
+        """The number of Markov heads, by the threshold and by the paper's rule for this size, in a sentence."""
         heads, rule = self.report.heads, self.report.rule
         first = [one for one in heads if one.layer == 0]
         markov, by_rule = (sum(one.positive and one.ratio > r for one in first) for r in (self.report.threshold, rule))
@@ -73,8 +73,8 @@ def judge(
     """The Markov report of each network.
 
     Args:
-        names: agents and language models, by id, folder or Hub repo; `random` adds, for each size among them, a network
-            of that size that has learned nothing.
+        names: agents and language models, by id, folder or Hub repo; `random` adds an untrained network for each size
+            among them.
         threshold: r of condition (ii).
         fold_ln_gain, distance: as in `markov_report`.
         seed: of random weights.
@@ -127,11 +127,11 @@ def _agent(name: str, trust: bool) -> Agent:
 
 
 def changes(judged: Sequence[Judged]) -> Iterator[str]:
-    """What tuning did to each agent's heads, where what it started from is among the networks: a sentence each."""
+    """The change of each agent's heads by training, if its backbone is among the networks: a sentence each."""
     for after in judged:
         for before in judged:
             started = after.started_from is not None and Path(after.started_from).name == before.name
-            # an agent may have taken the first layers only
+            # an agent may have only the first layers
             whole = before.size[:2] == after.size[:2] and before.size[2] >= after.size[2]
             if started and before.started_from is None and whole:
                 yield f"{before.name} → {after.name}: {_change(before.report, after.report)}."
@@ -180,14 +180,14 @@ def as_study(judged: Sequence[Judged], picture: str | None = PICTURE) -> Study:
 
 
 def scale(judged: Sequence[Judged]) -> str:
-    """What chance gives at the sizes of these networks, in a sentence."""
+    """The ratios of random weights at these sizes, in a sentence."""
     tied = {one.report.head_size: math.sqrt(math.pi * one.report.head_size / 2) for one in judged}
     values = " and ".join(f"{value:.1f} for heads of {size} numbers" for size, value in sorted(tied.items()))
     return f"For scale: independent random queries and keys give 1, queries equal to keys {values}."
 
 
 def draw_heads(judged: Sequence[Judged], path: Path) -> Path:
-    """Every head's ratio and verdict, a panel for each network, all in one scale of colours."""
+    """Plot every head's ratio and verdict, a panel per network, with one colour scale."""
     layers = [1 + max(head.layer for head in one.report.heads) for one in judged]
     heads = [1 + max(head.head for head in one.report.heads) for one in judged]
     columns = 1 if max(heads) > WIDE or len(judged) == 1 else 2

@@ -1,7 +1,7 @@
-"""The heat-map of Uni[MASK]: networks trained on one task, on all or on random masks, each asked every task.
+"""The heat-map of Uni[MASK]: networks trained on one task, all tasks or random masks, each evaluated on all tasks.
 
-Every network keeps the weights of its lowest validation loss on what it was trained for. Then every network answers
-5,000 held-out windows of each task. All of it lies in one folder and goes on where it was stopped.
+Every network keeps the weights with the lowest validation loss on its own training tasks. Then it is evaluated on 5,000
+held-out windows of each task. The whole study is in one folder and can be resumed.
 
 Source: Carroll et al. 2022, arXiv:2211.10869, figures 9 to 14 and appendix.
 """
@@ -36,8 +36,8 @@ COLUMNS: tuple[StepTask, ...] = ("bc", "rc", "goal", "waypoint", "past", "future
 ROWS = (*COLUMNS, "all", "rnd", "rnd-ft", "mlp-bc", "mlp-rnd", "dt-bc", "dt-rc")
 HELD_OUT = "zoo/doorkey/heldout-v0"
 WINDOWS = 5_000  # of each cell
-CHECK_EPOCHS = 10  # between two looks at the validation loss
-PATIENCE_EPOCHS = 300  # without a lower one
+CHECK_EPOCHS = 10  # between two validations
+PATIENCE_EPOCHS = 300  # without a lower validation loss
 CHECK_SEED, FINAL_SEED = 11, 12
 LOSSES = "losses.json"
 PICTURE = "heatmap.png"
@@ -56,17 +56,17 @@ FINE_TUNE_BATCH = {"rc": 50, "inverse": 50}  # 250 otherwise
 
 
 class Cell(NamedTuple):
-    """One training: its name in the folder, its recipe, what selects its weights and the columns it is measured on."""
+    """One training: its name in the folder, its recipe, the tasks that select its weights and of its evaluation."""
 
     name: str
     recipe: Recipe
     selects: tuple[StepTask, ...]
     columns: tuple[StepTask, ...]
-    start: str | None = None  # the training it goes on from
+    start: str | None = None  # the training it starts from
 
 
 def cells(seed: int, episodes: int = 500, epochs: int = EPOCHS) -> Iterator[Cell]:
-    """Every training of the map for one seed, those others start from first."""
+    """Every training of the map for one seed; trainings that others start from come first."""
     several: tuple[StepTask, ...] = tuple(task for task in COLUMNS if task not in ("forward", "inverse"))
     for task in COLUMNS:
         yield _trained(task, f"unimask-doorkey-{task}", seed, episodes, epochs, (task,), COLUMNS)
@@ -83,7 +83,7 @@ def cells(seed: int, episodes: int = 500, epochs: int = EPOCHS) -> Iterator[Cell
 
 
 def _whole(data: DataConfig) -> DataConfig:
-    """All trajectories are trained on: their number is what the map is about."""
+    """The recipe without held-out trajectories: the map is about their number."""
     return data.model_copy(update={"held_out": 0.0})
 
 
@@ -103,7 +103,7 @@ def _trained(
 
 
 def _fine_tuned(random: Cell, task: StepTask, seed: int, episodes: int, epochs: int) -> Cell:
-    """The random-mask network trained further on one task, with a learning rate of its own and a new optimizer."""
+    """The random-mask network trained further on one task, with its own learning rate and a new optimizer."""
     rate, published = FINE_TUNES[task]
     epochs = min(epochs, published)
     model = random.recipe.model.model_copy(update={"tasks": (task,), "state_weight": 1.0})
@@ -117,7 +117,7 @@ def _fine_tuned(random: Cell, task: StepTask, seed: int, episodes: int, epochs: 
 
 
 def _checked(recipe: Recipe, seed: int, epochs: int) -> Recipe:
-    """The recipe with this seed, looked at every few epochs and stopped when it gets no better."""
+    """The recipe with this seed, validated every few epochs and stopped when it does not improve."""
     updates = recipe.train.steps // epochs
     return recipe.replace(
         train=recipe.train.model_copy(update={"seed": seed, "patience": PATIENCE_EPOCHS * updates}),
@@ -134,7 +134,7 @@ def held_out_windows(episodes: Episodes, context: int) -> Batch:
 def task_loss(model: SequenceModel, windows: Batch, task: StepTask, count: int, seed: int) -> float:
     """The validation loss: the errors of all factors, each with weight 1, over at least `count` windows of `windows`.
 
-    Masks are drawn from `seed`, so that two networks are asked the same.
+    Masks are drawn from `seed`, so that all networks see the same masks.
     """
     assert isinstance(model, Askable)
     generator = torch.Generator().manual_seed(seed)
@@ -149,11 +149,11 @@ def task_loss(model: SequenceModel, windows: Batch, task: StepTask, count: int, 
 def run_cell(
     cell: Cell, folder: Path, windows: Batch, on_progress: Callable[[int], None] = lambda _: None
 ) -> dict[str, float]:
-    """Train one cell (or go on) and measure it; what it says is kept in `losses.json` of its folder.
+    """Train or resume one cell and evaluate it; the losses are stored in `losses.json` of its folder.
 
     Args:
-        folder: of the whole map.
-        windows: the held-out ones.
+        folder: the folder of the whole map.
+        windows: the held-out windows.
         on_progress: called with the number of each update.
 
     Raises:
@@ -183,7 +183,7 @@ def run_cell(
 
 
 class HeatMap(NamedTuple):
-    """Losses by row and column, one number a seed; rows that were not asked a task lack it."""
+    """Losses by row and column, one number per seed; a row lacks the tasks it was not evaluated on."""
 
     episodes: int
     epochs: int
@@ -194,7 +194,7 @@ class HeatMap(NamedTuple):
         return {row: {column: sum(v) / len(v) for column, v in cells.items()} for row, cells in self.losses.items()}
 
     def seeds(self) -> str:
-        """How many a cell is the mean of, in words: where cells differ, from the fewest to the most."""
+        """The number of seeds per cell, in words; a range if cells differ."""
         counts = {len(values) for cells in self.losses.values() for values in cells.values()} or {0}
         least, most = min(counts), max(counts)
         return f"{f'{least} to ' if least < most else ''}{most} training seed{'' if most == 1 else 's'}"
@@ -205,16 +205,16 @@ class HeatMap(NamedTuple):
 
 
 def normalized(means: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Every cell over the smallest of its column: 1 is the best network for that task."""
+    """Every cell divided by the smallest of its column: 1 is the best network for that task."""
     best: dict[str, float] = {c: min((row[c] for row in means.values() if c in row), default=1.0) for c in COLUMNS}
     return {row: {column: value / best[column] for column, value in cells.items()} for row, cells in means.items()}
 
 
 def collect(folder: Path, seeds: list[int], episodes: int, epochs: int) -> HeatMap:
-    """The map of what is finished in `folder`.
+    """The map of the finished cells in `folder`.
 
     Raises:
-        TrainingError: a cell in it is of other settings. ConfigError: none is finished.
+        TrainingError: a cell has other settings. ConfigError: no cell is finished.
     """
     losses: dict[str, dict[str, list[float]]] = {}
     for seed in dict.fromkeys(seeds):
@@ -236,7 +236,7 @@ def collect(folder: Path, seeds: list[int], episodes: int, epochs: int) -> HeatM
 def rank_agreement(ours: dict[str, dict[str, float]], published: dict[str, dict[str, float]]) -> dict[str, float]:
     """Spearman correlation of our cells with the published ones, column by column.
 
-    Not over all cells: losses of columns differ by orders of magnitude, so even shuffled rows would seem to agree.
+    Not over all cells: columns differ by orders of magnitude, so even shuffled rows would seem to agree.
     """
     stats = needed("scipy.stats", "train", "a rank correlation")
 

@@ -1,4 +1,4 @@
-"""The heat-map as a picture: our losses and the published ones, each column by its own best."""
+"""The heat-map as a plot: our losses and the published ones, each column relative to its best."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ WORST = 3.0  # times the best of a column: the darkest color
 
 
 def draw_heatmap(found: HeatMap, path: Path, relative: bool = False) -> Path:
-    """Losses, or with `relative` multiples of the best of their column, which is always what the colors show.
+    """Plot losses, or with `relative` multiples of the best of their column; colours always show the multiples.
 
-    The published map stands beside ours where there is one.
+    The published map is beside ours, if there is one.
     """
     maps = {f"ours, {found.episodes} trajectories, mean of {found.seeds()}": found.means()}
     published = published_losses(found.episodes)
@@ -41,7 +41,7 @@ def draw_heatmap(found: HeatMap, path: Path, relative: bool = False) -> Path:
 def _draw(axes: Any, cells: Cells, rows: list[str], title: str, relative: bool) -> Any:
     multiples = normalized(cells)
     table = np.array([[multiples.get(row, {}).get(c, np.nan) for c in COLUMNS] for row in rows])
-    axes.set_facecolor("0.92")  # seen where there is no number
+    axes.set_facecolor("0.92")  # the colour of cells without a number
     image = axes.imshow(np.log(table), cmap="YlOrRd", vmin=0.0, vmax=np.log(WORST), aspect="auto")
     for y, row in enumerate(rows):
         for x, column in enumerate(COLUMNS):

@@ -1,8 +1,8 @@
-"""Does pre-training help? Learning curves of agents beside their twins from scratch, and how soon each is nearly done.
+"""Does pre-training help? Learning curves of agents and their twins from scratch, and updates to 90 % of the score.
 
-A run counts by the agent id in its recipe; runs of one id are seeds and differ in nothing else. Curves are the short
-evaluations of a training; final scores are those of finished runs, on more episodes. A seed is nearly there at its
-first short evaluation that reaches 90 % of its own final score.
+Runs with the same agent id in their recipe are seeds and must not differ otherwise. Curves are the short evaluations of
+a training; final scores are those of finished runs, on more episodes. Updates are counted to the first short evaluation
+that reaches 90 % of the seed's own final score.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import over_seeds
 from agentzoo.evaluation.study import Study, cell, filled
-from agentzoo.hub.measured import headline, is_finished
+from agentzoo.hub.measured import headline
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
 from agentzoo.research.studies.comparison import Compared, differences, digits_for, require_new, several
 from agentzoo.store.files import RECIPE
+from agentzoo.store.named import is_finished
 from agentzoo.training import log
 
 PICTURE = "curves.png"
 NEARLY = 0.9
 PANELS_ABREAST = 3
 TWIN = "-scratch"
-WEIGHTS_ONLY = "-no-language"  # pre-trained weights, and nothing of language in the loss
+WEIGHTS_ONLY = "-no-language"  # pre-trained weights without language losses
 
 
 class Curve(NamedTuple):
     """All runs of one agent id."""
 
     recipe: Recipe  # of the first seed
-    points: tuple[dict[int, float], ...]  # of each seed: update -> score, where there are references, else return
-    finals: tuple[Result, ...]  # of the seeds that are finished
+    points: tuple[dict[int, float], ...]  # of each seed: update -> score (else return)
+    finals: tuple[Result, ...]  # of the finished seeds
 
     @property
     def agent_id(self) -> str:
-        """What all seeds are of."""
+        """The agent id of all seeds."""
         return self.recipe.agent_id
 
     @property
     def seeds(self) -> int:
-        """How many runs there are."""
+        """The number of runs."""
         return len(self.points)
 
     @property
@@ -61,20 +62,20 @@ class Curve(NamedTuple):
         return np.array([[points[step] for step in self.steps] for points in self.points])
 
     def final(self) -> NDArray[np.float64]:
-        """(seeds,) of long evaluations, or of the last short ones where not all are finished."""
+        """(seeds,) scores of long evaluations, or of the last short ones if a run is unfinished."""
         if len(self.finals) < self.seeds:
             return np.asarray(self.scores[:, -1])
         return np.array([middle for middle, _, _ in Compared(self.recipe, self.finals).scores()])
 
     def steps_to_nearly(self) -> list[int]:
-        """Updates until a short evaluation reaches 90 % of `final`, of each seed for which one does."""
+        """Updates until a short evaluation reaches 90 % of `final`, for each seed where one does."""
         found = []
         for points, final in zip(self.points, self.final(), strict=True):
             found += sorted(step for step, score in points.items() if score >= NEARLY * final > 0)[:1]
         return found
 
     def soon(self) -> str:
-        """`steps_to_nearly` in words: mean and range over the seeds, and for how many there is none."""
+        """`steps_to_nearly` in words: mean and range over the seeds, and the number of seeds without one."""
         found = self.steps_to_nearly()
         never = self.seeds - len(found)
         if (self.final() <= 0.0).all():
@@ -93,8 +94,10 @@ class Curve(NamedTuple):
         return cell("unfinished, short evaluations: " + "; ".join(f"{score:.{digits}f}" for score in last))
 
     def over_seeds(self) -> str:
-        """Mean, standard deviation and 95 % interval over two or more finished seeds."""
-        if self.seeds < 2 or len(self.finals) < self.seeds:
+        """Mean, standard deviation and 95 % interval over finished seeds; a single seed is marked."""
+        if self.seeds < 2:
+            return "one seed"
+        if len(self.finals) < self.seeds:
             return ""
         each = self.final()
         return over_seeds(each.tolist(), digits_for(float(np.abs(each).max())))
@@ -106,17 +109,17 @@ def read_curves(
     on_progress: Callable[[str], None] = lambda _: None,
     trust_env_module: bool = False,
 ) -> list[Curve]:
-    """The curves of finished or unfinished runs, by agent id; finished ones are measured unless they were.
+    """The curves of runs, by agent id; finished runs without a record are evaluated.
 
     Args:
         runs: folders of trainings or of staged agents, whose headline is their final score.
-        episodes: of a final score that is measured now.
+        episodes: the episodes of a new evaluation.
         on_progress: called with a line on each step.
         trust_env_module: import the module an environment id names.
 
     Raises:
-        CheckpointError: a folder is no run. DataError: a run was never evaluated, seeds of one agent at other steps,
-            or runs of one agent id differ in more than the seed, or in nothing.
+        CheckpointError: a folder is no run. DataError: a run has no evaluation, seeds were evaluated at different
+            steps, or runs of one agent id differ in more than the seed, or in nothing.
     """
     first: dict[str, Recipe] = {}
     seen: dict[str, Path] = {}
@@ -145,7 +148,7 @@ def read_curves(
     for agent_id, seeds in found.items():
         finals = tuple(final for _, final in seeds if final is not None)
         curve = Curve(first[agent_id], tuple(points for points, _ in seeds), finals)
-        unfinished = len(finals) < len(seeds)  # finished seeds may have run out of patience
+        unfinished = len(finals) < len(seeds)  # finished seeds may have stopped early
         if not len(curve.steps) or (unfinished and any(len(points) > len(curve.steps) for points in curve.points)):
             raise DataError(f"the runs of {agent_id} were evaluated at different steps; finish them first.")
         curves.append(curve)
@@ -153,17 +156,17 @@ def read_curves(
 
 
 def pairs_of(curves: Sequence[Curve]) -> list[tuple[Curve, Curve]]:
-    """Agents with their twins from scratch, which one of the pre-trained weights alone shares."""
+    """Agents with their twins from scratch; `*-no-language` has the same twin."""
     named = {curve.agent_id: curve for curve in curves}
     twins = {name: name.removesuffix(WEIGHTS_ONLY) + TWIN for name in named}
     return [(named[name], named[twin]) for name, twin in twins.items() if twin in named]
 
 
 def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
-    """The table of all agents, and in what each pair differs."""
+    """The table of all agents, and the differences of each pair."""
     rows = []
     for curve in sorted(curves, key=lambda c: c.agent_id):
-        rows.append((curve.agent_id, curve.each(), curve.over_seeds(), curve.soon()))
+        rows.append((curve.agent_id, curve.over_seeds(), curve.each(), curve.soon()))
     what_differs = [
         f"{one.agent_id} differs from {twin.agent_id} in {differences(twin.recipe, one.recipe)}."
         for one, twin in pairs_of(curves)
@@ -172,7 +175,7 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
     finals = f"{' or '.join(map(str, episodes))} episodes with the final weights of each seed, " if episodes else ""
     return Study(
         title="With and without language",
-        columns=("agent", "final score of each seed", "mean ± std [95 %] over seeds", f"updates to {NEARLY:.0%} of it"),
+        columns=("agent", "mean ± std [95 %] over seeds", "final score of each seed", f"updates to {NEARLY:.0%} of it"),
         rows=tuple(rows),
         picture=picture,
         note=filled(
@@ -186,7 +189,7 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
 
 
 def draw_curves(curves: Sequence[Curve], path: Path) -> Path:
-    """One panel for each agent that has a twin, and one for all that have none; a band is the range over seeds."""
+    """Plot a panel per agent with a twin, and one for all others; bands are ranges over seeds."""
     pairs = [(one.agent_id, [one, twin]) for one, twin in pairs_of(curves)]
     paired = {curve.agent_id for _, both in pairs for curve in both}
     others = [curve for curve in curves if curve.agent_id not in paired]

@@ -1,9 +1,9 @@
-"""Reward and goals in the dense maze: one masked network asked to act in three ways.
+"""Reward and goals in the dense maze: one masked network acts in three ways.
 
-Cloned: it sees the past alone. With a return: it is asked for a tenth more than the training episode with the most
-similar start and goal brought. With a goal: it is shown itself nearer the goal at the end of its window, as far along
-the straight line as the data usually gets in the steps until then, which may be behind a wall. Those are K-1 when an
-episode begins and, once the window is full, one: the end of the window is then the step to come.
+Cloned: it sees only the past. With a return: its target is a tenth above the return of the training episode with the
+most similar start and goal. With a goal: the last step of its window shows a position on the straight line to the goal,
+as far ahead as the data usually gets in the remaining steps, possibly behind a wall. Those are K-1 steps at the start
+of an episode, and one step once the window is full.
 
 Source: Carroll et al. 2022, arXiv:2211.10869, section 5 and appendix.
 Differs: the reference also compares start velocities, which our observations leave out.
@@ -39,10 +39,10 @@ Array = NDArray[np.float64]
 
 
 class GoalAhead(gym.ObservationWrapper[Any, NDArray[np.float32], Array]):
-    """Adds where to be at the end of the window: straight towards the goal, or there if it is nearer.
+    """Adds the position for the end of the window: on the straight line to the goal, at most at the goal.
 
     Args:
-        reach: metres for 1, 2, ... K-1 steps, as many as there are until then.
+        reach: metres within 1, 2, ... K-1 steps.
     """
 
     def __init__(self, env: gym.Env[Array, NDArray[np.float32]], reach: Sequence[float]) -> None:
@@ -53,12 +53,12 @@ class GoalAhead(gym.ObservationWrapper[Any, NDArray[np.float32], Array]):
         self.observation_space = gym.spaces.Dict({"observation": own, GOAL_KEY: own})
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        """As the environment's, the goal K-1 steps away."""
+        """As the environment's `reset`, with the goal K-1 steps away."""
         self.taken = 0
         return super().reset(seed=seed, options=options)
 
     def step(self, action: NDArray[np.float32]) -> Any:
-        """As the environment's, the end of the window one step nearer until it is the next one."""
+        """As the environment's `step`; the end of the window comes one step nearer, until it is the next step."""
         self.taken += 1
         return super().step(action)
 
@@ -72,10 +72,10 @@ class GoalAhead(gym.ObservationWrapper[Any, NDArray[np.float32], Array]):
 
 
 def usual_reach(data: Episodes, steps: int) -> float:
-    """Metres from where a point is to where it is `steps` later: the median over the data, once the goal is not near.
+    """Median distance in metres of a point from its position `steps` later, over data away from the goal.
 
     Raises:
-        ConfigError: no episode is as long.
+        ConfigError: no episode is long enough.
     """
     starts = data.starts
     froms = [np.arange(start, start + length - steps) for start, length in zip(starts, data.lengths, strict=True)]
@@ -89,7 +89,7 @@ def usual_reach(data: Episodes, steps: int) -> float:
 
 
 class Way(NamedTuple):
-    """One way to act and what came of it."""
+    """One way to act and its results."""
 
     name: str
     returns: NDArray[np.float64]
@@ -97,10 +97,10 @@ class Way(NamedTuple):
 
 
 def nearest_targets(starts: NDArray[np.float32], data: Episodes, factor: float = FACTOR) -> NDArray[np.float64]:
-    """(N,) returns to ask for: `factor` times that of the training episode with the nearest first observation.
+    """(N,) target returns: `factor` times the return of the training episode with the nearest first observation.
 
     Args:
-        starts: (N, 4) first observations: x, y of the point and of the goal, which weigh alike.
+        starts: (N, 4) first observations: x, y of the point and of the goal, equally weighted.
     """
     known = data.observations[data.starts]  # (E, 4)
     nearest = np.linalg.norm(starts[:, None] - known[None], axis=-1).argmin(axis=1)

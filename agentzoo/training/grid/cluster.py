@@ -1,8 +1,8 @@
-"""Runs as tasks of Ray: on a cluster, or on a Ray of its own that listens on this machine's loopback alone.
+"""Runs as Ray tasks: on a cluster, or on an embedded Ray that listens on this machine's loopback only.
 
-A task that dies with its worker or its node is started again by Ray, where there is room, and goes on from the run's
-checkpoint. Nodes that see the grid's folder work in it; for others it is copied: fetched from the driver's node when a
-task starts, sent back at each checkpoint and at the end.
+If a worker or node dies, Ray starts its task again on another one, and the run resumes from its checkpoint. Nodes that
+see the grid's folder work in it. Other nodes work on a copy: fetched from the driver's node when a task starts, sent
+back at each checkpoint and at the end.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from agentzoo.training.lock import held
 from agentzoo.training.state import CHECKPOINT
 
 CONNECT_SECONDS = 4.0
-ANSWER_SECONDS = 14.0  # an address nobody answers is an error within 20 s, starting Python included
-STORE_BYTES = 128 * 1024 * 1024  # of the object store of an embedded Ray: only checkpoints and outcomes pass it
+ANSWER_SECONDS = 14.0  # a dead address is an error within 20 s, including the start of Python
+STORE_BYTES = 128 * 1024 * 1024  # of the object store of an embedded Ray; it only carries checkpoints and outcomes
 STOP_SECONDS = 10.0
 LOOPBACK = "127.0.0.1"
 QUIET = {"logging_level": "ERROR", "log_to_driver": False}
@@ -38,7 +38,7 @@ _PROBE = "import ray, sys; ray.init(address=sys.argv[1], logging_level='ERROR', 
 
 
 class RayEngine:
-    """Tasks on a Ray cluster, as many as it has room for, nodes that come or go counted."""
+    """Tasks on a Ray cluster, as many as fit; nodes may join and leave."""
 
     def __init__(
         self,
@@ -53,19 +53,19 @@ class RayEngine:
         """
         Args:
             out: the grid's folder.
-            address: of a cluster, `HOST:PORT`, or `auto` for the one that is started on this machine; None starts a
-                Ray of its own, which ends with the engine.
-            jobs: runs side by side, at most.
-            cpus, gpus: what each run needs.
-            sync: copy folders to and from the nodes; None: where a node does not see `out`.
-            retries: how often a run that dies with its worker or node is started again.
+            address: `HOST:PORT` of a cluster, or `auto` for the one started on this machine; None starts an embedded
+                Ray, which ends with the engine.
+            jobs: the largest number of runs side by side.
+            cpus, gpus: the resources of each run.
+            sync: copy folders to and from the nodes; None: only for nodes that do not see `out`.
+            retries: how often a run is started again after its worker or node died.
 
         Raises:
-            ConfigError: Ray is not installed, nobody answers at the address, or no node has what one run needs.
+            ConfigError: Ray is not installed, nothing answers at the address, or no node has the resources of one run.
         """
         self._ray = _import_ray()
         self.out, self.jobs, self.cpus, self.gpus, self.retries = out.resolve(), jobs, cpus, gpus, retries
-        self._tasks: dict[Any, Task] = {}  # by the reference of its outcome
+        self._tasks: dict[Any, Task] = {}  # key: the reference of its outcome
         self._keeper: Any = None
         self._token = self.out / f".grid-{uuid.uuid4().hex}"
         self._sync = sync
@@ -89,30 +89,30 @@ class RayEngine:
         self._close()
 
     def free(self) -> int:
-        """How many tasks can be started now."""
+        """The number of tasks that can start now."""
         most = sum(self._room(node) for node in self._nodes())
         return min(most, self.jobs or most) - len(self._tasks)
 
     def running(self) -> list[Path]:
-        """Folders of the tasks that run, or that wait for a node to take them again."""
+        """Folders of the tasks that run or wait for another node."""
         return [task.folder for task in self._tasks.values()]
 
     def start(self, job: Job, task: Task) -> None:
-        """Hand a task to Ray."""
+        """Give a task to Ray."""
         remote = self._ray.remote(_work).options(
             num_cpus=self.cpus, num_gpus=self.gpus, max_retries=self.retries, name=task.folder.name
         )
         self._tasks[remote.remote(job, task, self._keeper, str(self._token), self._sync)] = task
 
     def stop(self, folder: Path) -> None:
-        """End a task before its time; it gets no outcome."""
+        """Stop a task; it gets no outcome."""
         for reference, task in list(self._tasks.items()):
             if task.folder == folder:
                 self._cancel(reference)
                 del self._tasks[reference]
 
     def ended(self, seconds: float) -> list[Outcome]:
-        """What ended since the last call; waits at most `seconds` for something to end."""
+        """Outcomes since the last call; waits at most `seconds` for one."""
         if not self._tasks:
             return []
         ready, _ = self._ray.wait(list(self._tasks), num_returns=1, timeout=seconds)
@@ -166,7 +166,7 @@ class RayEngine:
             self._ray.shutdown()
 
     def _cancel(self, reference: Any) -> None:
-        """Interrupt a task, which then puts away its locks; kill it if it does not listen."""
+        """Interrupt a task, so that it releases its locks; kill it if it does not end."""
         if not self._ray.is_initialized():
             return
         for force in (False, True):
@@ -195,9 +195,9 @@ class RayEngine:
 
 @contextlib.contextmanager
 def _loopback_only() -> Iterator[None]:
-    """What Ray starts meanwhile listens on the loopback alone, as it does by default where it makes no clusters.
+    """Processes that Ray starts inside this context listen on the loopback only.
 
-    On Linux an address given to `ray.init` does not do it: 127.0.0.1 is replaced by the machine's own address.
+    On Linux an address in `ray.init` has no such effect: Ray replaces 127.0.0.1 by the machine's own address.
     """
     from ray._private import ray_constants as constants
 
@@ -245,13 +245,13 @@ def _import_ray() -> Any:
 
 
 def _work(job: Job, task: Task, keeper: Any, token: str, sync: bool | None) -> Outcome:
-    """What a worker of Ray does."""
+    """The function that a Ray worker runs."""
     shared = not sync if sync is not None else Path(token).exists()
     return work(job, task) if shared else _work_on_copy(job, task, keeper)
 
 
 def _work_on_copy(job: Job, task: Task, keeper: Any) -> Outcome:
-    """The run in a folder of this node, sent to the driver's node at each checkpoint and at the end."""
+    """Run in a folder of this node; send it to the driver's node at each checkpoint and at the end."""
     import ray
 
     name = task.folder.name
@@ -289,12 +289,12 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _stamps(folder: Path) -> dict[str, tuple[int, int]]:
-    """Of the files of a run, also those of trackers in folders below: no locks, none that is being written."""
+    """The stamps of a run's files, with those of trackers in subfolders; without locks and unfinished files."""
     found = {}
     for path in folder.rglob("*"):
         if path.is_symlink() or path.name.startswith(".") or path.suffix in (".lock", ".pid"):
             continue
-        with contextlib.suppress(FileNotFoundError):  # a tracker has just put it away
+        with contextlib.suppress(FileNotFoundError):  # a tracker has just deleted it
             if path.is_file():
                 found[path.relative_to(folder).as_posix()] = _stamp(path)
     return found
@@ -308,26 +308,26 @@ def _contents(folder: Path, files: Iterable[str]) -> dict[str, bytes]:
     return found
 
 
-# in this order nothing of a run that is being stored looks more finished than it is
+# in this order a half-stored run never looks more complete than it is
 _LAST = (CHECKPOINT, WEIGHTS, CONFIG)
 
 
 class _Keeper:
-    """An actor on the driver's node: reads and writes the grid's folder for nodes that do not see it."""
+    """An actor on the driver's node that reads and writes the grid's folder for nodes that do not see it."""
 
     def __init__(self, out: str) -> None:
         self.out = Path(out)
         self.locks: dict[str, contextlib.ExitStack] = {}
 
     def fetch(self, name: str) -> dict[str, bytes]:
-        """The files of a run, locked here from now on."""
+        """Lock a run and return its files."""
         if name not in self.locks:
             self.locks[name] = contextlib.ExitStack()
             self.locks[name].enter_context(held(self.out / name, GRID_LOCK))
         return _contents(self.out / name, _stamps(self.out / name))
 
     def store(self, name: str, files: dict[str, bytes], gone: list[str]) -> None:
-        """Write what changed, delete what is gone."""
+        """Write the changed files, delete the missing ones."""
         for file in sorted(files, key=lambda file: _LAST.index(file) if file in _LAST else -1):
             (self.out / name / file).parent.mkdir(parents=True, exist_ok=True)
             write_atomic(self.out / name / file, files[file])

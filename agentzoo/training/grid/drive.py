@@ -1,4 +1,4 @@
-"""Handing the rows of a plan to an engine until none is left."""
+"""Gives the rows of a plan to an engine until none is left."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ DRIVER_LOCK = "grid-driver.lock"
 
 
 class Engine(AbstractContextManager["Engine"], Protocol):
-    """What runs tasks. Leaving it stops those that run; their folders keep their last checkpoints."""
+    """Runs tasks. Leaving the context stops running tasks; their folders keep their last checkpoints."""
 
     def free(self) -> int:
-        """How many tasks can be started now."""
+        """The number of tasks that can start now."""
 
     def running(self) -> list[Path]:
-        """Folders of the tasks that were started and have not ended."""
+        """Folders of the tasks that have started and not ended."""
 
     def start(self, job: Job, task: Task) -> None:
-        """Begin a task."""
+        """Start a task."""
 
     def stop(self, folder: Path) -> None:
-        """End a task before its time; it gets no outcome."""
+        """Stop a task; it gets no outcome."""
 
     def ended(self, seconds: float) -> list[Outcome]:
-        """What ended since the last call; waits at most `seconds` for something to end."""
+        """Outcomes since the last call; waits at most `seconds` for one."""
 
 
 def drive(
@@ -43,13 +43,13 @@ def drive(
     on_tick: Callable[[list[Path]], None] = lambda _: None,
     seconds: float = 0.5,
 ) -> list[Outcome]:
-    """Do all tasks, in this order as far as there is room; one that fails does not stop the others.
+    """Run all tasks in this order, as many at once as fit. A failed task does not stop the others.
 
     Args:
-        on_tick: is given the folders of the running tasks, every `seconds`.
+        on_tick: called every `seconds` with the folders of the running tasks.
 
     Returns:
-        How each ended, in the order in which they did.
+        The outcomes in the order in which the tasks ended.
     """
     waiting, outcomes = list(tasks), []
     with engine:
@@ -66,10 +66,10 @@ def drive(
 
 
 def only_driver(out: Path) -> AbstractContextManager[None]:
-    """The lock on a grid's folder: a second driver there is refused.
+    """The lock on a grid's folder, for one driver.
 
     Raises:
-        TrainingError: another process drives a grid there.
+        TrainingError: another process drives a grid in this folder.
     """
     who = holder(out, DRIVER_LOCK)
     if who is not None:

@@ -23,10 +23,10 @@ from agentzoo.errors import ConfigError
 from agentzoo.training.grid.tasks import Job, Outcome, Task, fail, read_failure, work
 
 WARM = "agentzoo.training.grid.warm"
-GRACE = 10.0  # seconds a stopped run has to put away its lock before it is killed
-FAILED = 3  # exit code of a run that raised, and recorded it
+GRACE = 10.0  # seconds for a stopped run to release its lock before it is killed
+FAILED = 3  # exit code of a run that raised and recorded the error
 STOPPED = 130  # exit code of a run that was stopped
-KILLED = 9  # SIGKILL, which the kernel sends where memory is short
+KILLED = 9  # SIGKILL, which the kernel sends when memory runs out
 
 
 class _Running(NamedTuple):
@@ -38,22 +38,22 @@ class _Running(NamedTuple):
 
 
 def cores() -> int:
-    """CPU cores this process may use."""
+    """The number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalEngine:
-    """At most `jobs` runs side by side, each in a process of its own."""
+    """At most `jobs` runs side by side, each in its own process."""
 
     def __init__(self, jobs: int, gpus_per_run: float = 0.0, retries: int = 2) -> None:
         """
         Args:
-            jobs: runs side by side; fewer where the GPUs have no room for as many.
+            jobs: runs side by side; fewer if fewer fit on the GPUs.
             gpus_per_run: share of a GPU; 0 for none.
-            retries: how often a run that is killed from outside is started again.
+            retries: how often a run is started again after it was killed from outside.
 
         Raises:
-            ConfigError: a run needs a GPU and there is none, or more than one.
+            ConfigError: a run needs a GPU and there is none, or it needs more than one.
         """
         self._running: dict[Path, _Running] = {}
         self._room = _gpu_room(gpus_per_run)
@@ -72,7 +72,7 @@ class LocalEngine:
         self._running.clear()
 
     def free(self) -> int:
-        """How many tasks can be started now."""
+        """The number of tasks that can start now."""
         return self.jobs - len(self._running)
 
     def running(self) -> list[Path]:
@@ -80,7 +80,7 @@ class LocalEngine:
         return list(self._running)
 
     def start(self, job: Job, task: Task) -> None:
-        """Begin a task in a new process."""
+        """Start a task in a new process."""
         gpu = None
         if self._room is not None:
             gpu = next(i for i, room in enumerate(self._room) if room > 0)
@@ -88,7 +88,7 @@ class LocalEngine:
         self._start(job, task, gpu, 1)
 
     def stop(self, folder: Path) -> None:
-        """End a task before its time; it gets no outcome."""
+        """Stop a task; it gets no outcome."""
         found = self._running.pop(folder, None)
         if found is not None:
             found.process.terminate()
@@ -96,7 +96,7 @@ class LocalEngine:
             self._give_back(found.gpu)
 
     def ended(self, seconds: float) -> list[Outcome]:
-        """What ended since the last call; waits at most `seconds` for something to end."""
+        """Outcomes since the last call; waits at most `seconds` for one."""
         if not self._running:
             return []
         connection.wait([each.process.sentinel for each in self._running.values()], seconds)
@@ -115,7 +115,7 @@ class LocalEngine:
         return outcomes
 
     def process_of(self, folder: Path) -> int | None:
-        """The id of the process of a task that runs."""
+        """The process id of a running task."""
         found = self._running.get(folder)
         return None if found is None else found.process.pid
 
@@ -140,7 +140,7 @@ class LocalEngine:
         return self._context
 
     def _outcome(self, each: _Running) -> Outcome | None:
-        """How a process ended; None if it is started again."""
+        """The outcome of a process; None if it is started again."""
         code, folder = each.process.exitcode, each.task.folder
         if code == 0:
             return Outcome(folder, "done")
@@ -160,8 +160,8 @@ class LocalEngine:
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Processes started meanwhile do not import the script that this one runs: a job is found by its module's name, and
-    a script without a guard would start its grid again in every run.
+    """Inside, new processes do not import this process's script: a job is found by its module's name, and a script
+    without a guard would start its grid again in every run.
     """
     main = sys.modules["__main__"]
     kept = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
@@ -176,7 +176,7 @@ def _without_main() -> Iterator[None]:
 
 
 def _gpu_room(share: float) -> list[int] | None:
-    """Runs that fit on each GPU; None where runs need none."""
+    """The number of runs that fit on each GPU; None if runs need none."""
     if share <= 0.0:
         return None
     import torch
@@ -197,7 +197,7 @@ def _end(process: BaseProcess) -> None:
 
 
 def _main(job: Job, task: Task, environment: dict[str, str]) -> None:
-    """What a run's process does. Ctrl-C reaches the driver alone, which then ends this one."""
+    """The function that a run's process runs. Ctrl-C only reaches the driver, which then ends this process."""
     os.environ.clear()
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -217,6 +217,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _die_with(wait: Callable[[], None]) -> None:
-    """A driver that was killed cannot end its runs; they would go on unseen and keep their folders locked."""
+    """End this process when its driver dies; else it would go on unseen and keep its folder locked."""
     wait()
     os._exit(STOPPED)

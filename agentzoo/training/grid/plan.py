@@ -1,4 +1,4 @@
-"""A grid's rows: which recipe trains in which folder, from names on a command line or from a `grid.toml`."""
+"""A grid's rows, each a recipe and its folder, from a command line or a `grid.toml`."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Row(Config):
 
 
 class Plan(Config):
-    """`grid.json`: what a grid does, so that its status can be read without its command."""
+    """`grid.json`: the rows of a grid, so that its status can be read without its command."""
 
     rows: tuple[Row, ...]
     evaluate: Annotated[int, Field(ge=0)] = 0  # episodes of each finished run
 
     def in_order(self) -> list[Row]:
-        """Highest priority first, else as they were named."""
+        """Rows with the highest priority first, else in the given order."""
         return sorted(self.rows, key=lambda row: -row.priority)
 
 
@@ -66,9 +66,9 @@ class _GridFile(Config):
 
 
 class OwnData(NamedTuple):
-    """What `agentzoo train` takes beside an agent's own recipe: data, its environment, the return to ask for."""
+    """The options of `agentzoo train` beside a recipe: datasets, their environment, the target return."""
 
-    datasets: tuple[str, ...] = ()  # each agent or family learns from each; empty: from its recipe's own
+    datasets: tuple[str, ...] = ()  # each agent or family trains on each; empty: on its recipe's own
     env: str | None = None
     target: str | None = None  # a number or a rule of `data.targets`
     read: Reader = map_dataset
@@ -85,14 +85,14 @@ def expand(
     """Rows for all agents, datasets and seeds.
 
     Args:
-        agents: ids with a recipe, patterns of ids (`dm-*`), or `train_config.json` files, between commas; with datasets
-            also families.
+        agents: ids with a recipe, patterns of ids (`dm-*`) or `train_config.json` files, separated by commas; with
+            datasets also families.
         seeds: training seeds: `0-2`, `0,3,5`, or both.
         settings: `section.field=value` for every row.
         name: part of the folders' names, for rows that differ in their settings.
 
     Raises:
-        UnknownNameError: no such agent, with the nearest one. ConfigError: seeds or settings that cannot be used.
+        UnknownNameError: no such agent, with the nearest id. ConfigError: invalid seeds or settings.
     """
     numbers = parse_seeds(seeds)
     own = own or OwnData()
@@ -120,10 +120,10 @@ def _recipe(agent: str, dataset: str | None, settings: Sequence[str], own: OwnDa
 
 
 def named_agents(text: str) -> list[str]:
-    """The agents of a list between commas, patterns replaced by the ids that match.
+    """The agents of a list separated by commas; patterns are replaced by the ids that match.
 
     Raises:
-        UnknownNameError: nothing matches a pattern. ConfigError: the list is empty.
+        UnknownNameError: a pattern matches nothing. ConfigError: the list is empty.
     """
     table = recipe_table()
     found: list[str] = []
@@ -145,7 +145,7 @@ def parse_seeds(text: str) -> list[int]:
     """`0-2,5` -> 0, 1, 2, 5.
 
     Raises:
-        ConfigError: something else stands there, a range runs backwards, or there are too many.
+        ConfigError: the text has another form, a range runs backwards, or there are too many seeds.
     """
     found: list[int] = []
     for part in text.split(","):
@@ -164,11 +164,11 @@ def read_grid_file(path: Path, settings: Sequence[str] = (), read: Reader = map_
     `priority`, `dataset`, `env` and `target` of its own.
 
     Args:
-        settings: applied last, over what the file sets.
-        read: what reads a dataset.
+        settings: applied after the file's own settings.
+        read: the function that reads a dataset.
 
     Raises:
-        CheckpointError: the file cannot be read. ConfigError: it is no such file, or as `expand`.
+        CheckpointError: the file cannot be read. ConfigError: it is no such file; also raised by `expand`.
     """
     try:
         tree = tomllib.loads(read_text(path))
@@ -189,15 +189,16 @@ def read_grid_file(path: Path, settings: Sequence[str] = (), read: Reader = map_
 
 
 def split(text: str | None) -> tuple[str, ...]:
-    """What stands between commas."""
+    """The parts of a list separated by commas."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def make_plan(out: Path, rows: Iterable[Row], evaluate: int = 0) -> Plan:
-    """The plan of a grid in `out`, checked against itself and what lies there; nothing is written.
+    """The plan of a grid in `out`, after checks of its rows and of existing folders. Nothing is written.
 
     Raises:
-        ConfigError: two rows have one folder, or there is none. TrainingError: a folder holds another recipe's run.
+        ConfigError: two rows have the same folder, or there are no rows. TrainingError: a folder holds a run of
+            another recipe.
     """
     plan = Plan(rows=tuple(rows), evaluate=evaluate)
     if not plan.rows:
@@ -215,7 +216,7 @@ def make_plan(out: Path, rows: Iterable[Row], evaluate: int = 0) -> Plan:
 
 
 def write_plan(out: Path, plan: Plan) -> None:
-    """Keep the plan in the grid's folder.
+    """Write the plan into the grid's folder.
 
     Raises:
         StorageError: it cannot be written.

@@ -1,7 +1,7 @@
-"""Searching hyperparameters of one recipe: trials are runs of a grid's engine, optuna draws them and stops the poor.
+"""Hyperparameter search for one recipe: trials are runs of a grid's engine; optuna draws them and stops poor ones.
 
 A trial's value is its last short evaluation, on validation seeds that final evaluations never use. Every trial draws
-its values from a seed of its own, so a search that is stopped and started again draws the same ones.
+its values from its own seed, so a search that is stopped and started again draws the same values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?")
 
 
 class Range(NamedTuple):
-    """Numbers from `low` to `high`, both included; whole ones if both are. `log`: evenly over magnitudes."""
+    """Numbers from `low` to `high`, both included; whole numbers if both are. `log`: uniform in the logarithm."""
 
     low: float
     high: float
@@ -53,7 +53,7 @@ def parse_space(texts: Iterable[str]) -> dict[str, Range | tuple[Any, ...]]:
     """`train.lr=1e-5..1e-3:log` is a range, `model.n_layers=1,2,3` are choices.
 
     Raises:
-        ConfigError: something else, a field named twice, or nothing at all.
+        ConfigError: another form, a field named twice, or no field.
     """
     space: dict[str, Range | tuple[Any, ...]] = {}
     for text in texts:
@@ -76,7 +76,7 @@ def parse_space(texts: Iterable[str]) -> dict[str, Range | tuple[Any, ...]]:
 
 
 def check_search(recipe: Recipe, space: Space) -> None:
-    """Raise ConfigError unless the recipe evaluates while it trains and takes the ends and choices of the space."""
+    """Raise ConfigError unless the recipe evaluates during training and accepts the ends and choices of the space."""
     if not recipe.eval.every:
         raise ConfigError("a search compares short evaluations, and eval.every=0 makes none; --set eval.every=N.")
     for field, values in space.items():
@@ -98,13 +98,13 @@ def search(
     options: RunOptions | None = None,
     on_change: Callable[[list[TrialResult]], None] = lambda _: None,
 ) -> list[TrialResult]:
-    """Run trials until there are `trials` of them, going on with a search in `out`.
+    """Run trials until there are `trials` of them; a search in `out` is continued.
 
     Args:
-        pruner: `halving` stops a trial that is not among the best third of those with as many updates, at the first
-            evaluation and at three, nine, ... times as many updates (asynchronous successive halving).
-        seed: of the drawn values; `train.seed` is the recipe's.
-        on_change: is given all trials, about twice a second.
+        pruner: `halving` stops a trial outside the best third of those with as many updates, at the first evaluation
+            and at three, nine, ... times as many updates (asynchronous successive halving).
+        seed: the seed of the drawn values; `train.seed` is the recipe's.
+        on_change: called with all trials, about twice a second.
 
     Returns:
         All trials in the order of their numbers.
@@ -115,7 +115,7 @@ def search(
     optuna = _import_optuna()
     study = _study(optuna, recipe, space, out, pruner)
     active: dict[Path, Any] = {}
-    unfinished = study.get_trials(states=(optuna.trial.TrialState.RUNNING,))  # of a driver that was stopped
+    unfinished = study.get_trials(states=(optuna.trial.TrialState.RUNNING,))  # left by a stopped driver
     left = [optuna.trial.Trial(study, each._trial_id) for each in unfinished]
     with engine:
         while True:
@@ -150,7 +150,7 @@ def best(found: Sequence[TrialResult]) -> TrialResult | None:
 
 
 def as_settings(one: TrialResult) -> list[str]:
-    """What `--set` takes to train as this trial did."""
+    """The `--set` options that repeat this trial."""
     return [_setting(field, value) for field, value in one.settings.items()]
 
 
@@ -190,7 +190,7 @@ def _distribution(optuna: Any, values: Range | tuple[Any, ...]) -> Any:
 
 
 def _report(study: Any, trial: Any, folder: Path) -> float | None:
-    """Hand new short evaluations to optuna; the last one there is."""
+    """Report new short evaluations to optuna; returns the last one."""
     known = study._storage.get_trial(trial._trial_id).intermediate_values
     value = None
     for row in read_log(folder):

@@ -1,4 +1,4 @@
-"""What the files of a grid's runs say of them, for the live table and for `agentzoo grid status`."""
+"""The status of a grid's runs, from their files, for the live table and `agentzoo grid status`."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from agentzoo.training.grid.tasks import GRID_LOCK, read_failure
 from agentzoo.training.lock import holder
 from agentzoo.training.log import read_log
 
-RECENT = 20  # rows of a log that say how fast a run is
+RECENT = 20  # rows of a log that give a run's speed
 
 State = Literal["waiting", "running", "evaluating", "stopped", "failed", "done"]
 
 
 class RunStatus(NamedTuple):
-    """One run. `step` counts logged updates; `score` is the last short evaluation: normalized, or else a return."""
+    """A run's status. `step` counts logged updates; `score` is the last short evaluation, normalized or a return."""
 
     folder: str
     agent_id: str
@@ -43,13 +43,13 @@ def grid_status(out: Path, plan: Plan, running: Collection[Path] | None = None) 
     """All runs of a grid in the order of the plan.
 
     Args:
-        running: folders of the runs that an engine has; by default those that a process of this machine has locked.
+        running: folders of running tasks; by default those that a process of this machine has locked.
     """
     return [run_status(out / row.folder, row, plan.evaluate, running) for row in plan.rows]
 
 
 def run_status(folder: Path, row: Row, evaluate: int = 0, running: Collection[Path] | None = None) -> RunStatus:
-    """One run, from its files."""
+    """The status of one run."""
     recipe = row.recipe
     last, rate, score = _log(folder)
     steps, step = recipe.train.steps, int(last.get("step") or 0)
@@ -76,7 +76,7 @@ def run_status(folder: Path, row: Row, evaluate: int = 0, running: Collection[Pa
 
 
 def is_done(folder: Path, evaluate: int = 0) -> bool:
-    """Whether a run has been trained and, where `evaluate` is more than 0, measured on at least as many episodes."""
+    """Whether a run is trained and, if `evaluate` is above 0, evaluated on at least as many episodes."""
     if not ((folder / WEIGHTS).is_file() and (folder / CONFIG).is_file()):
         return False
     if not evaluate:
@@ -101,8 +101,8 @@ def _state(folder: Path, evaluate: int, running: Collection[Path] | None, step: 
 
 
 def estimated_seconds(out: Path, plan: Plan) -> dict[str, float | None]:
-    """Folder -> seconds of training that are left, from the steps a second of the run itself, or of another run of the
-    same agent in this grid's folder, or of the staged agent; None where none was logged.
+    """Folder -> seconds of training that are left, by the speed of the run itself, of another run of the same agent in
+    this grid's folder, or of the staged agent; None if no speed is known.
     """
     known: dict[str, float | None] = {}
     found: dict[str, float | None] = {}
@@ -131,7 +131,7 @@ def _known_rate(out: Path, plan: Plan, agent_id: str) -> float | None:
 
 
 class _Log(NamedTuple):
-    """What a log says of its run: the last row, the newest updates a second, the last short evaluation."""
+    """The last row of a log, the newest updates per second and the last short evaluation."""
 
     last: Mapping[str, str]
     rate: float | None
@@ -148,7 +148,7 @@ def _log(folder: Path) -> _Log:
 
 @lru_cache(maxsize=4096)
 def _read(folder: Path, time: int, size: int) -> _Log:
-    """A live table asks for every log twice a second, and most have not changed since."""
+    """Read a log, cached by its time and size: a live table reads every log twice a second."""
     rows = read_log(folder)
     rates = _rates(rows)
     scores = [found for each in rows if (found := each.get("eval_score") or each.get("eval_return"))]

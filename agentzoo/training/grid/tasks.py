@@ -1,4 +1,4 @@
-"""One run of a grid in a process of its own: its log, its lock, and a record of what stopped it."""
+"""One run of a grid in its own process: its log, its lock, and a record of its failure."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ LINES = 8  # of a failed run's log that are shown
 class RunOptions:
     """How all runs of a grid train.
 
-    threads: of the CPU. device: as `training.loop.train`. trust_env_module: import the module an environment id names.
-    trust_env_options: accept any option of an environment. tracking: where else the logs go; a run is named as its
-    folder there.
+    threads: CPU threads. device: as `training.loop.train`. trust_env_module: import the module that an environment id
+    names. trust_env_options: accept any option of an environment. tracking: trackers of the logs, where a run has the
+    name of its folder.
     """
 
     threads: int = 1
@@ -42,9 +42,9 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class Task:
-    """What a process is asked to do; it is pickled.
+    """The task of a process; it is pickled.
 
-    folder: of the run, absolute. recipe: as JSON. evaluate: episodes of the finished run, 0 for none.
+    folder: the run's absolute path. recipe: JSON. evaluate: episodes to evaluate the finished run on, 0 for none.
     """
 
     folder: Path
@@ -53,13 +53,13 @@ class Task:
     options: RunOptions = field(default_factory=RunOptions)
 
 
-# Called with the task and a function that it calls with the updates done; what it raises is recorded. It is a function
-# of a module, so that another process finds it by its name.
+# Called with the task and a callback for the number of updates done; what it raises is recorded. It is a module-level
+# function, so that another process can import it.
 Job = Callable[[Task, Callable[[int], None]], None]
 
 
 class Outcome(NamedTuple):
-    """How a task ended: `lost` is killed from outside, which another attempt may survive."""
+    """The end of a task. `lost`: it was killed from outside, so another attempt may succeed."""
 
     folder: Path
     state: Literal["done", "failed", "lost"]
@@ -67,7 +67,7 @@ class Outcome(NamedTuple):
 
 
 class Failure(Config):
-    """`failure.json`: why a run of a grid did not end well; gone once it is started again."""
+    """`failure.json`: why a run of a grid failed; deleted when it is started again."""
 
     error: str
     lines: tuple[str, ...]  # the last of its log
@@ -75,7 +75,7 @@ class Failure(Config):
 
 
 def work(job: Job, task: Task, on_step: Callable[[int], None] = lambda _: None) -> Outcome:
-    """Do a task in this process; all it prints goes to the run's log, and an error into its record."""
+    """Run a task in this process. All output goes to the run's log, an error into `failure.json`."""
     task.folder.mkdir(parents=True, exist_ok=True)
     try:
         with held(task.folder, GRID_LOCK), _output_to(task.folder / RUN_LOG):
@@ -88,7 +88,7 @@ def work(job: Job, task: Task, on_step: Callable[[int], None] = lambda _: None) 
             except Exception as error:
                 traceback.print_exc()
                 return fail(task.folder, f"{type(error).__name__}: {error}")
-    except AgentzooError as error:  # another grid has the folder, or nothing can be written there
+    except AgentzooError as error:  # another grid has the folder, or it cannot be written to
         return Outcome(task.folder, "failed", str(error))
     return Outcome(task.folder, "done")
 
@@ -102,7 +102,7 @@ def fail(folder: Path, error: str) -> Outcome:
 
 
 def last_lines(folder: Path, count: int = LINES) -> list[str]:
-    """The last lines of a run's log; none without one."""
+    """The last lines of a run's log; empty if there is none."""
     try:
         with (folder / RUN_LOG).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 20_000))
@@ -113,7 +113,7 @@ def last_lines(folder: Path, count: int = LINES) -> list[str]:
 
 
 def read_failure(folder: Path) -> Failure | None:
-    """The record of a run that failed; None where none did."""
+    """The failure of a run; None if it has not failed."""
     path = folder / FAILURE
     try:
         return Failure.from_json(path.read_text(), str(path))
@@ -123,7 +123,7 @@ def read_failure(folder: Path) -> Failure | None:
 
 @contextlib.contextmanager
 def _output_to(path: Path) -> Iterator[None]:
-    """Standard output and error of this process, also of the C code in it, appended to a file."""
+    """Append standard output and error of this process, also those of C code, to a file."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(descriptor) for descriptor in (1, 2)]

@@ -1,7 +1,7 @@
-"""Imported once by the parent of a grid's processes: memory that every run would otherwise fill for itself.
+"""Imports for the parent of a grid's processes, so that runs share their memory.
 
-Importing what a training uses takes about as much memory as the training itself. The parent is frozen in the end, so
-that collecting garbage in a run does not copy the pages it shares.
+The imports of a training take about as much memory as the training itself. At the end the garbage collector is frozen,
+so that a collection in a run does not copy shared pages.
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ with contextlib.suppress(ImportError):
 families()
 _parameter = torch.nn.Parameter(torch.zeros(1))
 _parameter.grad = torch.zeros(1)
-torch.optim.AdamW([_parameter]).step()  # an optimizer's first step imports PyTorch's compiler
+torch.optim.AdamW([_parameter]).step()  # the first step of an optimizer imports PyTorch's compiler
 gc.collect()
 gc.freeze()

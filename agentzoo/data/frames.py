@@ -1,0 +1,207 @@
+"""Observations that are images, each distinct frame once and compressed: what windows are drawn from.
+
+A frame is one plane of pixels (H, W). An observation (C, H, W) is C of them by number, so that a stack of the last four
+frames costs four numbers a step. Stacks that an environment made and stacks that are made from single frames are the
+same here: frames that are equal within an episode are kept once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agentzoo.errors import DataError, shown
+from agentzoo.types import IntArray, ObservationSpec
+
+LEVEL = 3  # of zlib: a frame of Pong takes 100 bytes, a busy one 900
+DIGEST = 16  # bytes
+MOST_STACKED = 64
+STACK, PADDING = "frame_stack", "frame_stack_padding"  # in a dataset's metadata
+ON_DEVICE = 0.5  # share of a device's free memory that unpacked frames may take
+
+
+class Stack(NamedTuple):
+    """How many frames an observation has, and what stands before an episode's first: it again ("reset") or "zero"."""
+
+    frames: int
+    padding: str
+
+
+def stack_of(metadata: Mapping[str, Any]) -> Stack | None:
+    """What a dataset's metadata says of stacks; None: observations are as they are stored.
+
+    Raises:
+        DataError: no number of frames, or another padding.
+    """
+    if metadata.get(STACK) is None:
+        return None
+    frames, padding = metadata[STACK], metadata.get(PADDING, "reset")
+    if type(frames) is not int or not 1 <= frames <= MOST_STACKED or padding not in ("reset", "zero"):
+        raise DataError(
+            f"the metadata's {STACK} is a whole number from 1 to {MOST_STACKED} and its {PADDING} 'reset' or 'zero'; "
+            f"they are {shown(repr(frames), 60)} and {shown(repr(padding), 60)}."
+        )
+    return Stack(frames, padding)
+
+
+def stacked_spec(spec: ObservationSpec, stack: Stack) -> ObservationSpec:
+    """What a network is given where `spec` is one frame.
+
+    Raises:
+        DataError: it is no image.
+    """
+    if spec.image is None:
+        raise DataError(f"the metadata has {STACK}={stack.frames}, but the observations are no images.")
+    channels, height, width = spec.image
+    order = "first" if spec.channels == "none" else spec.channels
+    shape = (channels * stack.frames, height, width)
+    return ObservationSpec(size=int(np.prod(shape)), keys=spec.keys, shapes=(shape,), dtype="uint8", channels=order)
+
+
+@dataclass(frozen=True)
+class Frames:
+    """T observations of C frames each, as an array (T, C, H, W) uint8 that unpacks what it is asked for.
+
+    packed: (bytes,) uint8, the compressed frames one after another. ends: (F,) int64, where each of them ends.
+    digests: (F, 16) uint8, of their pixels. stacks: (T, C) int32, the frames of each step. sides: (H, W).
+    """
+
+    packed: NDArray[np.uint8]
+    ends: IntArray
+    digests: NDArray[np.uint8]
+    stacks: NDArray[np.int32]
+    sides: tuple[int, int]
+
+    dtype = np.dtype(np.uint8)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(T, C, H, W)."""
+        return (*self.stacks.shape, *self.sides)
+
+    def __len__(self) -> int:
+        return len(self.stacks)
+
+    def __getitem__(self, steps: Any) -> NDArray[np.uint8]:
+        """Pixels of these steps: any index of the first axis, (..., C, H, W)."""
+        wanted = self.stacks[steps]
+        distinct, where = np.unique(wanted, return_inverse=True)
+        return np.asarray(self.unpack(distinct)[where.reshape(wanted.shape)])
+
+    def unpack(self, frames: NDArray[Any]) -> NDArray[np.uint8]:
+        """(n,) numbers of frames -> (n, H, W).
+
+        Raises:
+            DataError: the compressed bytes are broken.
+        """
+        height, width = self.sides
+        pixels = np.empty((len(frames), height * width), dtype=np.uint8)
+        content, size = memoryview(self.packed), height * width  # type: ignore[arg-type]
+        ends = self.ends[frames].tolist()
+        begins = np.where(frames > 0, self.ends[np.maximum(frames - 1, 0)], 0).tolist()
+        try:
+            for row, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+                pixels[row] = np.frombuffer(zlib.decompress(content[begin:end], bufsize=size), dtype=np.uint8)
+        except (zlib.error, ValueError) as error:
+            raise DataError(f"a frame cannot be unpacked: {error}. Delete AGENTZOO_CACHE; it is made again.") from error
+        return pixels.reshape(len(frames), height, width)
+
+    def take(self, steps: NDArray[Any]) -> Frames:
+        """These steps; the frames are shared."""
+        return replace(self, stacks=self.stacks[steps])
+
+    def update(self, digest: Any) -> None:
+        """Feed a hash with all pixels, however they are compressed."""
+        digest.update(repr(self.sides).encode())
+        for step in range(0, len(self), 65_536):
+            digest.update(np.ascontiguousarray(self.digests[self.stacks[step : step + 65_536]]).data)
+
+    def on(self, device: torch.device | str) -> DeviceFrames | Frames:
+        """Unpacked on this device where half of its free memory holds all frames; as they are for a CPU."""
+        place = torch.device(device)
+        if place.type != "cuda":
+            return self
+        free, _ = torch.cuda.mem_get_info(place)
+        height, width = self.sides
+        if len(self.ends) * height * width > ON_DEVICE * free:
+            return self
+        planes = torch.empty((len(self.ends), height, width), dtype=torch.uint8, device=place)
+        for first in range(0, len(self.ends), 4_096):
+            some = np.arange(first, min(first + 4_096, len(self.ends)))
+            planes[first : first + len(some)] = torch.from_numpy(self.unpack(some)).to(place)
+        return DeviceFrames(planes, torch.from_numpy(np.ascontiguousarray(self.stacks)).to(place))
+
+
+class DeviceFrames(NamedTuple):
+    """All frames (F, H, W) uint8 and the stacks (T, C) int32 of `Frames`, on the device that trains."""
+
+    planes: Tensor
+    stacks: Tensor
+
+
+def draw_images(frames: Frames | DeviceFrames, steps: Tensor, valid: Tensor) -> Tensor:
+    """(B, K) steps -> (B, K, C, H, W) uint8 on their device, zeros where not `valid`."""
+    if isinstance(frames, DeviceFrames):
+        found = frames.planes[frames.stacks[steps].long()]
+    else:
+        found = torch.from_numpy(frames[steps.cpu().numpy()]).to(steps.device)
+    found[~valid] = 0
+    return found
+
+
+class FrameWriter:
+    """Collects episodes into `Frames`; one episode at a time is held uncompressed.
+
+    Args:
+        spec: one observation as it is added, before frames are stacked.
+        stack: makes stacks of what is added; None takes observations as they are.
+    """
+
+    def __init__(self, spec: ObservationSpec, stack: Stack | None = None) -> None:
+        assert spec.image is not None
+        self.stack = stack
+        self.sides = spec.image[1:]
+        self._packed = bytearray()
+        self._ends: list[int] = []
+        self._digests = bytearray()
+        self._stacks: list[NDArray[np.int32]] = []
+
+    def add(self, observations: NDArray[np.uint8]) -> None:
+        """One episode's (L, C, H, W)."""
+        known: dict[bytes, int] = {}  # of this episode: frames of others hardly ever equal its own
+        planes = np.ascontiguousarray(observations)
+        numbers = np.array([[self._number(plane, known) for plane in step] for step in planes], dtype=np.int32)
+        if self.stack is not None:
+            blank = np.zeros(self.sides, dtype=np.uint8)
+            first = [self._number(blank, known)] * numbers.shape[1] if self.stack.padding == "zero" else numbers[0]
+            padded = np.concatenate([*([[first]] * (self.stack.frames - 1)), numbers]).astype(np.int32)
+            numbers = np.concatenate([padded[i : i + len(numbers)] for i in range(self.stack.frames)], axis=1)
+        self._stacks.append(numbers)
+
+    def _number(self, plane: NDArray[np.uint8], known: dict[bytes, int]) -> int:
+        digest = hashlib.blake2b(plane.data, digest_size=DIGEST).digest()
+        found = known.get(digest)
+        if found is None:
+            found = known[digest] = len(self._ends)
+            self._packed += zlib.compress(plane.data, LEVEL)
+            self._ends.append(len(self._packed))
+            self._digests += digest
+        return found
+
+    def finish(self) -> Frames:
+        """All that was added."""
+        return Frames(
+            packed=np.frombuffer(self._packed, dtype=np.uint8),
+            ends=np.asarray(self._ends, dtype=np.int64),
+            digests=np.frombuffer(self._digests, dtype=np.uint8).reshape(-1, DIGEST),
+            stacks=np.concatenate(self._stacks),
+            sides=self.sides,
+        )

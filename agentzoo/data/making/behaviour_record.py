@@ -1,0 +1,153 @@
+"""The record of a behaviour policy that is trained: settings, scores, and the names of the files it leaves."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
+
+from agentzoo.data.hdf5 import readable
+from agentzoo.errors import ConfigError, DataError
+from agentzoo.store.files import write_atomic
+
+RECORD = "behaviour.json"
+MOST_RECORD = 16 * 1024 * 1024  # bytes
+POLICY = "policy.zip"  # in a checkpoint
+
+
+@dataclass(frozen=True)
+class BehaviourOptions:
+    """Settings for training a behaviour policy.
+
+    threshold: training stops at this mean undiscounted return of sampled actions. max_steps: env steps after which it
+    stops in any case. evaluate_every: env steps between evaluations and checkpoints. learning_starts: SAC's uniformly
+    random actions before the first update; PPO has none.
+    """
+
+    threshold: float
+    max_steps: int = 1_000_000
+    seed: int = 0
+    evaluate_every: int = 10_000
+    episodes: int = 10
+    learning_starts: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "evaluate_every", "episodes"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if self.learning_starts < 0 or self.seed < 0:
+            raise ConfigError(f"learning_starts and seed start at 0, got {self.learning_starts} and {self.seed}.")
+
+
+class Score(NamedTuple):
+    """One evaluation: env steps trained, mean and standard deviation of the returns."""
+
+    steps: int
+    mean: float
+    std: float
+
+
+@dataclass
+class Behaviour:
+    """Settings and progress of a run, stored in `behaviour.json` and returned by `train_behaviour`."""
+
+    env_id: str
+    seed: int
+    options: BehaviourOptions | None = None  # None in files of older versions
+    scores: list[Score] = field(default_factory=list)
+    reached: bool = False
+    steps: int = 0
+    policy: str | None = None  # file names in the folder, once the run is over
+    replay: str | None = None
+    replay_episodes: int = 0
+
+
+def short_name(env_id: str) -> str:
+    """`Hopper-v5` -> `hopper`, for file names."""
+    return env_id.rsplit("/", 1)[-1].rsplit("-v", 1)[0].lower()
+
+
+def read_record(folder: Path, env_id: str, options: BehaviourOptions) -> Behaviour:
+    """The record of the run in `folder`, a new one if there is none.
+
+    Raises:
+        ConfigError: it is of another environment or has other options. DataError: it cannot be read.
+    """
+    path = folder / RECORD
+    if not path.exists():
+        return Behaviour(env_id, options.seed, options)
+    record = read_behaviour(path)
+    there = {"env": record.env_id, "seed": record.seed, **({} if record.options is None else asdict(record.options))}
+    asked = {"env": env_id, **asdict(options)}
+    changed = [f"{name} {value!r} instead of {asked[name]!r}" for name, value in there.items() if value != asked[name]]
+    if changed:
+        raise ConfigError(f"{folder} holds a run with {'; '.join(changed)}. Choose another --out, or delete it.")
+    return record
+
+
+def read_behaviour(path: Path) -> Behaviour:
+    """Read the record of a run.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    with readable(path, "the record of a behaviour policy"):
+        if path.stat().st_size > MOST_RECORD:
+            raise DataError(f"{path} holds {path.stat().st_size:,} bytes; a record holds a few thousand.")
+        return TypeAdapter(Behaviour).validate_json(path.read_text(encoding="utf-8"))
+
+
+def write_record(folder: Path, record: Behaviour) -> None:
+    """Store it in its folder, whole or not at all."""
+    write_atomic(folder / RECORD, json.dumps(asdict(record), indent=1) + "\n")
+
+
+@contextmanager
+def new_checkpoint(folder: Path, record: Behaviour) -> Iterator[Path]:
+    """A new folder to fill, beside the old checkpoint; then the record names it, and the old one is deleted."""
+    made = folder / f"checkpoint-{record.steps}"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    yield made
+    write_record(folder, record)
+    for old in folder.glob("checkpoint-*"):
+        if old != made:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def restore_policy(model: Any, path: Path) -> dict[str, Any]:
+    """Load weights and optimizers of a checkpoint into a new model of stable-baselines3; its further tensors by name.
+
+    Only tensors are read. stable-baselines3's `load` also unpickles the settings in the archive, which can run code,
+    and the folder may be untrusted.
+
+    Raises:
+        DataError: not a checkpoint of this network.
+    """
+    from stable_baselines3.common.save_util import load_from_zip_file
+
+    try:
+        _, parameters, variables = load_from_zip_file(path, load_data=False, device="cpu")
+        if set(parameters) != set(model.get_parameters()):
+            raise ValueError(f"it holds {', '.join(sorted(parameters)) or 'nothing'}")
+        model.set_parameters(parameters)
+    except Exception as error:  # zip files and pickles raise many types
+        said = " ".join(str(error).split())[:200]
+        raise DataError(f"{path} is not a checkpoint of this run ({said}). Delete its folder to start again.") from None
+    return variables if isinstance(variables, dict) else {}
+
+
+def reporting(on_steps: Callable[[int], None]) -> Callable[[dict[str, Any], dict[str, Any]], bool]:
+    """A callback for `learn` of stable-baselines3 that passes on the env steps done."""
+
+    def callback(local: dict[str, Any], _: dict[str, Any]) -> bool:
+        on_steps(int(local["self"].num_timesteps))
+        return True
+
+    return callback

@@ -1,0 +1,105 @@
+"""Names of datasets and where they lie, known without importing what reads or makes them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentzoo.errors import UnknownNameError, did_you_mean
+
+# what `data.making.catalogue` can make; its datasets are called zoo/NAME-v0
+LOCOMOTION = tuple(
+    f"{env}/{kind}"
+    for env in ("hopper", "halfcheetah", "walker2d")
+    for kind in ("medium", "medium-replay", "expert", "medium-expert")
+)
+MAZES = tuple(f"pointmaze/{maze}" for maze in ("umaze", "medium", "large"))
+MAZE2D = ("maze2d-dense/medium", "maze2d-dense/medium-heldout")
+DOORKEY = tuple(f"doorkey/{part}" for part in ("train-50", "train-500", "train-1000", "heldout"))
+CLASSIC = ("cartpole/mixed", "pendulum/mixed")
+GAMES = tuple(f"{game}/replay" for game in ("boxing", "breakout", "freeway", "pong", "qbert", "seaquest"))  # no recipe
+RECIPES = (*LOCOMOTION, *MAZES, *MAZE2D, *DOORKEY, *CLASSIC)
+_ID = re.compile(r"(?:[\w-]+/)*[\w-]+-v\d+")
+
+
+def is_dataset_id(name: str) -> bool:
+    """Whether Minari takes this as an id: `NAMESPACE/NAME-v0`, of letters, digits, - and _."""
+    return _ID.fullmatch(name) is not None
+
+
+def dataset_id(name: str) -> str:
+    """The Minari id of `hopper/medium`, `zoo/hopper/medium-v0`; any other name is returned as it is."""
+    return f"zoo/{name}-v0" if name in RECIPES else name
+
+
+def datasets_root() -> Path:
+    """Where Minari keeps datasets: `$MINARI_DATASETS_PATH`, else `~/.minari/datasets`."""
+    root = os.environ.get("MINARI_DATASETS_PATH")
+    return Path(root) if root else Path.home() / ".minari" / "datasets"
+
+
+def is_local(dataset: str) -> bool:
+    """Whether there is a folder of this dataset on this machine."""
+    return ".." not in dataset.split("/") and (datasets_root() / dataset / "data").is_dir()
+
+
+def local_ids() -> Iterator[str]:
+    """The id of every dataset on this machine, readable or not.
+
+    Minari's own list leaves out what it cannot read, and fails where a folder has a name that is no id.
+    """
+    root = datasets_root()
+    for folder, names, _ in os.walk(root, followlinks=True):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        found = Path(folder).relative_to(root).as_posix()
+        if "data" in names and is_dataset_id(found):
+            names.clear()  # none lies in another
+            yield found
+
+
+def require_dataset_recipe(name: str) -> str:
+    """The plain name of a dataset that `agentzoo data build` makes; `zoo/hopper/medium-v0` means `hopper/medium`.
+
+    Raises:
+        UnknownNameError: with the nearest known name.
+    """
+    plain = _plain(name)
+    if plain not in RECIPES:
+        raise UnknownNameError(f"no dataset recipe {name!r}.{did_you_mean(plain, RECIPES)} See `agentzoo data list`.")
+    return plain
+
+
+def require_possible(name: str) -> None:
+    """Refuse a name that is no dataset on this machine and that no remote can have.
+
+    Raises:
+        UnknownNameError: with the nearest name, or the command that makes the dataset.
+    """
+    dataset = dataset_id(name)
+    if "://" in name or is_local(dataset) or (is_dataset_id(dataset) and not dataset.startswith("zoo/")):
+        return
+    raise UnknownNameError(absent(dataset))
+
+
+def absent(dataset: str) -> str:
+    """A sentence on a dataset that is not on this machine: the nearest name, or how it is made."""
+    plain = _plain(dataset)
+    if plain in RECIPES:
+        hint = f" Make it with `agentzoo data build {plain}`."
+    elif plain in GAMES:
+        game = plain.removesuffix("/replay")
+        env = f"agentzoo/{game.capitalize()}-v5"
+        hint = (
+            f" Train a policy that keeps its steps, `agentzoo data behaviour {env} --threshold R`, and import them, "
+            f"`agentzoo data import behaviour/{game}/replay --id {dataset} --env {env}`."
+        )
+    else:
+        hint = did_you_mean(dataset, [*local_ids(), *RECIPES])
+    return f"no dataset {dataset!r} in {datasets_root()}.{hint}"
+
+
+def _plain(name: str) -> str:
+    """Inverse of `dataset_id`."""
+    return name.removeprefix("zoo/").removesuffix("-v0")

@@ -1,0 +1,99 @@
+"""Methods over tasks: how both are named, and rliable's statistics over the tasks that methods share.
+
+A method is an agent's id without its task: `dt`, `gpt2-dt-scratch`. A task is a dataset: `hopper-medium`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from agentzoo.evaluation.statistics import (
+    Estimate,
+    Profile,
+    Scores,
+    aggregate,
+    interquartile_mean,
+    performance_profile,
+    probability_of_improvement,
+)
+
+MOST_TASKS = 12  # of which all subsets are looked at
+THRESHOLDS = np.linspace(0.0, 110.0, 56)
+_DATASET = re.compile(r"^(?:zoo/)?(?P<task>.+?)(?:-v\d+)?$")
+
+
+class Methods(NamedTuple):
+    """Methods over the tasks that all of them were trained on."""
+
+    tasks: tuple[str, ...]
+    means: Mapping[str, Estimate]  # interquartile, by method, best first
+    runs: Mapping[str, int]
+    profiles: Mapping[str, Profile]  # at THRESHOLDS
+    improvement: Mapping[tuple[str, str], Estimate]  # how likely a run of the first beats one of the second
+
+    @property
+    def single(self) -> tuple[str, ...]:
+        """Methods with one run a task, whose intervals have no width and say nothing."""
+        return tuple(name for name, count in self.runs.items() if count == len(self.tasks))
+
+
+def task_of(dataset: str) -> str:
+    """`zoo/hopper/medium-v0` -> `hopper-medium`; of somebody else's dataset, the whole name with dashes."""
+    found = _DATASET.match(dataset)
+    return (found["task"] if found else dataset).replace("/", "-")
+
+
+def method_of(agent_id: str, family: str, task: str) -> str:
+    """`unimask-doorkey` on the task `doorkey-train-500` is `unimask`: an id may hold the first words of its task."""
+    if f"-{task}" in agent_id:
+        return agent_id.replace(f"-{task}", "", 1)
+    rest = agent_id.removeprefix(f"{family}-")
+    return family if rest != agent_id and task.startswith(rest) else agent_id
+
+
+def compare_methods(scores: Mapping[str, Scores]) -> Methods | None:
+    """Statistics over the tasks that most methods share; None where no two methods share one.
+
+    Args:
+        scores: method -> task -> the normalized score of each run.
+
+    Raises:
+        DataError: a task without runs, or a number that is not finite.
+    """
+    tasks = _shared(scores)
+    methods = {name: {task: runs[task] for task in tasks} for name, runs in scores.items() if set(tasks) <= runs.keys()}
+    if not tasks or len(methods) < 2:
+        return None
+    means = {name: aggregate(runs, interquartile_mean) for name, runs in methods.items()}
+    order = sorted(means, key=lambda name: -means[name].value)
+    return Methods(
+        tasks,
+        {name: means[name] for name in order},
+        {name: sum(map(len, methods[name].values())) for name in order},
+        {name: performance_profile(methods[name], THRESHOLDS) for name in order},
+        {
+            (first, second): probability_of_improvement(methods[first], methods[second])
+            for first in order
+            for second in order
+            if first != second
+        },
+    )
+
+
+def _shared(scores: Mapping[str, Scores]) -> tuple[str, ...]:
+    """The set of tasks with the most (method, task) pairs in which every method has every task."""
+    known = sorted({task for runs in scores.values() for task in runs})
+    if len(known) > MOST_TASKS:
+        known = sorted(known, key=lambda task: -sum(task in runs for runs in scores.values()))[:MOST_TASKS]
+    best: tuple[int, tuple[str, ...]] = (0, ())
+    for size in range(1, len(known) + 1):
+        for tasks in combinations(known, size):
+            count = sum(set(tasks) <= runs.keys() for runs in scores.values())
+            if count > 1 and count * size > best[0]:
+                best = (count * size, tasks)
+    return best[1]

@@ -1,0 +1,12 @@
+"""Clones of Atari games: the newest four frames and nothing else. An update has 256 of them."""
+
+from __future__ import annotations
+
+from agentzoo.models.bc_pixel import BCPixelConfig
+from agentzoo.recipes._game import BUDGET, GAMES, game_recipe
+
+TRAIN = BUDGET.model_copy(update={"steps": 8_000, "batch_size": 256, "weight_decay": 1e-4})
+RECIPES = {
+    recipe.agent_id: recipe
+    for recipe in (game_recipe("bc", game, BCPixelConfig(dropout=0.0), TRAIN, clone=True) for game in GAMES)
+}

@@ -1,0 +1,17 @@
+"""ChibiT agents of Atari games: DT's size on the blocks of `lm-chibi`, and their twins from random blocks."""
+
+from __future__ import annotations
+
+from agentzoo.models.chibit_pixel import ChibiTPixelConfig
+from agentzoo.recipes._game import GAMES, game_recipe
+from agentzoo.recipes.gpt2_dt import CHIBIT, SCRATCH
+
+# The position table of lm-chibi would count timesteps, of which games have thousands: fresh ones, of rank 64.
+PIXELS = {**CHIBIT, "positions": "fresh", "timestep_rank": 64, "max_ep_len": 4096, "dropout": 0.1}
+
+RECIPES = {}
+for _game in GAMES:
+    _recipe = game_recipe("chibit", _game, ChibiTPixelConfig(**PIXELS))
+    _twin = game_recipe("chibit", _game, ChibiTPixelConfig(**{**PIXELS, **SCRATCH}))
+    RECIPES[_recipe.agent_id] = _recipe
+    RECIPES[f"{_recipe.agent_id}-scratch"] = _twin.replace(agent_id=f"{_recipe.agent_id}-scratch")

@@ -1,0 +1,1 @@
+"""`live.html`: agents that run in the visitor's browser."""

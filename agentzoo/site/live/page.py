@@ -1,0 +1,109 @@
+"""`live.html` and the folder `live/`: scripts, npm libraries, scenes, networks. Nothing loads until play is pressed.
+
+MuJoCo's WebAssembly build simulates, ONNX Runtime Web runs the exported network and three.js draws. mjswan combines the
+same three, but its builder (0.12.3) downloads its own Node and pins another MuJoCo than ours, and DoorKey, asked
+returns and goals would need our own code there too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from agentzoo.envs import DOORKEY
+from agentzoo.errors import AgentzooError, ConfigError, shown
+from agentzoo.site.entries import Entry, Zoo
+from agentzoo.site.live.networks import write_network
+from agentzoo.site.live.npm import unpack
+from agentzoo.site.live.scenes import Scene, scene_of
+from agentzoo.site.render import Parts, page, static
+from agentzoo.store.files import write_atomic
+
+PAGE, FOLDER = "live.html", "live"
+SCRIPTS = ("live.js", "player.js", "environments.js", "acting.js", "drawing.js", "grid.js")
+
+
+class Playable(NamedTuple):
+    """An agent of the page: facts for the script, and its option in the list."""
+
+    entry: Entry
+    facts: dict[str, Any]
+
+
+def write_live(zoo: Zoo, folder: Path, parts: Parts, on_progress: Callable[[str], None]) -> None:
+    """Write the page and its files into the folder of a site.
+
+    Raises:
+        ConfigError: no agent can be shown. HubError: npm's registry does not answer.
+    """
+    place = folder / FOLDER
+    place.mkdir()
+    unpack(place, on_progress)
+    for name in SCRIPTS:
+        write_atomic(place / name, static(f"live/{name}"))
+    playable, problems = _agents(zoo, place, on_progress)
+    if not playable:
+        reasons = "; ".join(problems) or "no agent plays Hopper, HalfCheetah, Walker2d, PointMaze or DoorKey"
+        raise ConfigError(f"--live has nothing to show: {reasons}.")
+    write_atomic(folder / PAGE, live_page(playable, problems, parts))
+
+
+def live_page(playable: Sequence[Playable], problems: Sequence[str], parts: Parts) -> str:
+    """The page."""
+    groups: dict[str, list[Entry]] = {}
+    for one in playable:
+        groups.setdefault(one.entry.env, []).append(one.entry)
+    facts = json.dumps({one.entry.slug: one.facts for one in playable}, allow_nan=False)
+    return page(
+        "live.html.j2",
+        "Live · agentzoo",
+        PAGE,
+        parts=parts,
+        groups=groups,
+        facts=Markup(facts.replace("<", "\\u003c")),  # so that no tag can start in it
+        problems=problems,
+    )
+
+
+def _agents(zoo: Zoo, place: Path, on_progress: Callable[[str], None]) -> tuple[list[Playable], list[str]]:
+    """Scenes and networks of all agents whose environment the page simulates; the best of each environment first."""
+    scenes: dict[str, str | None] = {}
+    found, problems = [], []
+    for entry in sorted(zoo.entries, key=_merit):
+        options = dict(entry.recipe.eval.env_options)
+        try:
+            key = json.dumps([entry.env, options])
+            if key not in scenes:
+                scene = scene_of(entry.env, options)
+                scenes[key] = None if scene is None else _write_scene(scene, place, len(scenes))
+            name = scenes[key]
+            if name is None:
+                continue
+            on_progress(f"the network of {entry.agent_id}")
+            network = f"{entry.slug}.onnx"
+            facts = write_network(entry.folder, place / network)
+        except AgentzooError as error:
+            problems.append(f"{shown(entry.agent_id)}: {error}")
+            continue
+        number, unit = entry.measure()
+        facts |= {"id": entry.agent_id, "env": entry.env, "scene": name, "network": network}
+        facts["scene_kind"] = "grid" if entry.env == DOORKEY else "world"
+        facts |= {"page": f"agents/{entry.slug}.html", "measured": f"{number} {unit}"}
+        found.append(Playable(entry, facts))
+    return found, problems
+
+
+def _merit(entry: Entry) -> tuple[str, float, str]:
+    head = entry.head
+    value = 0.0 if head is None else head.score if head.score is not None else -sum(head.lengths) / len(head.lengths)
+    return entry.env.lower(), -value, entry.agent_id
+
+
+def _write_scene(scene: Scene, place: Path, number: int) -> str:
+    name = f"scene-{number}.json"
+    write_atomic(place / name, json.dumps(scene, allow_nan=False))
+    return name

@@ -1,0 +1,103 @@
+"""The environments of the page: MuJoCo models and constants, read from Gymnasium's own objects.
+
+`static/live/environments.js` has the steps; its tests compare them with Gymnasium's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agentzoo.envs import DOORKEY, DOORKEY_STEPS
+from agentzoo.envs.doorkey_rules import DOOR, GOAL, LEFT_CELLS, MOVES, SIDE
+from agentzoo.envs.making import make_env
+
+Scene = dict[str, Any]
+REACHED = 0.45  # metres from the goal, a constant of gymnasium_robotics
+FASTEST = 5.0  # m/s, likewise
+LARGE = 1e9
+
+
+def scene_of(env_id: str, options: Mapping[str, Any]) -> Scene | None:
+    """The scene of an environment, ready for JSON; None if the page cannot simulate it."""
+    make = _MAKERS.get(env_id.rsplit("-v", 1)[0])
+    if make is None:
+        return None
+    env = make_env(env_id, **options)
+    try:
+        found = make(env.unwrapped)
+        steps = env.spec.max_episode_steps if env.spec else None
+        return {"env": env_id, **found, "most_steps": steps or DOORKEY_STEPS}
+    finally:
+        env.close()
+
+
+def _runner(env: Any, noise: Mapping[str, Any], velocity_limit: float | None, healthy: Scene | None) -> Scene:
+    return {
+        "kind": "runner",
+        "xml": Path(env.fullpath).read_text(encoding="utf-8"),
+        "frame_skip": env.frame_skip,
+        "forward_weight": env._forward_reward_weight,
+        "effort_weight": env._ctrl_cost_weight,
+        "velocity_limit": velocity_limit,
+        "healthy": healthy,
+        "noise": noise,
+    }
+
+
+def _walking(env: Any) -> Scene:
+    """Hopper and Walker2d."""
+    healthy = {
+        "reward": env._healthy_reward,
+        "height": _bounds(env._healthy_z_range),
+        "angle": _bounds(env._healthy_angle_range),
+        "state": _bounds(getattr(env, "_healthy_state_range", None)),  # Hopper's
+    }
+    scale = env._reset_noise_scale
+    return _runner(env, {"position": scale, "velocity": scale, "normal": False}, 10.0, healthy)
+
+
+def _bounds(values: tuple[float, float] | None) -> list[float] | None:
+    """The bounds with None for infinity, which JSON lacks."""
+    return None if values is None else [min(max(value, -LARGE), LARGE) for value in values]
+
+
+def _cheetah(env: Any) -> Scene:
+    scale = env._reset_noise_scale
+    return _runner(env, {"position": scale, "velocity": scale, "normal": True}, None, None)
+
+
+def _maze(env: Any) -> Scene:
+    return {
+        "kind": "maze",
+        "xml": Path(env.tmp_xml_file_path).read_text(encoding="utf-8"),
+        "frame_skip": env.point_env.frame_skip,
+        "starts": [list(map(float, cell)) for cell in env.maze.unique_reset_locations],
+        "goals": [list(map(float, cell)) for cell in env.maze.unique_goal_locations],
+        "noise": env.position_noise_range * env.maze.maze_size_scaling,
+        "radius": REACHED,
+        "velocity_limit": FASTEST,
+    }
+
+
+def _grid(env: Any) -> Scene:
+    return {
+        "kind": "grid",
+        "side": SIDE,
+        "door": DOOR,
+        "goal": GOAL,
+        "moves": MOVES,
+        "left_cells": LEFT_CELLS,
+    }
+
+
+_MAKERS: dict[str, Callable[[Any], Scene]] = {
+    "Hopper": _walking,
+    "Walker2d": _walking,
+    "HalfCheetah": _cheetah,
+    "PointMaze_UMaze": _maze,
+    "PointMaze_Medium": _maze,
+    "PointMaze_Large": _maze,
+    DOORKEY.rsplit("-v", 1)[0]: _grid,
+}

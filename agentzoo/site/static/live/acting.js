@@ -1,0 +1,114 @@
+// `Agent.predict` in JavaScript: the last K steps in a window padded on the right, through the exported network.
+
+// The last K steps of one episode. As `AgentState`: returns-to-go are kept in raw units.
+export class History {
+  constructor(spec) {
+    this.spec = spec;
+    this.clear();
+  }
+
+  clear() {
+    this.steps = [];  // {observation, action, returnToGo}
+    this.timestep = -1;
+    this.target = null;
+  }
+
+  // One more step. `target` is the target return now; a changed one shifts the whole history, as in Python.
+  push(observation, target, earned) {
+    if (this.target !== null && target !== this.target) {
+      for (const step of this.steps) step.returnToGo += target - this.target;
+    }
+    this.target = target;
+    const returnToGo = this.spec.rewards === "delayed" ? target : target - earned;
+    const action = this.spec.discrete ? 0 : new Array(this.spec.action_size).fill(0);
+    this.steps.push({ observation, action, returnToGo });
+    if (this.steps.length > this.spec.context) this.steps.shift();
+    this.timestep += 1;
+  }
+
+  remember(action) {
+    this.steps.at(-1).action = action;
+  }
+
+  // The network's inputs by name, {type, data, shape} each.
+  // `goal` is an observation that the last place of the window shows; the oldest step makes room for it.
+  window(goal = null) {
+    const { context, observation_size: wide, action_size: size, discrete, rtg_scale: scale } = this.spec;
+    const steps = goal ? this.steps.slice(-(context - 1)) : this.steps;
+    const observations = new Float32Array(context * wide);
+    const actions = discrete ? new BigInt64Array(context) : new Float32Array(context * size);
+    const returnsToGo = new Float32Array(context);
+    const timesteps = new BigInt64Array(context);
+    const valid = new Uint8Array(context);
+    steps.forEach((step, place) => {
+      observations.set(step.observation, place * wide);
+      if (discrete) actions[place] = BigInt(step.action);
+      else actions.set(step.action, place * size);
+      returnsToGo[place] = step.returnToGo / scale;
+      timesteps[place] = BigInt(this.timestep - steps.length + 1 + place);
+      valid[place] = 1;
+    });
+    const known = new Float32Array(context * wide);
+    const shown = new Uint8Array(context);
+    if (goal) {
+      known.set(goal, (context - 1) * wide);
+      shown[context - 1] = 1;
+    }
+    return {
+      observations: { type: "float32", data: observations, shape: [1, context, wide] },
+      actions: discrete
+        ? { type: "int64", data: actions, shape: [1, context] }
+        : { type: "float32", data: actions, shape: [1, context, size] },
+      returns_to_go: { type: "float32", data: returnsToGo, shape: [1, context] },
+      timesteps: { type: "int64", data: timesteps, shape: [1, context] },
+      valid: { type: "bool", data: valid, shape: [1, context] },
+      known_observations: { type: "float32", data: known, shape: [1, context, wide] },
+      known_shown: { type: "bool", data: shown, shape: [1, context] },
+    };
+  }
+}
+
+// The exported network of one agent and its history.
+export class Actor {
+  constructor(runtime, session, spec) {
+    this.runtime = runtime;
+    this.session = session;
+    this.spec = spec;
+    this.history = new History(spec);
+  }
+
+  // The action for one observation; the most likely one where there are logits.
+  async act(observation, target, earned, goal = null) {
+    this.history.push(observation, target, earned);
+    const window = this.history.window(goal);
+    const inputs = {};
+    for (const name of this.session.inputNames) {  // the graph omits what the network does not read
+      const { type, data, shape } = window[name];
+      inputs[name] = new this.runtime.Tensor(type, data, shape);
+    }
+    const found = await this.session.run(inputs);
+    const output = Array.from(found.action.data);
+    const { low, high, discrete } = this.spec;
+    const action = discrete
+      ? output.indexOf(Math.max(...output))
+      : output.map((value, i) => (low ? Math.min(high[i], Math.max(low[i], value)) : value));
+    this.history.remember(action);
+    return { action, output, attention: this.attention(found), gates: this.gates(found) };
+  }
+
+  // How much the newest token looks at each of the K steps, the mean over heads, or null.
+  attention(found) {
+    const weights = found[this.spec.shows.attention];
+    if (!weights) return null;
+    const [, heads, , tokens] = weights.dims;
+    const steps = new Array(this.spec.context).fill(0);
+    weights.data.forEach((weight, i) => { steps[Math.floor((i % tokens) / (tokens / steps.length))] += weight / heads; });
+    return steps.slice(0, this.history.steps.length);
+  }
+
+  // The weight of each head in the last layer, or null.
+  gates(found) {
+    const weights = found[this.spec.shows.gates];
+    return weights ? Array.from(weights.data) : null;
+  }
+}

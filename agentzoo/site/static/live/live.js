@@ -1,0 +1,139 @@
+// The page around the player: what is chosen, what is shown.
+import { Player } from "./player.js";
+
+const $ = (id) => document.getElementById(id);
+const agents = JSON.parse($("facts").textContent);
+const number = (value) => value.toLocaleString("en", { maximumFractionDigits: Math.abs(value) < 10 ? 2 : 0 });
+const LIBRARIES = 27e6;  // bytes of MuJoCo, ONNX Runtime and three.js
+
+function chosen() {
+  return agents[$("agent").value];
+}
+
+// Numbers between `low` and `high` as bars around zero. The elements stay, so that they can move.
+function bars(where, values, low, high, names) {
+  while (where.children.length > values.length) where.lastChild.remove();
+  while (where.children.length < values.length) {
+    where.append(Object.assign(document.createElement("div"), { innerHTML: "<span></span><i><b></b></i><em></em>" }));
+  }
+  values.forEach((value, i) => {
+    const [name, track, shown] = where.children[i].children;
+    const place = (one) => (100 * (Math.min(high[i], Math.max(low[i], one)) - low[i])) / (high[i] - low[i]);
+    const [from, to] = [place(Math.max(low[i], 0)), place(value)];
+    name.textContent = names ? names[i] : i + 1;
+    Object.assign(track.firstChild.style, { left: `${Math.min(from, to)}%`, width: `${Math.abs(to - from)}%` });
+    shown.textContent = value.toFixed(2);
+  });
+}
+
+function showAction(player) {
+  const { facts, last } = player;
+  if (facts.discrete) {
+    const most = Math.max(...last.output);
+    const odds = last.output.map((value) => Math.exp(value - most));
+    const sum = odds.reduce((a, b) => a + b);
+    bars($("actions"), odds.map((value) => value / sum), odds.map(() => 0), odds.map(() => 1),
+      facts.scene_kind === "grid" ? ["right", "down", "left", "up"] : null);
+  } else {
+    const size = last.action.length;
+    bars($("actions"), last.action, facts.low ?? new Array(size).fill(-1), facts.high ?? new Array(size).fill(1));
+  }
+}
+
+function showLooks(player) {
+  const { attention, gates } = player.last;
+  $("looks").hidden = !attention;
+  $("weighs").hidden = !gates;
+  if (attention) {
+    const most = Math.max(...attention);
+    const strip = $("attention");
+    while (strip.children.length > attention.length) strip.lastChild.remove();
+    while (strip.children.length < attention.length) strip.append(document.createElement("i"));
+    attention.forEach((value, i) => { strip.children[i].style.height = `${(100 * value) / most}%`; });
+  }
+  if (gates) bars($("gates"), gates, gates.map(() => 0), gates.map(() => 1), gates.map((_, i) => `head ${i + 1}`));
+}
+
+function show(player) {
+  $("earned").textContent = number(player.earned);
+  $("left").textContent = player.facts.asks ? number(player.target - player.earned) : "–";
+  $("step").textContent = number(player.steps);
+  $("millis").textContent = player.steps ? player.millis.toFixed(1) : "–";
+  if (player.last) {
+    showAction(player);
+    showLooks(player);
+  }
+  const over = player.over ? `The episode ${player.over === "ended" ? "ended" : "is at its time limit"}: return ${number(player.earned)} in ${player.steps} steps.` : "";
+  const said = player.problem ?? over;
+  if ($("status").textContent !== said) $("status").textContent = said;
+  $("pause").textContent = player.playing ? "Pause" : "Go on";
+}
+
+const player = new Player({ world: $("stage"), grid: $("grid") }, show);
+$("live").player = player;  // for the console and for tests
+
+function choose() {
+  const facts = chosen();
+  const range = $("target");
+  $("measured").textContent = `Measured: ${facts.measured}. `;
+  $("measured").append(Object.assign(document.createElement("a"), { href: facts.page, textContent: "Its page" }));
+  $("weight").textContent = `loads ${Math.round(((player.facts ? 0 : LIBRARIES) + facts.bytes) / 1e6)} MB`;
+  range.disabled = !facts.asks;
+  const most = Math.max(1.5 * facts.target_return, 0.5 * Math.abs(facts.target_return));
+  Object.assign(range, { min: Math.min(0, 3 * facts.target_return), max: most, step: "any" });
+  range.value = facts.target_return;
+  $("asked").textContent = facts.asks ? number(facts.target_return) : "– (this agent reads no return)";
+  $("start").hidden = Boolean(player.facts);
+}
+
+async function start() {
+  const facts = chosen();
+  $("start").disabled = true;
+  $("status").textContent = "Loading …";
+  try {
+    await player.load(facts);
+    player.target = facts.asks ? Number($("target").value) : facts.target_return;
+    $("goal").hidden = !(facts.takes_goals && facts.scene_kind === "grid");
+    $("start").hidden = true;
+    for (const name of ["pause", "reset"]) $(name).disabled = false;
+    player.problem ??= null;
+    player.play();
+  } catch (error) {
+    $("status").textContent = `It could not be loaded: ${error.message}`;
+  }
+  $("start").disabled = false;
+}
+
+$("agent").addEventListener("change", () => {
+  choose();
+  if (player.facts) start();  // the libraries are here
+});
+$("start").addEventListener("click", start);
+$("pause").addEventListener("click", () => {
+  if (player.playing) player.stop();
+  else player.play();
+  show(player);
+});
+$("reset").addEventListener("click", () => {
+  player.reset();
+  player.stage?.draw();
+  show(player);
+});
+$("speed").addEventListener("change", () => { player.speed = Number($("speed").value); });
+$("target").addEventListener("input", () => {
+  $("asked").textContent = number(Number($("target").value));
+  player.target = Number($("target").value);
+  if (player.facts) show(player);
+});
+$("grid").addEventListener("click", (event) => {
+  const cell = player.stage?.cellAt?.(event);
+  if (!cell || !player.facts.takes_goals) return;
+  player.stage.waypoint = cell;
+  player.goal = player.environment.encode(cell, cell);
+  player.stage.draw();
+});
+$("no-goal").addEventListener("click", () => {
+  player.goal = player.stage.waypoint = null;
+  player.stage.draw();
+});
+choose();

@@ -1,0 +1,135 @@
+// Loads an agent and its environment, and plays: one action after the other, as fast as the speed and the page allow.
+import { Actor } from "./acting.js";
+import { generator, makeEnvironment } from "./environments.js";
+
+const GRID_SECONDS = 0.5;  // between two moves of a grid
+const FRAME_MILLIS = 12;  // of a frame may go to steps
+
+// The three libraries, fetched when they are first needed.
+let mujoco, runtime;
+async function libraries(scene) {
+  const base = new URL("./", import.meta.url).href;
+  if (!runtime) {
+    runtime = await import("./ort.wasm.min.mjs");
+    runtime.env.wasm.wasmPaths = base;
+    runtime.env.wasm.numThreads = 1;
+  }
+  if (!mujoco && scene.kind !== "grid") mujoco = await (await import("./mujoco.js")).default();
+}
+
+export class Player {
+  // onChange(player) is called after each frame, and when playing starts or stops.
+  constructor(canvases, onChange) {
+    this.canvases = canvases;
+    this.onChange = onChange;
+    this.speed = 1;
+    this.playing = false;
+    this.stages = {};
+    this.seed = Math.floor(1e9 * Math.random());
+  }
+
+  async load(facts) {
+    this.stop();
+    const file = (name) => new URL(name, import.meta.url).href;
+    const scene = await (await fetch(file(facts.scene))).json();
+    await libraries(scene);
+    const session = await runtime.InferenceSession.create(file(facts.network), { executionProviders: ["wasm"] });
+    this.environment?.close();
+    this.actor = new Actor(runtime, session, facts);
+    this.environment = makeEnvironment(mujoco, scene);
+    this.facts = facts;
+    this.target = facts.target_return;
+    this.goal = null;
+    this.reset();
+    await this.setStage(scene.kind === "grid" ? "grid" : "world");
+  }
+
+  async setStage(kind) {
+    for (const [name, canvas] of Object.entries(this.canvases)) canvas.hidden = name !== kind;
+    try {
+      this.stages[kind] ??= kind === "grid"
+        ? new (await import("./grid.js")).GridStage(this.canvases.grid)
+        : new (await import("./drawing.js")).Stage(this.canvases.world);
+      this.stage = this.stages[kind];
+      this.stage.show(this.environment);
+      this.stage.draw();
+    } catch (error) {
+      this.stage = null;  // without WebGL it plays unseen
+      this.problem = `This browser cannot draw it: ${error.message}`;
+    }
+  }
+
+  // A new episode; from this state if one is given, as `environment.place` takes it.
+  reset(place = null) {
+    this.seed += 1;
+    this.observation = this.environment.reset(generator(this.seed));
+    if (place) {
+      place(this.environment);
+      this.observation = this.environment.observe();
+    }
+    this.actor.history.clear();
+    Object.assign(this, { earned: 0, steps: 0, over: null, last: null, millis: 0 });
+    this.stage?.show(this.environment);
+  }
+
+  async step() {
+    const began = performance.now();
+    this.last = await this.actor.act(this.observation, this.target, this.earned, this.goal);
+    const took = performance.now() - began;
+    this.millis = this.steps ? 0.95 * this.millis + 0.05 * took : took;
+    this.stage?.push();
+    const { observation, reward, terminated, truncated } = this.environment.step(this.last.action);
+    this.observation = observation;
+    this.earned += reward;
+    this.steps += 1;
+    if (terminated || truncated) this.over = terminated ? "ended" : "at its time limit";
+  }
+
+  // `count` steps without waiting or drawing, or fewer if the episode ends.
+  async run(count) {
+    for (let i = 0; i < count && !this.over; i++) await this.step();
+    return { earned: this.earned, steps: this.steps, over: this.over, millis: this.millis };
+  }
+
+  play() {
+    if (this.playing) return;
+    this.playing = true;
+    this.rest = 0;
+    this.before = performance.now();
+    this.frame();
+  }
+
+  stop() {
+    this.playing = false;
+  }
+
+  async frame() {
+    if (!this.playing) return;
+    const { environment } = this;
+    const now = performance.now();
+    const each = environment.model ? environment.model.opt.timestep * environment.scene.frame_skip : GRID_SECONDS;
+    this.rest = Math.min(this.rest + (this.speed * (now - this.before)) / 1000, 10 * each + 0.05);
+    this.before = now;
+    try {
+      while (this.playing && this.rest >= each && !this.over && performance.now() - now < FRAME_MILLIS) {
+        await this.step();
+        this.rest -= each;
+      }
+    } catch (error) {
+      this.problem = error.message;
+      this.stop();
+    }
+    if (environment !== this.environment) return;  // another agent was chosen meanwhile
+    this.stage?.draw();
+    this.onChange(this);
+    if (this.over) {
+      setTimeout(() => {
+        if (this.playing && this.over && environment === this.environment) this.reset();
+        this.before = performance.now();
+        this.frame();
+      }, 1500);
+    } else {
+      requestAnimationFrame(() => this.frame());
+    }
+  }
+}

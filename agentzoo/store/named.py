@@ -1,0 +1,61 @@
+"""Checks names on a command line without importing PyTorch, so typos are reported at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.store.files import CONFIG, WEIGHTS, read_text
+from agentzoo.store.locate import HubLocation, hub_location, require_known, staged_agents, staged_backbones
+from agentzoo.store.remote import is_repo_id
+
+# language models on the Hub without an owner in their name
+WITHOUT_OWNER = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "distilgpt2")
+
+
+def is_finished(run: Path) -> bool:
+    """Whether this folder holds a finished training."""
+    return (run / WEIGHTS).is_file() and (run / CONFIG).is_file()
+
+
+def require_finished(run: Path) -> None:
+    """Raise CheckpointError unless this folder holds a finished training or a staged agent."""
+    if not is_finished(run):
+        raise CheckpointError(
+            f"{run} holds no finished run ({WEIGHTS} and {CONFIG}); `agentzoo train` continues a stopped run."
+        )
+
+
+def require_folder(folder: Path) -> None:
+    """Raise CheckpointError unless this is a folder with the config of an agent or a backbone."""
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is not a folder.")
+    read_text(folder / CONFIG)
+
+
+def require_network(name: str, shipped: Iterable[str]) -> None:
+    """Raise UnknownNameError for a plain name that is neither an agent's nor a language model's.
+
+    Args:
+        shipped: names of language models inside PyPI packages.
+    """
+    models = {*staged_backbones(), *shipped, *WITHOUT_OWNER}
+    if name.removeprefix("zoo/") not in models and not name.lower().endswith(".gguf"):
+        require_known(name)
+
+
+def require_remote(agent: str) -> HubLocation:
+    """The Hub location of an agent or backbone: a repo id, or the index entry of an id.
+
+    Raises:
+        ConfigError: no repo id, and none in the index.
+    """
+    plain = agent.removeprefix("zoo/")
+    location = hub_location(plain) if "/" not in plain else None
+    repo_id = location.repo_id if location is not None else plain  # never a repo of a stranger named "zoo"
+    if not is_repo_id(repo_id):
+        folder = staged_agents().get(plain)
+        here = "" if folder is None else f" It is already in {folder}."
+        raise ConfigError(f"{agent!r} is not a Hub repo, and the index has no repo for it.{here}")
+    return location or HubLocation(repo_id, None)

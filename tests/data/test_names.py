@@ -1,0 +1,37 @@
+"""Names of datasets, known without the modules that make and read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentzoo import envs
+from agentzoo.data.making.catalogue import DATASETS
+from agentzoo.data.names import GAMES, RECIPES, dataset_id, local_ids, require_possible
+from agentzoo.errors import UnknownNameError
+
+
+def test_the_names_are_those_of_the_catalogue() -> None:
+    assert set(RECIPES) == set(DATASETS)
+    assert {dataset_id(name) for name in RECIPES} == {recipe.dataset_id for recipe in DATASETS.values()}
+
+
+def test_a_name_is_possible_where_it_is_here_or_a_remote_may_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    (tmp_path / "zoo" / "hopper" / "medium-v0" / "data").mkdir(parents=True)
+    (tmp_path / ".fetching" / "x-v0" / "data").mkdir(parents=True)
+    (tmp_path / "no-version" / "data").mkdir(parents=True)
+    assert list(local_ids()) == ["zoo/hopper/medium-v0"]
+    for name in ("hopper/medium", "zoo/hopper/medium-v0", "mujoco/hopper/medium-v0", "hf://me/a/b-v0"):
+        require_possible(name)
+    with pytest.raises(UnknownNameError, match="Make it with `agentzoo data build hopper/expert`"):
+        require_possible("hopper/expert")
+    with pytest.raises(UnknownNameError, match="`agentzoo data behaviour agentzoo/Pong-v5 --threshold R`, and import"):
+        require_possible("zoo/pong/replay-v0")
+    assert [f"{game.lower()}/replay" for game in envs.GAMES] == list(GAMES)
+    for name in ("hopper/medum", "zoo/mine-v0", "../zoo/hopper/medium-v0"):
+        with pytest.raises(UnknownNameError, match="no dataset"):
+            require_possible(name)

@@ -1,0 +1,322 @@
+"""The live page: its steps are Gymnasium's, its actions the Agent's, and it plays in a real browser."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import json
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from agentzoo import Agent
+from agentzoo.envs import DOORKEY
+from agentzoo.envs.making import make_env
+from agentzoo.errors import HubError
+from agentzoo.site.build import build_site
+from agentzoo.site.live import npm
+from agentzoo.site.live.networks import with_attention
+from agentzoo.site.live.scenes import scene_of
+from agentzoo.site.render import static
+from showroom.conftest import ROOT, serious_faults
+
+SCENES = (
+    ("Hopper-v5", {}),
+    ("HalfCheetah-v5", {}),
+    ("Walker2d-v5", {}),
+    ("PointMaze_UMaze-v3", {"continuing_task": False}),
+    ("PointMaze_Medium-v3", {"continuing_task": False}),
+    (DOORKEY, {}),
+)
+STEPS = 200
+SAME_STEP = 1e-6  # measured: 2e-8 between MuJoCo 4.0.0 in Python and 3.14.0 in WebAssembly
+SAME_ACTION = 1e-4
+PLAYED = ("dt-hopper-medium", "unimask-doorkey")
+LARGEST_PAGE = 45e6  # bytes
+
+
+def flat(obs: Any) -> list[float]:
+    """An observation as agents of the zoo read it."""
+    if not isinstance(obs, dict):
+        return [float(value) for value in obs]
+    keys = ("agent", "key") if "agent" in obs else ("observation", "desired_goal")
+    return [float(value) for key in keys for value in obs[key]]
+
+
+def placed(env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """The state an episode starts from, for `place` in JavaScript."""
+    base: Any = env.unwrapped
+    if not hasattr(base, "data"):
+        return {"agent": base.state.agent, "key": base.state.key}
+    found = {"positions": base.data.qpos.tolist(), "velocities": base.data.qvel.tolist()}
+    return {**found, "goal": base.goal.tolist()} if hasattr(base, "goal") else found
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder `live/` with our scripts and what npm has."""
+    folder = tmp_path_factory.mktemp("live")
+    try:
+        npm.unpack(folder)
+    except HubError as error:
+        pytest.skip(f"npm's registry is not reached: {error}")
+    for name in ("environments.js", "acting.js"):
+        (folder / name).write_text(static(f"live/{name}"))
+    return folder
+
+
+STEP_ALL = """
+import fs from "fs";
+import load from "./mujoco.js";
+import { makeEnvironment } from "./environments.js";
+const mujoco = await load();
+const found = JSON.parse(fs.readFileSync("recorded.json")).map(({ scene, start, actions }) => {
+  const env = makeEnvironment(mujoco, scene);
+  env.goal = start.goal;
+  if (scene.kind === "grid") env.place(start.agent, start.key);
+  else env.place(start.positions, start.velocities);
+  return actions.map((action) => env.step(action));
+});
+fs.writeFileSync("stepped.json", JSON.stringify(found));
+"""
+
+
+def test_200_steps_equal_gymnasiums(libraries: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node here: apt-get install nodejs")
+    recorded, expected = [], []
+    for env_id, options in SCENES:
+        env, rng = make_env(env_id, **options), np.random.default_rng(0)
+        env.action_space.seed(0)
+        env.reset(seed=1)
+        start, actions, steps = placed(env), [], []
+        for _ in range(STEPS):
+            space: Any = env.action_space
+            action = rng.uniform(-0.6, 0.6, space.shape).astype(np.float32) if space.shape else space.sample()
+            obs, reward, terminated, truncated, _ = env.step(action)
+            actions.append(action.tolist())
+            steps.append((flat(obs), float(reward), bool(terminated), bool(truncated)))
+            if truncated:
+                break
+        recorded.append({"scene": scene_of(env_id, options), "start": start, "actions": actions})
+        expected.append(steps)
+    (libraries / "recorded.json").write_text(json.dumps(recorded))
+    (libraries / "step.mjs").write_text(STEP_ALL)
+    done = subprocess.run([node, "step.mjs"], cwd=libraries, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    stepped = json.loads((libraries / "stepped.json").read_text())
+    assert len(stepped) == len(SCENES)
+    for (env_id, _), steps, found in zip(SCENES, expected, stepped, strict=True):
+        assert len(found) == len(steps) >= 10
+        for (obs, reward, terminated, truncated), got in zip(steps, found, strict=True):
+            assert got["observation"] == pytest.approx(obs, abs=SAME_STEP), env_id
+            assert got["reward"] == pytest.approx(reward, abs=SAME_STEP), env_id
+            assert (got["terminated"], got["truncated"]) == (terminated, truncated), env_id
+    ends = [any(terminated for _, _, terminated, _ in steps) for steps in expected[:3]]
+    assert ends == [True, False, True]  # a hopper and a walker fall, a cheetah cannot
+
+
+def test_an_environment_the_page_does_not_know_has_no_scene() -> None:
+    assert scene_of("CartPole-v1", {}) is None
+
+
+def test_an_archive_that_is_not_the_pinned_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = npm.packages()[2]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    place = tmp_path / package.name / "-"
+    place.mkdir(parents=True)
+    (place / f"{package.name}-{package.version}.tgz").write_bytes(b"something else")
+    monkeypatch.setenv(npm.REGISTRY_VARIABLE, tmp_path.as_uri())
+    with pytest.raises(HubError, match=r"is not three 0\.187\.0 as agentzoo knows it"):
+        npm.archive_of(package)
+    monkeypatch.setenv(npm.REGISTRY_VARIABLE, "http://127.0.0.1:9")
+    with pytest.raises(HubError, match="without --live the site needs no network"):
+        npm.archive_of(package)
+    assert not list((tmp_path / "cache").rglob("*.tgz"))
+
+
+@pytest.fixture(scope="module")
+def live_site(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    zoo = tmp_path_factory.mktemp("zoo")
+    for name in PLAYED:
+        shutil.copytree(ROOT / "hub_cards" / name, zoo / name)
+    shutil.copytree(ROOT / "hub_cards" / "unimask-maze2d-dense", zoo / "unimask-maze2d-dense")  # has no scene
+    return build_site(tmp_path_factory.mktemp("out") / "site", zoo, live=True).folder
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address(live_site: Path) -> Iterator[str]:
+    handler = functools.partial(_Quiet, directory=str(live_site))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/live.html"
+        server.shutdown()
+
+
+@pytest.fixture
+def tab(chromium: Any) -> Iterator[Any]:
+    """A page that remembers errors in `.faults` and what it loaded in `.loaded`."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(240_000)
+    page.faults, page.loaded = [], {}
+    page.on("console", lambda said: page.faults.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    page.on("requestfailed", lambda asked: page.faults.append(f"failed: {asked.url}"))
+    page.on("response", lambda answer: page.loaded.update({answer.url: int(answer.headers.get("content-length", 0))}))
+    yield page
+    context.close()
+
+
+PLAYER = "document.getElementById('live').player"
+
+
+@pytest.mark.slow
+def test_it_plays_hopper_as_python_does(tab: Any, address: str) -> None:
+    tab.goto(address)
+    tab.wait_for_function(f"{PLAYER} !== undefined")
+    assert not [url for url in tab.loaded if url.endswith((".wasm", ".onnx", ".mjs")) or "scene-" in url]
+    assert tab.locator("#agent option").evaluate_all("all => all.map(one => one.value)") == sorted(PLAYED, reverse=True)
+    tab.select_option("#agent", "dt-hopper-medium")
+    tab.click("#start")
+    tab.wait_for_function(f"{PLAYER}.steps > 3")
+    assert sum(tab.loaded.values()) < LARGEST_PAGE
+    assert all(url.startswith(address.rpartition("/")[0]) for url in tab.loaded)
+
+    agent = Agent.from_pretrained(str(ROOT / "hub_cards" / "dt-hopper-medium"))
+    env = make_env("Hopper-v5")
+    obs, _ = env.reset(seed=3)
+    start, state, reward, earned = placed(env), None, 0.0, 0.0
+    for _ in range(300):
+        action, state = agent.predict(obs, state, reward=reward, deterministic=True)
+        obs, gained, terminated, _, _ = env.step(action)
+        reward = float(gained)
+        earned += reward
+        assert not terminated
+    played = tab.evaluate(
+        f"""async (start) => {{
+          const player = {PLAYER};
+          player.stop();
+          await new Promise((done) => setTimeout(done, 100));
+          player.reset((env) => env.place(start.positions, start.velocities));
+          return await player.run(300);
+        }}""",
+        start,
+    )
+    assert played["steps"] == 300
+    assert played["earned"] == pytest.approx(earned, rel=0.05)
+    assert tab.faults == []
+
+
+WITH_AGENT = """async ([facts, calls]) => {
+  const runtime = await import("/live/ort.wasm.min.mjs");
+  runtime.env.wasm.wasmPaths = location.origin + "/live/";
+  runtime.env.wasm.numThreads = 1;
+  const { Actor } = await import("/live/acting.js");
+  const session = await runtime.InferenceSession.create("/live/" + facts.network);
+  const actor = new Actor(runtime, session, facts);
+  const found = [];
+  for (const { observation, target, earned, goal } of calls) {
+    found.push((await actor.act(observation, target, earned, goal)));
+  }
+  return found;
+}"""
+
+
+@pytest.mark.slow
+def test_actions_are_those_of_the_agent(tab: Any, address: str) -> None:
+    """Longer than a window, asked for something else on the way; a goal for the agent that takes one."""
+    tab.goto(address)
+    facts = json.loads(tab.inner_text("#facts", timeout=10_000) or tab.text_content("#facts"))
+    rng = np.random.default_rng(0)
+
+    hopper = Agent.from_pretrained(str(ROOT / "hub_cards" / "dt-hopper-medium"))
+    env = make_env("Hopper-v5")
+    obs, _ = env.reset(seed=0)
+    calls, expected, state, earned, reward = [], [], None, 0.0, 0.0
+    for step in range(30):
+        hopper.target_return = 3600.0 if step < 24 else 1000.0
+        calls.append({"observation": flat(obs), "target": hopper.target_return, "earned": earned, "goal": None})
+        action, state = hopper.predict(obs, state, reward=reward, deterministic=True)
+        expected.append(action.tolist())
+        obs, gained, _, _, _ = env.step(action)
+        reward = float(gained)
+        earned += reward
+    found = tab.evaluate(WITH_AGENT, [facts["dt-hopper-medium"], calls])
+    for got, want in zip(found, expected, strict=True):
+        assert got["action"] == pytest.approx(want, abs=SAME_ACTION)
+        assert sum(got["attention"]) == pytest.approx(1.0, abs=1e-4)
+
+    walker = Agent.from_pretrained(str(ROOT / "hub_cards" / "unimask-doorkey"))
+    grid: Any = make_env(DOORKEY)
+    obs, _ = grid.reset(seed=0)
+    goal = {"agent": obs["agent"] * 0, "key": obs["key"] * 0}
+    goal["agent"][5] = goal["key"][5] = 1.0
+    walker.condition(goal=goal)
+    calls, expected, state, earned, reward = [], [], None, 0.0, 0.0
+    for _ in range(10):
+        calls.append({"observation": flat(obs), "target": walker.target_return, "earned": earned, "goal": flat(goal)})
+        action, state = walker.predict(obs, state, reward=reward, deterministic=True)
+        expected.append(int(action))
+        obs, gained, _, _, _ = grid.step(int(rng.integers(4)))  # not its own, so that it sees more
+        state.actions[0, state.length[0] - 1] = action
+        reward = float(gained)
+        earned += reward
+    found = tab.evaluate(WITH_AGENT, [facts["unimask-doorkey"], calls])
+    assert [got["action"] for got in found] == expected
+    assert tab.faults == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_accessible_fits_and_draws(tab: Any, address: str, axe: str, scheme: str) -> None:
+    tab.emulate_media(color_scheme=scheme)
+    tab.goto(address)
+    assert serious_faults(tab, axe) == []
+    for width in (390, 1280):
+        tab.set_viewport_size({"width": width, "height": 900})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    tab.select_option("#agent", "unimask-doorkey")
+    tab.click("#start")
+    tab.wait_for_function(f"{PLAYER}.steps > 0")
+    assert tab.is_visible("#grid")
+    assert tab.is_visible("#goal")
+    tab.click("#pause")
+    box = tab.locator("#grid").bounding_box()
+    tab.locator("#grid").click(position={"x": 0.5 * box["width"] - 10, "y": 0.7 * box["height"]})
+    assert tab.evaluate(f"{PLAYER}.goal.indexOf(1)") in range(16)
+    tab.click("#no-goal")
+    assert tab.evaluate(f"{PLAYER}.goal") is None
+    assert serious_faults(tab, axe) == []
+    assert tab.faults == []
+
+
+def test_opened_from_disk_it_says_what_to_do(tab: Any, live_site: Path) -> None:
+    tab.goto((live_site / "live.html").as_uri())
+    assert tab.is_visible("#from-disk")
+    assert tab.is_disabled("#start")
+    assert tab.faults == []
+
+
+def test_a_graph_without_attention_is_left_as_it_is() -> None:
+    onnx = pytest.importorskip("onnx")
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 3])
+    out = onnx.helper.make_tensor_value_info("action", onnx.TensorProto.FLOAT, [1, 3])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Softmax", ["x"], ["action"])], "g", [value], [out])
+    data = onnx.helper.make_model(graph).SerializeToString()
+    changed, shows = with_attention(data, 3)
+    assert shows == {}
+    assert [one.name for one in onnx.load_model_from_string(changed).graph.output] == ["action"]
