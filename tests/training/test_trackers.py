@@ -7,6 +7,7 @@ wandb and trackio are not among the tested versions of constraints.txt: trackio 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ def stopped_and_resumed(folder: Path, tracked: Tracking, at: int) -> str:
     """Train, stop after update `at`, go on from update 10; the id of the tracker run."""
     with pytest.raises(Stopped):
         train(recipe(), folder, coin_episodes(), hooks=stop_at(at), trackers=tracked, device="cpu")
+    time.sleep(1.1)  # wandb names a folder by the second and the id: within one second it would write over the first
     train(recipe(), folder, coin_episodes(), trackers=Tracking(tracked.trackers), device="cpu")
     return str(json.loads((folder / TRACKING).read_text())["run_id"])
 

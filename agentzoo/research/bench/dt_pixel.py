@@ -29,6 +29,7 @@ from agentzoo.types import ActionSpec, ObservationSpec
 
 AGENT_ID = "dt-breakout-replay"
 BATCH = 8  # the paper has 128; a step of ours and of the peer cost as much a window
+PAPER = ("data.context=30", "model.n_layers=6")
 LENGTHS = (500,) * 8
 SIDE, CHOICES = 84, 6
 
@@ -36,7 +37,7 @@ SIDE, CHOICES = 84, 6
 def run(runs: int) -> list[Figure]:
     """`train_step` with its batch, `draw` (the batch alone), `action`; `runs` times a step, ten times the others."""
     episodes = _episodes()
-    recipe = load_recipe(AGENT_ID).override([f"train.batch_size={BATCH}"])
+    recipe = load_recipe(AGENT_ID).override([f"train.batch_size={BATCH}", *PAPER])
     model = build_model(recipe, episodes)
     assert isinstance(model, PixelDecisionTransformer)
     peer = _Peer(model.config, recipe.data.context)
