@@ -25,7 +25,7 @@ class Game(NamedTuple):
     scale: float
 
 
-GAMES = {"boxing": Game("Boxing", 100.0, 20.0), "breakout": Game("Breakout", 90.0, 10.0)}
+GAMES = {"breakout": Game("Breakout", 90.0, 10.0), "qbert": Game("Qbert", 2000.0, 500.0)}
 CONTEXT = 10
 BUDGET = TrainConfig(
     steps=4_000,
