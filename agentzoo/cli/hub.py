@@ -212,6 +212,7 @@ def card(
         list[Path] | None,
         typer.Option("--study", help="A study.json to show instead of the current ones; may be repeated."),
     ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Show --study behind the current ones.")] = False,
 ) -> None:
     """Write a folder's README.md again from its records, without measuring."""
     require_folder(folder)
@@ -220,7 +221,7 @@ def card(
     from agentzoo.store.files import CARD
 
     if studies:
-        show_studies(folder, studies)
+        show_studies(folder, studies, keep)
     write_card(folder, license_id, zoo=folder.parent)
     console.print(f"wrote {plain(folder / CARD)}")
 

@@ -44,21 +44,28 @@ def inspect(
         Path | None, typer.Option("--picture", help="Draw all results into this file: .png, .pdf or .svg.")
     ] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Folder for an HTML page with figures.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write a study.json of an agent's heads, for a card, into this folder.")
+    ] = None,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Inspect a network: Markov heads, head importance, gates, attention maps; memory length of a Mamba agent."""
     require_network(name, SHIPPED)  # a typo is answered before the heavy imports
+    from agentzoo.evaluation.study import write_study
     from agentzoo.plots import figure_class, require_picture
     from agentzoo.research.analysis.inspection import Options
     from agentzoo.research.analysis.inspection import inspect as look
     from agentzoo.research.analysis.page import write_page
     from agentzoo.research.analysis.pictures import draw_all
     from agentzoo.research.analysis.tables import tables_of
+    from agentzoo.research.studies.head_views import PICTURE, as_study, draw_views
 
     if picture is not None:
         require_picture(picture)
+    if out is not None:
+        require_picture(out / PICTURE)
     if report is not None:
         figure_class()  # fails before the slow part
     heads = None if markov_heads is None else tuple(markov_heads)
@@ -67,6 +74,9 @@ def inspect(
         found = look(name, options, revision=revision, trust_env_module=trust_env_module)
         written = [draw_all(found, picture)] if picture is not None else []
         written += [write_page(found, report)] if report is not None else []
+        if out is not None:
+            study = as_study(found)
+            written += [draw_views(found, out / PICTURE), write_study(study, out)]
     if as_json:
         print_json(found.as_tree())
         return

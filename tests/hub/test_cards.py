@@ -365,6 +365,25 @@ def test_a_study_comes_onto_a_card_without_measuring(folder: Path, tmp_path: Pat
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
+def test_a_study_is_added_behind_those_there_are(folder: Path, tmp_path: Path) -> None:
+    for name, title in (("first", "One"), ("second", "Two"), ("third", "One")):
+        write_study(Study(title=title, picture="drawn.png"), tmp_path / name)
+        (tmp_path / name / "drawn.png").write_bytes(name.encode())
+    show_studies(folder, [tmp_path / "first"])
+    done = CliRunner().invoke(app, ["hub", "card", str(folder), "--keep", "--study", str(tmp_path / "second")])
+    assert done.exit_code == 0, done.output
+    assert [one.title for one in read_records(folder)[2].studies] == ["One", "Two"]
+    show_studies(folder, [tmp_path / "third"], keep=True)  # of the same title: it takes the place of the first
+    shown = read_records(folder)[2].studies
+    assert [(one.title, (folder / str(one.picture)).read_bytes()) for one in shown] == [
+        ("Two", b"second"),
+        ("One", b"third"),
+    ]
+    check_card(folder)
+    with pytest.raises(ConfigError, match="at most 4 studies, got 5"):
+        show_studies(folder, [tmp_path / "first"] * 4, keep=True)
+
+
 def test_a_title_of_a_study_is_no_markup(folder: Path, tmp_path: Path) -> None:
     write_study(Study(title="<img src=x> & **all**"), tmp_path / "study")
     show_studies(folder, [tmp_path / "study"])

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.errors import ConfigError, StorageError, UnknownNameError
+from agentzoo.evaluation.study import read_study
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.dm import DMConfig
 from agentzoo.models.dt import DTConfig
@@ -88,6 +89,23 @@ def test_tables_and_json_say_the_same(tmp_path: Path) -> None:
     for one in tree["attention_maps"]:
         assert f"{one['on_itself']:.3f}" in text
         assert one["on_itself"] < one["on_its_step"] < 1.0
+
+
+def test_a_study_of_heads_says_what_the_report_says(tmp_path: Path) -> None:
+    folder, out = agent_in(tmp_path), tmp_path / "study"
+    tree = json.loads(run(folder, "-n", 1, "--json", "--out", out))
+    study = read_study(out)
+    moved = tree["importance"]["mean"]
+    assert [row[0] for row in study.rows] == [f"{layer}.{head}" for layer in (0, 1) for head in range(4)]
+    assert [row[1] for row in study.rows] == [f"{value:.3g}" for row in moved for value in row]
+    assert [row[2] for row in study.rows] == [f"{one['on_itself']:.2f}" for one in tree["attention_maps"]]
+    most = np.unravel_index(np.argmax(moved), np.shape(moved))
+    assert f"Head {most[0]}.{most[1]} matters most" in study.note
+    with Image.open(out / str(study.picture)) as picture:
+        assert len(set(picture.convert("L").tobytes())) > 20
+    done = CliRunner().invoke(app, ["research", "inspect", str(agent_in(tmp_path, "mamba")), "--out", str(out)])
+    assert isinstance(done.exception, ConfigError), done.output
+    assert "has no heads that act" in str(done.exception)
 
 
 @pytest.mark.parametrize(

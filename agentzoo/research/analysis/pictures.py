@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -236,13 +236,13 @@ def picture_of(name: str, found: Inspection) -> bytes:
     return image_of(figure)
 
 
-def draw_all(found: Inspection, path: Path) -> Path:
-    """All parts in one picture.
+def draw_all(found: Inspection, path: Path, only: Collection[str] = tuple(PARTS)) -> Path:
+    """All parts in one picture, or those in `only`.
 
     Raises:
         ConfigError: matplotlib writes no such file. StorageError: no space or permission.
     """
-    parts = parts_of(found)
+    parts = {name: draw for name, draw in parts_of(found).items() if name in only}
     heights = [_height(name, found) for name in parts]
     figure = new_figure(WIDTH, sum(heights) + 0.4)
     entitle(figure, f"{found.name} ({found.kind})", 11)
