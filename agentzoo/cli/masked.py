@@ -146,3 +146,20 @@ def maze2d(
         found = as_study(three_ways(loaded, data, episodes, seed, trust_env_module=trust_env_module), data)
     write_study(found, out)
     print_study(found, found.title, as_json)
+
+
+@app.command()
+def optimum(
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="A staged agent of DoorKey.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder for the result.")] = Path("runs/optimum"),
+    as_json: JsonOption = False,
+) -> None:
+    """Compare the stored episodes of a DoorKey agent with the best that their starts allow."""
+    from agentzoo.evaluation.study import write_study
+    from agentzoo.hub.records import read_records
+    from agentzoo.research.studies.doorkey_optimum import optimum as compared
+    from agentzoo.store.locate import find_agent
+
+    found = compared(read_records(find_agent(agent))[2].headline)
+    write_study(found, out)
+    print_study(found, found.title, as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agentzoo.envs import MAZE2D_DENSE
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 
@@ -37,6 +38,15 @@ def pointmaze(maze: str) -> tuple[DataConfig, EvalConfig]:
     # a continuing task would not end at its goal
     options: dict[str, bool | int | float | str] = {"continuing_task": False}
     return data, EvalConfig(env=f"PointMaze_{MAZES[maze]}-v3", env_options=options, target_return=1.0)
+
+
+def maze2d_dense() -> tuple[DataConfig, EvalConfig]:
+    """Data and evaluation of the dense maze, where the return is the way made towards a goal.
+
+    The target is a tenth above the mean of the data; `agentzoo research unimask maze2d` asks each start for its own.
+    """
+    data = DataConfig(dataset="zoo/maze2d-dense/medium-v0", rtg_scale=1.0, normalization="none")
+    return data, EvalConfig(env=MAZE2D_DENSE, target_return=3.3)
 
 
 MAZE_CONTEXT = 5

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from agentzoo.models.bc import BCConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
-from agentzoo.recipes._tasks import CLASSIC, LOCOMOTION, MAZES, classic, locomotion, pointmaze
+from agentzoo.recipes._doorkey import DOORKEY_EVAL, doorkey_data
+from agentzoo.recipes._tasks import CLASSIC, LOCOMOTION, MAZES, classic, locomotion, maze2d_dense, pointmaze
 
 BUDGET = TrainConfig(steps=12_000, batch_size=1_024, lr=1e-3, warmup_steps=500, schedule="cosine", clip=None)
 SMALL_BUDGET = BUDGET.model_copy(update={"steps": 3_000})
@@ -31,5 +32,7 @@ RECIPES = {
         *(_recipe(f"{env}-{kind}", *locomotion(env, kind)) for env, kind in _LOCOMOTION),
         *(_recipe(f"pointmaze-{maze}", *pointmaze(maze)) for maze in MAZES),
         *(_recipe(f"{env}-mixed", *classic(env), SMALL_BUDGET, dim=64) for env in CLASSIC),
+        _recipe("doorkey", doorkey_data(), DOORKEY_EVAL, SMALL_BUDGET, dim=64),
+        _recipe("maze2d-dense", *maze2d_dense()),
     )
 }

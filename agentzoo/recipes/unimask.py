@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentzoo.envs import MAZE2D_DENSE
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.nn.masking import STEP_TASKS
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.recipes._doorkey import RETURN_CLASSES, doorkey_recipe
-from agentzoo.recipes._tasks import locomotion, pointmaze
+from agentzoo.recipes._tasks import locomotion, maze2d_dense, pointmaze
 
 # task: (batch, embed_dim, ffn_dim, n_layers, n_heads, state_weight), paper, table 2
 PUBLISHED: dict[str, tuple[int, int, int, int, int, float]] = {
@@ -63,11 +62,8 @@ def _continuous(
 
 
 def _agents() -> list[Recipe]:
-    maze = DataConfig(dataset="zoo/maze2d-dense/medium-v0", rtg_scale=1.0, normalization="none")
-    # 3.3: a tenth above the mean of the data; `agentzoo research unimask maze2d` asks each start for its own
-    maze_eval = EvalConfig(env=MAZE2D_DENSE, target_return=3.3)
     return [
-        _continuous("maze2d-dense", maze, maze_eval, updates=40_000),  # a ninth of the published; losses still fall
+        _continuous("maze2d-dense", *maze2d_dense(), updates=40_000),  # a ninth of the published; losses still fall
         # Of random masks one in four hundred is the one that acting asks for, so return-conditioning has every second
         # update; it asks for one action a window, so windows are many.
         _continuous("hopper-medium", *locomotion("hopper", "medium"), windows=256, tasks=("rnd", "rc")),
