@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from agentzoo.nn.base import ModelConfig, SequenceModel
 
 C = TypeVar("C", bound=type)
-CLONE = "bc"  # the baseline family that every agent is compared with
+CLONE = "bc"  # the baseline that every agent is compared with; `bc-pixel` is it on images
+
+
+def is_clone(family: str | None) -> bool:
+    """Whether agents of this family are the baseline of the others, by its name: `bc`, `bc-...`."""
+    return family is not None and family.split("-")[0] == CLONE
 
 
 class Family(NamedTuple):

@@ -15,7 +15,7 @@ from agentzoo.hub.card import write_card
 from agentzoo.hub.measured import load_finished, measured
 from agentzoo.recipe import Recipe, differences, load_recipe
 from agentzoo.record import read_record
-from agentzoo.registry import recipe_table
+from agentzoo.registry import is_clone, recipe_table
 from agentzoo.store.files import RECIPE, RESULTS, write_atomic
 from agentzoo.store.locate import staged_in
 from agentzoo.training import log
@@ -77,7 +77,7 @@ def _making(run: Path, trust: bool) -> tuple[Recipe, Making]:
     assert recipe is not None
     if (run / MAKING).is_file():
         return recipe, read_record(Making, run / MAKING)
-    if recipe.model.family != CLONE:
+    if not is_clone(recipe.model.family):
         raise ConfigError(
             f"{run} is of family {recipe.model.family!r}; a baseline must be {CLONE!r} or have a {MAKING}."
         )

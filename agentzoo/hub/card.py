@@ -16,7 +16,7 @@ from agentzoo.data.references import source_of
 from agentzoo.envs import extras_of, is_game, needs_make_env
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.backbones import BACKBONES, read_backbones
-from agentzoo.evaluation.baselines import BASELINES, CLONE, compare_with_clones, read_baselines
+from agentzoo.evaluation.baselines import BASELINES, compare_with_clones, read_baselines
 from agentzoo.evaluation.results import Results
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.evaluation.statistics import convergence_in
@@ -27,7 +27,7 @@ from agentzoo.hub.sweeps import extremes, sweep_facts
 from agentzoo.papers import D4RL
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
-from agentzoo.registry import recipe_table
+from agentzoo.registry import is_clone, recipe_table
 from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, read_text, write_atomic
 from agentzoo.store.locate import STUDY_PICTURES
 from agentzoo.store.remote import is_repo_id
@@ -206,7 +206,7 @@ def _measured(config: AgentConfig, recipe: Recipe, results: Results | None) -> d
         "goal": head.success_rate is not None,
         "lines": lines,
         "summary": summary(results, paper),
-        "is_clone": config.model.family == CLONE,
+        "is_clone": is_clone(config.model.family),
         "compared": compare_with_clones(everyone, results.yardsticks),
         "below_data": head.return_interval[1] < results.dataset.mean_return,
         "seed_range": extremes(one.mean_return for one in everyone),

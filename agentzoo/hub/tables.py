@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from agentzoo.errors import CheckpointError, ConfigError
-from agentzoo.evaluation.baselines import CLONE
 from agentzoo.hub.overview import Summary
 from agentzoo.hub.zoo import summaries
+from agentzoo.registry import CLONE, is_clone
 from agentzoo.text import amount
 
 HEAD = "agent | environment | score (95 %) | return | seeds | its data's | minutes |"
@@ -33,11 +33,11 @@ def best_table() -> str:
         CheckpointError: as `markdown_table`.
     """
     best: dict[tuple[str, str], Summary] = {}
-    for one in (found for found in _staged() if found.family != CLONE):
+    for one in (found for found in _staged() if not is_clone(found.family)):
         key = (one.env or "", one.family or "")
         if key not in best or _merit(one) > _merit(best[key]):
             best[key] = one
-    rows = [f"{_row(best[key], 'hub_cards/{}')} {_clone(best[key])} |" for key in sorted(best)]
+    rows = [f"{_row(best[key], None)} {_clone(best[key])} |" for key in sorted(best)]
     return "\n".join([f"| {HEAD} `{CLONE}` |", f"|{RULE}---:|", *rows])
 
 
@@ -84,9 +84,10 @@ def _clone(one: Summary) -> str:
     return "" if clone is None else clone.shown_score() or amount(clone.typical_return() or 0.0, ",")
 
 
-def _row(one: Summary, link: str) -> str:
+def _row(one: Summary, link: str | None) -> str:
+    name = f"`{one.agent_id}`"
     cells = (
-        f"[`{one.agent_id}`]({link.format(one.agent_id)})",
+        name if link is None else f"[{name}]({link.format(one.agent_id)})",
         one.env or "",
         one.shown_score(),
         "" if (reached := one.typical_return()) is None else amount(reached, ","),

@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, shown
-from agentzoo.evaluation.baselines import BASELINES, CLONE, Baselines, Compared, compare_with_clones, read_baselines
+from agentzoo.evaluation.baselines import BASELINES, Baselines, Compared, compare_with_clones, read_baselines
 from agentzoo.evaluation.methods import method_of, task_of
 from agentzoo.evaluation.results import Baseline, Result, Results
 from agentzoo.hub.card import card_text, named_repo, published_beside, updates_done
 from agentzoo.hub.paper_scores import PUBLISHED, Published
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
+from agentzoo.registry import is_clone
 from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS
 from agentzoo.store.locate import check_links, staged_in
 from agentzoo.text import amount
@@ -92,7 +93,7 @@ class Entry(NamedTuple):
     @property
     def is_clone(self) -> bool:
         """Whether it is a behaviour clone, the baseline of the others."""
-        return self.family == CLONE
+        return is_clone(self.family)
 
     def measure(self) -> tuple[str, str]:
         """The headline as (number, kind): a score, else a success rate, else a return."""
@@ -184,7 +185,7 @@ def _read(folder: Path, slug: str, known: Baselines) -> Entry:
         results=results,
         rows=rows,
         published=PUBLISHED.get(config.agent_id, ()) if beside is not None else (),
-        compared=None if config.model.family == CLONE else compared,
+        compared=None if is_clone(config.model.family) else compared,
         log=tuple(_finite_log(folder)),
         card=card_text(folder, repo),
     )
