@@ -1,7 +1,7 @@
 """Atari games: their data, evaluation and budget.
 
 Chen et al. 2021 (arXiv:2106.01345) train on 500,000 steps of DQN's replay data, 128 windows of 30 steps an update (50
-in Pong), about 20,000 updates. Ours train on PPO's replay data, 64 windows of 10 steps, 4,000 updates: half an hour on
+in Pong), about 20,000 updates. Ours train on PPO's replay data, 64 windows of 10 steps, 3,000 updates: half an hour on
 one core. Learning rate, decay, betas and clipping are the paper's. Its sizes:
 `--set model.n_layers=6 --set data.context=30 --set train.batch_size=128 --set train.steps=20000`.
 
@@ -25,10 +25,10 @@ class Game(NamedTuple):
     scale: float
 
 
-GAMES = {"breakout": Game("Breakout", 90.0, 10.0), "qbert": Game("Qbert", 2000.0, 500.0)}
+GAMES = {"breakout": Game("Breakout", 27.0, 10.0), "qbert": Game("Qbert", 2000.0, 500.0)}
 CONTEXT = 10
 BUDGET = TrainConfig(
-    steps=4_000,
+    steps=3_000,
     batch_size=64,
     lr=6e-4,
     warmup_steps=100,
