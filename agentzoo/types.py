@@ -26,7 +26,7 @@ Losses = dict[str, Tensor]
 
 MAX_SIZE = 65_536  # largest dimension in a config: absurd values are rejected before anything is built
 SizeInt = Annotated[int, Field(ge=1, le=MAX_SIZE)]
-WHITE = 255.0  # of a pixel: images are divided by it, whatever the data
+WHITE = 255.0  # of a pixel: images of brightness are divided by it
 MAX_PIXELS = 1_048_576  # numbers of an image, its channels included
 MAX_WINDOW = 16_777_216  # numbers that one environment's window of observations holds: 64 MB
 MOST_ASKED = 1e9  # of a target return, either way

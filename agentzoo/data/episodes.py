@@ -14,6 +14,8 @@ from agentzoo.data.normalize import observation_statistics
 from agentzoo.errors import DataError
 from agentzoo.types import WHITE, ActionSpec, FloatArray, IntArray, ObservationSpec
 
+LOOKED_AT = 1_000  # images, evenly spaced over the dataset
+MOST_SYMBOLS = 32  # an image without a larger number holds symbols and no brightness
 ROUNDING = 1e-5  # relative to a bound: how far outside of it an action may lie
 
 
@@ -126,11 +128,17 @@ class Episodes:
         return (found / scale).astype(np.float32)
 
     def statistics(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Mean and std of the observations, each (S,); of images 0 and 255, (C, 1, 1), so that pixels lie in [0, 1]."""
-        if self.observation.image is not None:
-            sides = (self.observation.image[0], 1, 1)
-            return np.zeros(sides, dtype=np.float32), np.full(sides, WHITE, dtype=np.float32)
-        return observation_statistics(self.observations)
+        """Mean and std of the observations, each (S,).
+
+        Of images they are 0 and 255, (C, 1, 1), so that pixels lie in [0, 1]. Where all numbers are small, they are no
+        brightness but symbols, as in MiniGrid: each channel is divided by its largest number.
+        """
+        if self.observation.image is None:
+            return observation_statistics(self.observations)
+        every = np.unique(np.linspace(0, len(self) - 1, LOOKED_AT).astype(np.int64))
+        largest = np.asarray(self.observations[every]).max(axis=(0, 2, 3)).astype(np.float32)
+        std = np.full_like(largest, WHITE) if largest.max() > MOST_SYMBOLS else np.maximum(largest, 1.0)
+        return np.zeros((len(std), 1, 1), dtype=np.float32), std[:, None, None]
 
     def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
         """`values` (T, ...), split at the episode boundaries."""

@@ -129,6 +129,18 @@ def test_mapped_frames_are_the_same_and_selections_share_them() -> None:
     assert (mean.shape, mean.max(), std.min()) == ((2, 1, 1), 0.0, 255.0)
 
 
+def test_small_numbers_are_symbols_and_divided_by_the_largest_of_their_channel() -> None:
+    """As MiniGrid's cells: kind up to 10, colour up to 5, state 0."""
+    symbols = np.zeros((12, 3, 7, 7), dtype=np.uint8)
+    symbols[5, 0, 2, 2], symbols[10, 1, 0, 0] = 10, 5
+    write("tests/symbols-v0", [symbols])
+    mean, std = load_episodes("tests/symbols-v0").statistics()
+    np.testing.assert_array_equal((mean.ravel(), std.ravel()), ([0, 0, 0], [10, 5, 1]))
+    symbols[0, 2, 0, 0] = 33  # brightness
+    write("tests/bright-v0", [symbols])
+    np.testing.assert_array_equal(load_episodes("tests/bright-v0").statistics()[1].ravel(), [255, 255, 255])
+
+
 @pytest.mark.parametrize("wrong", [{STACK: 0}, {STACK: "4"}, {STACK: 10**9}, {STACK: 4, PADDING: "mirror"}])
 def test_metadata_that_names_no_stack_is_refused(wrong: dict[str, Any]) -> None:
     write("tests/wrong-v0", [single(3, 0)], **wrong)
