@@ -148,7 +148,9 @@ def video(staged: Agent, path: Path, steps: int, trust_env_module: bool, on_prog
 
 
 def other_ways(agent: Agent) -> list[ActingMode]:
-    """The acting modes of its network other than the current one."""
+    """The acting modes of its network other than the current one, if they act in another way."""
+    if agent.model.modes_agree:
+        return []
     ways: tuple[ActingMode, ...] = ("window", "recurrent") if isinstance(agent.model, RecurrentModel) else ("window",)
     return [way for way in ways if way != agent.acting]
 

@@ -115,6 +115,7 @@ class SequenceModel(nn.Module, ABC):
     """
 
     takes_images: ClassVar[bool] = False  # whether observations are (B, K, C, H, W) uint8 in place of vectors
+    modes_agree: ClassVar[bool] = False  # whether all acting modes give the same actions, to rounding
     takes_goals: ClassVar[bool] = False  # whether it takes goals and questions, as `nn.masked_model.MaskedModel`
     obs_mean: Tensor
     obs_std: Tensor

@@ -98,6 +98,7 @@ class PixelModel(SequenceModel):
     """
 
     takes_images: ClassVar[bool] = True
+    modes_agree: ClassVar[bool] = True
     config: Any
     embed_obs: Any  # a FrameEncoder
 
