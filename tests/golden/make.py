@@ -10,7 +10,9 @@ Run this for a new agent or for new weights. A change of code that needs it chan
 from __future__ import annotations
 
 import argparse
+import base64
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ STAGED = HERE.parents[1] / "hub_cards"
 STEPS = 10
 CUT = 6  # the step at which the second episode begins
 SPARSE = 0.05  # of the target
+PICTURE = "uint8"
 CLEAR = 1e-3  # between the two best choices of a recorded step
 
 
@@ -72,6 +75,14 @@ def play(agent: Agent) -> dict[str, Any]:
     return kept
 
 
+def loaded(agent_id: str) -> Agent:
+    """The staged agent. It acts on windows where that is the same: `act` also asks the network about the window."""
+    agent = Agent.from_pretrained(STAGED / agent_id, device="cpu")
+    if agent.model.modes_agree:
+        agent.acting = "window"
+    return agent
+
+
 def act(agent: Agent, history: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     """The actions that `predict` answers to the history, and the network's outputs before a choice or a clip."""
     state, actions, outputs = None, [], []
@@ -88,18 +99,24 @@ def act(agent: Agent, history: dict[str, Any]) -> tuple[list[Any], list[Any]]:
 
 def arrays(observation: Any) -> Any:
     """An observation of a JSON file as the environment gives it."""
+    if isinstance(observation, dict) and PICTURE in observation:
+        pixels = zlib.decompress(base64.b64decode(observation[PICTURE]))
+        return np.frombuffer(pixels, dtype=np.uint8).reshape(observation["shape"])
     if isinstance(observation, dict):
         return {key: np.array(part, dtype=np.float32) for key, part in observation.items()}
     return np.array(observation, dtype=np.float32)
 
 
 def plain(value: Any) -> Any:
-    """For JSON: the shortest digits that give every float32 back."""
+    """For JSON: the shortest digits that give every float32 back; pictures are packed."""
     if isinstance(value, dict):
         return {key: plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [plain(part) for part in value]
     array = np.asarray(value)
+    if array.dtype == np.uint8 and array.ndim > 1:
+        packed = base64.b64encode(zlib.compress(array.tobytes(), 9)).decode()
+        return {PICTURE: packed, "shape": list(array.shape)}
     if array.dtype.kind == "f" and not isinstance(value, float):
         return np.array([float(str(number)) for number in array.astype(np.float32).flat]).reshape(array.shape).tolist()
     return array.tolist()
@@ -116,7 +133,7 @@ def write(path: Path, record: dict[str, list[Any]]) -> None:
 
 def record(agent_id: str) -> None:
     """Write the file of one staged agent."""
-    agent = Agent.from_pretrained(STAGED / agent_id, device="cpu")
+    agent = loaded(agent_id)
     history = plain(play(agent))
     actions, outputs = act(agent, history)
     if agent.config.io.action.kind == "discrete":

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from agentzoo.agent import Agent
-from golden.make import HERE, STAGED, STEPS, act, file_of, staged
+from golden.make import HERE, STEPS, act, file_of, loaded, staged
 
 TOLERANCE = 1e-5
 RECORDED = sorted(path.stem for path in HERE.glob("*.json"))
@@ -42,7 +42,7 @@ def test_checkpoint_acts_as_recorded(agent_id: str) -> None:
     record = recorded(agent_id)
     assert len(record["actions"]) == len(record["outputs"]) == STEPS
     assert sum(record["starts"]) == 2
-    agent = Agent.from_pretrained(STAGED / agent_id, device="cpu")
+    agent = loaded(agent_id)
     assert {p.dtype for p in agent.model.parameters()} == {torch.float32}
     assert distance(agent, record, record) < TOLERANCE
 
@@ -50,7 +50,7 @@ def test_checkpoint_acts_as_recorded(agent_id: str) -> None:
 @pytest.mark.parametrize("agent_id", ["dt-hopper-medium", "dm-pointmaze-medium", "unimask-hopper-medium"])
 def test_a_mistake_shows(agent_id: str) -> None:
     record = recorded(agent_id)
-    agent = Agent.from_pretrained(STAGED / agent_id, device="cpu")
+    agent = loaded(agent_id)
     first = [True, *[False] * (STEPS - 1)]
     assert distance(agent, {**record, "starts": first}, record) > 10 * TOLERANCE
     assert distance(agent, {**record, "starts": [True] * STEPS}, record) > 10 * TOLERANCE

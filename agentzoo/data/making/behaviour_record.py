@@ -103,6 +103,24 @@ def read_behaviour(path: Path) -> Behaviour:
         return TypeAdapter(Behaviour).validate_json(path.read_text(encoding="utf-8"))
 
 
+def origin_of(replay: Path) -> str | None:
+    """How the replay of a finished run came about, in a sentence; None if `replay` is of no such run."""
+    path = replay.parent / RECORD
+    if not path.is_file():
+        return None
+    try:
+        record = read_behaviour(path)
+    except DataError:
+        return None
+    if record.replay != replay.name or record.policy is None:
+        return None
+    method = record.policy.split("-")[0].upper()
+    return (
+        f"Every whole episode of the training of {method} from scratch on {record.env_id}, {record.steps:,} steps, "
+        f"seed {record.seed}."
+    )
+
+
 def write_record(folder: Path, record: Behaviour) -> None:
     """Store it in its folder, whole or not at all."""
     write_atomic(folder / RECORD, json.dumps(asdict(record), indent=1) + "\n")

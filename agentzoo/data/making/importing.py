@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.data.episodes import slack
+from agentzoo.data.making.behaviour_record import origin_of
 from agentzoo.data.making.buffers import Imported, read_d4rl, read_npz, read_start
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.making.dqn_replay import METADATA, read_dqn_replay
@@ -75,7 +76,7 @@ def import_file(
         action_space=spaces[1],
         algorithm_name="unknown",
         author="imported",
-        description=f"Imported from {shown(path.name)}.",
+        description=origin_of(path) or f"Imported from {shown(path.name)}.",
         requirements=requirements_of(env_id) if env_id else [],
         **scores,
     )
