@@ -17,7 +17,6 @@ from agentzoo.hub.records import read_records
 from agentzoo.hub.tables import best_table, with_table
 from agentzoo.hub.verify import check_files
 from agentzoo.recipe import differences, load_recipe
-from agentzoo.registry import CLONE, is_clone
 from agentzoo.store.files import CARD
 from agentzoo.store.locate import hub_location, staged_agents, staged_backbones
 from agentzoo.training.planning import plan
@@ -118,15 +117,6 @@ def test_a_file_without_marks_for_the_table_is_left_alone(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("agent_id", "folder"), STAGED)
 def test_a_staged_card_is_what_its_records_give(agent_id: str, folder: Path) -> None:
     assert (folder / CARD).read_text() == card_text(folder)
-
-
-@pytest.mark.parametrize(("agent_id", "folder"), STAGED)
-def test_a_staged_agent_stands_beside_a_clone_of_its_data(agent_id: str, folder: Path) -> None:
-    _, recipe, results = read_records(folder)
-    head = results.headline
-    clones = [one.result for one in results.yardsticks if one.method == CLONE]
-    assert is_clone(recipe.model.family) or clones != [], f"{agent_id}: `agentzoo train bc`, `agentzoo hub baselines`"
-    assert {(one.env, one.seed, one.episodes) for one in clones} <= {(head.env, head.seed, head.episodes)}
 
 
 @pytest.mark.parametrize(("agent_id", "folder"), STAGED)

@@ -14,6 +14,7 @@ from agentzoo.nn.language.wheels import SHIPPED
 from agentzoo.store.named import require_network
 
 if TYPE_CHECKING:
+    from agentzoo.research.analysis.inspection import Inspection
     from agentzoo.research.analysis.tables import InspectionTable
 
 
@@ -53,33 +54,43 @@ def inspect(
 ) -> None:
     """Inspect a network: Markov heads, head importance, gates, attention maps; memory length of a Mamba agent."""
     require_network(name, SHIPPED)  # a typo is answered before the heavy imports
-    from agentzoo.evaluation.study import write_study
     from agentzoo.plots import figure_class, require_picture
     from agentzoo.research.analysis.inspection import Options
     from agentzoo.research.analysis.inspection import inspect as look
-    from agentzoo.research.analysis.page import write_page
-    from agentzoo.research.analysis.pictures import draw_all
-    from agentzoo.research.analysis.tables import tables_of
-    from agentzoo.research.studies.head_views import PICTURE, as_study, draw_views
 
     if picture is not None:
         require_picture(picture)
-    if out is not None:
-        require_picture(out / PICTURE)
-    if report is not None:
+    if report is not None or out is not None:
         figure_class()  # fails before the slow part
     heads = None if markov_heads is None else tuple(markov_heads)
     options = Options(episodes, seed, windows, threshold, fold_ln_gain, heads, temperature, random, before, distance)
     with errors_console.status("looking"):
         found = look(name, options, revision=revision, trust_env_module=trust_env_module)
-        written = [draw_all(found, picture)] if picture is not None else []
-        written += [write_page(found, report)] if report is not None else []
-        if out is not None:
-            study = as_study(found)
-            written += [draw_views(found, out / PICTURE), write_study(study, out)]
+        written = _write(found, picture, report, out)
     if as_json:
         print_json(found.as_tree())
-        return
+    else:
+        _print(found, written)
+
+
+def _write(found: Inspection, picture: Path | None, report: Path | None, out: Path | None) -> list[Path]:
+    """The picture, the page and the study that were asked for."""
+    from agentzoo.evaluation.study import write_study
+    from agentzoo.research.analysis.page import write_page
+    from agentzoo.research.analysis.pictures import draw_all
+    from agentzoo.research.studies.head_views import PICTURE, as_study, draw_views
+
+    written = [] if picture is None else [draw_all(found, picture)]
+    written += [] if report is None else [write_page(found, report)]
+    if out is not None:
+        study = as_study(found)
+        written += [draw_views(found, out / PICTURE), write_study(study, out)]
+    return written
+
+
+def _print(found: Inspection, written: list[Path]) -> None:
+    from agentzoo.research.analysis.tables import tables_of
+
     for table in tables_of(found):
         print_listing(as_rich(table))
     if found.markov is not None:
