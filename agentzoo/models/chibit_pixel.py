@@ -27,6 +27,13 @@ class ChibiTPixelConfig(LanguageDTConfig):
     max_ep_len: Annotated[int, Field(ge=1, le=100_000)] = 4096
     convolutions: Convolutions = ATARI
 
+    def deviations(self) -> tuple[str, ...]:
+        """Also that to the Atari code."""
+        tokens = (
+            "tokens, LayerNorm and timesteps are those of the language agents of Gym tasks here, not the Atari code's"
+        )
+        return (*super().deviations(), tokens)
+
 
 @register("chibit-pixel", ChibiTPixelConfig)
 class ChibiTPixel(PixelModel, LanguageDT):

@@ -25,6 +25,8 @@ from agentzoo.papers import CHEN, Citation
 from agentzoo.registry import register
 from agentzoo.types import Batch, IOSpec, Losses, Probability
 
+PUBLISHED_LAYERS = 6
+
 
 class DTPixelConfig(PixelConfig):
     """Sizes of the published Atari agents."""
@@ -34,7 +36,7 @@ class DTPixelConfig(PixelConfig):
 
     family: Literal["dt-pixel"] = "dt-pixel"
     max_ep_len: Annotated[int, Field(ge=1, le=100_000)] = 4096
-    n_layers: LayerCount = 6
+    n_layers: LayerCount = PUBLISHED_LAYERS
     n_heads: HeadCount = 8
     dropout: Probability = 0.1
     use_returns: bool = True  # False: the return-to-go token stays but always holds 0
@@ -42,6 +44,17 @@ class DTPixelConfig(PixelConfig):
     def acts_on_target(self) -> bool:
         """True unless it clones behaviour."""
         return self.use_returns
+
+    def deviations(self) -> tuple[str, ...]:
+        """Differences to the published agents and their code."""
+        layers = () if self.n_layers == PUBLISHED_LAYERS else (f"it has {self.n_layers} layers; the paper has 6",)
+        return (
+            *layers,
+            "where windows, updates and batches are smaller than the paper's (30 steps, 50 in Pong; 20,000 updates of "
+            "128 windows), they are chosen for a CPU's budget",
+            "when it acts, it reads the timestep of its window's first step, as in training; the release reads that of "
+            "the newest",
+        )
 
     @model_validator(mode="after")
     def _heads_divide(self) -> DTPixelConfig:
