@@ -142,10 +142,10 @@ def measured(reads: Sequence[Callable[[], object]]) -> tuple[str, str]:
     if outcome not in ("read", "refused"):
         return outcome, example
     seconds, memory, new = time.process_time() - began, _peak_megabytes() - before, sorted(set(sys.modules) - modules)
+    if memory > MOST_MEMORY:  # before the time: filling much memory is slow, too
+        return "memory", f"{memory:.0f} MB"
     if seconds > MOST_CPU:
         return "slow", f"{seconds:.1f} s of CPU"
-    if memory > MOST_MEMORY:
-        return "memory", f"{memory:.0f} MB"
     return ("imports", ", ".join(new)) if new else (outcome, example)
 
 

@@ -91,7 +91,7 @@ def test_one_by_one_equals_the_batch_and_states_that_came_in_stay_as_they_were()
         together = after
         for i in range(2):
             action, alone[i] = agent.predict(observations[i], alone[i], reward=1.0)
-            np.testing.assert_allclose(action, actions[i], atol=1e-5, rtol=2e-5)
+            np.testing.assert_allclose(action, actions[i], atol=1e-5, rtol=1e-4)  # without AVX-512 6e-5 were seen
 
 
 def test_evaluation_steps_environments_side_by_side_as_alone() -> None:

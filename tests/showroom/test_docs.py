@@ -38,9 +38,14 @@ def test_every_page_is_there_with_what_it_is_made_of(site: Path) -> None:
 def test_links_of_a_readme_lead_to_pages_of_the_site(site: Path) -> None:
     text = (site / "docs" / "index.html").read_text()
     assert 'href="models.html"' in text
-    assert 'href="../agents/dm-hopper-medium.html"' in text
     assert "README.md" not in re.findall(r'href="([^"]+)"', text)
     assert (site / "docs" / "_images" / "zoo.gif").is_file()
+
+
+def test_a_link_to_a_card_leads_to_the_page_of_the_agent(tmp_path: Path) -> None:
+    text = "[`dt-x`](dt-x/README.md) and [dt-y](dt-y/README.md)"
+    said = relinked(text, ROOT / "hub_cards", ROOT, tmp_path, {"dt-x": "../agents/dt-x.html"})
+    assert said == '<a href="../agents/dt-x.html">dt-x</a> and dt-y'
 
 
 def test_a_script_becomes_text_and_code() -> None:
