@@ -19,8 +19,9 @@ MAZES = tuple(f"pointmaze/{maze}" for maze in ("umaze", "medium", "large"))
 MAZE2D = ("maze2d-dense/medium", "maze2d-dense/medium-heldout")
 DOORKEY = tuple(f"doorkey/{part}" for part in ("train-50", "train-500", "train-1000", "heldout"))
 CLASSIC = ("cartpole/mixed", "pendulum/mixed")
-GAMES = tuple(f"{game}/replay" for game in ("boxing", "breakout", "freeway", "pong", "qbert", "seaquest"))  # no recipe
-RECIPES = (*LOCOMOTION, *MAZES, *MAZE2D, *DOORKEY, *CLASSIC)
+GAMES = tuple(f"{game}/replay" for game in ("boxing", "breakout", "freeway", "pong", "qbert", "seaquest"))
+RECORDED = ("breakout/replay",)  # games whose actions are part of agentzoo; the others have no recipe
+RECIPES = (*LOCOMOTION, *MAZES, *MAZE2D, *DOORKEY, *CLASSIC, *RECORDED)
 _ID = re.compile(r"(?:[\w-]+/)*[\w-]+-v\d+")
 
 

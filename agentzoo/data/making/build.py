@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
+from agentzoo.data.frames import STACK
 from agentzoo.data.making.catalogue import SOURCES_KEY, BuildOptions, DatasetRecipe, check_options, find_recipe
+from agentzoo.data.making.dqn_replay import METADATA
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
 from agentzoo.envs import make_env, quiet_compiler
@@ -42,6 +45,11 @@ def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
         extra["obs_keys"] = list(recipe.obs_keys)
     with explained(recipe.env_id):
         env = make_env(recipe.env_id, **dict(recipe.options))
+    spaces: dict[str, Any] = {}
+    if recipe.frames:
+        extra |= METADATA
+        frame = gym.spaces.Box(0, 255, (env.observation_space.shape or ())[1:], np.uint8)
+        spaces = {"observation_space": frame, "action_space": env.action_space}
     used: dict[str, str] = {}
     rollouts = recipe.episodes(replace(options, on_source=used.__setitem__))
     if used:
@@ -57,6 +65,7 @@ def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
         author=AUTHOR,
         description=recipe.made_by,
         requirements=requirements_of(recipe.env_id),
+        **spaces,
         **scores,
     )
     return recipe.dataset_id
@@ -82,6 +91,8 @@ def replay_ends(dataset: Any) -> None:
         return
     with quiet_compiler():
         env = dataset.recover_environment()
+    if STACK in dataset.storage.metadata:  # the data has single frames, the environment stacks of them
+        env = gym.wrappers.TransformObservation(env, lambda stack: stack[-1], None)
     for index, seed in zip(ends, seeds, strict=True):
         if seed is not None:
             _replay(env, dataset[index], int(seed), f"{dataset.id}, episode {index}")

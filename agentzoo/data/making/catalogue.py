@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agentzoo.data.making.collect import BlockRunner, Rollout, collect
 from agentzoo.data.making.policies import PolicyFile, resolve_policy
-from agentzoo.data.names import dataset_id, require_dataset_recipe
+from agentzoo.data.names import RECORDED, dataset_id, require_dataset_recipe
 from agentzoo.envs import DOORKEY, DOORKEY_STEPS, MAZE2D_DENSE, MAZE2D_STEPS
 from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.store.files import sha256
@@ -113,6 +113,7 @@ class DatasetRecipe:
     options: EnvOptions = ()  # keyword arguments of `gymnasium.make`
     obs_keys: tuple[str, ...] | None = None  # keys of a Dict observation that agents read
     build_options: str = ""  # options of `agentzoo data build` that this dataset needs
+    frames: bool = False  # observations are single frames, which agents see in stacks (`dqn_replay.METADATA`)
 
     @property
     def dataset_id(self) -> str:
@@ -187,6 +188,20 @@ def _replay(buffer: str) -> Callable[[BuildOptions], Iterator[Rollout]]:
         from agentzoo.data.making.buffers import read_npz
 
         return _counted(read_npz(options.buffer(buffer)), options)
+
+    return episodes
+
+
+def _recorded(name: str, env_id: str) -> Callable[[BuildOptions], Iterator[Rollout]]:
+    def episodes(options: BuildOptions) -> Iterator[Rollout]:
+        from agentzoo.data.making.recorded import RecordingRunner, read_recording
+
+        if options.seed:
+            raise ConfigError(
+                f"the actions of {name} are recorded and a seed changes nothing. Build it without --seed."
+            )
+        steps = len(read_recording(name).actions)
+        return collect(RecordingRunner(env_id, name), steps, options.seed, options.workers, options.on_steps)
 
     return episodes
 
@@ -310,7 +325,23 @@ def _classic() -> Iterator[DatasetRecipe]:
         )
 
 
-DATASETS = {recipe.name: recipe for recipe in chain(_locomotion(), _pointmaze(), _maze2d(), _doorkey(), _classic())}
+def _games() -> Iterator[DatasetRecipe]:
+    for name in RECORDED:
+        env_id = f"agentzoo/{name.split('/')[0].capitalize()}-v5"
+        yield DatasetRecipe(
+            name=name,
+            env_id=env_id,
+            made_by=f"Every whole episode of a PPO run on {env_id}, played again from its recorded actions.",
+            algorithm="PPO",
+            episodes=_recorded(name, env_id),
+            steps=None,
+            frames=True,
+        )
+
+
+DATASETS = {
+    recipe.name: recipe for recipe in chain(_locomotion(), _pointmaze(), _maze2d(), _doorkey(), _classic(), _games())
+}
 
 
 def check_options(recipe: DatasetRecipe, options: BuildOptions) -> None:

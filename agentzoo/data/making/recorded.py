@@ -1,0 +1,168 @@
+"""Datasets of games from recorded actions: the game makes the frames again.
+
+Without sticky actions a game repeats exactly from its reset seed, so an episode is its seed and one byte a step. A file
+of a hundred kilobytes then stands for hundreds of megabytes of frames, and is the same data on every machine.
+
+`python -m agentzoo.data.making.recorded REPLAY ENV FILE` writes FILE (.npz) from the folder `replay/` of
+`agentzoo data behaviour ENV`. It finds the seed of each episode by playing it.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from agentzoo.data.hdf5 import readable
+from agentzoo.data.making.buffers import Imported
+from agentzoo.data.making.collect import Rollout, only_last
+from agentzoo.data.making.dqn_replay import read_dqn_replay
+from agentzoo.envs import make_env
+from agentzoo.envs.atari import MOST_NOOPS
+from agentzoo.errors import DataError
+from agentzoo.store.files import write_atomic
+
+FOLDER = Path(__file__).with_name("games")
+
+
+class Recording(NamedTuple):
+    """The episodes of a game: (E,) reset seeds, (E,) lengths in steps, (T,) actions of all episodes in turn."""
+
+    seeds: NDArray[np.integer[Any]]
+    lengths: NDArray[np.integer[Any]]
+    actions: NDArray[np.integer[Any]]
+
+    def episode(self, number: int) -> tuple[int, NDArray[np.integer[Any]]]:
+        """Reset seed and (L,) actions of one episode."""
+        end = int(self.lengths[: number + 1].sum())
+        return int(self.seeds[number]), self.actions[end - int(self.lengths[number]) : end]
+
+
+@cache
+def read_recording(name: str) -> Recording:
+    """The recording of the dataset `breakout/replay`, which is part of agentzoo.
+
+    Raises:
+        DataError: the file is missing or broken.
+    """
+    path = FOLDER / f"{name.replace('/', '-')}.npz"
+    with readable(path, "recorded actions"), np.load(path, allow_pickle=False) as file:
+        recording = Recording(file["seed"], file["length"], file["action"])
+    if len(recording.seeds) != len(recording.lengths) or recording.lengths.sum() != len(recording.actions):
+        raise DataError(f"{path} is damaged: the lengths of its episodes do not fit. Install agentzoo again.")
+    return recording
+
+
+@dataclass(frozen=True)
+class RecordingRunner:
+    """Plays blocks of recorded episodes; `seed` has no effect.
+
+    Args:
+        env_id: a game with observations (C, H, W), of which the last plane is the newest frame.
+        name: of the recording.
+    """
+
+    env_id: str
+    name: str
+
+    def __call__(self, seed: int, first: int, count: int) -> list[Rollout]:
+        """Episodes `first` to `first + count - 1`, as far as they are recorded; observations are single frames."""
+        recording, env = read_recording(self.name), _game(self.env_id)
+        last = min(first + count, len(recording.seeds))
+        return [played(env, *recording.episode(number)) for number in range(first, last)]
+
+
+def played(env: gym.Env[Any, Any], seed: int, actions: NDArray[np.integer[Any]]) -> Rollout:
+    """One episode from its reset seed and its (L,) actions, with (L+1, H, W) frames.
+
+    Raises:
+        DataError: the game ends earlier or later than the actions do.
+    """
+    obs, _ = env.reset(seed=seed)
+    frames, rewards, terminated, truncated = [obs[-1]], [], False, False
+    for action in actions:
+        if terminated or truncated:
+            break
+        obs, reward, terminated, truncated, _ = env.step(int(action))
+        frames.append(obs[-1])
+        rewards.append(float(reward))
+    if len(rewards) < len(actions) or not (terminated or truncated):
+        end = f"ends after {len(rewards)} steps" if terminated or truncated else "does not end there"
+        raise DataError(
+            f"a game was recorded with {len(actions)} steps, but played again it {end}. The installed ale-py plays "
+            "another game; constraints.txt of agentzoo names the tested version."
+        )
+    return Rollout(
+        seed=seed,
+        observations=np.stack(frames),
+        actions=np.asarray(actions, dtype=np.int64),
+        rewards=np.asarray(rewards),
+        terminations=only_last(len(rewards), bool(terminated)),
+        truncations=only_last(len(rewards), bool(truncated)),
+    )
+
+
+@cache
+def _game(env_id: str) -> gym.Env[Any, Any]:
+    return make_env(env_id, disable_env_checker=True)
+
+
+def seeds_of_noops() -> list[int]:
+    """The smallest reset seed for each number of idle frames with which `AtariPreprocessing` begins an episode."""
+    found: dict[int, int] = {}
+    seed = 0
+    while len(found) < MOST_NOOPS:
+        generator, _ = gym.utils.seeding.np_random(seed)
+        found.setdefault(int(generator.integers(1, MOST_NOOPS + 1)), seed)
+        seed += 1
+    return sorted(found.values())
+
+
+def record(replay: Path, env_id: str, path: Path) -> None:
+    """Write the recording of a folder in the layout of DQN's replay data, which has no seeds.
+
+    Raises:
+        DataError: no start of the game gives an episode's frames and rewards, as with sticky actions.
+    """
+    env = _game(env_id)
+    starts = [(seed, env.reset(seed=seed)[0][-1]) for seed in seeds_of_noops()]
+    seeds, lengths, actions = [], [], []
+    for number, episode in enumerate(read_dqn_replay(replay, Imported(env_id))):
+        likely = (seed for seed, frame in starts if np.array_equal(frame, episode.observations[0]))
+        found = next((seed for seed in likely if repeats(env, seed, episode)), None)
+        if found is None:
+            raise DataError(f"{replay}: no start of {env_id} leads to the frames and rewards of episode {number}.")
+        seeds.append(found)
+        lengths.append(len(episode))
+        actions.append(episode.actions)
+    content = io.BytesIO()
+    np.savez_compressed(
+        content,
+        seed=np.array(seeds, np.uint16),
+        length=np.array(lengths, np.uint32),
+        action=np.concatenate(actions).astype(np.uint8),
+    )
+    write_atomic(path, content.getvalue())
+
+
+def repeats(env: gym.Env[Any, Any], seed: int, episode: Rollout) -> bool:
+    """Whether the game gives this episode's frames, rewards and end from a reset seed."""
+    obs, _ = env.reset(seed=seed)
+    for step, action in enumerate(episode.actions):
+        if not np.array_equal(obs[-1], episode.observations[step]):
+            return False
+        obs, reward, terminated, truncated, _ = env.step(int(action))
+        if reward != episode.rewards[step] or (terminated or truncated) != (step == len(episode) - 1):
+            return False
+    return True
+
+
+if __name__ == "__main__":
+    record(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
