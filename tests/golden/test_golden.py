@@ -47,7 +47,7 @@ def test_checkpoint_acts_as_recorded(agent_id: str) -> None:
     assert distance(agent, record, record) < TOLERANCE
 
 
-@pytest.mark.parametrize("agent_id", ["dt-hopper-medium", "dm-pointmaze-medium", "unimask-hopper-medium"])
+@pytest.mark.parametrize("agent_id", ["dt-hopper-medium", "dm-pointmaze-medium", "unimask-pointmaze-medium"])
 def test_a_mistake_shows(agent_id: str) -> None:
     record = recorded(agent_id)
     agent = loaded(agent_id)
