@@ -161,7 +161,12 @@ def _agents(found: list[Summary], with_env: bool = True) -> Table:
     return table
 
 
-def show(agent: AgentArg, as_json: JsonOption = False) -> None:
+def show(
+    agent: Annotated[
+        str, typer.Argument(metavar="AGENT", help="An id like dt-hopper-medium, a folder, or a Hub repo.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
     """Show the recipe of an agent and, if it is staged, its measured scores."""
     from agentzoo.recipes._table import recipe_rows
     from agentzoo.store.locate import require_known
