@@ -76,13 +76,16 @@ def test_help_of_every_option_is_a_whole_phrase() -> None:
         "train dtt --dataset my/cartpole-v0",
         "train dt --dataset hoper/medium",
         "finetune dt-hopper-medium --dataset hoper/medium",
+        "list --env Hoper-v5",
+        "list --family dtt",
         "lst",
     ],
 )
 def test_lists_and_typos_are_answered_without_heavy_imports(words: str) -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *words.split()], capture_output=True, text=True)
     assert "heavy: []" in done.stderr
-    assert ("Did you mean" in done.stderr) == (not words.startswith("list"))
+    assert ("Did you mean" in done.stderr) == (done.returncode != 0)
+    assert (done.returncode == 0) == (words in ("list", "list --all --json", "list --family dt"))
 
 
 @pytest.mark.parametrize(
