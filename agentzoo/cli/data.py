@@ -98,7 +98,7 @@ def show(
     terminated = f"{100 * summary.terminated:.1f} % of them terminated"
     facts = {
         "environment": summary.env_id or "not recorded",
-        "made by": summary.metadata.get("description", ""),
+        "made by": summary.metadata.get("description") or "not recorded",
         "episodes": f"{record['episodes']:,}, {terminated}",
         "steps": f"{record['steps']:,}",
     }

@@ -10,7 +10,9 @@ import typer
 from agentzoo.cli.console import console, errors_console, plain, print_json, print_study
 from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.inspect import as_rich
-from agentzoo.cli.options import DistanceOption, JsonOption, TrustOption
+from agentzoo.cli.options import DistanceOption, JsonOption, TrustOption, known_agents
+from agentzoo.nn.language.wheels import SHIPPED
+from agentzoo.store.named import RANDOM, require_network
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -50,6 +52,8 @@ def heads(
     as_json: JsonOption = False,
 ) -> None:
     """Compare which heads are Markov heads: before training, after training, and with random weights."""
+    for name in names:
+        require_network(name, (*SHIPPED, RANDOM))  # a typo is answered before the heavy imports
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
     from agentzoo.research.analysis.tables import markov_table
@@ -105,7 +109,9 @@ def context(
     agents: Annotated[
         list[str],
         typer.Argument(
-            metavar="AGENT...", help="One agent, measured on shorter windows; or several agents of different contexts."
+            metavar="AGENT...",
+            help="One agent, measured on shorter windows; or several agents of different contexts.",
+            callback=known_agents,
         ),
     ],
     contexts: Annotated[

@@ -22,7 +22,6 @@ from agentzoo.cli.options import (
     TrustOptionsOption,
 )
 from agentzoo.errors import ConfigError
-from agentzoo.store.locate import require_known
 from agentzoo.store.named import require_finished, require_folder, require_remote
 from agentzoo.text import amount, counted
 
@@ -241,7 +240,6 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check that an agent's files agree, and that its score holds when measured again. Status 1: it does not."""
-    require_known(agent)  # reports a typo before the heavy imports
     from agentzoo.hub.verify import verify as run
 
     with progress_bar(f"verifying {plain(agent)}", episodes) as bar:
@@ -320,7 +318,6 @@ def export(
     right with zeros. `input_contract` in the metadata lists shapes and types. demos/act_with_onnx.py plays an episode
     with onnxruntime and numpy.
     """
-    require_known(agent)
     from agentzoo.agent import Agent
     from agentzoo.hub.export import export_onnx
 

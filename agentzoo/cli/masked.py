@@ -10,14 +10,16 @@ from rich.table import Table
 
 from agentzoo.cli.console import console, plain, print_json, print_listing, print_study, progress_bar
 from agentzoo.cli.groups import CommandGroup
-from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, load_agent
+from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, known_agent, load_agent
 from agentzoo.text import counted
 
 app = typer.Typer(cls=CommandGroup, help="Studies of Uni[MASK].", no_args_is_help=True)
 
 
 def infer(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="A masked agent: id, folder or Hub repo.")],
+    agent: Annotated[
+        str, typer.Argument(metavar="AGENT", help="A masked agent: id, folder or Hub repo.", callback=known_agent)
+    ],
     task: Annotated[str, typer.Option(help="One of past, future, bc, rc, goal, waypoint, forward, inverse.")] = "past",
     step: Annotated[
         int | None, typer.Option(min=0, help="Step of the window to predict, from 0. Default: the middle.")
@@ -122,7 +124,9 @@ def heatmap(
 
 @app.command()
 def maze2d(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="A masked agent of the dense maze.")],
+    agent: Annotated[
+        str, typer.Argument(metavar="AGENT", help="A masked agent of the dense maze.", callback=known_agent)
+    ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the result.")] = Path("runs/maze2d"),
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="Episodes for each way of acting.")] = 100,
     seed: Annotated[
@@ -150,7 +154,7 @@ def maze2d(
 
 @app.command()
 def optimum(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="A staged agent of DoorKey.")],
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="A staged agent of DoorKey.", callback=known_agent)],
     out: Annotated[Path, typer.Option("--out", help="Folder for the result.")] = Path("runs/optimum"),
     as_json: JsonOption = False,
 ) -> None:

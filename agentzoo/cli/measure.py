@@ -10,9 +10,10 @@ import typer
 from rich.table import Table
 
 from agentzoo.cli.console import console, plain, print_json, print_listing, print_study, progress_bar
-from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, TrustOptionsOption, load_agent
+from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, TrustOptionsOption, known_agents, load_agent
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.store.files import SWEEP_PLOT
+from agentzoo.store.named import require_finished
 from agentzoo.text import amount
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    agents: Annotated[list[str], typer.Argument(metavar="AGENT...", help="Ids, folders or Hub repos.")],
+    agents: Annotated[
+        list[str], typer.Argument(metavar="AGENT...", help="Ids, folders or Hub repos.", callback=known_agents)
+    ],
     highest: Annotated[float, typer.Option("--up-to", help="The largest target return.")],
     lowest: Annotated[float, typer.Option("--from", help="The targets are evenly spaced above this value.")] = 0.0,
     count: Annotated[int, typer.Option("--targets", min=3, max=100, help="Number of target returns.")] = 8,
@@ -117,6 +120,8 @@ def compare(
     Families that share tasks with scores get a second table and picture, in OUT/families: interquartile means,
     performance profiles, and how likely one beats another.
     """
+    for named in runs:
+        require_finished(named)  # a typo is answered before the heavy imports
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
     from agentzoo.research.studies import families

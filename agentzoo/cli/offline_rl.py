@@ -18,6 +18,9 @@ def offline_rl(
     out: Annotated[Path | None, typer.Option("--out", help="Folder of the run. Default: runs/<agent>-s<seed>.")] = None,
 ) -> None:
     """Train a baseline with d3rlpy on an agent's dataset and write it as an agent. A stopped run cannot continue."""
+    from agentzoo.recipes._table import require_recipe
+
+    require_recipe(clone)  # reports a typo before the heavy imports
     from agentzoo.data.minari import load_episodes
     from agentzoo.recipe import load_recipe
     from agentzoo.research.offline_rl import baseline_recipe, train_baseline

@@ -20,11 +20,27 @@ def _trust_options(context: typer.Context, trusted: bool) -> bool:
     return trusted
 
 
+def known_agent(agent: str) -> str:
+    """The name of an agent. A typo is reported here, while the command line is read, before any heavy import."""
+    from agentzoo.store.locate import require_known
+
+    require_known(agent)
+    return agent
+
+
+def known_agents(agents: list[str]) -> list[str]:
+    """The names of several agents, each as `known_agent`."""
+    return [known_agent(agent) for agent in agents]
+
+
 DistanceOption = Annotated[
     int,
     typer.Option("--distance", min=0, max=4096, help="Distance in tokens for rotary positions; 3 tokens are one step."),
 ]
-AgentArg = Annotated[str, typer.Argument(metavar="AGENT", help="An id like dt-hopper-medium, a folder, or a Hub repo.")]
+AgentArg = Annotated[
+    str,
+    typer.Argument(metavar="AGENT", help="An id like dt-hopper-medium, a folder, or a Hub repo.", callback=known_agent),
+]
 RevisionOption = Annotated[str | None, typer.Option("--revision", help="Commit, tag or branch on the Hub.")]
 TrustOption = Annotated[
     bool, typer.Option("--trust-env-module", help="Import the module that an environment's id names.")
@@ -63,9 +79,6 @@ def load_agent(
     Raises:
         AgentzooError: as `Agent.from_pretrained`.
     """
-    from agentzoo.store.locate import require_known
-
-    require_known(agent)  # reports a typo before the heavy imports
     from agentzoo.agent import Agent
 
     loaded = Agent.from_pretrained(agent, revision=revision, trust_env_module=trust_env_module)

@@ -53,6 +53,9 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search hyperparameters of one recipe, ranked by short evaluations on seeds that no reported score uses."""
+    from agentzoo.recipes._table import require_recipe
+
+    require_recipe(agent)  # reports a typo before the heavy imports
     from agentzoo.research.grid import read_dataset, run_task
     from agentzoo.training.grid.drive import only_driver
     from agentzoo.training.grid.search import check_search, parse_space

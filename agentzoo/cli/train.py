@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentzoo.cli.options import RevisionOption, TargetOption, TrustOption, TrustOptionsOption
+from agentzoo.cli.options import RevisionOption, TargetOption, TrustOption, TrustOptionsOption, known_agent
+from agentzoo.data.names import require_possible
 
 if TYPE_CHECKING:
     from agentzoo.recipe import Recipe
@@ -67,10 +68,13 @@ def train(
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Train an agent from its recipe. A stopped run continues from its last checkpoint."""
-    from agentzoo.recipes._table import require_recipe
+    from agentzoo.recipes._table import require_recipe, require_template
 
-    if dataset is None and not Path(agent_id).exists() and not agent_id.endswith(".json"):
+    if dataset is None:
         require_recipe(agent_id)  # reports a typo before the heavy imports
+    else:
+        require_template(agent_id)
+        require_possible(dataset)
     from agentzoo.cli.running import run_training, settings_of, tracking_of
     from agentzoo.training.machine import check_machine
     from agentzoo.training.planning import plan
@@ -88,7 +92,10 @@ def train(
 
 
 def finetune(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="The agent to start from: id, folder or Hub repo.")],
+    agent: Annotated[
+        str,
+        typer.Argument(metavar="AGENT", help="The agent to start from: id, folder or Hub repo.", callback=known_agent),
+    ],
     dataset: Annotated[str | None, typer.Option("--dataset", help="Minari id of the data to train on.")] = None,
     recipe_file: Annotated[
         Path | None,
@@ -120,9 +127,8 @@ def finetune(
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Continue the training of an agent on other data."""
-    from agentzoo.store.locate import require_known
-
-    require_known(agent)
+    if dataset is not None:
+        require_possible(dataset)
     from agentzoo.agent import Agent
     from agentzoo.cli.running import run_training, settings_of, tracking_of
     from agentzoo.data.minari import load_episodes

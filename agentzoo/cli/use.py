@@ -32,7 +32,7 @@ from agentzoo.cli.options import (
     load_agent,
 )
 from agentzoo.cli.remote import list_remote
-from agentzoo.errors import ConfigError
+from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.text import amount, counted
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def list_command(
         _refuse("with --markdown", {"--all": all_, "--json": as_json})
         _write_table(None)
         return
-    known = [one for one in _summaries(family) if env in (None, one.env) and family in (None, one.family)]
+    known = [one for one in _summaries(env, family) if env in (None, one.env) and family in (None, one.family)]
     found = [one for one in known if all_ or one.staged or one.problem]
     if as_json:
         print_json([one.model_dump() for one in found])
@@ -92,8 +92,12 @@ def list_command(
     _print_agents(known, found, all_)
 
 
-def _summaries(family: str | None) -> list[Summary]:
-    """Summaries of the whole zoo; imports PyTorch only if a folder is not in order."""
+def _summaries(env: str | None, family: str | None) -> list[Summary]:
+    """Summaries of the whole zoo; imports PyTorch only if a folder is not in order.
+
+    Raises:
+        UnknownNameError: no such family, or no agent and no recipe of this environment.
+    """
     from agentzoo.hub.overview import overview
     from agentzoo.registry import require_family
 
@@ -104,6 +108,9 @@ def _summaries(family: str | None) -> list[Summary]:
         from agentzoo.hub.zoo import summaries
 
         found = summaries()
+    envs = sorted({one.env for one in found if one.env})
+    if env is not None and env not in envs:
+        raise UnknownNameError(f"no agent plays {env!r}.{did_you_mean(env, envs)} Known: {', '.join(envs)}.")
     return found
 
 
@@ -161,7 +168,12 @@ def _agents(found: list[Summary], with_env: bool = True) -> Table:
     return table
 
 
-def show(agent: AgentArg, as_json: JsonOption = False) -> None:
+def show(
+    agent: Annotated[
+        str, typer.Argument(metavar="AGENT", help="An id like dt-hopper-medium, a folder, or a Hub repo.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
     """Show the recipe of an agent and, if it is staged, its measured scores."""
     from agentzoo.recipes._table import recipe_rows
     from agentzoo.store.locate import require_known
@@ -178,8 +190,8 @@ def show(agent: AgentArg, as_json: JsonOption = False) -> None:
         if isinstance(fields, dict):
             values = {name: one if isinstance(one, str) else json.dumps(_rounded(one)) for name, one in fields.items()}
             print_facts(values, title=section)
-        else:
-            console.print(f"{section}: {plain(fields)}")
+        elif fields:
+            console.print(f"{section}: {plain(fields if isinstance(fields, str) else json.dumps(_rounded(fields)))}")
 
 
 def _rounded(value: Any) -> Any:

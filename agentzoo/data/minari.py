@@ -29,7 +29,7 @@ from agentzoo.envs import quiet_compiler
 from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError
 from agentzoo.extras import needed
 from agentzoo.store.files import put_back, staging, swap_in
-from agentzoo.store.watch import watched
+from agentzoo.store.watch import StoppedError, watched
 from agentzoo.types import ActionSpec, FloatArray, ObservationSpec
 
 
@@ -59,6 +59,8 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
         try:
             with watched():
                 minari.download_dataset(dataset_id)
+        except StoppedError as error:
+            refused = f" Minari's remote could not be asked: {error}"
         except Exception as error:  # the remotes raise whatever their client raises
             refused = f" Minari's remote does not have it either: {type(error).__name__}: {error}"
     if is_local(dataset_id):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from agentzoo.agent import Agent
 from agentzoo.envs.making import draw_wide_floor
 from agentzoo.errors import AgentzooError, ConfigError, StorageError
+from agentzoo.evaluation.enjoy import has_display
 from agentzoo.evaluation.rollout import EpisodeResult, env_of, run_episode
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.extras import needed
@@ -106,6 +108,8 @@ def _rendering_env(agent: Agent, env_id: str | None, size: tuple[int, int], trus
         options = {name: value for name, value in options.items() if name not in own}
         return env_of(agent, env_id, render_mode="rgb_array", trust_env_module=trust, **options)
 
+    if not has_display():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # else SDL, under pygame, prints an error
     try:
         env = make()
     except AgentzooError:

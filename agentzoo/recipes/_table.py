@@ -42,11 +42,26 @@ def recipe_rows() -> dict[str, Row]:
     return {values[0]: Row(*values) for values in listed}
 
 
-def require_recipe(agent_id: str) -> None:
-    """Raise UnknownNameError, with the nearest id, unless there is a packaged recipe of this id."""
+def require_recipe(named: str) -> None:
+    """Raise UnknownNameError, with the nearest id, unless `named` is a packaged recipe's id, a folder or a file."""
     rows = recipe_rows()
-    if agent_id.removeprefix("zoo/") not in rows:
-        raise UnknownNameError(f"no recipe {agent_id!r}.{did_you_mean(agent_id, rows)} See `agentzoo list --all`.")
+    if not _is_path(named) and named.removeprefix("zoo/") not in rows:
+        raise UnknownNameError(f"no recipe {named!r}.{did_you_mean(named, rows)} See `agentzoo list --all`.")
+
+
+def require_template(named: str) -> None:
+    """Raise UnknownNameError, with the nearest name, unless `named` is a family, the start of an id, or a recipe."""
+    rows, name = recipe_rows(), named.removeprefix("zoo/")
+    families = sorted({row.family for row in rows.values()})
+    if _is_path(named) or name in (*rows, *families) or any(one.startswith(f"{name}-") for one in rows):
+        return
+    raise UnknownNameError(
+        f"no family or agent {named!r}.{did_you_mean(name, [*families, *rows])} Families: {', '.join(families)}."
+    )
+
+
+def _is_path(named: str) -> bool:
+    return named.endswith(".json") or Path(named).exists()
 
 
 def _sources() -> str:

@@ -222,7 +222,7 @@ def _absent(plain: str, staged: dict[str, Path]) -> str:
     if plain not in known:
         return did_you_mean(plain, known)
     named = os.environ.get(ZOO_VARIABLE)
-    nowhere = f"${ZOO_VARIABLE}, which is {f'{named}, no folder' if named else 'not set'}"
+    nowhere = f"${ZOO_VARIABLE} ({f'{named} is no folder' if named else 'not set'})"
     looked = ", ".join(map(str, _local_zoos())) or nowhere
     return (
         f" It is known, but its weights are neither in {looked} nor on the Hub as far as the index says. Name "

@@ -10,6 +10,7 @@ from agentzoo.store.files import CONFIG, WEIGHTS, read_text
 from agentzoo.store.locate import HubLocation, hub_location, require_known, staged_agents, staged_backbones
 from agentzoo.store.remote import is_repo_id
 
+RANDOM = "random"  # stands for random weights of every other network's size
 # language models on the Hub without an owner in their name
 WITHOUT_OWNER = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "distilgpt2")
 

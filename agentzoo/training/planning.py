@@ -22,8 +22,9 @@ from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.data.references import reference_in
 from agentzoo.data.remote import dataset_of
 from agentzoo.data.targets import choose_target
-from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean, warn
+from agentzoo.errors import ConfigError, warn
 from agentzoo.recipe import EvalConfig, Recipe
+from agentzoo.recipes._table import require_template
 from agentzoo.registry import recipe_table
 from agentzoo.types import FloatArray
 
@@ -143,19 +144,14 @@ def name_for(named: str, dataset_id: str) -> str:
 
 
 def _template(named: str) -> Recipe:
+    require_template(named)
     table = recipe_table()
     name = named.removeprefix("zoo/")
-    if name in table or Path(named).exists():
+    if name in table or Path(named).exists() or named.endswith(".json"):
         return named_recipe(named)
     of_family = [one for one, recipe in table.items() if recipe.model.family == name]
     found = [f"{name}-{TEMPLATE}", *(one for one in table if one.startswith(f"{name}-")), *of_family]
-    known = next((one for one in found if one in table), None)
-    if known is None:
-        families = sorted({recipe.model.family for recipe in table.values()})
-        raise UnknownNameError(
-            f"no family or agent {named!r}.{did_you_mean(name, [*families, *table])} Families: {', '.join(families)}."
-        )
-    recipe: Recipe = table[known]
+    recipe: Recipe = next(table[one] for one in found if one in table)
     return recipe
 
 

@@ -64,13 +64,28 @@ def test_help_of_every_option_is_a_whole_phrase() -> None:
         "train dt-hoper-medium",
         "finetune dt-hoper-medium --dataset a",
         "hub verify dt-hoper-medium",
+        "hub export dt-hoper-medium x.onnx",
+        "research sweep dt-hoper-medium --up-to 10",
+        "research infer dt-hoper-medium",
+        "research heads random dt-hoper-medium",
+        "research gates context dt-hoper-medium",
+        "research unimask maze2d dt-hoper-medium",
+        "research unimask optimum dt-hoper-medium",
+        "research offline-rl iql bc-hoper-medium",
+        "search dt-hoper-medium --space train.lr=1,2",
+        "train dtt --dataset my/cartpole-v0",
+        "train dt --dataset hoper/medium",
+        "finetune dt-hopper-medium --dataset hoper/medium",
+        "list --env Hoper-v5",
+        "list --family dtt",
         "lst",
     ],
 )
 def test_lists_and_typos_are_answered_without_heavy_imports(words: str) -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *words.split()], capture_output=True, text=True)
     assert "heavy: []" in done.stderr
-    assert ("Did you mean" in done.stderr) == (not words.startswith("list"))
+    assert ("Did you mean" in done.stderr) == (done.returncode != 0)
+    assert (done.returncode == 0) == (words in ("list", "list --all --json", "list --family dt"))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +101,7 @@ def test_lists_and_typos_are_answered_without_heavy_imports(words: str) -> None:
         ("hub card hub_cards/dt-hoper-medium", "is not a folder"),
         ("hub stage runs/nowhere --hardware x", "holds no finished run"),
         ("hub baselines runs/nowhere", "holds no finished run"),
+        ("research compare runs/nowhere", "holds no finished run"),
         ("hub pull dt-hoper-medium", "is not a Hub repo"),
     ],
 )

@@ -8,8 +8,10 @@ import pytest
 
 from agentzoo import envs
 from agentzoo.data.making.catalogue import DATASETS
+from agentzoo.data.minari import open_dataset
 from agentzoo.data.names import GAMES, RECIPES, dataset_id, local_ids, require_possible
 from agentzoo.errors import UnknownNameError
+from agentzoo.store.watch import StoppedError
 
 
 def test_the_names_are_those_of_the_catalogue() -> None:
@@ -35,3 +37,15 @@ def test_a_name_is_possible_where_it_is_here_or_a_remote_may_have_it(
     for name in ("hopper/medum", "zoo/mine-v0", "../zoo/hopper/medium-v0"):
         with pytest.raises(UnknownNameError, match="no dataset"):
             require_possible(name)
+
+
+def test_a_remote_that_is_not_reached_is_not_said_to_lack_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: str) -> None:
+        raise StoppedError("no connection to huggingface.co.")
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    monkeypatch.setattr("minari.download_dataset", refuse)
+    with pytest.raises(UnknownNameError, match="remote could not be asked: no connection"):
+        open_dataset("my/x-v0")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +220,18 @@ def test_a_gif_keeps_the_color_of_something_small(tmp_path: Path) -> None:
             gif.seek(step)
             body = np.asarray(gif.convert("RGB"), dtype=int)[42:58, 31 + 5 * step]
             assert np.abs(body - orange).max() <= 20
+
+
+def test_filming_without_a_display_prints_no_error_of_a_library(tmp_path: Path) -> None:
+    folder = make_agent("CartPole-v1").save_pretrained(tmp_path / "dt-test")
+    windows = ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "SDL_VIDEODRIVER")
+    done = subprocess.run(
+        [sys.executable, "-m", "agentzoo", "record", str(folder), str(tmp_path / "x.gif")],
+        capture_output=True,
+        text=True,
+        env={name: value for name, value in os.environ.items() if name not in windows},
+    )
+    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
 
 
 def test_bad_sizes_are_explained() -> None:

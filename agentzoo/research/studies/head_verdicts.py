@@ -22,8 +22,8 @@ from agentzoo.research.analysis.head_report import (
     untrained,
 )
 from agentzoo.research.analysis.pictures import WIDTH, draw_ratios
+from agentzoo.store.named import RANDOM
 
-RANDOM = "random"  # stands for random weights of every other network's size
 UNTRAINED = "random weights"
 PICTURE = "markov.png"
 MOST_ROWS = 100  # of a study
