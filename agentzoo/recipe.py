@@ -262,7 +262,7 @@ def parse_model_config(tree: dict[str, Any]) -> ModelConfig:
     try:
         return get_family(name).config.model_validate_json(json.dumps(tree))
     except ValidationError as error:
-        raise ConfigError(f"model config of family {name!r} cannot be used: {explain(error)}") from None
+        raise ConfigError(f"family {name!r}: {explain(error)}") from None
 
 
 def load_recipe(agent_id: str) -> Recipe:

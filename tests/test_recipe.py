@@ -166,7 +166,7 @@ def test_auto_precision_is_no_difference_to_what_a_run_chose() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (["model.n_heads=3"], "model: model config of family 'dt' cannot be used: n_heads 3 must divide embed_dim 128"),
+        (["model.n_heads=3"], "model: family 'dt': n_heads 3 must divide embed_dim 128"),
         (["eval.every=0", "train.patience=5"], "train.patience needs evaluations while training"),
         (["train.lr=abc"], "train.lr: Input should be a valid number (got 'abc')"),
     ],

@@ -43,9 +43,25 @@ SyncOption = Annotated[
     typer.Option("--sync/--shared", help="With Ray: send folders to the driver, or share --out. Default: detected."),
 ]
 FileOption = Annotated[Path | None, typer.Option("--file", help="A grid.toml with a [[run]] for each row.")]
+
+
+def _known_agents(context: typer.Context, agents: str | None) -> str | None:
+    """The agents as they are. A typo is reported here, before any heavy import; families need --dataset."""
+    from agentzoo.recipes._table import require_recipe, require_template
+
+    for part in filter(None, (agents or "").split(",")):
+        if not set(part) & set("*?["):
+            (require_template if context.params.get("dataset") else require_recipe)(part.strip())
+    return agents
+
+
 AgentsOption = Annotated[
     str | None,
-    typer.Option("--agents", help="Ids, patterns allowed: dt-hopper-medium,dm-*; with --dataset also families."),
+    typer.Option(
+        "--agents",
+        help="Ids, patterns allowed: dt-hopper-medium,dm-*; with --dataset also families.",
+        callback=_known_agents,
+    ),
 ]
 SettingsOption = Annotated[
     list[str] | None, typer.Option("--set", help="Change one field in all recipes: section.field=value.")
@@ -55,7 +71,9 @@ EvaluateOption = Annotated[
 ]
 DatasetsOption = Annotated[
     str | None,
-    typer.Option("--dataset", help="Your own datasets, ids separated by commas: each agent trains on each."),
+    typer.Option(
+        "--dataset", is_eager=True, help="Your own datasets, ids separated by commas: each agent trains on each."
+    ),
 ]
 
 

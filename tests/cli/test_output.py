@@ -74,6 +74,8 @@ def test_help_of_every_option_is_a_whole_phrase() -> None:
         "research offline-rl iql bc-hoper-medium",
         "search dt-hoper-medium --space train.lr=1,2",
         "train dtt --dataset my/cartpole-v0",
+        "grid --agents dt-hopper-medium,dt-hoper-medium",
+        "grid --agents dt,dtt --dataset my/cartpole-v0",
         "train dt --dataset hoper/medium",
         "finetune dt-hopper-medium --dataset hoper/medium",
         "list --env Hoper-v5",
