@@ -13,7 +13,7 @@ from agentzoo.nn.tokens import TOKENS_PER_STEP
 class Gather(nn.Module):
     """The convolution in front of the fine branch: three tokens wide, all channels mixed.
 
-    `step` sees the tokens of its own step so far, `causal3` the last three tokens, `summary` whole steps.
+    Kinds: `step` reads the earlier tokens of the same step, `causal3` the last three tokens, `summary` whole steps.
     """
 
     def __init__(self, dim: int, kind: str) -> None:
