@@ -94,7 +94,7 @@ def test_a_seed_that_a_staged_agent_brings_is_not_counted_twice(tmp_path: Path) 
     shutil.copytree(staged, tmp_path / "run")
     recipe = read_record(Recipe, staged / "train_config.json").override(["train.seed=2"])
     (tmp_path / "run" / "train_config.json").write_text(recipe.to_json())
-    with pytest.raises(DataError, match="training seed 0 of dt-hopper-medium is there twice"):
+    with pytest.raises(DataError, match="training seed 0 of dt-hopper-medium occurs twice"):
         compare([staged, tmp_path / "run"], 100)
 
 

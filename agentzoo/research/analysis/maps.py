@@ -23,7 +23,7 @@ class Look(NamedTuple):
     head: int
     on_itself: float  # weight
     on_its_step: float
-    steps_back: float  # in the mean
+    steps_back: float  # mean distance
 
 
 MOST_LOOKS = 256  # windows

@@ -1,4 +1,4 @@
-"""The time of one action as the episode grows: Decision Mamba by memory and by window, and Decision Transformer.
+"""The time of one action as the episode grows: Decision Mamba from memory and from a window, Decision Transformer.
 
 `recurrent_K`: Decision Mamba stepping from its memory after K steps. `window_K`: Decision Mamba running its last K
 steps again. The peer of both is a Decision Transformer of the same width and depth with a full context of K steps.
@@ -83,6 +83,6 @@ def _window(context: int) -> Batch:
 
 
 def _at(window: Batch, t: int) -> tuple[torch.Tensor, ...]:
-    """What `step` reads at step `t`: return-to-go, observation, the action before and the timestep."""
+    """The inputs of `step` at step `t`: return-to-go, observation, the previous action and the timestep."""
     before = max(t - 1, 0)
     return window.returns_to_go[:, t], window.observations[:, t], window.actions[:, before], window.timesteps[:, t]

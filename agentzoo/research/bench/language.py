@@ -58,7 +58,7 @@ def _actions(ours: SequenceModel, peer: SequenceModel, context: int, runs: int) 
 
 
 class _Blocks(nn.Module):
-    """`LlamaModel` in the place of our blocks: it gives all tokens, of which the wanted ones are taken."""
+    """`LlamaModel` in place of our blocks. It computes all tokens; those at `read` are returned."""
 
     def __init__(self, llama: Any) -> None:
         super().__init__()
