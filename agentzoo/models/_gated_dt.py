@@ -135,7 +135,7 @@ class GatedDT(LanguageDT):
 
 
 def _mean_over_tokens(weights: Tensor, valid: Tensor) -> Tensor:
-    """(B, L, N) -> (N,), where L is three tokens a step, or one in a last layer read at the observations only."""
+    """(B, L, N) -> (N,), where L is 3K, or K in a last layer that is read at the observations only."""
     real = valid.repeat_interleave(TOKENS_PER_STEP, dim=1) if weights.shape[1] != valid.shape[1] else valid
     share = real.to(weights.dtype).unsqueeze(-1)
     return (weights * share).sum((0, 1)) / share.sum().clamp(min=1.0)

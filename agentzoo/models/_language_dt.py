@@ -43,7 +43,7 @@ MOST_SEEN = 1024  # tokens in a window of GPT-2
 
 
 class LanguageDT(SequenceModel):
-    """Three tokens a step through the blocks of a language model, read at the observation tokens."""
+    """The blocks of a language model over 3K tokens, read at the observation tokens."""
 
     config: LanguageDTConfig
     language: Language | None

@@ -4,7 +4,7 @@ Source: arXiv:2106.01345, appendix A; GPT-2's block as in kzl/decision-transform
 order comes from the timestep embedding and the causal mask.
 
 `read` asks a block for some of its output tokens. Keys and values still come from all tokens, so the numbers are the
-same. In training the last block gives one token in three, in acting one token a window: that saves most of its work.
+same. In training the last block gives one token in three, in acting one token per window. That saves most of its work.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def causal_bias(length: int, read: tuple[int, int, int] | None, dtype: torch.dty
 
 
 def attention_bias(length: int, read: Read, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """`causal_bias` for the tokens at `read`: (Lq, L) for a slice, (B, 1, 1, L) for one token a window."""
+    """`causal_bias` for the tokens at `read`: (Lq, L) for a slice, (B, 1, 1, L) for one token per window."""
     if isinstance(read, slice):
         return causal_bias(length, read.indices(length), dtype, device)
     later = torch.arange(length, device=device) > read.unsqueeze(1)

@@ -21,7 +21,7 @@ class Gate(nn.Module):
         self.weight = nn.Parameter(torch.zeros(n_heads, dim))
         self.bias = nn.Parameter(torch.zeros(n_heads))
         self.scale = scale  # s
-        self.keeps = False  # whether `kept` collects the weights, one entry a forward pass
+        self.keeps = False  # whether `kept` collects the weights, one entry per forward pass
         self.kept: list[Tensor] = []
 
     def weights(self, tokens: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ class Gather(nn.Module):
         self.conv = nn.Conv1d(dim, dim, TOKENS_PER_STEP, stride=TOKENS_PER_STEP if kind == "summary" else 1)
 
     def forward(self, u: Tensor) -> Tensor:
-        """(B, L, D) -> (B, L, D), or one summary a step (B, K, D)."""
+        """(B, L, D) -> (B, L, D), or one summary per step (B, K, D)."""
         if self.kind != "step":
             before = 0 if self.kind == "summary" else TOKENS_PER_STEP - 1
             return self._convolve(pad(u, (0, 0, before, 0)))

@@ -35,8 +35,8 @@ def check_machine(device: str | None, trackers: Sequence[str]) -> None:
         raise ConfigError("PyTorch finds no Apple GPU (mps) here; train with --device cpu.")
     if device is None and 0 < torch.cuda.device_count() < local_process_count():
         raise ConfigError(
-            f"{local_process_count()} processes share {torch.cuda.device_count()} GPUs here; start one process a GPU, "
-            "or train with --device cpu."
+            f"{local_process_count()} processes share {torch.cuda.device_count()} GPUs here; start one process per "
+            "GPU, or train with --device cpu."
         )
     for name in trackers:
         if name not in TRACKERS:

@@ -46,7 +46,7 @@ class Inspection(NamedTuple):
     maps: list[NDArray[np.float32]] | None = None  # of one window
     looks: list[Look] | None = None  # means over windows
     memory: MemoryReport | None = None
-    causal: bool = True  # three tokens a step; else one
+    causal: bool = True  # three tokens per step; else one
     temperature: float = 1.0  # at which maps are drawn; `maps` are as the network computes them
     counted: CountedHeads | None = None  # whose gates are counted together
 

@@ -35,7 +35,7 @@ def mean_looks(agent: Agent, windows: Batch, causal: bool) -> list[Look]:
     Args:
         agent: the agent.
         windows: its windows, see `decision_windows`.
-        causal: three tokens a step, else one.
+        causal: three tokens per step, else one.
 
     Raises:
         ConfigError: no attention layers.

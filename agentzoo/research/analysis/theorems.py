@@ -1,7 +1,7 @@
 """Numerical checks of the Markov-heads papers' statements about a matrix A. They are not proofs.
 
-Source: Zhao et al., ICML 2025, theorem 4.3, corollary 4.4 and theorem 4.5. E holds i.i.d. standard normal numbers, one
-token embedding a row.
+Source: Zhao et al., ICML 2025, theorem 4.3, corollary 4.4 and theorem 4.5. E holds i.i.d. standard normal numbers; each
+row is a token embedding.
 """
 
 from __future__ import annotations

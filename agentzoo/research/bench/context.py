@@ -46,7 +46,7 @@ def run(runs: int) -> list[Figure]:
 
 
 def plot(figures: Sequence[Figure], path: Path) -> None:
-    """Milliseconds an action over the context, both axes logarithmic."""
+    """Plot milliseconds per action over the context, both axes logarithmic."""
     recurrent = {int(f.figure.removeprefix("recurrent_")): f for f in figures if f.figure.startswith("recurrent_")}
     windows = {int(f.figure.removeprefix("window_")): f for f in figures if f.figure.startswith("window_")}
     picture = new_figure(6, 4.2, layout=None)
@@ -58,7 +58,7 @@ def plot(figures: Sequence[Figure], path: Path) -> None:
     )
     for label, curve, color, style in curves:
         axes.plot(list(curve), list(curve.values()), "o", linestyle=style, color=color, label=label)
-    axes.set(xscale="log", yscale="log", xlabel="context, environment steps", ylabel="milliseconds an action")
+    axes.set(xscale="log", yscale="log", xlabel="context, environment steps", ylabel="milliseconds per action")
     axes.set_xticks(list(recurrent), [str(context) for context in recurrent])
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)

@@ -35,7 +35,7 @@ SIDE, CHOICES = 84, 6
 
 
 def run(runs: int) -> list[Figure]:
-    """`train_step` with its batch, `draw` (the batch alone), `action`; `runs` times a step, ten times the others."""
+    """`train_step` with its batch, timed `runs` times; `draw` (the batch alone) and `action`, ten times as often."""
     episodes = _episodes()
     recipe = load_recipe(AGENT_ID).override([f"train.batch_size={BATCH}", *PAPER])
     model = build_model(recipe, episodes)

@@ -28,7 +28,7 @@ CONTEXTS = (20, 5)  # published, the recipe's
 
 
 def run(runs: int) -> list[Figure]:
-    """`train_step` and `action` with 20 and 5 steps a window; ten times as many actions are timed.
+    """`train_step` and `action` with 20 and 5 steps per window; ten times as many actions are timed.
 
     The action is timed in PyTorch and in ONNX Runtime against the same peer.
     """

@@ -50,7 +50,7 @@ class LanguageTask:
         self.validation = {name: (tokens, tokens.chunks(settings.context)) for name, tokens in validation.items()}
 
     def loss(self, generator: torch.Generator) -> Tensor:
-        """Mean nats a token."""
+        """Mean nats per token."""
         length = self.settings.context + 1
         starts = torch.randint(len(self.train) - length + 1, (self.settings.batch_size, 1), generator=generator)
         return self._nats(self.train[starts + torch.arange(length)].long())
@@ -182,7 +182,7 @@ def write_language_model(task: LanguageTask, run: Path, target: Path, hardware: 
     the stored weights.
 
     Returns:
-        The figures on the card: perplexity and bits a byte of each whole validation text, measured with the stored
+        The figures on the card: perplexity and bits per byte of each whole validation text, measured with the stored
         weights, and the number of tokens trained on.
 
     Raises:

@@ -45,7 +45,7 @@ def as_study(found: Methods) -> Study:
         (
             cell(name),
             f"{found.runs[name]}",
-            _in_words(one, 1) if name not in found.single else f"{one.value:.1f}, one run a task",
+            _in_words(one, 1) if name not in found.single else f"{one.value:.1f}, one run per task",
             "" if name == best else _chance(found, name, best),
         )
         for name, one in found.means.items()
