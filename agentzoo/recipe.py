@@ -31,7 +31,7 @@ Option = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]  # name
 
 
 class DataConfig(Config):
-    """The dataset, and what is read from it."""
+    """The dataset, and how it is read."""
 
     dataset: DatasetId  # Minari id
     context: Annotated[int, Field(ge=1, le=8192)] = 20  # K, env steps
@@ -42,8 +42,8 @@ class DataConfig(Config):
     drawn: Literal["first", "last", "full"] = "first"  # how windows are drawn, see `data.windows.WindowSampler`
     # keep: a fine-tune keeps the mean and std of its base. none: observations are not normalized
     normalization: Literal["dataset", "keep", "none"] = "dataset"
-    # share of the episodes held out of training, on which the logged error is measured. None in a packaged recipe: the
-    # run chooses and stores it. None in the record of a run: nothing was held out
+    # Share of the episodes held out of training; the logged error is measured on them. In a packaged recipe None leaves
+    # the choice to the run, which stores it. In the record of a run None means that nothing was held out
     held_out: Annotated[float, Field(ge=0.0, le=0.5)] | None = None
     dataset_sha256: Digest | None = None  # `Episodes.sha256`, filled in by a run
 

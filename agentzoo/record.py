@@ -52,11 +52,11 @@ def explain(error: ValidationError) -> str:
 
 def _complaint(item: ErrorDetails) -> str:
     where = ".".join(str(part) for part in item["loc"])[:100]
-    said = item["msg"].removeprefix("Value error, ")[:300]
+    problem = item["msg"].removeprefix("Value error, ")[:300]
     if item["type"] == "extra_forbidden":
-        said += ", or written by a newer agentzoo"
+        problem += ", or written by a newer agentzoo"
     value = item.get("input")
     if item["type"] == "value_error" and isinstance(value, dict):  # our own message about several fields
-        return f"{where}: {said}" if where else said
+        return f"{where}: {problem}" if where else problem
     got = repr(value)
-    return f"{where or 'the file'}: {said} (got {got if len(got) <= 60 else got[:57] + '...'})"
+    return f"{where or 'the file'}: {problem} (got {got if len(got) <= 60 else got[:57] + '...'})"

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from agentzoo.nn.base import ModelConfig, SequenceModel
 
 C = TypeVar("C", bound=type)
-CLONE = "bc"  # the baseline that every agent is compared with; `bc-pixel` is it on images
+CLONE = "bc"  # the baseline that every agent is compared with; on images it is `bc-pixel`
 
 
 def is_clone(family: str | None) -> bool:
-    """Whether agents of this family are the baseline of the others, by its name: `bc`, `bc-...`."""
+    """Whether this family is a behaviour clone, the baseline of the others: `bc` or `bc-...`."""
     return family is not None and family.split("-")[0] == CLONE
 
 

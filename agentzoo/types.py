@@ -26,10 +26,10 @@ Losses = dict[str, Tensor]
 
 MAX_SIZE = 65_536  # largest dimension in a config: absurd values are rejected before anything is built
 SizeInt = Annotated[int, Field(ge=1, le=MAX_SIZE)]
-WHITE = 255.0  # of a pixel: images of brightness are divided by it
+WHITE = 255.0  # largest value of a pixel; images of brightness are divided by it
 MAX_PIXELS = 1_048_576  # numbers of an image, its channels included
 MAX_WINDOW = 16_777_216  # numbers that one environment's window of observations holds: 64 MB
-MOST_ASKED = 1e9  # of a target return, either way
+MOST_ASKED = 1e9  # largest absolute target return
 TargetReturn = Annotated[float, Field(ge=-MOST_ASKED, le=MOST_ASKED)]  # raw env units
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # SHA-256
@@ -72,7 +72,7 @@ class ObservationSpec(Config):
     size: Annotated[int, Field(ge=1, le=MAX_PIXELS)]
     keys: tuple[str, ...] | None = None  # None: the space is a plain Box
     shapes: tuple[tuple[int, ...], ...] = ()  # of the Box, or of each key's Box
-    dtype: Literal["float32", "uint8"] = "float32"  # of what a network is given
+    dtype: Literal["float32", "uint8"] = "float32"  # of the network's input
     channels: Literal["first", "last", "none"] | None = None  # None: no image
 
     @property
@@ -85,18 +85,18 @@ class ObservationSpec(Config):
 
     @property
     def row(self) -> tuple[int, ...]:
-        """The shape of one observation as a network is given it: (C, H, W), or (S,)."""
+        """The shape of one observation in the network's input: (C, H, W), or (S,)."""
         return self.image or (self.size,)
 
     @model_serializer(mode="wrap")
-    def _vectors_as_ever(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_image_fields_of_a_vector(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         found: dict[str, Any] = handler(self)
         return found if self.channels is not None else {k: found[k] for k in found if k not in ("dtype", "channels")}
 
     @model_validator(mode="after")
     def _images_fit(self) -> ObservationSpec:
         if (self.dtype == "uint8") != (self.channels is not None):
-            raise ValueError("an image has dtype 'uint8' and says where its channels were; a vector does neither")
+            raise ValueError("an image has dtype 'uint8' and an order of channels; a vector has neither")
         if self.channels is not None and (len(self.shapes) != 1 or len(self.shapes[0]) != 3):
             raise ValueError("an image has one shape (channels, height, width)")
         if self.channels == "none" and self.shapes[0][0] != 1:

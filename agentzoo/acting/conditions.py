@@ -50,7 +50,7 @@ class Conditions:
                 )
         if self.goal is not None:
             if context < 2:
-                raise ConfigError("a goal takes the last place of the window; a context of 1 has no other.")
+                raise ConfigError("a goal takes the last place of the window, so it needs a context of at least 2.")
             state = newest(state, context - 1)
         observations = np.zeros_like(state.observations)
         shown = np.zeros(observations.shape[:2], dtype=bool)
@@ -69,7 +69,7 @@ def checked_steps(waypoints: Mapping[Any, Any]) -> list[int]:
     """The steps of `waypoints` as whole numbers from 0.
 
     Raises:
-        ShapeError: a key is no whole number from 0.
+        ShapeError: a key is not a whole number from 0 on.
     """
     steps = list(waypoints)
     if not all(map(is_count, steps)):

@@ -45,9 +45,9 @@ def pick_device(device: str | torch.device) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
-        torch.empty(0, device=found)  # torch knows the name "cuda" on every machine, so try it
+        torch.empty(0, device=found)  # torch accepts the name "cuda" on every machine, so try to use it
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
-        said = str(error).splitlines()[0]
-        why = "" if "device type" in said else f" ({said})"  # torch lists twenty device types here
+        reason = str(error).splitlines()[0]
+        why = "" if "device type" in reason else f" ({reason})"  # torch lists twenty device types here
         raise ConfigError(f"no device {str(device)!r} here{why}; use 'auto', 'cpu' or, with a GPU, 'cuda'.") from None
     return found

@@ -58,6 +58,6 @@ def require_finite(output: NDArray[Any], rtg: NDArray[np.float64], config: Agent
     row, _ = np.argwhere(~np.isfinite(output))[0]
     raise ObservationError(
         f"{config.agent_id} outputs {output[row]} for environment {row}, whose return-to-go is {rtg[row]:g} in units "
-        f"of {config.rtg_scale:g} (target_return is {target_return:g}). Either number is too large for the network, or "
-        "an observation is."
+        f"of {config.rtg_scale:g} (target_return is {target_return:g}). This number or an observation is too large for "
+        "the network."
     )

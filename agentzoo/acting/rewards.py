@@ -2,8 +2,8 @@
 
 SB3's `Monitor` keeps the raw rewards of the running episode; gymnasium's `RecordEpisodeStatistics` and SB3's
 `VecMonitor` keep its return so far. The innermost of these wrappers is read. A wrapper outside of one that changes
-rewards (`VecNormalize`, `NormalizeReward`) is not read, since its rewards are not the environment's. All three count
-the steps of the episode, which shows whether the agent is playing that episode. They may wrap each environment of a
+rewards (`VecNormalize`, `NormalizeReward`) is not read, since it records changed rewards. All three count the steps of
+the episode, which shows whether the agent is playing that episode. They may wrap each environment of a
 DummyVecEnv or SyncVectorEnv, or the vector environment. Around a vector environment, gymnasium's
 `RecordEpisodeStatistics` loses running episodes if only some environments are reset (`AutoresetMode.DISABLED`).
 """
@@ -26,7 +26,7 @@ Warn = Callable[[str, str], None]  # (kind, message); each kind warns once
 
 
 class Kept(NamedTuple):
-    """What the wrappers of N environments recorded of the running episodes.
+    """Records of the wrappers of N environments on the running episodes.
 
     rewards: (N,) of the newest step, or the return so far if `cumulative`. steps: (N,) steps of the episode so far.
     """
@@ -60,7 +60,7 @@ class Rewards:
     def __init__(self, warn: Warn) -> None:
         self.source: str | None = None  # of the last rewards: "reward", "observation", "env"; "constant" without any
         self._read: Reader | None = None
-        self._changer: str | None = None  # the wrapper that changes rewards, if that is why none can be read
+        self._changer: str | None = None  # the wrapper that changes rewards, if it prevents reading them
         self._resets_late = False  # whether a VectorEnv is bound that returns a first observation one step late
         self._steps_before: NDArray[np.int64] | None = None  # (N,) steps that such an environment counted at last call
         self._warn = warn

@@ -1,4 +1,4 @@
-"""The number of CPU threads: as many as there are free cores, and one thread for a few windows.
+"""The number of CPU threads: one per free core, and a single one for a few windows.
 
 Two PyTorch threads on one free core wait for each other at every operation: a training step of 240 ms takes 2,600 ms,
 an action of 1 ms takes 15. Settings of the user take precedence: `OMP_NUM_THREADS`, `MKL_NUM_THREADS`,

@@ -84,5 +84,5 @@ def _one_line(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     """A warning as one line, without the source file and line number, which do not help users."""
-    said = without_colors(str(message)).removeprefix("WARN: ")  # from Gymnasium, in yellow
-    return f"warning: {shown(said, MOST_SAID)}\n"
+    text = without_colors(str(message)).removeprefix("WARN: ")  # from Gymnasium, in yellow
+    return f"warning: {shown(text, MOST_SAID)}\n"

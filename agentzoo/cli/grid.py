@@ -220,9 +220,9 @@ def _print_plan(out: Path, plan: Plan, left: int, threads: int) -> None:
     print_listing(table, errors_console)
     known = [seconds for seconds in estimated.values() if seconds is not None]
     lacking = len(estimated) - len(known)
-    said = [f"about {duration(sum(known))} of training, estimated from earlier runs"] if known else []
-    said += [f"{counted(lacking, 'run')} without an estimate"] if lacking else []
-    errors_console.print("; ".join([*said, f"{counted(threads, 'thread')} each"]))
+    parts = [f"about {duration(sum(known))} of training, estimated from earlier runs"] if known else []
+    parts += [f"{counted(lacking, 'run')} without an estimate"] if lacking else []
+    errors_console.print("; ".join([*parts, f"{counted(threads, 'thread')} each"]))
 
 
 def _rows(agents: str | None, file: Path | None, seeds: str, settings: list[str], own: OwnData) -> list[Row]:
@@ -242,7 +242,7 @@ def _rows(agents: str | None, file: Path | None, seeds: str, settings: list[str]
 def _status(text: str) -> Iterator[Callable[[str], None]]:
     """A status line with a spinner; the yielded function changes its text."""
     with errors_console.status(text) as status:
-        yield lambda said: status.update(plain(said))
+        yield lambda line: status.update(plain(line))
 
 
 @contextmanager

@@ -96,9 +96,9 @@ def _introduce(recipe: Recipe, episodes: Episodes, folder: Path, device: str | N
         f"{recipe.agent_id}: {counted(len(episodes), 'step')} of {plain(recipe.data.dataset)} -> {plain(folder)}"
     )
     place = pick_device(device)
-    said = device_line(place, gpu_names(), process_count())
-    if said:
-        errors_console.print(said)
+    line = device_line(place, gpu_names(), process_count())
+    if line:
+        errors_console.print(line)
     cores = f", {counted(threads, 'thread')}" if place.type == "cpu" else ""
     errors_console.print(f"{recipe.train.precision} on {place}{cores}")
 

@@ -44,7 +44,7 @@ def site(
     with errors_console.status("reading") as status:
         built = build_site(out, folder, baselines or (), docs, live, lambda what: status.update(plain(what)))
     for name in built.unreadable:
-        errors_console.print(f"unreadable, listed so on the page: {plain(name)}", highlight=False)
+        errors_console.print(f"unreadable, and listed as such on the page: {plain(name)}", highlight=False)
     if as_json:
         print_json(built._asdict())
     else:

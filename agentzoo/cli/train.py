@@ -159,9 +159,9 @@ def _repeated(recipe_file: Path, given: dict[str, Any]) -> Recipe:
     from agentzoo.config import read_recipe
     from agentzoo.errors import ConfigError
 
-    said = [option for option, value in given.items() if value is not None]
-    if said:
-        raise ConfigError(f"--recipe sets everything; use --set instead of {', '.join(said)}.")
+    options = [option for option, value in given.items() if value is not None]
+    if options:
+        raise ConfigError(f"--recipe sets everything; use --set instead of {', '.join(options)}.")
     return read_recipe(recipe_file)
 
 

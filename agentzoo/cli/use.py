@@ -300,8 +300,8 @@ def enjoy(
     if not shown:
         console.print("No display found, so the agent plays without a window; `agentzoo record` makes a video.")
     for one in play(loaded, env, episodes, seed=seed, window=shown, trust_env_module=trust_env_module):
-        said = {None: "", True: ", success", False: ", no success"}[one.success]
-        console.print(f"seed {one.seed}: return {amount(one.total_reward)} in {counted(one.length, 'step')}{said}")
+        success = {None: "", True: ", success", False: ", no success"}[one.success]
+        console.print(f"seed {one.seed}: return {amount(one.total_reward)} in {counted(one.length, 'step')}{success}")
 
 
 def record(

@@ -15,7 +15,7 @@ from agentzoo.errors import DataError
 from agentzoo.types import WHITE, ActionSpec, FloatArray, IntArray, ObservationSpec
 
 LOOKED_AT = 1_000  # images, evenly spaced over the dataset
-MOST_SYMBOLS = 32  # an image without a larger number holds symbols and no brightness
+MOST_SYMBOLS = 32  # an image without a larger number holds symbols instead of brightness
 ROUNDING = 1e-5  # relative to a bound: how far outside of it an action may lie
 
 
@@ -68,7 +68,7 @@ class Episodes:
         steps = int(self.lengths.sum()) if len(self.lengths) else 0
         if steps == 0 or (self.lengths < 1).any():
             raise DataError(
-                f"dataset {self.dataset!r}: {len(self.lengths)} episodes and {steps} steps, nothing usable."
+                f"dataset {self.dataset!r} has an empty episode or none: {len(self.lengths)} episodes, {steps} steps."
             )
         for name in ("observations", "actions", "rewards"):
             values = getattr(self, name)
@@ -130,8 +130,8 @@ class Episodes:
     def statistics(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Mean and std of the observations, each (S,).
 
-        Of images they are 0 and 255, (C, 1, 1), so that pixels lie in [0, 1]. Where all numbers are small, they are no
-        brightness but symbols, as in MiniGrid: each channel is divided by its largest number.
+        For images they are 0 and 255, (C, 1, 1), so that pixels lie in [0, 1]. If all numbers are small, they are
+        symbols instead of brightness, as in MiniGrid: then std is the largest number of each channel.
         """
         if self.observation.image is None:
             return observation_statistics(self.observations)

@@ -1,8 +1,8 @@
-"""Observations that are images, each distinct frame once and compressed: what windows are drawn from.
+"""Image observations for the drawing of windows: each distinct frame is stored once, compressed.
 
-A frame is one plane of pixels (H, W). An observation (C, H, W) is C of them by number, so that a stack of the last four
-frames costs four numbers a step. Stacks that an environment made and stacks that are made from single frames are the
-same here: frames that are equal within an episode are kept once.
+A frame is one plane of pixels (H, W). An observation (C, H, W) is stored as the numbers of its C frames, so a stack of
+the last four frames costs four numbers per step. Equal frames of an episode are stored once, so stacks made by the
+environment take no more room than single frames.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ ON_DEVICE = 0.5  # share of a device's free memory that unpacked frames may take
 
 
 class Stack(NamedTuple):
-    """How many frames an observation has, and what stands before an episode's first: it again ("reset") or "zero"."""
+    """How many frames an observation has. An episode's start is padded with its first frame ("reset") or with zeros."""
 
     frames: int
     padding: str
 
 
 def stack_of(metadata: Mapping[str, Any]) -> Stack | None:
-    """What a dataset's metadata says of stacks; None: observations are as they are stored.
+    """The stacks that a dataset's metadata asks for; None: observations are used as stored.
 
     Raises:
-        DataError: no number of frames, or another padding.
+        DataError: the number of frames or the padding is not valid.
     """
     if metadata.get(STACK) is None:
         return None
     frames, padding = metadata[STACK], metadata.get(PADDING, "reset")
     if type(frames) is not int or not 1 <= frames <= MOST_STACKED or padding not in ("reset", "zero"):
         raise DataError(
-            f"the metadata's {STACK} is a whole number from 1 to {MOST_STACKED} and its {PADDING} 'reset' or 'zero'; "
-            f"they are {shown(repr(frames), 60)} and {shown(repr(padding), 60)}."
+            f"the metadata has {STACK}={shown(repr(frames), 60)} and {PADDING}={shown(repr(padding), 60)}; expected a "
+            f"whole number from 1 to {MOST_STACKED}, and 'reset' or 'zero'."
         )
     return Stack(frames, padding)
 
 
 def stacked_spec(spec: ObservationSpec, stack: Stack) -> ObservationSpec:
-    """What a network is given where `spec` is one frame.
+    """The spec of the network's observation, if `spec` is that of one frame.
 
     Raises:
-        DataError: it is no image.
+        DataError: it is not an image.
     """
     if spec.image is None:
-        raise DataError(f"the metadata has {STACK}={stack.frames}, but the observations are no images.")
+        raise DataError(f"the metadata has {STACK}={stack.frames}, but the observations are not images.")
     channels, height, width = spec.image
     order = "first" if spec.channels == "none" else spec.channels
     shape = (channels * stack.frames, height, width)
@@ -68,7 +68,7 @@ def stacked_spec(spec: ObservationSpec, stack: Stack) -> ObservationSpec:
 
 @dataclass(frozen=True)
 class Frames:
-    """T observations of C frames each, as an array (T, C, H, W) uint8 that unpacks what it is asked for.
+    """T observations of C frames each: an array (T, C, H, W) uint8 that unpacks only the requested steps.
 
     packed: (bytes,) uint8, the compressed frames one after another. ends: (F,) int64, where each of them ends.
     digests: (F, 16) uint8, of their pixels. stacks: (T, C) int32, the frames of each step. sides: (H, W).
@@ -111,7 +111,9 @@ class Frames:
             for row, (begin, end) in enumerate(zip(begins, ends, strict=True)):
                 pixels[row] = np.frombuffer(zlib.decompress(content[begin:end], bufsize=size), dtype=np.uint8)
         except (zlib.error, ValueError) as error:
-            raise DataError(f"a frame cannot be unpacked: {error}. Delete AGENTZOO_CACHE; it is made again.") from error
+            raise DataError(
+                f"a frame cannot be unpacked: {error}. Delete the folder AGENTZOO_CACHE; it is created again."
+            ) from error
         return pixels.reshape(len(frames), height, width)
 
     def take(self, steps: NDArray[Any]) -> Frames:
@@ -125,7 +127,7 @@ class Frames:
             digest.update(np.ascontiguousarray(self.digests[self.stacks[step : step + 65_536]]).data)
 
     def on(self, device: torch.device | str) -> DeviceFrames | Frames:
-        """Unpacked on this device where half of its free memory holds all frames; as they are for a CPU."""
+        """On CUDA, all frames unpacked on the device if they fit in half of its free memory; otherwise unchanged."""
         place = torch.device(device)
         if place.type != "cuda":
             return self
@@ -135,8 +137,8 @@ class Frames:
             return self
         planes = torch.empty((len(self.ends), height, width), dtype=torch.uint8, device=place)
         for first in range(0, len(self.ends), 4_096):
-            some = np.arange(first, min(first + 4_096, len(self.ends)))
-            planes[first : first + len(some)] = torch.from_numpy(self.unpack(some)).to(place)
+            numbers = np.arange(first, min(first + 4_096, len(self.ends)))
+            planes[first : first + len(numbers)] = torch.from_numpy(self.unpack(numbers)).to(place)
         return DeviceFrames(planes, torch.from_numpy(np.ascontiguousarray(self.stacks)).to(place))
 
 
@@ -162,7 +164,7 @@ class FrameWriter:
 
     Args:
         spec: one observation as it is added, before frames are stacked.
-        stack: makes stacks of what is added; None takes observations as they are.
+        stack: the stacks to build from the added frames; None stores observations as they are.
     """
 
     def __init__(self, spec: ObservationSpec, stack: Stack | None = None) -> None:
@@ -175,8 +177,8 @@ class FrameWriter:
         self._stacks: list[NDArray[np.int32]] = []
 
     def add(self, observations: NDArray[np.uint8]) -> None:
-        """One episode's (L, C, H, W)."""
-        known: dict[bytes, int] = {}  # of this episode: frames of others hardly ever equal its own
+        """Add one episode, (L, C, H, W)."""
+        known: dict[bytes, int] = {}  # of this episode only, since frames of two episodes are rarely equal
         planes = np.ascontiguousarray(observations)
         numbers = np.array([[self._number(plane, known) for plane in step] for step in planes], dtype=np.int32)
         if self.stack is not None:
@@ -197,7 +199,7 @@ class FrameWriter:
         return found
 
     def finish(self) -> Frames:
-        """All that was added."""
+        """The frames of all added episodes."""
         return Frames(
             packed=np.frombuffer(self._packed, dtype=np.uint8),
             ends=np.asarray(self._ends, dtype=np.int64),

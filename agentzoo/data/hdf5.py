@@ -1,4 +1,4 @@
-"""Checks of untrusted HDF5 files before they are read; errors of other libraries become DataError.
+"""Checks untrusted HDF5 files before they are read; errors of other libraries become DataError.
 
 HDF5 has three ways to make another file's bytes appear as an array: external links, external storage and virtual
 datasets. With them a dataset could turn any file of this machine into observations, so a file that uses one is
@@ -73,8 +73,9 @@ def is_pictures(observations: Any) -> bool:
 
 
 def make_room(path: Path, episode: int, pictures: Any) -> None:
-    """An empty, compressed array where Minari's writer will append an episode's images: alone it writes them as they
-    are, or as JPEG, which changes them.
+    """Create an empty, compressed array to which Minari's writer appends an episode's images.
+
+    Without it the writer stores them uncompressed, or as JPEG, which changes them.
     """
     import h5py
 

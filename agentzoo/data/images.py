@@ -1,7 +1,7 @@
-"""Images as observations: which Boxes are images, where their channels are, and what to do about one that does not fit.
+"""Images as observations: which Boxes are images, where their channels are, and which wrapper helps with a misfit.
 
 Networks read (C, H, W). An environment may give (C, H, W), as gymnasium's FrameStackObservation and SB3's
-VecTransposeImage do, (H, W, C), as SB3's VecFrameStack does, or (H, W). An agent takes any of them.
+VecTransposeImage do, (H, W, C), as SB3's VecFrameStack does, or (H, W). An agent accepts all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def image_fields(space: gym.Space[Any]) -> dict[str, Any]:
     """Fields of the `ObservationSpec` of an image: its channels are the shortest axis, which must be first or last.
 
     Raises:
-        SpaceError: the shortest axis is in the middle, or the first and the last are equally short.
+        SpaceError: the shortest axis is in the middle, or the first and the last have the same length.
     """
     shape = tuple(int(n) for n in space.shape or ())
     found: tuple[int, ...]
@@ -37,9 +37,9 @@ def image_fields(space: gym.Space[Any]) -> dict[str, Any]:
         channels, found = "last", (shape[2], *shape[:2])
     else:
         raise SpaceError(
-            f"an image of shape {shape} does not show which axis has its channels: it must be the first or the last "
-            "and shorter than the others. Wrap the environment so that it is, for example with gymnasium's "
-            "TransformObservation or ResizeObservation."
+            f"in an image of shape {shape} the axis of channels is not clear: it must be the first or the last axis, "
+            "and the shortest. Wrap the environment, for example with gymnasium's TransformObservation or "
+            "ResizeObservation."
         )
     return {"size": int(np.prod(shape)), "shapes": (found,), "dtype": "uint8", "channels": channels}
 
@@ -50,7 +50,7 @@ def plain_shape(spec: ObservationSpec) -> tuple[int, ...]:
 
 
 def _orders(spec: ObservationSpec) -> dict[str, tuple[int, ...]]:
-    """Order -> shape, the environment's own first: all that hold the image of `spec`."""
+    """Order -> shape of the image of `spec` in that order; the environment's own order comes first."""
     assert spec.image is not None
     channels, height, width = spec.image
     found: dict[str, tuple[int, ...]] = {"first": (channels, height, width), "last": (height, width, channels)}
@@ -61,9 +61,9 @@ def _orders(spec: ObservationSpec) -> dict[str, tuple[int, ...]]:
 
 
 def image_order(shape: tuple[int, ...], spec: ObservationSpec) -> tuple[str, bool] | None:
-    """In which order an observation of this shape has its axes, and whether it is one of a single environment.
+    """The order of the axes of an observation of this shape, and whether it is a single observation without leading N.
 
-    The environment's own order comes first, a single observation before a batch. None: it is no such image.
+    The environment's own order is tried first, and a single observation before a batch. None: no order fits.
     """
     for order, one in _orders(spec).items():
         if shape == one:
@@ -74,7 +74,7 @@ def image_order(shape: tuple[int, ...], spec: ObservationSpec) -> tuple[str, boo
 
 
 def as_image(values: NDArray[Any], spec: ObservationSpec, order: str | None = None) -> NDArray[np.uint8]:
-    """(L, ...) in this order (default: the environment's own) -> (L, C, H, W), a view where it can be."""
+    """(L, ...) in this order (default: the environment's own) -> (L, C, H, W), as a view."""
     order = order or spec.channels
     if order == "last":
         return np.moveaxis(values, -1, 1)
@@ -82,22 +82,22 @@ def as_image(values: NDArray[Any], spec: ObservationSpec, order: str | None = No
 
 
 def image_misfit(spec: ObservationSpec, space: gym.Space[Any] | tuple[int, ...]) -> str:
-    """In words how an observation (its space or shape) differs from the image of `spec`, and which wrapper helps."""
+    """A sentence: how an observation (its space or shape) differs from the image of `spec`, and which wrapper helps."""
     assert spec.image is not None
     channels, height, width = spec.image
-    said = f"observations differ: an image {spec.image} (channels, height, width) is expected, this is {space}"
+    misfit = f"observations differ: an image {spec.image} (channels, height, width) is expected, this is {space}"
     shape = tuple(int(n) for n in (space if isinstance(space, tuple) else space.shape or ()))
     frame = ((height, width), (height, width, 1), (1, height, width))
     if channels > 1 and (shape in frame or shape[1:] in frame):
         return (
-            f"{said}; stack its frames: gymnasium's FrameStackObservation(env, {channels}), or SB3's "
+            f"{misfit}; stack its frames: gymnasium's FrameStackObservation(env, {channels}), or SB3's "
             f"VecFrameStack(env, {channels}) where a frame is ({height}, {width}, 1)"
         )
     if shape in ((height, width * channels), (height * channels, width)) and channels > 1:
         return (
-            f"{said}: frames lie side by side, since VecFrameStack needs an axis of channels. Make frames of "
-            f"({height}, {width}, 1), as AtariPreprocessing(env, grayscale_newaxis=True) does, before stacking them"
+            f"{misfit}: frames lie side by side, since VecFrameStack needs an axis of channels. Before stacking, give "
+            f"frames the shape ({height}, {width}, 1), as AtariPreprocessing(env, grayscale_newaxis=True) does"
         )
     if len(shape) == 4 and shape[-1] in (1, 3):
-        return f"{said}; make frames grey before they are stacked: AtariPreprocessing or GrayscaleObservation does"
-    return f"{said}; AtariPreprocessing and ResizeObservation change the size of a frame"
+        return f"{misfit}; make frames grey before stacking, with AtariPreprocessing or GrayscaleObservation"
+    return f"{misfit}; AtariPreprocessing and ResizeObservation change the size of a frame"

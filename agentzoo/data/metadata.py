@@ -22,10 +22,10 @@ def read_metadata(path: Path) -> dict[str, Any]:
     """
     try:
         if not path.is_file() or path.stat().st_size > MOST_METADATA:
-            raise ValueError("it is missing, no regular file, or too large")
+            raise ValueError("it is missing, not a regular file, or too large")
         tree = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(tree, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
         return tree
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read: {error}. Fetch or build the dataset again.") from error
@@ -34,7 +34,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
 def check_metadata(path: Path) -> None:
     """Reject metadata that would make Minari create an environment, since its spec can name any function to call.
 
-    Minari creates the environment to find out spaces that the metadata lacks.
+    Minari creates the environment if the metadata lacks a space.
 
     Raises:
         DataError: the file cannot be read, or a space is missing.
@@ -43,8 +43,8 @@ def check_metadata(path: Path) -> None:
     missing = [name for name in ("observation_space", "action_space") if not isinstance(metadata.get(name), str)]
     if missing:
         raise DataError(
-            f"{path} has no {' and no '.join(missing)}. Minari would create the environment to find out, which runs "
-            "code. Write the dataset again with its spaces."
+            f"{path} has no {' and no '.join(missing)}. To find them, Minari would create the environment, which "
+            "runs code. Write the dataset again with its spaces."
         )
     episodes, data = metadata.get("total_episodes"), path.with_name(MAIN)
     most = data.stat().st_size // LEAST_EPISODE if data.is_file() else MOST_OBJECTS

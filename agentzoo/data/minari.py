@@ -34,7 +34,7 @@ from agentzoo.types import ActionSpec, FloatArray, ObservationSpec
 
 
 def local_datasets() -> dict[str, dict[str, Any]]:
-    """Id -> metadata of every dataset on this machine, nothing where it cannot be read."""
+    """Id -> metadata of every dataset on this machine; empty metadata if it cannot be read."""
     root = datasets_root()
     return {name: _read_json(root / name / "data" / "metadata.json") for name in local_ids()}
 
@@ -85,7 +85,7 @@ def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, down
     try:
         observation, action = observation_spec(dataset.observation_space, obs_keys), action_spec(dataset.action_space)
     except SpaceError as error:
-        raise SpaceError(f"{dataset_id} cannot be learned from: {error}") from None
+        raise SpaceError(f"no agent can learn from {dataset_id}: {error}") from None
     stack = stack_of(dataset.storage.metadata)
     frames = FrameWriter(observation, stack) if observation.image is not None else None
     stacked = observation if stack is None else stacked_spec(observation, stack)
@@ -196,12 +196,12 @@ def _check_new_id(dataset_id: str) -> None:
 
     if not is_dataset_id(dataset_id):
         raise ConfigError(
-            f"{dataset_id!r} is no dataset id. Minari's form is NAMESPACE/NAME-v0, of letters, digits, - and _."
+            f"{dataset_id!r} is not a dataset id. Minari's form is NAMESPACE/NAME-v0, of letters, digits, - and _."
         )
     try:
         parse_dataset_id(dataset_id)  # stricter than our pattern, e.g. about one-letter namespaces
     except ValueError as error:
-        raise ConfigError(f"{dataset_id!r} is no dataset id: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{dataset_id!r} is not a dataset id: {' '.join(str(error).split())}") from error
 
 
 def write_dataset(
@@ -262,7 +262,7 @@ def write_dataset(
 
 
 def _buffers(rollouts: Iterable[Rollout], data: Path, returns: list[float]) -> Iterator[Any]:
-    """Minari's buffers of these episodes for its file `data`, in which images get room; `returns` gets the returns."""
+    """Minari's buffers of these episodes; `returns` receives the returns. Images get compressed arrays in `data`."""
     from minari.data_collector import EpisodeBuffer
 
     for index, one in enumerate(rollouts):

@@ -1,4 +1,4 @@
-"""Names of datasets and where they lie, known without importing what reads or makes them."""
+"""Names and folders of datasets, without importing the code that reads or builds them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agentzoo.errors import UnknownNameError, did_you_mean
 
-# what `data.making.catalogue` can make; its datasets are called zoo/NAME-v0
+# names in `data.making.catalogue`; the datasets are called zoo/NAME-v0
 LOCOMOTION = tuple(
     f"{env}/{kind}"
     for env in ("hopper", "halfcheetah", "walker2d")
@@ -26,7 +26,7 @@ _ID = re.compile(r"(?:[\w-]+/)*[\w-]+-v\d+")
 
 
 def is_dataset_id(name: str) -> bool:
-    """Whether Minari takes this as an id: `NAMESPACE/NAME-v0`, of letters, digits, - and _."""
+    """Whether Minari accepts this as an id: `NAMESPACE/NAME-v0`, of letters, digits, - and _."""
     return _ID.fullmatch(name) is not None
 
 
@@ -42,21 +42,21 @@ def datasets_root() -> Path:
 
 
 def is_local(dataset: str) -> bool:
-    """Whether there is a folder of this dataset on this machine."""
+    """Whether this machine has a folder of this dataset."""
     return ".." not in dataset.split("/") and (datasets_root() / dataset / "data").is_dir()
 
 
 def local_ids() -> Iterator[str]:
     """The id of every dataset on this machine, readable or not.
 
-    Minari's own list leaves out what it cannot read, and fails where a folder has a name that is no id.
+    Minari's own list omits datasets that it cannot read, and fails if the name of a folder is not an id.
     """
     root = datasets_root()
     for folder, names, _ in os.walk(root, followlinks=True):
         names[:] = sorted(name for name in names if not name.startswith("."))
         found = Path(folder).relative_to(root).as_posix()
         if "data" in names and is_dataset_id(found):
-            names.clear()  # none lies in another
+            names.clear()  # no dataset lies inside another
             yield found
 
 
@@ -73,10 +73,10 @@ def require_dataset_recipe(name: str) -> str:
 
 
 def require_possible(name: str) -> None:
-    """Refuse a name that is no dataset on this machine and that no remote can have.
+    """Check that a name is a dataset on this machine or may be one on a remote.
 
     Raises:
-        UnknownNameError: with the nearest name, or the command that makes the dataset.
+        UnknownNameError: it is neither; with the nearest name, or the command that builds the dataset.
     """
     dataset = dataset_id(name)
     if "://" in name or is_local(dataset) or (is_dataset_id(dataset) and not dataset.startswith("zoo/")):
@@ -85,7 +85,7 @@ def require_possible(name: str) -> None:
 
 
 def absent(dataset: str) -> str:
-    """A sentence on a dataset that is not on this machine: the nearest name, or how it is made."""
+    """An error message for a dataset that is not on this machine: the nearest name, or how to build it."""
     plain = _plain(dataset)
     if plain in RECIPES:
         hint = f" Make it with `agentzoo data build {plain}`."

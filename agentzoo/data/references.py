@@ -1,9 +1,9 @@
 """Returns that score 0 and 100 on each environment.
 
-Sources: Farama-Foundation/D4RL, d4rl/infos.py (arXiv:2004.07219). Measured there on the `-v2`/`-v3` environments;
-Gymnasium runs `-v5`, whose rewards and friction differ slightly. PointMaze and DoorKey have no agreed constants.
+Sources: Farama-Foundation/D4RL, d4rl/infos.py (arXiv:2004.07219), measured on the `-v2`/`-v3` environments. Gymnasium
+runs `-v5`, whose rewards and friction differ slightly. PointMaze and DoorKey have no agreed constants.
 Atari: a random player scores 0, a professional gamer 100 (Wang et al. 2016, arXiv:1511.06581, table 2), as in Chen et
-al. 2021, arXiv:2106.01345. Those are of whole games without sticky actions.
+al. 2021, arXiv:2106.01345. Both are scores of whole games without sticky actions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def reference_of(env_id: str, options: Iterable[str] = ()) -> Reference | None:
     """The references of an id such as `Hopper-v5` (D4RL's) or `agentzoo/Pong-v5` (a gamer's); None if it has none.
 
     Args:
-        options: names of the environment's options. All but rendering options make it another task, without references.
+        options: names of the environment's options. Any option except for rendering makes it another task, without
+            references.
     """
     name = env_id.rsplit("-v", 1)[0]
     return None if set(options) - RENDERING else D4RL_REFERENCES.get(name) or GAMER_REFERENCES.get(name)
@@ -61,7 +62,7 @@ def source_of(env_id: str) -> str:
 
 
 def reference_in(metadata: Mapping[str, Any], env_id: str, options: Iterable[str] = ()) -> tuple[float, float] | None:
-    """The returns that score 0 and 100 in a dataset's metadata; None if it has none, or if `reference_of` has."""
+    """The returns that score 0 and 100 in a dataset's metadata; None if it has none or `reference_of` has some."""
     low, high = (_number(metadata.get(name)) for name in ("ref_min_score", "ref_max_score"))
     if reference_of(env_id, options) is not None or low is None or high is None:
         return None

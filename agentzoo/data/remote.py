@@ -43,12 +43,12 @@ def dataset_of(name: str) -> str:
     minari = needed("minari", "train", "fetching data")
     with staging(root, ".fetching-") as draft:
         try:
-            # it prints, and asks its own remote for the namespaces
+            # Minari prints, and asks its own remote for the namespaces
             with minari_root(draft), _remote(f"hf://{found['owner']}"), contextlib.redirect_stdout(io.StringIO()):
                 minari.download_dataset(name)
         except Exception as error:  # clients of remotes raise many types
-            said = " ".join(str(error).split())[:300]
-            raise DataError(f"{name} could not be fetched: {type(error).__name__}: {said}") from error
+            reason = " ".join(str(error).split())[:300]
+            raise DataError(f"{name} could not be fetched: {type(error).__name__}: {reason}") from error
         put_dataset(draft, root, dataset_id)
     return dataset_id
 

@@ -32,8 +32,8 @@ def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None)
     numbers of the vector.
 
     Raises:
-        SpaceError: another kind of space, a key that is not there, more numbers than a network reads, or an image
-            whose channels cannot be told from its rows.
+        SpaceError: another kind of space, an unknown key, more numbers than a network reads, or an image whose axis of
+            channels is not clear.
     """
     if isinstance(space, gym.spaces.Box):
         if keys is not None:
@@ -134,7 +134,7 @@ def describe_misfit(
         sides.append(f"observations differ: {_shapes(observation)} is expected, this is {observed}")
     elif (seen := observation_spec(observed, observation.keys)) != observation:
         if observation.image is not None and seen.image == observation.image:
-            pass  # another order of the axes, which acting puts right
+            pass  # another order of the axes, which acting corrects
         elif observation.image is not None:
             sides.append(image_misfit(observation, observed))
         else:

@@ -98,8 +98,8 @@ def _row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> Row:
     try:
         return _readable_row(dataset_id, metadata, recipe)
     except Exception as error:  # untrusted metadata may hold anything
-        said = str(error) if isinstance(error, AgentzooError) else f"{type(error).__name__}: {error}"
-        return Row(dataset_id, True, None, "", None, recipe=recipe, problem=said)
+        problem = str(error) if isinstance(error, AgentzooError) else f"{type(error).__name__}: {error}"
+        return Row(dataset_id, True, None, "", None, recipe=recipe, problem=problem)
 
 
 def _readable_row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> Row:

@@ -15,12 +15,13 @@ from agentzoo.types import Batch
 
 
 class WindowSampler:
-    """Draws windows uniformly over steps: `drawn` says what a step that was drawn stands for.
+    """Draws steps uniformly, and a window for each. `drawn` is the place of the drawn step in its window.
 
-    first: the window's first step: episodes in proportion to length and a uniform start in each. last: its last step,
-    with the history that acting has there: what a network needs that only learns the newest action. Windows shorter
-    than K, at the end of an episode or at its start, are padded on the right with zeros. full: only its episode; the
-    window is one of K whole steps in it, uniformly, and shorter episodes are left out.
+    first: it is the window's first step. So episodes are drawn in proportion to their length, with a uniform start.
+    last: it is the window's last step, after the same history as in acting; for networks that learn only the newest
+    action. full: it only chooses the episode, in which a window of K steps is drawn uniformly; shorter episodes are
+    left out. With first and last, windows at the end or start of an episode have fewer than K steps and are padded on
+    the right with zeros.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class WindowSampler:
         return self.windows(*self.draw(batch_size, generator))
 
     def draw(self, batch_size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """First steps (B,) and lengths (B,) of what `sample` returns; processes cut their shares from these."""
+        """First steps (B,) and lengths (B,) of the windows that `sample` returns; processes split these."""
         steps = torch.randint(len(self), (batch_size,), generator=generator, device=generator.device)
         steps = steps.to(self.left.device)
         if self.drawn == "full":
@@ -65,8 +66,8 @@ class WindowSampler:
         return self._ending(steps) if self.drawn == "last" else self._beginning(steps)
 
     def _start_in_episode_of(self, steps: Tensor, share: Tensor) -> Tensor:
-        """The start of a whole window in each step's episode: the first for a `share` (B,) of 0, the last below 1."""
-        starts = self.timesteps[steps] + self.left[steps] - self.context + 1  # how many the episode has
+        """The start of a full window in each step's episode; `share` (B,) in [0, 1) goes from the first to the last."""
+        starts = self.timesteps[steps] + self.left[steps] - self.context + 1  # number of starts in the episode
         return steps - self.timesteps[steps] + (share.to(steps.device) * starts).long().clamp(max=starts - 1)
 
     def at(self, starts: Tensor) -> Batch:

@@ -89,7 +89,7 @@ def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
 
         gym.register_envs(ale_py)
     if needs_robotics(env_id):
-        with redirect_stderr(io.StringIO()):  # it prints news about other environments
+        with redirect_stderr(io.StringIO()):  # the package prints news about other environments
             import gymnasium_robotics
 
         gym.register_envs(gymnasium_robotics)

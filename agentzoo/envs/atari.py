@@ -1,8 +1,9 @@
-"""Atari games as networks read them: stacks of the newest four grey frames, 84x84, one for every four of the game.
+"""Atari games as networks read them: an action lasts four frames, a stack holds the newest four grey frames of 84x84.
 
-Source: Mnih et al. 2015, doi:10.1038/nature14236; Machado et al. 2018, arXiv:1709.06009 for sticky actions. Made of
-ale-py's game and gymnasium's `AtariPreprocessing` and `FrameStackObservation`. An episode is a whole game with all its
-lives. Before its first frame a stack holds zeros, as in DQN's replay data. Rewards are the game's, unclipped.
+It is ale-py's game in gymnasium's `AtariPreprocessing` and `FrameStackObservation`. An episode is a whole game with all
+its lives. Before the first frame a stack holds zeros, as in DQN's replay data. Rewards are the game's, unclipped.
+
+Source: Mnih et al. 2015, doi:10.1038/nature14236; Machado et al. 2018, arXiv:1709.06009 for sticky actions.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ def make_game(
 
     Args:
         game: its name in ale-py, for example "Pong".
-        repeat_action_probability: with which the last action is taken again instead (sticky actions); usual are 0, as
-            in the data of DQN, and 0.25.
+        repeat_action_probability: probability of repeating the last action instead (sticky actions). Usual values are
+            0, as in DQN's data, and 0.25.
         full_action_space: all 18 actions of the console, not only those that the game reads.
         terminal_on_life_loss: an episode is one life.
         render_mode: as in Gymnasium.

@@ -56,16 +56,16 @@ def explained(env_id: str) -> Iterator[None]:
     try:
         yield
     except (gym.error.DependencyNotInstalled, ImportError) as error:
-        said = " ".join(map(str, error.args))  # some messages of Gymnasium have several parts
-        raise ConfigError(f"{env_id} cannot be created: {said}{_what_to_do(env_id, said)}") from error
+        reason = " ".join(map(str, error.args))  # some messages of Gymnasium have several parts
+        raise ConfigError(f"{env_id} cannot be created: {reason}{_what_to_do(env_id, reason)}") from error
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
         elsewhere = "" if ":" in env_id else f" If another package provides it, write 'PACKAGE:{env_id}'."
         hint = did_you_mean(env_id, gym.registry) or elsewhere
         raise UnknownNameError(f"no environment {env_id!r}.{hint}") from error
     except AssertionError as error:
-        said = " ".join(f"AssertionError {error}".split())
+        reason = " ".join(f"AssertionError {error}".split())
         raise ConfigError(
-            f"{env_id} cannot be created: {said}. Its package may not work with other installed versions."
+            f"{env_id} cannot be created: {reason}. Its package may not work with other installed versions."
         ) from error
     except gym.error.Error as error:
         raise ConfigError(f"{env_id!r} cannot be created: {' '.join(map(str, error.args))}") from error
@@ -135,9 +135,9 @@ def requirements_of(env_id: str) -> list[str]:
 
 
 def draw_wide_floor(env: gym.Env[Any, Any]) -> None:
-    """Draw a wider floor in a MuJoCo environment: a cheetah runs past the 40 m that are drawn by default.
+    """Draw a wider floor in a MuJoCo environment: a cheetah runs beyond the default 40 m.
 
-    For the physics a plane is infinite whatever its drawn size, so the simulation does not change.
+    The physics treats a plane as infinite, whatever its drawn size, so the simulation does not change.
     """
     inner = env.unwrapped
     if type(inner).__module__.startswith("gymnasium.envs.mujoco."):

@@ -4,8 +4,8 @@ Observation (4,): x, y of the point and of the goal. The velocity is hidden, so 
 force, in [-1, 1]. Reward: the decrease of the straight-line distance to the goal in metres (a cell is 1 m wide).
 
 Source: Carroll et al. 2022, arXiv:2211.10869, appendix (D4RL's maze2d-medium layout).
-Differs: the reference adds noise to a stored start velocity in place, so it drifts from reset to reset; here it is
-drawn anew. The physics are gymnasium-robotics' PointMaze, not D4RL's mujoco-py build.
+Differs: the reference adds noise in place to a stored start velocity, so the velocity drifts from reset to reset; here
+every reset draws a new one. The physics are gymnasium-robotics' PointMaze, not D4RL's mujoco-py build.
 """
 
 from __future__ import annotations

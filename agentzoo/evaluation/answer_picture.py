@@ -111,10 +111,10 @@ def _draw_curves(figure: Any, answer: Answer, truth: Window | None) -> None:
         parts = [_of_first(answer.observations[key], window).reshape(steps, -1) for key in spec.keys]
     else:
         parts = [_of_first(answer.observations, window).reshape(steps, -1)]
-    said = np.concatenate(parts, axis=1)[:, :MAX_CURVES]
+    expected = np.concatenate(parts, axis=1)[:, :MAX_CURVES]
     acted = _of_first(answer.actions, window).reshape(steps, -1)
     seen, done = window.mask.observations[0], window.mask.actions[0]
-    rows = [("obs", i, said[:, i], window.observations[0, :, i], seen) for i in range(said.shape[1])]
+    rows = [("obs", i, expected[:, i], window.observations[0, :, i], seen) for i in range(expected.shape[1])]
     if window.actions.ndim == 3:
         rows += [("action", i, acted[:, i], window.actions[0, :, i], done) for i in range(acted.shape[1])]
     columns = 4

@@ -1,6 +1,6 @@
-"""What the networks that language agents start from know of language: `hub_cards/backbones.json`.
+"""How well backbones, the networks that language agents start from, model language: `hub_cards/backbones.json`.
 
-The results of an agent hold a copy of what is known of its own backbone, so that a card needs nothing but its folder.
+The results of an agent hold a copy of its own backbone's row, so that a card depends only on its own folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Bits = Annotated[float, Field(gt=0.0, le=100.0)]
 
 
 class Backbone(Config):
-    """Bits a byte of the text that all are measured on; of a network that is no model of prose, what it was taught."""
+    """Bits per byte on the text that all are measured on; for a network that does not model prose, what it learned."""
 
     bits_per_byte: Bits | None = None
     taught: Words | None = None
@@ -26,12 +26,12 @@ class Backbone(Config):
     @model_validator(mode="after")
     def _one_of_both(self) -> Backbone:
         if (self.bits_per_byte is None) == (self.taught is None):
-            raise ValueError("name either bits_per_byte or what it was taught")
+            raise ValueError("set exactly one of bits_per_byte and taught")
         return self
 
 
 class Knowledge(Backbone):
-    """That of one backbone, beside a real language model, the yardstick."""
+    """The row of one backbone, with a real language model as yardstick."""
 
     backbone: Words
     text: Words
@@ -42,14 +42,14 @@ class Knowledge(Backbone):
 class Backbones(Config):
     """`backbones.json`."""
 
-    text: Words  # that was measured on
-    command: Words  # that measured
+    text: Words  # the text of the measurement
+    command: Words  # the command of the measurement
     yardstick: Words
     yardstick_bits_per_byte: Bits
     backbones: dict[str, Backbone]
 
     def of(self, name: str | None) -> Knowledge | None:
-        """What is known of a backbone; None of one that is not listed."""
+        """The row of a backbone; None if it is not listed."""
         found = None if name is None else self.backbones.get(name)
         if name is None or found is None:
             return None
@@ -64,7 +64,7 @@ class Backbones(Config):
 
 
 def read_backbones(path: Path) -> Backbones | None:
-    """The record at `path`; None where there is no file.
+    """The record at `path`; None if there is no file.
 
     Raises:
         ConfigError: it cannot be used.

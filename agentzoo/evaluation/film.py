@@ -30,7 +30,7 @@ SHORTEST_DELAY = 2  # hundredths of a second per GIF frame; browsers replace a s
 
 
 class Effort(NamedTuple):
-    """How small a film is made.
+    """Settings that make a film smaller.
 
     crf: x264's rate factor; a higher one compresses more. every: keep each n-th frame. parts: keep the first 1/n of the
     film. shrink: 1/n of a side.
@@ -44,7 +44,7 @@ class Effort(NamedTuple):
 
 SMALLER = (  # tried in this order
     *(Effort(crf) for crf in (20, 24, 28, 32)),
-    *(Effort(crf, 2) for crf in (30, 34)),  # fewer frames than that are no film
+    *(Effort(crf, 2) for crf in (30, 34)),  # with fewer frames it would not look like a film
     *(Effort(28, 1, parts) for parts in (2, 4, 8)),
     *(Effort(40, 2, parts, 2) for parts in (2, 4, 8)),
 )
@@ -173,7 +173,7 @@ def save_video(clip: Clip, path: Path, most_bytes: int | None = None) -> None:
             write_atomic(path, video)
             return
     raise StorageError(
-        f"{path} would take {len(video):,} bytes at the least, at most {most_bytes:,} may be; film less."
+        f"{path} would take at least {len(video):,} bytes; at most {most_bytes:,} are allowed. Film fewer steps."
     )
 
 
@@ -183,7 +183,7 @@ def _encoded(clip: Clip, effort: Effort, path: Path) -> bytes:
     shown = math.ceil(len(clip.frames) / effort.parts)
     kept = clip.frames[: shown : effort.every]
     if (shown - 1) % effort.every:
-        kept = [*kept, clip.frames[shown - 1]]  # how it ended
+        kept = [*kept, clip.frames[shown - 1]]  # the last state
     frames = [_shrunk(frame, effort.shrink) for frame in kept]
     options = {"codec": "libx264", "pixelformat": "yuv420p", "quality": None, "macro_block_size": 2}
     crf = ["-crf", str(effort.crf)]
@@ -220,7 +220,7 @@ def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:
     shown = [round(100.0 * every * i / clip.fps) for i in range(len(images) + 1)]  # hundredths of a second
     delays = [10 * (end - start) for start, end in itertools.pairwise(shown)]
     drawn_from = np.concatenate([np.asarray(image) for image in images[:: math.ceil(len(images) / PALETTE_FRAMES)]])
-    # the default, median cut, spends the colors on the sky and leaves none for a hopper of a few hundred pixels
+    # the default, median cut, uses all colors for the sky and leaves none for a hopper of a few hundred pixels
     palette = Image.fromarray(drawn_from).quantize(colors, method=Image.Quantize.MAXCOVERAGE, kmeans=2)
     small = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
     gif = io.BytesIO()

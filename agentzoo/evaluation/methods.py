@@ -1,4 +1,4 @@
-"""Methods over tasks: how both are named, and rliable's statistics over the tasks that methods share.
+"""Methods and tasks: their names, and rliable's statistics over the tasks that methods share.
 
 A method is an agent's id without its task: `dt`, `gpt2-dt-scratch`. A task is a dataset: `hopper-medium`.
 """
@@ -22,7 +22,7 @@ from agentzoo.evaluation.statistics import (
     probability_of_improvement,
 )
 
-MOST_TASKS = 12  # of which all subsets are looked at
+MOST_TASKS = 12  # all subsets of this many tasks can be tried
 THRESHOLDS = np.linspace(0.0, 110.0, 56)
 _DATASET = re.compile(r"^(?:zoo/)?(?P<task>.+?)(?:-v\d+)?$")
 
@@ -38,12 +38,12 @@ class Methods(NamedTuple):
 
     @property
     def single(self) -> tuple[str, ...]:
-        """Methods with one run a task, whose intervals have no width and say nothing."""
+        """Methods with one run per task; their intervals have zero width and no meaning."""
         return tuple(name for name, count in self.runs.items() if count == len(self.tasks))
 
 
 def task_of(dataset: str) -> str:
-    """`zoo/hopper/medium-v0` -> `hopper-medium`; of somebody else's dataset, the whole name with dashes."""
+    """`zoo/hopper/medium-v0` -> `hopper-medium`; in another namespace, the whole name with dashes."""
     found = _DATASET.match(dataset)
     return (found["task"] if found else dataset).replace("/", "-")
 
@@ -57,7 +57,7 @@ def method_of(agent_id: str, family: str, task: str) -> str:
 
 
 def compare_methods(scores: Mapping[str, Scores]) -> Methods | None:
-    """Statistics over the tasks that most methods share; None where no two methods share one.
+    """Statistics over the tasks that most methods share; None if no two methods share a task.
 
     Args:
         scores: method -> task -> the normalized score of each run.

@@ -28,7 +28,7 @@ def run_window(agent: Agent, seed: int = 0, start: int = 0, *, trust_env_module:
     observation, _ = env.reset(seed=episode_seed(seed, 0))
     seen: list[Any] = []
     taken: list[Any] = []
-    asked: list[float] = []  # the returns-to-go that the agent reads, not the rewards that really follow
+    asked: list[float] = []  # the returns-to-go that the agent reads, which may differ from the rewards that follow
     state, reward, ended = None, 0.0, False
     while not ended and len(taken) < start + context:
         action, state = agent.predict(observation, state, reward=reward)

@@ -49,7 +49,7 @@ class Result(Config):
     weights_sha256: str | None
     checkpoint: Literal["final", "best"]
     training_seed: int | None = None  # seed of the run that trained the weights
-    updates: int | None = None  # updates of that run, if it is shown beside another agent
+    updates: int | None = None  # updates of that run, if a card shows it beside another agent
     env: str
     target_return: float
     acting: ActingMode = "window"
@@ -146,8 +146,8 @@ class Results(Config):
     baselines: tuple[Result, ...] = ()  # other families trained on the same data, with the same target return
     yardsticks: tuple[Baseline, ...] = ()  # the rows of baselines.json for this dataset
     acting: tuple[Result, ...] = ()  # the same weights acting in another way
-    language: Knowledge | None = None  # of its backbone
-    spearman: float | None = None  # rank correlation of asked and reached return over `targets`
+    language: Knowledge | None = None  # how well its backbone models language
+    spearman: float | None = None  # rank correlation of target and achieved return over `targets`
     studies: Annotated[tuple[Study, ...], Field(max_length=len(STUDY_PICTURES))] = ()
     plotted: bool = False  # the folder has a plot of the targets
     filmed: bool = False  # the folder has a video of one episode

@@ -43,7 +43,7 @@ class EpisodeResult:
         if not math.isfinite(self.total_reward):
             which = "an episode" if self.seed is None else f"the episode of seed {self.seed}"
             raise ObservationError(
-                f"{which} has the return {self.total_reward}: not all rewards of its environment are finite."
+                f"{which} has the return {self.total_reward}: a reward of its environment is not finite."
             )
 
 
@@ -127,7 +127,7 @@ def rollout(
     if agent.is_conditioned_each:
         raise ConfigError(
             f"{agent.config.agent_id} has a target or goal for each environment, which does not work with episodes of "
-            "different lengths; condition it with one for all."
+            "different lengths; set one target or goal for all."
         )
     deterministic = is_deterministic(agent) if deterministic is None else deterministic
     if not deterministic:
@@ -180,8 +180,8 @@ def run_episode(
 
 
 def _success(info: dict[str, Any]) -> bool | None:
-    said = next((info[key] for key in SUCCESS if key in info), None)
-    return None if said is None else bool(said)
+    success = next((info[key] for key in SUCCESS if key in info), None)
+    return None if success is None else bool(success)
 
 
 def run_seeded(
@@ -311,8 +311,8 @@ def _successes(infos: dict[str, Any], n: int) -> list[bool | None]:
     ended = infos.get("final_info", infos)  # with same-step autoreset
     for key in SUCCESS:
         if key in ended:
-            said = ended.get(f"_{key}", np.ones(n, dtype=bool))
-            return [bool(value) if known else None for value, known in zip(ended[key], said, strict=True)]
+            reported = ended.get(f"_{key}", np.ones(n, dtype=bool))
+            return [bool(value) if known else None for value, known in zip(ended[key], reported, strict=True)]
     return [None] * n
 
 

@@ -41,7 +41,7 @@ class Profile(NamedTuple):
 
 
 class Converged(NamedTuple):
-    """When a training was first as good as in the end; `seconds` are of its updates, evaluations not counted."""
+    """When a training was first as good as at its end; `seconds` are those of updates, without evaluations."""
 
     updates: int
     seconds: float
@@ -63,9 +63,9 @@ def aggregate(
 ) -> Estimate:
     """A statistic over all runs of all tasks, with a stratified percentile bootstrap.
 
-    Each resample draws the runs of every task separately, with replacement. Tasks count alike: where they have
-    different numbers of runs, each run is repeated until all tasks have equally many (rliable knows only such). With
-    one run a task there is nothing to draw from: the interval has zero width and says nothing.
+    Each resample draws the runs of every task separately, with replacement. All tasks have the same weight: if they
+    have different numbers of runs, runs are repeated until all tasks have equally many, as rliable expects. With one
+    run per task there is nothing to draw from: the interval has zero width and no meaning.
 
     Args:
         scores: at least one run for each task.
@@ -88,7 +88,7 @@ def aggregate(
 def performance_profile(scores: Scores, thresholds: FloatArray, resamples: int = RESAMPLES) -> Profile:
     """Share of all runs of all tasks whose score exceeds each of (T,) thresholds, with pointwise 95 % bands.
 
-    The share of runs within a task is averaged over tasks, which is the same where tasks have equally many runs.
+    It is the share of runs within a task, averaged over tasks.
 
     Raises:
         DataError: as `aggregate`.
@@ -106,7 +106,7 @@ def performance_profile(scores: Scores, thresholds: FloatArray, resamples: int =
 
 
 def probability_of_improvement(ours: Scores, theirs: Scores, resamples: int = RESAMPLES) -> Estimate:
-    """How likely a run of ours beats a run of theirs on the same task, averaged over the tasks both have.
+    """The probability that a run of ours beats a run of theirs on the same task, averaged over the common tasks.
 
     A tie counts one half, so two equal methods have 0.5.
 
@@ -136,21 +136,21 @@ def convergence(updates: Sequence[int], scores: Sequence[float], margin: float =
     Args:
         updates: numbers of updates, ascending.
         scores: the score at each, in normalized points.
-        margin: how close counts as there.
+        margin: the largest distance that counts as reached.
 
     Raises:
         DataError: no evaluation, numbers of different length, or one that is not finite.
     """
     reached = _checked(scores)
     if len(updates) != len(reached):
-        raise DataError(f"{len(updates)} updates and {len(reached)} scores; each evaluation has one of both.")
+        raise DataError(f"{len(updates)} updates and {len(reached)} scores; each evaluation needs one of both.")
     return int(updates[int(np.argmax(reached >= reached[-1] - margin))])
 
 
 def convergence_in(log: Sequence[Mapping[str, str]]) -> Converged | None:
     """`convergence` of a training by the short evaluations in its log (`training.log.read_log`).
 
-    None where fewer than two of them have a normalized score, or where the log does not say how long updates took.
+    None if fewer than two of them have a normalized score, or if the log has no times.
     """
     rows = [row for row in log if row.get("eval_score")]
     if len(rows) < 2:

@@ -111,7 +111,7 @@ COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
 
 
 def plot_sweeps(sweeps: Mapping[str, Sequence[Result]], path: Path, best_in_data: float | None = None) -> None:
-    """Plot achieved return with its interval against target return, one curve per agent, and the best of the data."""
+    """Plot achieved return with its interval against target return, one curve per agent, and the data's best return."""
     first, alone = next(iter(sweeps.values()))[0], len(sweeps) == 1
     every = [one.target_return for results in sweeps.values() for one in results]
     lowest, highest = min(0.0, *every), max(every)

@@ -94,8 +94,8 @@ def write_card(
     Args:
         license_id: the new license, stored in the config; by default the license stays.
         repo_id: the Hub repo that the card names; by default the one that the present card names, if any.
-        zoo: folder of `baselines.json` and `backbones.json`; what they hold of the agent's dataset and backbone, and
-            what its log says of convergence, goes into `results.json` first.
+        zoo: folder of `baselines.json` and `backbones.json`. Their rows for the agent's dataset and backbone, and the
+            convergence shown in its log, are first written into `results.json`.
 
     Raises:
         ConfigError: not a license name. CheckpointError: a record is missing.

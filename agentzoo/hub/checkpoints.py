@@ -39,7 +39,7 @@ FIXED = {
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Values that a checkpoint does not contain, or that override it; None uses the checkpoint's value.
+    """Values that a checkpoint lacks, or that override its own; None uses the checkpoint's value.
 
     mean, std: (S,) of the observations in its training data, as listed on its card. target_return: in env units.
     rtg_scale: divisor of returns-to-go. context: window length in env steps. heads, max_action: of a CORL network.
@@ -123,8 +123,8 @@ def read_transformers(folder: Path, options: ImportOptions) -> Checkpoint:
     )
     shape(tensors, "encoder.wpe.weight", 2)
     mean, std = _statistics(options, shape(tensors, "embed_state.weight", 2)[1])
-    said = config.get("max_length")  # the window length, in checkpoints of 2022
-    known = said if isinstance(said, int) and said > 1 else 20
+    length = config.get("max_length")  # the window length, in checkpoints of 2022
+    known = length if isinstance(length, int) and length > 1 else 20
     return Checkpoint(
         tensors=_from_transformers(tensors, model.n_layers),
         model=model,
@@ -205,8 +205,8 @@ def read_corl(path: Path, options: ImportOptions) -> Checkpoint:
         raise ConfigError(
             f"{path} is not a Decision Transformer of CORL: it has no model_state with blocks.0.causal_mask."
         )
-    said = _corl_config(path.parent / CORL_CONFIG)
-    heads = options.heads or said.get("num_heads")
+    settings = _corl_config(path.parent / CORL_CONFIG)
+    heads = options.heads or settings.get("num_heads")
     if heads is None:
         raise ConfigError("the file does not store the number of attention heads; pass --heads (CORL's default is 1).")
     layers = sum(1 for name in tensors if isinstance(name, str) and name.endswith(".causal_mask"))
@@ -215,12 +215,12 @@ def read_corl(path: Path, options: ImportOptions) -> Checkpoint:
         embed_dim=shape(tensors, "emb_norm.weight", 1)[0],
         n_layers=layers,
         n_heads=count({"num_heads": heads}, "num_heads", 1),
-        dropout=number(said, "residual_dropout", 0.1),
+        dropout=number(settings, "residual_dropout", 0.1),
         activation="gelu",
         max_ep_len=shape(tensors, "timestep_emb.weight", 2)[0],
     )
-    reach = float(options.max_action or number(said, "max_action", 1.0))
-    scale = number(said, "reward_scale", 0.001)
+    reach = float(options.max_action or number(settings, "max_action", 1.0))
+    scale = number(settings, "reward_scale", 0.001)
     if not (reach > 0 and scale > 0):
         raise ConfigError(f"the checkpoint has max_action={reach} and reward_scale={scale}; both must be positive.")
     size = shape(tensors, "state_emb.weight", 2)[1]
@@ -293,8 +293,8 @@ def _unpickled(path: Path) -> dict[str, Any]:
         with torch.serialization.safe_globals(allowed):
             found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a pickle can raise any type
-        said = " ".join(str(error).split())[:200]
-        raise CheckpointError(f"{path} was not read: it is broken, or holds more than weights ({said}).") from None
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(f"{path} was not read: it is broken, or holds more than weights ({reason}).") from None
     if not isinstance(found, Mapping):
         raise CheckpointError(f"{path} holds a {type(found).__name__}, not a checkpoint.")
     return dict(found)

@@ -21,7 +21,7 @@ def number(tree: Mapping[str, Any], name: str, default: float) -> float:
     """
     value = tree.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e9:
-        raise ConfigError(f"the checkpoint has {name}={str(value)[:60]!r}, which is no usable number.")
+        raise ConfigError(f"the checkpoint has {name}={str(value)[:60]!r}, which is not a usable number.")
     return value
 
 
@@ -29,7 +29,7 @@ def count(tree: Mapping[str, Any], name: str, default: int) -> int:
     """A whole number from untrusted settings; raises as `number`."""
     value = number(tree, name, default)
     if value != int(value):
-        raise ConfigError(f"the checkpoint has {name}={value}, which is no whole number.")
+        raise ConfigError(f"the checkpoint has {name}={value}, which is not a whole number.")
     return int(value)
 
 

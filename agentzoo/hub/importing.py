@@ -16,7 +16,7 @@ from agentzoo.envs.making import make_configured
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.checkpoints import CONFIG_FILE, PICKLED, SAFE, Checkpoint, ImportOptions, read_corl, read_transformers
 from agentzoo.store.remote import fetch, is_repo_id
-from agentzoo.store.tensors import some
+from agentzoo.store.tensors import first_names
 from agentzoo.types import ActionSpec, IOSpec, ObservationSpec, explain
 
 
@@ -101,7 +101,7 @@ def _require_fit(config: AgentConfig, tensors: Mapping[str, Tensor]) -> None:
         if found.get(name) != expected.get(name)
     ]
     if wrong:
-        raise CheckpointError(f"the checkpoint's weights do not fit together: {some(wrong)}.")
+        raise CheckpointError(f"the checkpoint's weights do not fit together: {first_names(wrong)}.")
     broken = [name for name, value in sorted(tensors.items()) if not torch.isfinite(value).all()]
     if broken:
-        raise CheckpointError(f"the checkpoint holds numbers that are not finite, in {some(broken)}.")
+        raise CheckpointError(f"the checkpoint holds numbers that are not finite, in {first_names(broken)}.")

@@ -83,7 +83,7 @@ class Measuring:
         self._tally.plan(episodes * (ways + others) + TARGETS * sweep_episodes + 1)
 
     def _named(self, one: Result) -> Result:
-        """The result with the command that repeats it once the agent is staged."""
+        """The result, with the command that repeats it after the agent is staged."""
         return with_command(one, self.agent, self.recipe.agent_id)
 
     def headline(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Measuring:
         return {"targets": tuple(map(self._named, found)), "spearman": rank_correlation(found), "plotted": plots}
 
     def film(self) -> bool:
-        """Make a video; whether it succeeded."""
+        """Make a video; returns whether it succeeded."""
         made = video(self.agent, self.folder / VIDEO, self._length, self._trust, self._on_progress)
         self._tally.played_one()
         return made

@@ -26,7 +26,7 @@ def inline(text: str) -> str:
 
 
 def _begins_no_block(found: re.Match[str]) -> str:
-    """Escape the sign at the start of a line that would begin a heading, rule or list."""
+    """Escape a character at the start of a line that would begin a heading, rule or list."""
     return f"\\{found[1]}" if found[1] else f"{found[2]}\\{found[3]}"
 
 

@@ -35,7 +35,7 @@ class Summary(Config):
     score: float | None = None
     low: float | None = None
     high: float | None = None
-    seconds: float | None = None  # of its training, as measured there
+    seconds: float | None = None  # duration of its training, on the machine that trained it
     seeds: tuple[tuple[float, float | None], ...] = ()  # (return, score) of each training seed, this one first
     clone: Summary | None = None  # behaviour cloning on the same data
     problem: str | None = None  # why a folder of the local zoo cannot be read; nothing else is known then
@@ -54,9 +54,9 @@ class Summary(Config):
         return found if 1 < len(found) == len(self.seeds) else []
 
     def shown_score(self) -> str:
-        """`93.7 [92.4, 94.9]`, or nothing where there is no score with an interval.
+        """`93.7 [92.4, 94.9]`, or an empty string without a score and an interval.
 
-        The mean and the interval are over training seeds where there are several, else over episodes.
+        Mean and interval are over training seeds if there are several, else over episodes.
         """
         if scores := self._scores():
             low, high = _interval(scores)
@@ -67,10 +67,10 @@ class Summary(Config):
 
 
 def _interval(values: list[float]) -> tuple[float, float]:
-    """`mean_interval`: for up to three numbers it is their range, as the least alone is drawn once in 27 times."""
+    """`mean_interval`. For up to three numbers it is their range: a resample holds the lowest only once in 27 draws."""
     if len(values) <= 3:
         return min(values), max(values)
-    from agentzoo.evaluation.scores import mean_interval  # NumPy, which `agentzoo list` answers without
+    from agentzoo.evaluation.scores import mean_interval  # imports NumPy, which `agentzoo list` rarely needs
 
     return mean_interval(values)  # type: ignore[arg-type]
 
@@ -79,7 +79,7 @@ def overview() -> list[Summary] | None:
     """Like `zoo.summaries`, but it checks only the shown fields.
 
     Returns:
-        None if a folder cannot be read this way; `summaries` then says what is wrong with it.
+        None if a folder cannot be read this way; `summaries` then reports the problem.
     """
     found = packaged()
     for agent_id, folder in staged_agents().items():

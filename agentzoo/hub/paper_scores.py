@@ -104,7 +104,7 @@ def elsewhere(agent_ids: Iterable[str], source: str) -> dict[str, dict[str, Publ
 
 
 def published_together(agent_ids: Iterable[str]) -> dict[str, Published]:
-    """Published numbers for these agents in one table: of the paper that has most of them, else each agent's first.
+    """Published numbers for these agents in one table: from the paper with most of them, else each agent's first.
 
     Papers train the same agent differently, so numbers of two papers are hard to compare.
     """

@@ -144,7 +144,7 @@ def _training_facts(last_row: Mapping[str, Any], agent: Agent, hardware: str) ->
 
 
 def _copy(run: Path, folder: Path, recipe: Recipe, max_bytes: int, on_progress: Callable[[str], None]) -> None:
-    """The files of the run, asked for the return that `recipe` names, its weights as float16."""
+    """Copy the files of the run, with the target return of `recipe` and the weights as float16."""
     for file in (CONFIG, WEIGHTS, LOG):
         shutil.copyfile(run / file, folder / file)
     write_atomic(folder / RECIPE, recipe.to_json())
@@ -177,9 +177,9 @@ def _require_comparable(recipe: Recipe, seeds: Sequence[Path], baselines: Sequen
         if path not in seeds:
             changed = {name: changed[name] for name in SHARED if name in changed}
         if changed:
-            said = "; ".join(f"{name} is {new!r} instead of {old!r}" for name, (old, new) in changed.items())
+            differs = "; ".join(f"{name} is {new!r} instead of {old!r}" for name, (old, new) in changed.items())
             hint = " A run of another recipe is a --baseline, not a --seed-run." if path in seeds else ""
-            raise ConfigError(f"{path} cannot be shown beside {recipe.agent_id}: {said}.{hint}")
+            raise ConfigError(f"{path} cannot be shown beside {recipe.agent_id}: {differs}.{hint}")
 
 
 def _keep_license(old: Path, new: Path, on_progress: Callable[[str], None]) -> None:

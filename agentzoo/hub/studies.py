@@ -18,7 +18,7 @@ def show_studies(folder: Path, studies: Sequence[Path], keep: bool = False) -> N
     """Replace the studies on the card of a staged agent, without measuring.
 
     Args:
-        keep: the current ones stay in front, but for those with the title of a new one.
+        keep: the current studies stay in front, except those with the title of a new one.
 
     Raises:
         CheckpointError: a record of the agent or a study is missing. ConfigError: too many studies.
@@ -49,7 +49,7 @@ def take_studies(studies: Sequence[Path], folder: Path, kept: Sequence[Study] = 
 
 
 def _free(kept: Sequence[Study]) -> list[str]:
-    """Names of pictures that no study of `kept` has."""
+    """Names of pictures that no study in `kept` uses."""
     return [name for name in STUDY_PICTURES if all(one.picture != name for one in kept)]
 
 

@@ -11,7 +11,7 @@ from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 
 REACTS = 0.2  # if achieved returns span less than this share of the targets' span, the agent hardly reacts
-TELLING = 10  # episodes per target needed to judge further gains
+TELLING = 10  # episodes per target that are needed to judge further gains
 
 
 class SweepFacts(NamedTuple):

@@ -8,7 +8,7 @@ from agentzoo.hub.zoo import summaries
 from agentzoo.registry import CLONE, is_clone
 from agentzoo.text import amount
 
-HEAD = "agent | environment | score (95 %) | return | seeds | its data's | minutes |"
+HEAD = "agent | environment | score (95 %) | return | seeds | data | minutes |"
 RULE = "---|---|---:|---:|---:|---:|---:|"
 
 
@@ -18,7 +18,7 @@ def markdown_table() -> str:
     Raises:
         CheckpointError: an agent's folder cannot be read; no agent may silently be missing from the table.
     """
-    lines = [f"| {HEAD} asked for | trained on | updates |", f"|{RULE}---:|---|---:|"]
+    lines = [f"| {HEAD} target | trained on | updates |", f"|{RULE}---:|---|---:|"]
     for one in _staged():
         lines.append(f"{_row(one, '{}/README.md')} {one.target:,g} | `{one.dataset or ''}` | {one.steps:,} |")
     return "\n".join(lines)

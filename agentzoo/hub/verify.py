@@ -101,8 +101,8 @@ def _weights(folder: Path, config: AgentConfig) -> Check:
         return Check(name="weights", holds=False, said=f"{CONFIG} names no hash of {WEIGHTS}")
     found = sha256(folder / WEIGHTS)
     same = found == config.weights_sha256
-    said = f"sha256 {found[:12]}... {'matches' if same else 'differs from'} {CONFIG}"
-    return Check(name="weights", holds=same, said=said)
+    text = f"sha256 {found[:12]}... {'matches' if same else 'differs from'} {CONFIG}"
+    return Check(name="weights", holds=same, said=text)
 
 
 def _recipe(folder: Path, config: AgentConfig) -> list[Check]:
@@ -156,8 +156,8 @@ def _results(folder: Path, config: AgentConfig) -> tuple[Results | None, Check]:
         ranks = rank_correlation(results.targets) if len(results.targets) >= FEWEST_RANKED else None
         if not _close(ranks, results.spearman):
             problems.append("the rank correlation does not follow from its targets")
-    said = "; ".join(problems) or f"{counted(head.episodes, 'episode')} of these weights, with a correct summary"
-    return (None if problems else results), Check(name="results", holds=not problems, said=said)
+    text = "; ".join(problems) or f"{counted(head.episodes, 'episode')} of these weights, with a correct summary"
+    return (None if problems else results), Check(name="results", holds=not problems, said=text)
 
 
 def _which(one: Result, head: Result) -> str:
@@ -167,7 +167,7 @@ def _which(one: Result, head: Result) -> str:
 
 
 def _wrong(one: Result, options: Iterable[str], recipe: Recipe | None) -> list[str]:
-    """What in a record does not follow from its episodes, in an environment with these options."""
+    """Parts of a record that do not follow from its episodes, in an environment with these options."""
     if not len(one.returns) == len(one.lengths) == one.episodes:
         return [f"{counted(one.episodes, 'episode')}, but {len(one.returns)} returns and {len(one.lengths)} lengths"]
     reference = reference_for(one.env, options, recipe)
@@ -243,16 +243,16 @@ def _score(
         or again_low - slack <= head.mean_return <= again_high + slack
         or abs(new.mean_return - head.mean_return) <= chance + slack
     )
-    said = (
+    text = (
         f"return {new.mean_return:.1f} [{again_low:.1f}, {again_high:.1f}] over {counted(new.episodes, 'episode')}; "
         f"the card says {head.mean_return:.1f} [{low:.1f}, {high:.1f}]"
     )
     if new.score is not None and head.score is not None:
-        said += f"; score {new.score:.1f} against {head.score:.1f}"
+        text += f"; score {new.score:.1f} against {head.score:.1f}"
     if new.success_rate is not None and head.success_rate is not None:
-        said += f"; success {100 * new.success_rate:.0f} % against {100 * head.success_rate:.0f} %"
+        text += f"; success {100 * new.success_rate:.0f} % against {100 * head.success_rate:.0f} %"
         holds = holds and _as_often(new.success_rate, new.episodes, head.success_rate, head.episodes)
-    return new, Check(name="score", holds=holds, said=said)
+    return new, Check(name="score", holds=holds, said=text)
 
 
 def _as_often(first: float, of_first: int, second: float, of_second: int) -> bool:

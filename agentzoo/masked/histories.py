@@ -39,7 +39,7 @@ def histories(
     Args:
         agent: an agent of a masked family.
         window: N windows; for N samples of one question, repeat the window N times.
-        possible: tells which steps the environment allows.
+        possible: which steps the environment allows.
     """
     rng = np.random.default_rng(seed)
     count, steps = window.mask.actions.shape

@@ -109,7 +109,7 @@ def _read_observations(config: AgentConfig, values: Any) -> tuple[Floats, Bools,
     given = values if spec.keys is not None else {"": values}
     missing = [key for key in spec.keys or () if key not in given]
     if missing:
-        raise ShapeError(f"{name} misses {missing} in the observations; they hold {sorted(given)}.")
+        raise ShapeError(f"{name} needs {missing} in the observations; they hold {sorted(given)}.")
     parts = {
         key: as_numbers(given[key], f"observations[{key!r}]" if key else "observations").astype(np.float32)
         for key in spec.keys or ("",)

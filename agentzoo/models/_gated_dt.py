@@ -1,7 +1,7 @@
 """GPT2-DT with a gate that weighs the attention heads at each token: the base of `gpt2_dtma`, `dtma` and others.
 
 Source: Zhao et al., ICML 2025, "Markov heads" (first version: arXiv:2409.06985); the gate is `nn/gate.py`. Every layer
-has its own gate. Gates are trained whatever `adaptation` says, at the rate of the agent's own layers and without weight
+has its own gate. Gates are trained with any `adaptation`, at the rate of the agent's own layers and without weight
 decay.
 
 With fresh gates and the default scale the network is GPT2-DT to the last bits
@@ -46,9 +46,9 @@ class GatedConfig(LanguageDTConfig):
     recorded: ClassVar[dict[str, str]] = {**LanguageDTConfig.recorded, "markov_at_start": "backbone"}
 
     n_heads: HeadCount = 4
-    gate_scale: Literal["heads", "paper"] = "heads"  # s: as many as there are heads, or 1
-    # (positive share of the diagonal, ratio) of each head of the backbone's first layer, see nn/markov.py: training may
-    # move them, and which heads are looked at must not depend on how it went. A training fills it in
+    gate_scale: Literal["heads", "paper"] = "heads"  # s: "heads" is the number of heads, "paper" is 1
+    # (positive share of the diagonal, ratio) of each head of the backbone's first layer, see nn/markov.py. A training
+    # fills it in at its start, so that the choice of the heads to analyse does not depend on the training
     markov_at_start: Annotated[tuple[tuple[Share, NonNegativeFloat], ...], Field(max_length=256)] | None = None
 
     @model_validator(mode="after")
@@ -60,7 +60,7 @@ class GatedConfig(LanguageDTConfig):
         return self
 
     def records_of(self, found: Pretrained) -> dict[str, Any]:
-        """Also the statistics of the backbone's heads."""
+        """Adds the statistics of the backbone's heads."""
         heads = layer_statistics(found.blocks["blocks.0.attn.qkv.weight"], self.n_heads)
         # three decimals, so that other machines record the same; a share of 1 is exact: every entry is positive
         shares = [1.0 if one.positive_share == 1.0 else min(round(one.positive_share, 3), 0.999) for one in heads]
@@ -135,7 +135,7 @@ class GatedDT(LanguageDT):
 
 
 def _mean_over_tokens(weights: Tensor, valid: Tensor) -> Tensor:
-    """(B, L, N) -> (N,), where L is three tokens a step, or one in a last layer read at the observations only."""
+    """(B, L, N) -> (N,), where L is 3K, or K in a last layer that is read at the observations only."""
     real = valid.repeat_interleave(TOKENS_PER_STEP, dim=1) if weights.shape[1] != valid.shape[1] else valid
     share = real.to(weights.dtype).unsqueeze(-1)
     return (weights * share).sum((0, 1)) / share.sum().clamp(min=1.0)

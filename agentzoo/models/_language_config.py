@@ -33,7 +33,7 @@ LOSSES = ("cosine_weight", "lm_weight")
 
 
 class LanguageDTConfig(ModelConfig):
-    """Sizes of the blocks, which must be the backbone's, and how they are used."""
+    """Sizes of the blocks, which must equal the backbone's, and how the blocks are used."""
 
     paper: ClassVar[Citation | None] = REID
     counterparts: ClassVar[dict[str, str]] = {}  # architecture of a backbone -> the sibling family for it
@@ -42,7 +42,7 @@ class LanguageDTConfig(ModelConfig):
     architecture: Architecture
     backbone: BackboneName | None = None  # folder, staged id or Hub id; None: random weights. Only training reads it
     backbone_revision: Annotated[str, Field(min_length=1, max_length=200)] | None = None  # of the Hub
-    backbone_sha256: Digest | None = None  # training fills it in, and resumes with no other
+    backbone_sha256: Digest | None = None  # filled in by training, which resumes only with this file
     embed_dim: Width = 128  # D; n_heads must divide it
     n_layers: LayerCount = 3
     n_heads: HeadCount = 1
@@ -79,13 +79,13 @@ class LanguageDTConfig(ModelConfig):
         if self.embed_dim % self.n_heads:
             raise ValueError(f"n_heads {self.n_heads} must divide embed_dim {self.embed_dim}")
         if (self.rotary_dim > 0) != (self.architecture == "gptj"):
-            raise ValueError("rotary_dim is what gptj has and no other architecture")
+            raise ValueError("rotary_dim is for architecture gptj only")
         if self.rotary_dim % 2 or self.rotary_dim > self.embed_dim // self.n_heads:
             raise ValueError(f"rotary_dim must be even and at most a head's size, {self.embed_dim // self.n_heads}")
         if self.tie_action_head and (self.input_maps, self.head) != ("linear", "linear"):
             raise ValueError("tie_action_head needs input_maps and head to be linear")
         if self.backbone is None and (self.cosine_weight or self.lm_weight):
-            raise ValueError("without a backbone there is no language: cosine_weight and lm_weight must be 0")
+            raise ValueError("cosine_weight and lm_weight must be 0 without a backbone")
         if self.backbone is None and self.backbone_revision is not None:
             raise ValueError("backbone_revision needs a backbone")
         if self.positions == "own" and self.architecture != "gpt2":
@@ -106,14 +106,14 @@ class LanguageDTConfig(ModelConfig):
         return PRESETS
 
     def pinned(self) -> LanguageDTConfig:
-        """The config with the hash of today's backbone; training checks it when it begins."""
+        """The config with the hash of the current backbone; training checks the hash when it begins."""
         if self.backbone is None or all(getattr(self, name) is not None for name in self.recorded):
             return self
         found = self.records_of(self.read_backbone())
         return self.model_copy(update={k: v for k, v in found.items() if getattr(self, k) is None})
 
     def read_backbone(self) -> Pretrained:
-        """The backbone that `backbone` names; there is one.
+        """Load the backbone that `backbone` names; it must not be None.
 
         Raises:
             AgentzooError: as `load_backbone`.
@@ -151,7 +151,7 @@ class LanguageDTConfig(ModelConfig):
         )
 
     def _nearest_preset(self) -> tuple[str, tuple[str, ...]]:
-        """Its name and the fields that differ; what a twin from scratch lacks does not count."""
+        """Its name and the fields that differ. Language losses do not count if there is no backbone."""
         plain = LanguageDTConfig.model_fields
         scratch = self.backbone is None
         departures = {

@@ -43,7 +43,7 @@ MOST_SEEN = 1024  # tokens in a window of GPT-2
 
 
 class LanguageDT(SequenceModel):
-    """Three tokens a step through the blocks of a language model, read at the observation tokens."""
+    """The blocks of a language model over 3K tokens, read at the observation tokens."""
 
     config: LanguageDTConfig
     language: Language | None
@@ -90,12 +90,12 @@ class LanguageDT(SequenceModel):
     # -- training ----------------------------------------------------------------------------------------------------
 
     def begin_training(self, fresh: bool) -> None:
-        """Load the backbone's weights and what the language losses need. A fine-tune has no language losses."""
+        """Load the backbone's weights, and the tables and text of the language losses. A fine-tune has no such loss."""
         config, tokens = self.config, TOKENS_PER_STEP * self.io.context
         if tokens > MOST_SEEN:
             warnings.warn(
-                f"data.context={self.io.context} makes windows of {tokens} tokens; most language models saw "
-                f"{MOST_SEEN} or fewer at a time, and attention costs with the square of them.",
+                f"data.context={self.io.context} makes windows of {tokens} tokens; most language models were trained "
+                f"on {MOST_SEEN} or fewer, and the cost of attention grows with the square of this number.",
                 UserWarning,
                 stacklevel=2,
             )
@@ -104,8 +104,8 @@ class LanguageDT(SequenceModel):
         found = config.read_backbone()
         if config.backbone_sha256 is not None and (there := found.sha256()) != config.backbone_sha256:
             raise ConfigError(
-                f"backbone {config.backbone!r} has sha256 {there[:12]}…, the recipe was made with "
-                f"{config.backbone_sha256[:12]}…: put that one there, or train with what there is: "
+                f"backbone {config.backbone!r} has sha256 {there[:12]}…, but the recipe was made with "
+                f"{config.backbone_sha256[:12]}…. Restore that file, or train with the present one: "
                 "--set model.backbone_sha256=null."
             )
         _require_sizes(found.sizes, config, config.backbone)
@@ -117,11 +117,11 @@ class LanguageDT(SequenceModel):
                 self.embed_timestep.get_parameter("weight").copy_(stretch(found.positions, config.max_ep_len))
         centroids = make_centroids(found, config.centroids) if config.cosine_weight else None
         if config.lm_weight:
-            self.language = self._speaking(found, centroids)
+            self.language = self._make_language(found, centroids)
         elif centroids is not None:
             self.language = Language(centroids)
 
-    def _speaking(self, found: Pretrained, centroids: Tensor | None) -> Language:
+    def _make_language(self, found: Pretrained, centroids: Tensor | None) -> Language:
         """The parts of the backbone that co-training needs: token table, text, and positions if timesteps are fresh.
 
         Raises:
@@ -130,8 +130,8 @@ class LanguageDT(SequenceModel):
         config, own = self.config, self.config.positions == "own"
         if not found.speaks_by_table:
             raise ConfigError(
-                f"co-training reads words off the token table; backbone {config.backbone!r} has a head of its "
-                "own for that (tie_word_embeddings is false). Leave it out with --set model.lm_weight=0."
+                f"co-training predicts tokens with the token table, but backbone {config.backbone!r} has a separate "
+                "output head (tie_word_embeddings is false). Switch it off with --set model.lm_weight=0."
             )
         if not own and found.positions is not None and config.lm_chunk - 1 > len(found.positions):
             raise ConfigError(
@@ -159,14 +159,14 @@ class LanguageDT(SequenceModel):
 
     def decays(self, name: str) -> bool:
         """Every parameter, as the reference does; the backbone's only if `backbone_decays` is set."""
-        return self.config.backbone_decays or not self._is_the_backbones(name)
+        return self.config.backbone_decays or not self._is_from_backbone(name)
 
     def lr_scale(self, name: str) -> float:
         """`backbone_lr` for the backbone's parameters."""
-        return self.config.backbone_lr if self._is_the_backbones(name) else 1.0
+        return self.config.backbone_lr if self._is_from_backbone(name) else 1.0
 
-    def _is_the_backbones(self, name: str) -> bool:
-        """The blocks, the token table and, where it counts timesteps, the position table."""
+    def _is_from_backbone(self, name: str) -> bool:
+        """True for the blocks, the token table and a position table that serves as timestep table."""
         own = self.config.positions == "own" and name.startswith("embed_timestep.")
         return own or name.startswith(("backbone.", "language."))
 
@@ -235,23 +235,23 @@ def _require_sizes(found: Sizes, config: LanguageDTConfig, name: str) -> None:
     asked = config.sizes()
     if found.architecture not in get_args(type(config).model_fields["architecture"].annotation):
         other = config.counterparts.get(found.architecture)
-        hint = f"family {other} is for it: --set model.family={other} --set model.architecture={found.architecture}."
+        hint = f"use family {other}: --set model.family={other} --set model.architecture={found.architecture}."
         raise ConfigError(
             f"backbone {name!r} is of architecture {found.architecture!r}; "
-            f"{hint if other else f'no family like {config.family} is for it.'}"
+            f"{hint if other else f'no family like {config.family} supports it.'}"
         )
     pairs = zip(Sizes._fields, found, asked, strict=True)
     wrong = [(field, there, here) for field, there, here in pairs if there != here]
     if wrong:
-        said = ", ".join(f"{field} {there!r} (the recipe says {here!r})" for field, there, here in wrong)
+        sizes = ", ".join(f"{field} {there!r} (the recipe says {here!r})" for field, there, here in wrong)
         settings = " ".join(f"--set model.{field}={there}" for field, there, _ in wrong)
-        raise ConfigError(f"backbone {name!r} has {said}. Fit the recipe to it: {settings}")
+        raise ConfigError(f"backbone {name!r} has {sizes}. Change the recipe: {settings}")
 
 
 def stretch(table: Tensor, rows: int) -> Tensor:
-    """(P, D) -> (rows, D): the first rows; if there are too few, rows 2 to P-1 repeat.
+    """(P, D) -> (rows, D): the first rows; if P is smaller than `rows`, rows 2 to P-1 repeat.
 
-    Source: machelreid/can-wikipedia-help-offline-rl@e1060f0; the first two rows of such tables are unlike the others.
+    The first two rows of such tables differ from the others. Source: machelreid/can-wikipedia-help-offline-rl@e1060f0.
     """
     count = len(table)
     index = torch.arange(rows)

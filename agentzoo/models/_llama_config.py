@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LlamaConfig(LanguageDTConfig):
-    """SmolLM2-135M's sizes, of which the first `n_layers` layers are taken."""
+    """SmolLM2-135M's sizes; only the first `n_layers` layers are used."""
 
     staged_bytes: ClassVar[int] = 22_000_000
 
@@ -25,7 +25,7 @@ class LlamaConfig(LanguageDTConfig):
     embed_dim: Width = 576
     n_layers: LayerCount = 3  # of the backbone's, from the first on
     n_heads: HeadCount = 9
-    n_kv_heads: HeadCount = 3  # heads of keys and values, which those of queries share in groups
+    n_kv_heads: HeadCount = 3  # heads of keys and values; groups of query heads share one
     inner_dim: InnerWidth | None = 1536
     activation: Literal["silu"] = "silu"
     rotary_theta: Annotated[float, Field(gt=1.0, le=1e9)] = 100_000.0
@@ -38,9 +38,9 @@ class LlamaConfig(LanguageDTConfig):
         if self.n_heads % self.n_kv_heads:
             raise ValueError(f"n_kv_heads {self.n_kv_heads} must divide n_heads {self.n_heads}")
         if self.embed_dim // self.n_heads % 2:
-            raise ValueError(f"heads of {self.embed_dim // self.n_heads} numbers cannot be turned in pairs")
+            raise ValueError(f"rotary positions need heads of even size, not {self.embed_dim // self.n_heads}")
         if self.start == "shuffled" and self.backbone is None:
-            raise ValueError("start=shuffled is of a backbone's weights, and there is none")
+            raise ValueError("start=shuffled shuffles a backbone's weights; it needs a backbone")
         return self
 
     def sizes(self) -> Sizes:
@@ -62,14 +62,14 @@ class LlamaConfig(LanguageDTConfig):
         return super().weights_license() if known is None else known.license
 
     def origin(self) -> Origin:
-        """With the model's title, if its file has a known name."""
+        """Adds the layers in use, and the model's title if its file has a known name."""
         found = super().origin()
         if found.backbone is None:
             return found
         known = SHIPPED.get(found.backbone)
         title = found.backbone if known is None else known.title
-        said = f"the first {self.n_layers} layers of {title}"
+        blocks = f"the first {self.n_layers} layers of {title}"
         if self.start == "weights":
-            return found._replace(began=said)
-        said += ", the entries of each matrix shuffled so that no language is left"
-        return found._replace(began=said, backbone=f"{found.backbone}, shuffled", learned="language before that")
+            return found._replace(began=blocks)
+        blocks += ", the entries of each matrix shuffled so that no language is left"
+        return found._replace(began=blocks, backbone=f"{found.backbone}, shuffled", learned="language before that")

@@ -62,7 +62,7 @@ class BehaviourCloning(SequenceModel):
         """(B, A): the encoded action (or logits) of each window's newest valid step."""
         obs = self.normalize_obs(batch.observations, batch.valid)
         steps = torch.arange(self.io.context, device=obs.device)
-        # shifted right, so that the newest step is the last of K for any length of the window
+        # shifted right, so that the newest step is the last of the K, whatever the window's length
         source = steps[None, :] - (self.io.context - batch.valid.sum(dim=1))[:, None]  # (B, K)
         seen = source >= 0
         rows = torch.arange(obs.shape[0], device=obs.device)[:, None]

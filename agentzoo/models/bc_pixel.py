@@ -54,7 +54,7 @@ class PixelBehaviourCloning(PixelModel):
 
     @property
     def acting(self) -> ActingMode:
-        """There is nothing to remember."""
+        """From the window: the network has no memory."""
         return "window"
 
     def forward(self, batch: Batch) -> Tensor:

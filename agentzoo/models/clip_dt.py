@@ -2,8 +2,8 @@
 
 Source: Reid et al. 2022, arXiv:2201.12122, section 4; Radford et al. 2021, arXiv:2103.00020, for the tower: pre-LN
 blocks, causal mask, quick-GELU. Everything but the blocks is GPT2-DT's.
-Differs: the timestep table is always fresh, since 77 positions cannot count an episode; no co-training, since the tower
-never predicted a next token; dropout in the blocks, 0.1 by default as in the other agents, where the tower had none.
+Differs: the timestep table is always fresh, since 77 positions are too few for an episode; no co-training, since the
+tower never predicted a next token; dropout in the blocks, 0.1 by default as in the other agents (the tower had none).
 """
 
 from __future__ import annotations

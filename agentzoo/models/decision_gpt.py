@@ -71,7 +71,7 @@ class DecisionGPT(SequenceModel):
         self.predict_action = nn.Linear(dim, io.action.size)
 
     def forward(self, batch: Batch, returns: Tensor, read: Read = STATE_TOKENS) -> Tensor:
-        """The actions at the tokens `read`, by default all, (B, K, A): encoded, or logits.
+        """The actions at the tokens `read`, by default those of all steps, (B, K, A): encoded, or logits.
 
         Args:
             returns: (B, K) bool, where a return-to-go is shown.
@@ -88,7 +88,7 @@ class DecisionGPT(SequenceModel):
     def factor_losses(self, batch: Batch, masking: Masking) -> Losses:
         """The error of the actions that `masking` asks for.
 
-        Each is predicted from all that comes before it, with the returns that `masking` shows if `use_returns` is set.
+        Each action is predicted from everything before it, and from the returns that `masking` shows if `use_returns`.
         """
         target = self.encode_actions(batch.actions)
         asked = masking.ask_actions & batch.valid

@@ -7,8 +7,8 @@ Differs: the release shows many training tokens their own label through the fine
 Here every gather is causal (tests/models/test_dm.py::test_nothing_at_or_after_an_action_changes_it).
 Windows are padded on the right, so causality alone keeps padding out and no masks are needed.
 
-Symbols: m = 1 on real tokens, u the normalized input of a layer, f the gathered features, o^c and o^f what the branches
-give, W_P the projection after the residual, β the weight of the past policy. L = 3K tokens.
+Symbols: m = 1 on real tokens, u the normalized input of a layer, f the gathered features, o^c and o^f the outputs of
+the branches, W_P the projection after the residual, β the weight of the past policy. L = 3K tokens.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Layer(nn.Module):
     def advance(
         self, h: Tensor, mask: Tensor, conv: Tensor, ssm: Tensor, tokens: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The tokens (a, R, s) from the last action on, given this layer's part of `Memory`.
+        """`forward` for the next three tokens (a, R, s), given this layer's part of `Memory`.
 
         Args:
             h: (N, 3, D). mask: (N, 3, 1), 0 at the action of envs that have seen nothing.
@@ -210,16 +210,16 @@ class DecisionMamba(SequenceModel):
         return terms
 
     def figures(self) -> Losses:
-        """The error of the last `loss` against the actions in the data, whatever the past policy says."""
+        """The error of the last `loss` against the actions in the data, without the past policy."""
         return self._figures
 
     @property
     def acting(self) -> ActingMode:
-        """As the config has it."""
+        """The mode in the config."""
         return self.config.acting
 
     def begin_step(self, step: int, total: int) -> None:
-        """β of this update, and a new past policy when it is time. In the first period there is none, so β is 0."""
+        """Sets β, and renews the past policy at the start of a period. The first period has none, so its β is 0."""
         config = self.config
         period, periods = step // config.teacher_period + 1, math.ceil(total / config.teacher_period)
         self.beta = 0.0 if period == 1 else blend_weight(period, periods, config.beta_final, config.beta_min)

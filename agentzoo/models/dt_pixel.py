@@ -1,11 +1,11 @@
 """DT on pixels: the Decision Transformer of Atari, with convolutions in front.
 
 Source: Chen et al. 2021, arXiv:2106.01345, section 4.1 and appendix A; kzl/decision-transformer@e2d82e6,
-atari/mingpt/model_atari.py. Each of three tokens a step goes through tanh; to all of them are added the learnt position
-of the token in its window and the learnt timestep of the window's first step.
-Differs: the reference is given the timestep of the newest step when it acts, and of the first when it trains; here it
-is the first in both. It trains on windows of K steps and never on shorter ones. A Discrete action is one-hot in; a Box
-of actions is read too. No effect on real steps of a Discrete agent: tests/parity/test_originals.py.
+atari/mingpt/model_atari.py. Each step has three tokens, which go through tanh. The learned position of the token in its
+window and the learned timestep of the window's first step are added to each.
+Differs: the reference reads the timestep of the newest step in acting and of the first step in training; here it is the
+first step in both. It trains on windows of K steps and never on shorter ones. A Discrete action is one-hot in; actions
+may also be a Box. No effect on real steps of a Discrete agent: tests/parity/test_originals.py.
 """
 
 from __future__ import annotations

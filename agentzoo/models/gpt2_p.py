@@ -34,7 +34,7 @@ class GPT2PConfig(GatedConfig):
     markov_heads: Annotated[tuple[HeadIndex, ...], Field(min_length=1, max_length=256)] | None = None
 
     @model_validator(mode="after")
-    def _penalty_is_about_its_own_heads(self) -> GPT2PConfig:
+    def _layers_and_heads_exist(self) -> GPT2PConfig:
         if max(self.penalty_layers) >= self.n_layers:
             raise ValueError(f"penalty_layers count from 0 and must be below n_layers {self.n_layers}")
         if self.markov_heads is not None and max(self.markov_heads) >= self.n_heads:
@@ -44,7 +44,7 @@ class GPT2PConfig(GatedConfig):
 
 @register("gpt2-p", GPT2PConfig)
 class GPT2P(GatedDT):
-    """GPT2-DTMA trained to use little of its Markov heads."""
+    """GPT2-DTMA, trained to use its Markov heads little."""
 
     config: GPT2PConfig
 
@@ -76,6 +76,6 @@ class GPT2P(GatedDT):
             ratios = ", ".join(f"{one.ratio:.2f}{'' if one.positive else ' (i fails)'}" for one in found)
             raise ConfigError(
                 f"layer {layer} has no Markov head to penalize: ratios {ratios}, threshold {THRESHOLD:g}. Name the "
-                'heads to hold down: --set "model.markov_heads=[0]".'
+                'heads to penalize: --set "model.markov_heads=[0]".'
             )
         return heads

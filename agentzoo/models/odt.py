@@ -1,4 +1,4 @@
-"""Online Decision Transformer, its offline part: DT's actions become distributions that are kept from collapsing.
+"""Online Decision Transformer, its offline part: DT's actions become distributions with a minimum entropy.
 
 Source: Zheng, Zhang and Grover 2022, arXiv:2202.05607, section 4; facebookresearch/online-dt. The loss is
 -log π(a) - λ (H - β): λ is learned so that the mean entropy H of the policy stays at or above β, by default minus one
@@ -91,7 +91,7 @@ class Normal(NamedTuple):
         return (-0.5 * z.square() - self.log_std - 0.5 * math.log(2 * math.pi) - self._stretch(x)).sum(-1)
 
     def entropy(self) -> Tensor:
-        """(...) in nats: that of x plus the mean logarithm of how far tanh stretches it."""
+        """(...) in nats: the entropy of x plus the mean of log |d action / dx|."""
         own = (self.log_std + 0.5 * math.log(2 * math.pi * math.e)).sum(-1)
         if not self.squashed:
             return own
@@ -123,7 +123,7 @@ class BoxActions:
 
 @register("odt", ODTConfig)
 class ODT(SequenceModel):
-    """A causal transformer over 3K tokens that gives a distribution of actions at each observation token."""
+    """A causal transformer over 3K tokens that predicts a distribution of actions at each observation token."""
 
     config: ODTConfig
 

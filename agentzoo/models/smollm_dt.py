@@ -3,9 +3,9 @@
 Sources: Reid et al. 2022, arXiv:2201.12122, and Shi et al. 2024, arXiv:2310.20587, for language models as a start;
 Allal et al. 2025, arXiv:2502.02737, for SmolLM2. The network is `_language_dt.py`, the blocks are
 `nn/language/llama.py`.
-Differs: the first layers of the backbone only, by default 3 of 30 (`n_layers`), trained whole; `adaptation=lora` with
-`n_layers=30` trains small updates of all. Two orders of tokens: the timestep embedding, as in every agent here, and
-the rotary positions of the backbone.
+Differs: only the first layers of the backbone, by default 3 of 30 (`n_layers`), with all weights trained;
+`adaptation=lora` with `n_layers=30` trains low-rank updates of all layers. Tokens have two kinds of positions: the
+timestep embedding, as in every agent here, and the rotary positions of the backbone.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ observation's factors side by side. Hidden numbers are zeros. The network predic
 Symbols: F numbers in a token, R of them for the return-to-go; factor: the action, or one part of the observation.
 
 Source: Carroll et al. 2022, arXiv:2211.10869, appendix; micahcarroll/uniMASK@e57ee48.
-Differs: windows may be padded on the right, padding is hidden; `mask_indicator` can tell a hidden zero from a real one;
-a return-to-go of a continuous task comes with the window's own first timestep over `max_ep_len`, as published, which a
-discrete task leaves out, as the reference code does.
+Differs: windows may be padded on the right, and padding is hidden; `mask_indicator` tells the network which zeros are
+hidden values. In a continuous task the window's first timestep over `max_ep_len` stands beside the return-to-go, as
+published; in a discrete task it is absent, as in the reference code.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class UniMaskConfig(ModelConfig):
         return self.onehot_observations
 
     def takes_questions(self) -> bool:
-        """Random masks train for any question, a task only for its own."""
+        """True if it trains on random masks, which prepare for any question; a task prepares only for its own."""
         return "rnd" in self.tasks or len(self.tasks) > 1
 
     def deviations(self) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ class UniMask(MaskedModel):
         size = io.action.size + self.return_size + io.observation.size
         body = {"transformer": _Transformer, "mlp": _MLP}[config.body]
         self.body = body(config, io.context, size + 3 * config.mask_indicator, size)
-        self.acts_on_returns = config.acts_on_returns  # may be set: the same weights act either way
+        self.acts_on_returns = config.acts_on_returns  # may be changed: the same weights can act both ways
         self._turn = 0
 
     @property
@@ -211,14 +211,14 @@ class UniMask(MaskedModel):
 
     def factor_losses(self, batch: Batch, masking: Masking) -> Losses:
         """Unweighted error of each factor over all items asked for; 0 if there are none."""
-        said = self(batch, masking)
+        output = self(batch, masking)
         asked = masking.within(batch.valid)
         keep = batch.shape[1]
         discrete = self.io.action.kind == "discrete"
         actions = self.encode_actions(batch.actions)
-        found = {"action": factor_error(said.action[:, :keep], actions, asked.ask_actions, discrete)}
+        found = {"action": factor_error(output.action[:, :keep], actions, asked.ask_actions, discrete)}
         normalized = torch.split(self.normalize_obs(batch.observations, batch.valid), self.factor_sizes, dim=-1)
-        for name, predicted, target in zip(self._factors, said.observations, normalized, strict=True):
+        for name, predicted, target in zip(self._factors, output.observations, normalized, strict=True):
             onehot = self.config.onehot_observations
             found[name] = factor_error(predicted[:, :keep], target, asked.ask_observations, onehot)
         return found
@@ -252,12 +252,12 @@ class UniMask(MaskedModel):
 
         A one-hot factor gives probabilities instead.
         """
-        said = self(batch, masking)
+        output = self(batch, masking)
         discrete = self.io.action.kind == "discrete"
-        action = said.action.softmax(-1) if discrete else self.decode_actions(said.action)
+        action = output.action.softmax(-1) if discrete else self.decode_actions(output.action)
         if self.config.onehot_observations:
-            return action, tuple(part.softmax(-1) for part in said.observations)
-        raw = torch.cat(said.observations, dim=-1) * self.obs_std + self.obs_mean
+            return action, tuple(part.softmax(-1) for part in output.observations)
+        raw = torch.cat(output.observations, dim=-1) * self.obs_std + self.obs_mean
         return action, torch.split(raw, self.factor_sizes, dim=-1)
 
     def decays(self, name: str) -> bool:
@@ -265,7 +265,7 @@ class UniMask(MaskedModel):
         return True
 
     def _whole(self, batch: Batch, masking: Masking) -> tuple[Batch, Masking]:
-        """The windows with hidden steps added up to K."""
+        """The windows padded with hidden steps up to K."""
         missing = self.io.context - batch.shape[1]
         shown = masking.within(batch.valid)
         if missing <= 0:

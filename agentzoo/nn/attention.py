@@ -4,7 +4,7 @@ Source: arXiv:2106.01345, appendix A; GPT-2's block as in kzl/decision-transform
 order comes from the timestep embedding and the causal mask.
 
 `read` asks a block for some of its output tokens. Keys and values still come from all tokens, so the numbers are the
-same. In training the last block gives one token in three, in acting one token a window: that saves most of its work.
+same. In training the last block gives one token in three, in acting one token per window. That saves most of its work.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def causal_bias(length: int, read: tuple[int, int, int] | None, dtype: torch.dty
 
 
 def attention_bias(length: int, read: Read, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """`causal_bias` for the tokens at `read`: (Lq, L) for a slice, (B, 1, 1, L) for one token a window."""
+    """`causal_bias` for the tokens at `read`: (Lq, L) for a slice, (B, 1, 1, L) for one token per window."""
     if isinstance(read, slice):
         return causal_bias(length, read.indices(length), dtype, device)
     later = torch.arange(length, device=device) > read.unsqueeze(1)
@@ -74,10 +74,10 @@ class CausalAttention(nn.Module):
         return scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
 
     def _writes_out(self, q: Tensor) -> bool:
-        """Whether softmax and products are written out, for training on a CPU.
+        """Whether softmax and products run as separate operations. This is so in training on a CPU.
 
-        For windows this short torch's fused kernel takes 3 to 7 times as long in bfloat16, forward and backward; in
-        float32 both take as long. With dropout it leaves its fused path, and draws slowly.
+        For such short windows torch's fused kernel takes 3 to 7 times as long in bfloat16, forward and backward. In
+        float32 both take the same time. With dropout torch does not fuse, and draws its random numbers slowly.
         """
         return self.training and q.device.type == "cpu"
 
@@ -92,7 +92,7 @@ class CausalAttention(nn.Module):
 
 
 def relu(x: Tensor) -> Tensor:
-    """In place without a gradient; with one, autograd copies what is changed in place, for it is part of a view."""
+    """ReLU, in place if no gradient is needed. With a gradient autograd would copy `x`, which is part of a view."""
     return torch.relu(x) if x.requires_grad else torch.relu_(x)
 
 

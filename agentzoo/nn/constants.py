@@ -13,7 +13,7 @@ P = ParamSpec("P")
 
 
 def constant(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
-    """A function that caches its last 64 tensors; callers must not write into them."""
+    """`make` with a cache of its last 64 tensors; callers must not write into them."""
     kept = lru_cache(maxsize=64)(torch.inference_mode(False)(make))  # training cannot use an inference tensor
 
     @wraps(make)

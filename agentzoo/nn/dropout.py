@@ -1,6 +1,6 @@
 """Dropout with random bits that are cheap on a CPU.
 
-PyTorch draws one Bernoulli number an element on a CPU, about 13 ns each: 40 ms of a 200 ms Decision Transformer step.
+On a CPU PyTorch draws one Bernoulli number per element, 13 ns each: 40 ms of a 200 ms Decision Transformer step.
 Here four 16-bit fields come from one 64-bit draw, so the keep probability is exact to 1/65536.
 """
 

@@ -31,8 +31,8 @@ class SelfAttention(nn.MultiheadAttention):
 class EncoderLayer(nn.Module):
     """`nn.TransformerEncoderLayer(batch_first=True)` without masks: the same weights give the same output.
 
-    It draws its dropout faster in training. In acting it runs its modules one by one, so that wrapped layers and hooks
-    take effect, which PyTorch's layer skips.
+    Its dropout is faster in training. In acting it calls its modules one by one, so that wrapped layers and hooks take
+    effect. PyTorch's layer skips them.
     """
 
     def __init__(self, dim: int, n_heads: int, ffn_dim: int, dropout: float) -> None:

@@ -1,7 +1,7 @@
 """Mixture of Attention: a dense softmax gate over the heads of one attention layer, for every token.
 
 Source: Zhao et al., ICML 2025 (arXiv:2409.06985 is its first version): `g = softmax(e W + b)`, head i counts
-`s · g_i`, where e is the LayerNormed token that queries, keys and values are made of. All heads always contribute.
+`s · g_i`, where e is the LayerNormed token, the input of queries, keys and values. All heads always contribute.
 Differs: the text has s = 1, which damps every head N times at the start; our default s = N starts exactly as the
 network without gates. The text does not mention a bias or initial values; here there is a bias, and all start at zero.
 """
@@ -21,7 +21,7 @@ class Gate(nn.Module):
         self.weight = nn.Parameter(torch.zeros(n_heads, dim))
         self.bias = nn.Parameter(torch.zeros(n_heads))
         self.scale = scale  # s
-        self.keeps = False  # whether `kept` collects the weights, one entry a forward pass
+        self.keeps = False  # whether `kept` collects the weights, one entry per forward pass
         self.kept: list[Tensor] = []
 
     def weights(self, tokens: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from agentzoo.nn.tokens import TOKENS_PER_STEP
 class Gather(nn.Module):
     """The convolution in front of the fine branch: three tokens wide, all channels mixed.
 
-    `step` sees the tokens of its own step so far, `causal3` the last three tokens, `summary` whole steps.
+    Kinds: `step` reads the earlier tokens of the same step, `causal3` the last three tokens, `summary` whole steps.
     """
 
     def __init__(self, dim: int, kind: str) -> None:
@@ -22,7 +22,7 @@ class Gather(nn.Module):
         self.conv = nn.Conv1d(dim, dim, TOKENS_PER_STEP, stride=TOKENS_PER_STEP if kind == "summary" else 1)
 
     def forward(self, u: Tensor) -> Tensor:
-        """(B, L, D) -> (B, L, D), or one summary a step (B, K, D)."""
+        """(B, L, D) -> (B, L, D), or one summary per step (B, K, D)."""
         if self.kind != "step":
             before = 0 if self.kind == "summary" else TOKENS_PER_STEP - 1
             return self._convolve(pad(u, (0, 0, before, 0)))

@@ -55,7 +55,7 @@ class Mamba(nn.Module):
 
         Args:
             x: the tokens that are convolved and scanned.
-            gate: (B, L, D) what the gate is read from; `x` by default.
+            gate: (B, L, D) the input of the gate; `x` by default.
             mask: (B, L, 1), 0 where a token must have no effect; the caller has already zeroed `x` there. Tokens
                 after the last one that is read need no mask: nothing flows backwards.
         """
@@ -86,7 +86,7 @@ class Mamba(nn.Module):
         return out, taped[:, x.shape[1] :], ssm_state
 
     def _project(self, x: Tensor, gate: Tensor | None) -> tuple[Tensor, Tensor]:
-        """What is convolved and scanned, and what the gate is made of, (B, L, I) each."""
+        """The input of the convolution and scan, and the input of the gate, (B, L, I) each."""
         # Two products even from one tensor: splitting one result would copy both parts in the backward pass.
         inputs = linear_rows(self.in_proj, x, slice(0, self.inner))
         return inputs, linear_rows(self.in_proj, x if gate is None else gate, slice(self.inner, None))

@@ -1,8 +1,8 @@
-"""Markov matrices and Markov heads: by its weights alone, does a head attend to tokens like the querying one?
+"""Markov matrices and Markov heads: do a head's weights alone make it attend to tokens like the querying one?
 
 Source: Zhao et al., ICML 2025, definitions 4.1 and 4.2. Head i of a layer is Markov if `A = W_q W_kᵀ` (d, d) has a
-positive diagonal and `ratio(A) = mean |A_ii| / mean_{i≠j} |A_ij|` above r. The mean beside the diagonal is over d² - d
-entries: with the d printed in the ICML text no head could reach any r above 1. Biases and LayerNorm gains are left out.
+positive diagonal and `ratio(A) = mean |A_ii| / mean_{i≠j} |A_ij|` above r. The second mean is over d² - d entries; the
+ICML text prints d, with which no head could reach any r above 1. Biases and LayerNorm gains are left out.
 
 Scale of the ratio: independent Gaussian W_q and W_k give 1, W_q = W_k gives sqrt(π h / 2) for heads of h numbers, which
 is 10.03 for h = 64; the paper's rule for r is ln(d - 1) + 1.

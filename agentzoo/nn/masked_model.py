@@ -42,7 +42,7 @@ def encode_returns(batch: Batch, classes: tuple[int, int] | None, max_ep_len: in
 def factor_error(predicted: Tensor, target: Tensor, asked: Tensor, onehot: bool) -> Tensor:
     """Cross-entropy or mean squared error of a factor, over the steps where `asked` (B, K) is True.
 
-    predicted, target: (B, K, S_f). 0 if nothing is asked.
+    predicted, target: (B, K, S_f). The error is 0 if `asked` is False everywhere.
     """
     each = -(predicted.log_softmax(-1) * target).sum(-1) if onehot else (predicted - target).square().mean(-1)
     return mean_over_valid(each, asked)
@@ -64,7 +64,7 @@ class Known(NamedTuple):
 
 
 class MaskedModel(SequenceModel):
-    """A sequence model that fills in what a `Masking` asks for; its agents take goals, waypoints and questions."""
+    """A sequence model that predicts the parts a `Masking` asks for. Its agents take goals, waypoints and questions."""
 
     takes_goals = True
 

@@ -1,4 +1,4 @@
-"""Masks: what a masked model sees and what it predicts. The eight tasks of Uni[MASK], random masks, and any others.
+"""Masks: what a masked model reads and what it predicts. The eight tasks of Uni[MASK], random masks, and any other.
 
 K steps are numbered 0..K-1. A task has one free step `i`; `masking_at` gives its masks for chosen `i`, `draw` for
 random ones. Items that are neither shown nor asked for have no loss.
@@ -48,7 +48,7 @@ class Steps(NamedTuple):
     first: int
     last: int
     masks: Callable[[Tensor, Tensor, int], Masking]  # of i (B, 1), positions (1, K) and K
-    tiled: bool  # the reference has every i equally often in a batch
+    tiled: bool  # as in the reference, every i occurs equally often in a batch
 
 
 def waypoints(context: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Networks that see images: convolutions that make a token of every observation, and a memory of the newest tokens.
+"""Networks that read images: convolutions that turn each observation into a token, and a memory of the newest tokens.
 
 Source: Chen et al. 2021, arXiv:2106.01345, appendix A (Atari); kzl/decision-transformer@e2d82e6, atari/. The three
 convolutions are those of Mnih et al. 2015, doi:10.1038/nature14236.
@@ -25,7 +25,7 @@ SMALL_IMAGES = "[[16,2,1],[32,2,1],[64,2,1]]"  # for a grid of a few cells, as M
 
 
 class PixelConfig(ModelConfig):
-    """What all networks on images have."""
+    """Fields of all networks on images."""
 
     embed_dim: Annotated[int, Field(ge=1, le=8192)] = 128  # D
     convolutions: Convolutions = ATARI
@@ -35,7 +35,7 @@ class FrameEncoder(nn.Module):
     """(n, C, H, W) uint8 -> (n, D): convolutions with ReLU, a linear map and tanh.
 
     Raises:
-        SpaceError: the image is too small for the convolutions, or too large for the map behind them.
+        SpaceError: the image is too small for the convolutions, or too large for the linear map after them.
     """
 
     def __init__(self, image: tuple[int, int, int], dim: int, convolutions: Convolutions = ATARI) -> None:
@@ -54,7 +54,7 @@ class FrameEncoder(nn.Module):
         features = channels * sides[0] * sides[1]
         if features > MAX_SIZE:
             raise SpaceError(
-                f"an image {image} (channels, height, width) leaves {features:,} numbers behind the convolutions "
+                f"an image {image} (channels, height, width) leaves {features:,} numbers after the convolutions "
                 f"{convolutions}, at most {MAX_SIZE:,} are allowed: make it smaller with gymnasium's "
                 "ResizeObservation, or choose larger strides (model.convolutions)."
             )
@@ -91,10 +91,10 @@ class FrameMemory(NamedTuple):
 
 
 class PixelModel(SequenceModel):
-    """A network whose observations are images, (B, K, C, H, W) uint8, or tokens that it made of them, (B, K, D) float.
+    """A network whose observations are images, (B, K, C, H, W) uint8, or their tokens, (B, K, D) float.
 
-    A token depends on its own observation alone. So `step` keeps the tokens of the last K observations and encodes only
-    the newest image; what it gives equals `act` on the window.
+    A token depends on its own observation only. So `step` keeps the tokens of the last K observations and encodes only
+    the newest image. The result equals `act` on the window.
     """
 
     takes_images: ClassVar[bool] = True

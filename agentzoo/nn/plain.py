@@ -9,7 +9,7 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """Whether `layer` is PyTorch's own, so that its weight and bias say all it does.
+    """Whether `layer` is PyTorch's own class, so that its weight and bias define it completely.
 
     A wrapped, pruned, parametrized or hooked layer is not plain: it must be called as it is.
     """

@@ -31,11 +31,11 @@ class RecurrentModel(Protocol):
         """Act once in every env. The state passed in is not changed.
 
         Args:
-            state: from `initial_state` or the step before.
+            state: from `initial_state` or the previous step.
             rtg: (N,) return-to-go now, divided by `rtg_scale`.
             obs: (N, S) raw observation.
-            previous_action: (N, A) in env units, or (N,) int64 counted from 0 if discrete: what was done after the
-                step before. Rows that have seen nothing ignore it.
+            previous_action: (N, A) in env units, or (N,) int64 counted from 0 if discrete: the action of the previous
+                step. Rows that have seen nothing ignore it.
             timestep: (N,) int64, 0-based env step of `obs`.
 
         Returns:

@@ -48,7 +48,7 @@ def timestep_table(rows: int, dim: int, rank: int | None = None, std: float = 1.
 
 
 class ResidualMLP(nn.Module):
-    """h = W1 x + b1, out = W2 gelu(h) + b2 + h: how LaMo and Decision Mamba make tokens of numbers."""
+    """h = W1 x + b1, out = W2 gelu(h) + b2 + h: the input maps of LaMo and Decision Mamba."""
 
     def __init__(self, size: int, dim: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Data, evaluation and budget of all networks in the paper's DoorKey heat-map.
 
-They train for 2,000 epochs: a fifth of the published budget for random masks, and about the published one for the
-others. An epoch is as many updates as the data fills batches.
+They train for 2,000 epochs: a fifth of the published budget for random masks, and about the published budget for the
+others. The updates of an epoch are as many as the batches that the data fills.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 
 EPOCHS = 2_000
 RETURN_CLASSES = (-6, 10)
-DOORKEY_EVAL = EvalConfig(env=DOORKEY, target_return=5.0, every=0)  # 5: how far the nearest start is from the goal
+DOORKEY_EVAL = EvalConfig(env=DOORKEY, target_return=5.0, every=0)  # 5: the distance of the nearest start from the goal
 
 
 def doorkey_budget(batch: int, episodes: int = 500, epochs: int = EPOCHS, lr: float = 1e-4) -> TrainConfig:

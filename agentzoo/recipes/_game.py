@@ -1,8 +1,8 @@
 """Atari games: their data, evaluation and budget.
 
-Chen et al. 2021 (arXiv:2106.01345) train on 500,000 steps of DQN's replay data, 128 windows of 30 steps an update (50
-in Pong), about 20,000 updates. Ours train on PPO's replay data, 64 windows of 10 steps, 3,000 updates: half an hour on
-one core. Learning rate, decay, betas and clipping are the paper's. Its sizes:
+Chen et al. 2021 (arXiv:2106.01345) train on 500,000 steps of DQN's replay data: about 20,000 updates of 128 windows of
+30 steps (50 in Pong). Our agents train on PPO's replay data: 3,000 updates of 64 windows of 10 steps, half an hour on
+one core. Learning rate, decay, betas and clipping are the paper's. The paper's sizes are
 `--set model.n_layers=6 --set data.context=30 --set train.batch_size=128 --set train.steps=20000`.
 
 The target return is the best one in the data; the paper's 90 for Breakout is not in it. The paper does not scale
@@ -18,7 +18,7 @@ from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 
 
 class Game(NamedTuple):
-    """Its name in our ids, the best return in its data, and the scale of returns-to-go."""
+    """A game: its name in ale-py, the best return in its data, and the scale of returns-to-go."""
 
     name: str
     best: float

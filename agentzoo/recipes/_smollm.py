@@ -1,9 +1,9 @@
 """Tasks and budget of the agents on SmolLM2, and their twins from random weights.
 
 The blocks have 10.6 million parameters, those of other agents at most 2 million. So windows are short and few: 5 steps,
-as in the mazes, and 64 windows an update. A training is 1,500 updates, eight minutes on one core with native bfloat16;
-the learning rate falls to zero along a cosine. A twin (`*-scratch`) has the same size, data and training, and random
-blocks.
+as in the mazes, and 64 windows per update. A training has 1,500 updates and takes eight minutes on one core with native
+bfloat16. The learning rate falls to zero along a cosine. A twin (`*-scratch`) has the same size, data and training, and
+random blocks.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ def locomotion(env: str, kind: str) -> tuple[DataConfig, EvalConfig]:
     """Data and evaluation of e.g. ("hopper", "medium-replay").
 
     Agents of a replay buffer get the smaller published target: 99 of 100 of hopper's buffered episodes return less
-    than 1,153. It was chosen after the first evaluations of dt there: a target of 3,600 gave less than one of 1,350
-    (1,150 against 1,506).
+    than 1,153. It was chosen after the first evaluations of dt there: a target of 3,600 returned 1,150, a target of
+    1,350 returned 1,506.
     """
     env_id, target = LOCOMOTION[env]
     if kind == "medium-replay":
@@ -32,7 +32,7 @@ MAZES = {"umaze": "UMaze", "medium": "Medium", "large": "Large"}  # in our ids, 
 
 
 def pointmaze(maze: str) -> tuple[DataConfig, EvalConfig]:
-    """Data and evaluation of a maze. The reward is 1 at the goal, so the target is 1; the step limit asks for speed."""
+    """Data and evaluation of a maze. The reward is 1 at the goal, so the target is 1; slow agents do not reach it."""
     keys = ("observation", "desired_goal")
     data = DataConfig(dataset=f"zoo/pointmaze/{maze}-v0", context=20, rtg_scale=1.0, obs_keys=keys)
     # a continuing task would not end at its goal
@@ -41,9 +41,9 @@ def pointmaze(maze: str) -> tuple[DataConfig, EvalConfig]:
 
 
 def maze2d_dense() -> tuple[DataConfig, EvalConfig]:
-    """Data and evaluation of the dense maze, where the return is the way made towards a goal.
+    """Data and evaluation of the dense maze, where the return is the progress towards a goal in metres.
 
-    The target is a tenth above the mean of the data; `agentzoo research unimask maze2d` asks each start for its own.
+    The target is a tenth above the mean of the data. `agentzoo research unimask maze2d` sets one for each start.
     """
     data = DataConfig(dataset="zoo/maze2d-dense/medium-v0", rtg_scale=1.0, normalization="none")
     return data, EvalConfig(env=MAZE2D_DENSE, target_return=3.3)

@@ -1,4 +1,4 @@
-"""Clones of Atari games: the newest four frames and nothing else. An update has 256 of them."""
+"""Behaviour clones of Atari games. They read only the newest four frames; an update has 256 such stacks."""
 
 from __future__ import annotations
 

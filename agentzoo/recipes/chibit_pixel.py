@@ -7,7 +7,7 @@ from agentzoo.recipes._game import BUDGET, GAMES, game_recipe
 from agentzoo.recipes.gpt2_dt import CHIBIT, SCRATCH
 
 FADED = BUDGET.steps // 20  # the language losses are gone after a twentieth of training, as in the paper
-# The position table of lm-chibi would count timesteps, of which games have thousands: fresh ones, of rank 64.
+# A game has more timesteps than lm-chibi's position table has rows, so the timestep table is fresh, of rank 64.
 PIXELS = {**CHIBIT, "positions": "fresh", "timestep_rank": 64, "max_ep_len": 2048, "dropout": 0.1}
 PIXELS |= {"cosine_decay_steps": FADED, "lm_decay_steps": FADED}
 

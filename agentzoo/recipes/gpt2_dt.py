@@ -2,11 +2,11 @@
 
 ChibiT (`chibit-*`) is the `wikipedia` preset on `lm-chibi`, a language model of the Decision Transformer's own size.
 GPT2-DT (`gpt2-dt-*`) is on `lm-mini`, with linear maps and a timestep table of rank 64 in place of LaMo's maps and a
-full table: as float16 an agent then has 4.9 MB, of which 4.7 are blocks. A twin (`*-scratch`) has the same size and
-training, random blocks and no language. ChibiT also has language losses; `*-no-language` has the language model's
-weights without them, to show what the weights are worth. All have 8,000 updates, sized for a CPU, instead of 100,000,
-so the learning rate is three times as high and falls to zero along a cosine, and the language losses of ChibiT fade
-within 2,000 updates instead of 5,000.
+full table: an agent takes 4.9 MB as float16, 4.7 of them for the blocks. A twin (`*-scratch`) has the same size and
+training, random blocks and no language. ChibiT also has language losses. `*-no-language` has the language model's
+weights without these losses, to show what the weights are worth. All train for 8,000 updates, sized for a CPU, instead
+of 100,000. So the learning rate is three times as high and falls to zero along a cosine, and ChibiT's language losses
+fade within 2,000 updates instead of 5,000.
 """
 
 from __future__ import annotations

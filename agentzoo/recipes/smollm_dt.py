@@ -1,7 +1,7 @@
 """SmolLM-DT agents, their twins from scratch, and two ablations of the language.
 
-`*-shuffled` starts from the same weights in random order: their scale without their language. `*-frozen` trains only
-the maps around the blocks.
+`*-shuffled` starts from the same weights in random order, which keeps their scale and removes the language. `*-frozen`
+trains only the maps around the blocks.
 """
 
 from __future__ import annotations

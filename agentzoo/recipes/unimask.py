@@ -63,9 +63,10 @@ def _continuous(
 
 def _agents() -> list[Recipe]:
     return [
-        _continuous("maze2d-dense", *maze2d_dense(), updates=40_000),  # a ninth of the published; losses still fall
-        # Of random masks one in four hundred is the one that acting asks for, so return-conditioning has every second
-        # update; it asks for one action a window, so windows are many.
+        # a ninth of the published updates; losses still fall
+        _continuous("maze2d-dense", *maze2d_dense(), updates=40_000),
+        # Only one random mask in four hundred is the mask of acting, so every second update is return-conditioned. It
+        # predicts one action per window, so an update has many windows.
         _continuous("hopper-medium", *locomotion("hopper", "medium"), windows=256, tasks=("rnd", "rc")),
         _continuous("pointmaze-medium", *pointmaze("medium")),
     ]

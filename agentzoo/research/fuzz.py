@@ -1,8 +1,8 @@
 """Fuzzing of every reader of untrusted files: each damaged file is read, or refused with one of agentzoo's errors.
 
-`agentzoo research fuzz` makes 10,000 damaged files from a fixed seed and counts what their readers do. Cases run in a
-child process, so that a crash in a library's C code, or a reader that does not end, is counted too. So is a reader that
-computes for long, takes much memory, or imports a module because a file says so.
+`agentzoo research fuzz` makes 10,000 damaged files from a fixed seed and counts the results of their readers. Cases run
+in a child process, so that a crash in a library's C code, or a reader that does not end, is counted too. A reader that
+computes for long, takes much memory, or imports a module that a file names also counts as a failure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Tally:
     reader: str
     read: int = 0
     refused: int = 0
-    failures: Counter[str] = field(default_factory=Counter)  # untyped errors by name, and what is named in `fuzz`
+    failures: Counter[str] = field(default_factory=Counter)  # by name: errors that are not ours, and those of `fuzz`
     examples: dict[str, str] = field(default_factory=dict)  # failure -> the case and the end of its traceback
     slowest: float = 0.0  # seconds
 
@@ -55,7 +55,7 @@ def fuzz(
     only: Sequence[str] = (),
     on_case: Callable[[int, str], None] = lambda *_: None,
 ) -> list[Tally]:
-    """Damage files and count what their readers do.
+    """Damage files and count the results of their readers.
 
     Failures are errors that are not ours, by name, and "crash", "endless", "message" (too long or not printable),
     "slow", "memory" and "imports".
@@ -171,6 +171,6 @@ def attempt(reads: Sequence[Callable[[], object]]) -> tuple[str, str]:
                 return "message", str(error)[:200]
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # a panic of a library's Rust is no Exception
+        except BaseException as error:  # a panic in a library's Rust code is a BaseException
             return type(error).__name__, "".join(traceback.format_exception(error)[-2:])[-600:]
     return ("refused" if refused else "read"), ""

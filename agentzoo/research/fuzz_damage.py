@@ -79,7 +79,7 @@ def _change(kind: Kind, content: bytes, rng: random.Random) -> bytes:
 
 
 def damage_bytes(content: bytes, rng: random.Random) -> bytes:
-    """One change: a JSON value, a byte, a span, the end, or something else altogether."""
+    """One change: a JSON value, a byte, a span, the end, or the whole content."""
     kind = rng.choice(("value", "value", "value", "set", "insert", "delete", "repeat", "cut", "other"))
     at, length = rng.randrange(len(content) + 1), rng.randrange(65)
     junk = rng.randbytes(rng.randint(1, 12))
@@ -96,7 +96,7 @@ def damage_bytes(content: bytes, rng: random.Random) -> bytes:
 
 
 def _replaced(pattern: re.Pattern[bytes], content: bytes, rng: random.Random, others: tuple[bytes, ...]) -> bytes:
-    """One match near the start of the file replaced; nothing where there is none."""
+    """Replace one match near the start of the file; without a match the content stays."""
     found = list(pattern.finditer(content[: 64 * 1024]))
     group = pattern.groups
     begin, end = rng.choice(found).span(group) if found else (0, 0)

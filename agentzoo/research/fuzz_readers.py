@@ -71,7 +71,7 @@ def make_readers(place: Path, only: Sequence[str] = ()) -> list[Reader]:
 
 
 def _require_whole(reader: Reader) -> None:
-    """Check that the undamaged file is read; else the counts mean nothing."""
+    """Check that the undamaged file is read; otherwise the counts have no meaning."""
     for read in reader.reads:
         try:
             read()

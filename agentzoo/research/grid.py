@@ -181,7 +181,7 @@ def staging_groups(plan: Plan) -> dict[str, list[Row]]:
     """Agent id -> its seeds, the first of which is staged.
 
     Raises:
-        ConfigError: two recipes of the grid have one agent id, so that their folders in the zoo would be the same.
+        ConfigError: two recipes of the grid have the same agent id, and so the same folder in the zoo.
     """
     groups: dict[str, list[Row]] = {}
     for row in plan.rows:
@@ -189,7 +189,7 @@ def staging_groups(plan: Plan) -> dict[str, list[Row]]:
         if group and group[0].recipe.unseeded() != row.recipe.unseeded():
             raise ConfigError(
                 f"{group[0].folder} and {row.folder} are both {row.recipe.agent_id!r} with different settings; only "
-                "one can be staged. Set agent_id of one, or leave --stage away."
+                "one can be staged. Set agent_id of one, or omit --stage."
             )
         group.append(row)
     return groups
@@ -220,7 +220,7 @@ def stage_finished(
     trust_env_module: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> list[Staged]:
-    """Stage each agent of which all seeds are done: the first as the agent, the others as its seeds."""
+    """Stage each agent whose seeds are all done: the first as the agent, the others as its seeds."""
     staged = []
     for agent_id, rows in staging_groups(plan).items():
         folders = [out / row.folder for row in rows]
@@ -237,7 +237,7 @@ def stage_finished(
                 hardware(),
                 seeds=others,
                 trust_env_module=trust_env_module,
-                on_progress=lambda said, agent_id=agent_id: on_progress(f"staging {agent_id}: {said}"),  # type: ignore[misc]
+                on_progress=lambda line, agent_id=agent_id: on_progress(f"staging {agent_id}: {line}"),  # type: ignore[misc]
             )
         except AgentzooError as error:  # the others are still staged
             staged.append(Staged(agent_id, None, str(error)))

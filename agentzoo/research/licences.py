@@ -1,6 +1,6 @@
 """The licence of every package that constraints.txt names: `python -m agentzoo.research.licences`, a Markdown table.
 
-Read from what is installed, as packages write it: an SPDX expression, a classifier, or the first line of a text.
+The licence is read from the installed package: an SPDX expression, a classifier, or the first line of a text.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def licence_of(package: str) -> str | None:
 
 
 def table(path: Path) -> str:
-    """One row a package: name, version, licence."""
+    """A Markdown table with one row per package: name, version, licence."""
     rows = [
-        f"| {name} | {version} | {'not installed' if (found := licence_of(name)) is None else found or 'not said'} |"
+        f"| {name} | {version} | {'not installed' if (found := licence_of(name)) is None else found or 'not stated'} |"
         for name, version in sorted(constrained(path).items(), key=lambda pair: pair[0].lower())
     ]
     return "\n".join(["| package | version | licence |", "|---|---|---|", *rows])

@@ -36,7 +36,7 @@ def baseline_recipe(method: Method, clone: Recipe, steps: int, seed: int) -> Rec
     d3rlpy ignores its optimizer fields and uses its own defaults.
 
     Raises:
-        ConfigError: an unknown method, or actions are no bounded Box.
+        ConfigError: an unknown method, or actions are not a bounded Box.
     """
     if method not in SLUGS:
         raise ConfigError(f"no method {method!r}; known: {', '.join(SLUGS)}.")
@@ -53,7 +53,8 @@ def train_baseline(method: Method, recipe: Recipe, episodes: Episodes, out: Path
     """Train with d3rlpy and write the agent into `out`.
 
     Raises:
-        ConfigError: d3rlpy is not installed, or actions are no bounded Box. CheckpointError: the copy acts differently.
+        ConfigError: d3rlpy is not installed, or actions are not a bounded Box. CheckpointError: the copy acts
+            differently.
     """
     if episodes.action.kind != "box" or episodes.action.low is None:
         raise ConfigError(f"{method} needs a Box of actions with bounds; {recipe.data.dataset} has none.")
@@ -104,13 +105,13 @@ def copy_policy(algorithm: Any, model: SequenceModel, episodes: Episodes) -> Non
 
 
 def normalized(model: SequenceModel, observations: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """(T, S) as the network reads them."""
+    """(T, S) observations, normalized as in the network."""
     mean, std = model.obs_mean.numpy(), model.obs_std.numpy()
     return np.asarray((observations - mean) / std, dtype=np.float32)
 
 
 def _dataset(d3rlpy: Any, model: SequenceModel, episodes: Episodes) -> Any:
-    """What d3rlpy trains on: scaled observations and actions, raw rewards."""
+    """The dataset for d3rlpy: scaled observations and actions, raw rewards."""
     ends = np.cumsum(episodes.lengths) - 1
     terminals, timeouts = np.zeros(len(episodes), np.float32), np.zeros(len(episodes), np.float32)
     terminals[ends[episodes.terminated]] = 1.0

@@ -32,8 +32,8 @@ def transformers_library() -> Any:
 def as_transformers_decision_transformer(model: DecisionTransformer) -> Any:
     """`transformers.DecisionTransformerModel` with the weights of `model`, in eval mode.
 
-    Its backbone adds row 0 of a learned position table to every token; the table is zeroed here, which the published
-    architecture amounts to.
+    Its backbone adds row 0 of a learned position table to every token. The table is zeroed here, which gives the
+    published architecture.
     """
     transformers = transformers_library()
     config = model.config

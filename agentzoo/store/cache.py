@@ -1,8 +1,8 @@
-"""The user's cache folder for files that are executed or trusted, so nobody else may write to it.
+"""The user's cache folder for files that are executed or trusted: other users must not be able to write to it.
 
-A folder is private if it belongs to the user, others may not write to it, and the same holds for the folders above it,
-up to the home folder or the root. Above the cache folder, folders of root are accepted, and shared ones where only
-owners may rename (the sticky bit, as on /tmp).
+A folder is private if it belongs to the user and others may not write to it. The same must hold for the folders above
+it, up to the home folder or the root. Above the cache folder, folders of root are accepted, and shared folders in which
+only owners may rename (the sticky bit, as on /tmp).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def private_folder(name: str) -> Path:
 
 
 def require_private(path: Path) -> None:
-    """Raise StorageError unless this file or folder belongs to the user and nobody else may write to it."""
+    """Raise StorageError unless this file or folder belongs to the user and other users cannot write to it."""
     found, user = path.lstat(), _user()
     if user is None:
         return

@@ -1,4 +1,4 @@
-"""Exclusive access for one process of this machine. A file of its own, so that `agentzoo list` imports no locks."""
+"""Exclusive access for one process of this machine. A separate file, so that `agentzoo list` imports no locks."""
 
 from __future__ import annotations
 

@@ -37,11 +37,11 @@ def read_text(path: Path) -> str:
     """A small JSON file of an agent's folder.
 
     Raises:
-        CheckpointError: missing, unreadable, not text or absurdly large.
+        CheckpointError: missing, unreadable, not text or far too large.
     """
     try:
         if path.exists() and not path.is_file():  # reading a pipe blocks, a device never ends
-            raise CheckpointError(f"{path} is no regular file.")
+            raise CheckpointError(f"{path} is not a regular file.")
         if path.stat().st_size > MAX_JSON:
             raise CheckpointError(f"{path} holds {path.stat().st_size} bytes; such files hold a few thousand.")
         return path.read_text(encoding="utf-8")
@@ -77,14 +77,14 @@ def write_atomic(path: Path, content: bytes | str) -> None:
         Path(temporary).replace(path)
         temporary = None
     except OSError as error:
-        raise StorageError(f"{path} was not written: {error}. What was there before is unchanged.") from error
+        raise StorageError(f"{path} was not written: {error}. Its previous content is unchanged.") from error
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # the content is written; not every file system flushes folders
         folder = os.open(path.parent, os.O_RDONLY)
         try:
-            os.fsync(folder)  # or the rename itself may be lost with the power
+            os.fsync(folder)  # else a power failure may undo the rename
         finally:
             os.close(folder)
 
@@ -132,7 +132,7 @@ def put_back(parent: Path) -> None:
 
 
 def _alive(process: str) -> bool:
-    """Whether the process of this id runs; True for a text that is no id."""
+    """Whether a process with this id runs; True for a text that is not an id."""
     if not process.isdecimal():
         return True
     try:

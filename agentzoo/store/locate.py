@@ -42,7 +42,7 @@ FILES = (CONFIG, WEIGHTS, RECIPE, RESULTS, CARD)
 STUDY_PICTURES = tuple(f"study-{i}.png" for i in range(4))
 # the files of an agent's Hub repo
 PUBLISHED = (*FILES, LOG, SWEEP_PLOT, VIDEO, *STUDY_PICTURES)
-# of what agents start from: transformers' own, and the records of its training
+# of a backbone's folder: transformers' own files, and the records of the backbone's training
 BACKBONE_FILES = (
     *(CONFIG, WEIGHTS, "generation_config.json", "preprocessor_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("corpus.json", "pretrain.json", RESULTS, LOG, CARD),
@@ -121,13 +121,13 @@ def hub_location(agent_id: str) -> HubLocation | None:
     """The index entry of `zoo/<id>`: from the packaged `hub_index.json`, or the file in `$AGENTZOO_INDEX`.
 
     Raises:
-        ConfigError: the index is no JSON object with `agents`, of `id: {"repo_id": ..., "revision": ...}`, or a
+        ConfigError: the index is not a JSON object with `agents`, of `id: {"repo_id": ..., "revision": ...}`, or a
             `default` repo id with `{agent_id}` in it.
     """
     path = os.environ.get(INDEX_VARIABLE) or str(resources.files("agentzoo") / "hub_index.json")
     try:
         if not Path(path).is_file():  # a device or pipe never ends
-            raise ValueError("it is no regular file" if Path(path).exists() else "there is no such file")
+            raise ValueError("it is not a regular file" if Path(path).exists() else "there is no such file")
         index = json.loads(read_text(Path(path)))
         if not {"agents", "default"} & index.keys():
             raise ValueError("it has neither agents nor a default")
@@ -138,9 +138,9 @@ def hub_location(agent_id: str) -> HubLocation | None:
         repo_id = entry["repo_id"] if entry else pattern.replace("{agent_id}", agent_id)
         revision = entry.get("revision") if entry else None
         if not isinstance(repo_id, str) or not is_repo_id(repo_id):
-            raise ValueError(f"{str(repo_id)[:80]!r} is no repo id")
+            raise ValueError(f"{str(repo_id)[:80]!r} is not a repo id")
         if revision is not None and not isinstance(revision, str):
-            raise ValueError(f"{str(revision)[:80]!r} is no revision")
+            raise ValueError(f"{str(revision)[:80]!r} is not a revision")
         check_revision(revision)
         return HubLocation(repo_id, revision)
     except (*(CheckpointError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),) as error:
@@ -161,14 +161,14 @@ def find_agent(
 
     Args:
         id_or_path: a folder, `zoo/<id>` or `<id>` (local zoo, then the index), or a Hub repo id `<org>/<name>`.
-        revision, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`. With a revision or a
-            forced download the Hub is asked, even if there is such a folder or the local zoo has the agent.
+        revision, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`. A revision or a forced
+            download needs the Hub: a folder of this name and the local zoo are then ignored.
         subfolder: the path of the agent's files inside the folder or repo, as in `huggingface_hub`.
 
     Raises:
-        ConfigError: `subfolder` leads outside, or a revision for a folder whose name is no repo id. UnknownNameError:
-            not found. HubError: not on the Hub, or the download failed. CheckpointError: no such subfolder, or a link
-            leads out of it.
+        ConfigError: `subfolder` leads outside, or a revision for a folder whose name is not a repo id.
+        UnknownNameError: not found. HubError: not on the Hub, or the download failed. CheckpointError: no such
+            subfolder, or a link leads out of it.
     """
     _check_subfolder(subfolder)
     name = str(id_or_path)
@@ -176,7 +176,7 @@ def find_agent(
     remote = revision is not None or force_download
     if name and path.is_dir() and not (remote and is_repo_id(name)):
         if remote:
-            raise ConfigError(f"{name} is a folder, which has no revisions and no downloads; those are of a Hub repo.")
+            raise ConfigError(f"{name} is a folder; only a Hub repo has revisions and downloads.")
         return check_links(_inside(path, subfolder))
     plain = name.removeprefix("zoo/")
     if "/" not in plain and _NAME.match(plain):
@@ -203,9 +203,9 @@ def find_agent(
         )
     except HubError as error:
         here = (
-            "a revision or forced download is of a Hub repo" if path.is_dir() else f"there is no folder {name!r} here"
+            "a revision or forced download needs a Hub repo" if path.is_dir() else f"there is no folder {name!r} here"
         )
-        raise HubError(f"{here}, and as a Hub repo: {error}") from error
+        raise HubError(f"{here}; as a Hub repo: {error}") from error
     return check_links(_inside(folder, subfolder))
 
 
@@ -215,8 +215,8 @@ def _absent(plain: str, staged: dict[str, Path]) -> str:
 
     if plain in staged:
         return (
-            f" One is staged at {staged[plain]}, but a revision or a forced download is of a Hub repo, and the "
-            "index knows none for it: name OWNER/NAME."
+            f" One is staged at {staged[plain]}, but a revision or a forced download needs a Hub repo, and the index "
+            "has none for it; pass OWNER/NAME."
         )
     known = sorted({*staged, *recipe_rows()})
     if plain not in known:
@@ -225,9 +225,9 @@ def _absent(plain: str, staged: dict[str, Path]) -> str:
     nowhere = f"${ZOO_VARIABLE} ({f'{named} is no folder' if named else 'not set'})"
     looked = ", ".join(map(str, _local_zoos())) or nowhere
     return (
-        f" It is known, but its weights are neither in {looked} nor on the Hub as far as the index says. Name "
-        f"its Hub repo as OWNER/NAME, or set ${ZOO_VARIABLE} to a folder that holds {plain}/. "
-        f"`agentzoo train {plain}` trains another one from its recipe."
+        f" Its recipe is known, but its weights are not in {looked}, and the index has no Hub repo for it. Pass its "
+        f"Hub repo as OWNER/NAME, or set ${ZOO_VARIABLE} to a folder that holds {plain}/. "
+        f"`agentzoo train {plain}` trains it from its recipe."
     )
 
 
@@ -259,7 +259,7 @@ def written_whole(target: Path) -> Iterator[Path]:
     """A new folder to write in, with `target`'s name; without an error it replaces `target`.
 
     Raises:
-        StorageError: before anything is written, if `target` exists and is no agent's or backbone's folder, if it
+        StorageError: before anything is written, if `target` exists and is not an agent's or backbone's folder, if it
             holds other files, or if its parent cannot be written to. At the end, if the new folder cannot replace it.
     """
     target = target.resolve()
@@ -272,14 +272,14 @@ def written_whole(target: Path) -> Iterator[Path]:
         try:
             swap_in(folder, target)
         except OSError as error:
-            raise StorageError(f"{target} was not written: {error}. What was there before is unchanged.") from error
+            raise StorageError(f"{target} was not written: {error}. Its previous content is unchanged.") from error
 
 
 def require_own(folder: Path, agent_id: str) -> None:
     """Refuse to write the agent `agent_id` into the folder of another agent, whose card and results would stay there.
 
     Raises:
-        StorageError: it does hold another agent, or a backbone.
+        StorageError: the folder holds another agent, or a backbone.
     """
     if is_backbone(folder):
         raise StorageError(f"{folder} holds a backbone, which agents start from. Save {agent_id} in another folder.")
@@ -303,11 +303,11 @@ def require_replaceable(target: Path) -> None:
         StorageError: `target` is something else, or holds other files.
     """
     if not (target / CONFIG).is_file():
-        raise StorageError(f"{target} is not replaced: it is no agent's folder. Name another one.")
+        raise StorageError(f"{target} is not replaced: it is not an agent's folder. Choose another folder.")
     known = BACKBONE_FILES if is_backbone(target) else PUBLISHED
     others = sorted(path.name for path in target.iterdir() if path.name not in known)
     if others:
-        raise StorageError(f"{target} is not replaced: it also holds {', '.join(others[:5])}. Name another folder.")
+        raise StorageError(f"{target} is not replaced: it also holds {', '.join(others[:5])}. Choose another folder.")
 
 
 def check_links(folder: Path) -> Path:
@@ -316,7 +316,7 @@ def check_links(folder: Path) -> Path:
     Links of the Hub's cache into its own blobs are allowed.
 
     Raises:
-        CheckpointError: it holds something else; names the file.
+        CheckpointError: it holds something else; the message names the file.
     """
     root = folder.resolve()
     homes = [root]
@@ -330,9 +330,9 @@ def check_links(folder: Path) -> Path:
     except OSError as error:
         raise CheckpointError(f"{folder} cannot be read: {error}") from error
     for path in paths:
-        end = Path(os.path.realpath(path))  # unlike `resolve`, it takes links that go round in circles
+        end = Path(os.path.realpath(path))  # unlike `resolve`, it accepts links that form a circle
         if path.is_symlink() and not any(end.is_relative_to(home) for home in homes):
             raise CheckpointError(f"{path} is a link that leads out of the agent's folder; put the file itself there.")
         if not path.is_file() and not path.is_dir():
-            raise CheckpointError(f"{path} is no regular file.")
+            raise CheckpointError(f"{path} is not a regular file.")
     return folder

@@ -50,7 +50,7 @@ def check_revision(revision: str | None) -> None:
         ConfigError: it is empty, contains `..` or odd characters.
     """
     if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision):
-        raise ConfigError(f"{revision[:80]!r} is no branch, tag or commit.")
+        raise ConfigError(f"{revision[:80]!r} is not a branch, tag or commit.")
 
 
 def fetch(
@@ -100,12 +100,12 @@ def fetch(
         except Exception:
             raise HubError(f"{error} Nothing broken stays in the cache.") from error.__cause__
     if not is_snapshot(Path(folder)):
-        raise HubError(f"{with_message}: it was put in {folder}, which is no folder of the cache.")
+        raise HubError(f"{with_message}: it was stored in {folder}, which is not a folder of the cache.")
     broken = _drop_broken(Path(folder), files)
     if broken:
         raise HubError(
-            f"{with_message}: {', '.join(broken)} did not arrive as the Hub announced (its hash differs) and was "
-            "dropped from the cache. Call again; if it stays so, the server's copy is damaged."
+            f"{with_message}: {', '.join(broken)} has another hash than the Hub announced and was deleted from the "
+            "cache. Call again; if this repeats, the server's copy is damaged."
         )
     return Path(folder)
 
@@ -130,7 +130,7 @@ def calling(
         token: the user's; None is the stored one.
         where: the repo.
         message: the start of an error, without its reason.
-        fate: after a failure, a last sentence on the state of the repo.
+        fate: returns, after a failure, a last sentence on the state of the repo.
         again: repeat the whole call if the Hub is busy.
 
     Raises:
@@ -146,8 +146,8 @@ def calling(
         except ConfigError:
             raise
         except Exception as error:  # the client raises a dozen types from three libraries
-            said = f"{message}: {explain(error, where)} {fate()}".rstrip()
-            failure = HubError(redacted(said, secrets))
+            text = f"{message}: {explain(error, where)} {fate()}".rstrip()
+            failure = HubError(redacted(text, secrets))
             cause = error if is_clean(error, secrets) else None
     raise failure from cause  # outside the handler: the library's error may show a token
 
@@ -212,25 +212,25 @@ def explain(error: BaseException, where: Where) -> str:
         return _explain_stop(str(stopped))
     if "FileMetadataError" in names or "TooManyRedirects" in names:
         return (
-            f"The server at {constants.ENDPOINT} sends a file without its ETag or commit, as a redirect does, or a "
-            "server that is no Hub. Set HF_ENDPOINT to the address of the Hub itself."
+            f"The server at {constants.ENDPOINT} sends a file without its ETag or commit: it redirects, or it is not "
+            "a Hub. Set HF_ENDPOINT to the address of the Hub itself."
         )
     response = _response(error)
     if response is not None:
         return _explain_answer(response, names, where)
     if "IncompleteSnapshotError" in names:
-        return "The cache holds only a part of it, and the Hub was not asked. Call once with the network."
+        return "The cache holds only a part of it, and the Hub was not asked. Call once with network access."
     if any(name in _UNREACHABLE for name in names):
         return _explain_stop("no connection")
     if any(name in _CUT for name in names) or "Consistency check failed" in str(error):
-        return "The connection broke off on the way, several times. Call again: files that came whole are kept."
+        return "The connection broke several times. Call again: complete files are kept."
     if "LocalEntryNotFoundError" in names or "OfflineModeIsEnabled" in names:
         return (
             "It is not in the cache, and the Hub was not asked (local_files_only or HF_HUB_OFFLINE). Call once with "
-            "the network."
+            "network access."
         )
     if "LocalTokenNotFoundError" in names:
-        return "No token is known. Log in with `hf auth login`, set HF_TOKEN or pass token=."
+        return "No token was found. Log in with `hf auth login`, set HF_TOKEN or pass token=."
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return "The disk is full. Make room, or pass another cache_dir."
     text = " ".join(str(error).split())
@@ -243,47 +243,50 @@ def _explain_stop(why: str) -> str:
     if not why.startswith("no connection"):
         return f"{why[:1].upper()}{why[1:]}"
     return (
-        f"No connection to {constants.ENDPOINT}. Check the network and HF_ENDPOINT; what was fetched before still "
-        "loads with local_files_only=True."
+        f"No connection to {constants.ENDPOINT}. Check the network and HF_ENDPOINT; files in the cache still load "
+        "with local_files_only=True."
     )
 
 
 def _explain_answer(response: Any, names: list[str], where: Where) -> str:
     status = response.status_code
     code = str(response.headers.get("X-Error-Code", ""))
-    said = f"The Hub answered {status}"
+    answer = f"The Hub answered {status}"
     if "RevisionNotFoundError" in names:
-        return f"{said}: {where.repo_id} has no branch, tag or commit {where.revision!r}."
+        return f"{answer}: {where.repo_id} has no branch, tag or commit {where.revision!r}."
     if "GatedRepoError" in names:
-        return f"{said}: its owner gives access on request. Ask on its page, then pass your token."
+        return f"{answer}: access needs the owner's permission. Request it on the repo's page, then pass your token."
     if "RemoteEntryNotFoundError" in names or "EntryNotFoundError" in names:
-        return f"{said}: a file of it is missing on the server. Ask its owner, or pass another revision."
+        return f"{answer}: a file of the repo is missing. Ask the owner, or pass another revision."
     if "DisabledRepoError" in names:
-        return f"{said}: {where.repo_id} was disabled. Its page says why."
+        return f"{answer}: {where.repo_id} was disabled. Its page says why."
     if "RepositoryNotFoundError" in names or status == 404 or (status == 401 and code == "RepoNotFound"):
         return (
-            f"{said}: there is no repo {where.repo_id}, or it is private and your token does not reach it. Check the "
+            f"{answer}: there is no repo {where.repo_id}, or it is private and your token gives no access. Check the "
             "name; log in with `hf auth login`, set HF_TOKEN or pass token=."
         )
     if status == 401:
-        return f"{said}: it does not accept your token. Log in with `hf auth login`, set HF_TOKEN or pass token=."
+        return f"{answer}: it does not accept your token. Log in with `hf auth login`, set HF_TOKEN or pass token=."
     if status == 403:
         return (
-            f"{said}: your token may not do this. Make one that may read {where.repo_id}, or write to it if you push."
+            f"{answer}: your token does not allow this. Create one that may read {where.repo_id}, or write to it for a "
+            "push."
         )
     if 300 <= status < 400:
         target = shown(str(response.headers.get("Location") or "nowhere"))
-        return f"{said}, a redirect to {target}. Set HF_ENDPOINT to the address of the Hub itself."
+        return f"{answer}, a redirect to {target}. Set HF_ENDPOINT to the address of the Hub itself."
     if status in (409, 412):
-        return f"{said}: {where.repo_id} was changed meanwhile. Look at it and call again."
+        return f"{answer}: {where.repo_id} has changed in the meantime. Check it and call again."
     if status == 429:
         wait = _asked_wait(response)
-        return f"{said}: too many requests. Call again {'later' if wait is None else f'in {wait:g} seconds'}."
+        return f"{answer}: too many requests. Call again {'later' if wait is None else f'in {wait:g} seconds'}."
     if status >= 500:
-        return f"{said}: it has a problem of its own. Call again later."
+        return f"{answer}: a server error. Call again later."
     if status == 400:
-        return f"{said}: {' '.join(str(response.headers.get('X-Error-Message') or 'it refused the request').split())}."
-    return f"{said}. Check the name and the token and call again."
+        return (
+            f"{answer}: {' '.join(str(response.headers.get('X-Error-Message') or 'it refused the request').split())}."
+        )
+    return f"{answer}. Check the name and the token and call again."
 
 
 def _drop_broken(folder: Path, files: Sequence[str]) -> list[str]:

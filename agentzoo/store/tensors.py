@@ -64,13 +64,15 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     """
     try:
         if path.exists() and not path.is_file():  # reading a pipe would block
-            raise CheckpointError(f"{path} is no regular file.")
+            raise CheckpointError(f"{path} is not a regular file.")
         size = path.stat().st_size
         with path.open("rb") as file:
             head = file.read(8)
             length = int.from_bytes(head, "little")
             if len(head) < 8 or not 2 <= length <= min(MAX_HEADER, size - 8):
-                raise CheckpointError(f"{path} is no safetensors file, or truncated: {size} bytes, header of {length}.")
+                raise CheckpointError(
+                    f"{path} is truncated or not a safetensors file: {size} bytes, header of {length}."
+                )
             header = json.loads(file.read(length).decode())  # `json.loads` of bytes may guess UTF-16
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing.") from None
@@ -81,7 +83,7 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
             f"{path} holds {size:,} bytes, and reading it takes twice as many: this machine has {memory():,} of memory."
         )
     if not isinstance(header, dict):
-        raise CheckpointError(f"{path} has a header that is no object.")
+        raise CheckpointError(f"{path} has a header that is not a JSON object.")
     found: dict[str, tuple[str, tuple[int, ...]]] = {}
     spans: list[tuple[int, int]] = []
     for name, entry in header.items():
@@ -99,8 +101,8 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
             found[name] = (entry["dtype"], shape)
             spans.append((begin, end))
         except (KeyError, TypeError, ValueError) as error:
-            said = str(error)[:200]
-            raise CheckpointError(f"{path}: entry {name[:80]!r} of the header cannot be used: {said}.") from None
+            problem = str(error)[:200]
+            raise CheckpointError(f"{path}: entry {name[:80]!r} of the header cannot be used: {problem}.") from None
     spans.sort()
     for (_, before), (after, _) in itertools.pairwise(spans):
         if after < before:
@@ -112,7 +114,7 @@ def check_header(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def fingerprint(module: torch.nn.Module) -> str:
-    """Hex digest of a network's state dict, in its present precision."""
+    """Hex digest of a network's state dict, in its current precision."""
     digest = hashlib.sha256()
     for name, tensor in sorted(module.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -146,9 +148,9 @@ def check_fits(module: torch.nn.Module, path: Path) -> None:
             if header[name][1] != tuple(expected[name].shape)
         ],
     }
-    said = "; ".join(f"{what} {some(names)}" for what, names in problems.items() if names)
-    if said:
-        raise CheckpointError(f"{path} does not fit its config: {said}.")
+    misfit = "; ".join(f"{what} {first_names(names)}" for what, names in problems.items() if names)
+    if misfit:
+        raise CheckpointError(f"{path} does not fit its config: {misfit}.")
     kinds = sorted({header[n][0] for n in expected} - {"F32", "F16", "BF16"})
     if kinds:
         raise CheckpointError(f"{path} holds tensors of type {', '.join(kinds)}; weights are F32, F16 or BF16.")
@@ -174,10 +176,10 @@ def load_strict(module: torch.nn.Module, path: Path, sha256: str | None = None) 
         raise CheckpointError(f"{path} changed while it was read. Load it again.")
     broken = [name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()]
     if broken:
-        raise CheckpointError(f"{path} holds non-finite numbers in {some(broken)}.")
+        raise CheckpointError(f"{path} holds non-finite numbers in {first_names(broken)}.")
     module.load_state_dict({name: tensor.to(expected[name].dtype) for name, tensor in tensors.items()})
 
 
-def some(names: list[str], most: int = 5, between: str = ", ") -> str:
-    """The first names, and how many more there are."""
+def first_names(names: list[str], most: int = 5, between: str = ", ") -> str:
+    """The first `most` names, and the number of the others."""
     return between.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

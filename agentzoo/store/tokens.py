@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from agentzoo.errors import ConfigError
 
 HIDDEN = "<token>"
-SHORTEST = 6  # characters; a shorter text is no secret, and occurs in any message
+SHORTEST = 6  # characters; a shorter text is not a secret and may occur in any message
 _TOKEN = re.compile(r"[!-~]{1,500}")  # printable ASCII without spaces: all that an HTTP header takes
 _LOGGERS = ("huggingface_hub", "httpx2", "httpx", "httpcore2", "httpcore", "urllib3", "filelock", "agentzoo")
 
@@ -19,8 +19,8 @@ def checked_token(token: str | bool | None) -> str | bool | None:
     """The token without spaces and line breaks around it; True, False and None stay as they are.
 
     Raises:
-        ConfigError: it is empty, or has a line break or another character that no token has. The message does not show
-            it.
+        ConfigError: it is empty, or has a line break or another character that tokens do not have. The message does not
+            show the token.
     """
     if not isinstance(token, str):
         _require_sound(_stored(), "the stored token (HF_TOKEN or `hf auth login`)")
@@ -31,8 +31,8 @@ def checked_token(token: str | bool | None) -> str | bool | None:
 def _require_sound(token: str | None, what: str) -> str | None:
     if token is not None and not _TOKEN.fullmatch(token):
         raise ConfigError(
-            f"{what} is empty, or one of its {len(token)} characters is none a token has (a line break, a space, a "
-            "letter outside ASCII). Copy it again; it begins with hf_."
+            f"{what} is empty, or one of its {len(token)} characters is not allowed in a token (a line break, a "
+            "space, a letter outside ASCII). Copy it again; it begins with hf_."
         )
     return token
 

@@ -1,8 +1,9 @@
 """Checks the Hub's answers before the client writes a byte of them, and limits the time of a whole call.
 
-The client (huggingface_hub 2.4) names files of its cache after the ETag, the commit and the paths that a server sends,
-unchecked: an ETag `../../x` or `/tmp/x` is written there. It also waits without limit for a server that is silent or
-sends a byte a second. Hooks in the client's HTTP session prevent both; it calls them for each request and answer.
+The client (huggingface_hub 2.4) names files of its cache after the ETag, the commit and the paths that a server sends.
+It does not check them: with an ETag `../../x` or `/tmp/x` it writes there. It also waits without limit for a server
+that is silent or sends a byte a second. Hooks in the client's HTTP session, which it calls for each request and answer,
+prevent both.
 
 Xet, the Hub's other protocol for files, has its own client in Rust (`hf_xet`), which calls no hooks. It also splits a
 push into several commits. It is off during our calls; the Hub serves the same files over HTTP. For everything else
@@ -90,7 +91,7 @@ class Watch:
                 raise StoppedError(f"no connection to {request.url.host}.")
             _log.warning("asking the Hub again, try %d: %s", self.asked[name], shown(name))
         if sum(self.asked.values()) > MOST_REQUESTS:
-            raise StoppedError(f"more than {MOST_REQUESTS} requests were needed; its listing does not end.")
+            raise StoppedError(f"more than {MOST_REQUESTS} requests were needed; the server's listing does not end.")
         limits = dict(request.extensions.get("timeout") or {})
         for kind, most in (("connect", CONNECT), ("read", self.limit), ("write", self.limit), ("pool", self.limit)):
             asked = limits.get(kind)
@@ -133,7 +134,7 @@ def _check_headers(response: Any) -> None:
         plain = value.removeprefix("W/").strip('"')
         if not _PLAIN.fullmatch(plain) or ".." in plain:
             raise StoppedError(
-                f"the server sends {name} {shown(value, 80)}, which is no name of a file: it is damaged or hostile. "
+                f"the server sends {name} {shown(value, 80)}, which is not a file name: it is damaged or hostile. "
                 "Nothing was written."
             )
 
@@ -148,12 +149,12 @@ def _check_names(response: Any) -> None:
     except ValueError:
         length = MOST_JSON + 1
     if length > MOST_JSON:
-        raise StoppedError(f"the server's answer has {length:,} bytes, where a listing has a few thousand.")
+        raise StoppedError(f"the server's answer has {length:,} bytes; a listing has a few thousand.")
     response.read()
     try:
         tree = response.json()
     except (ValueError, RecursionError):
-        return  # the client reports that it is no JSON
+        return  # the client reports that it is not JSON
     entries = tree if isinstance(tree, list) else [tree]
     for entry in entries:
         if not isinstance(entry, dict):
@@ -161,7 +162,7 @@ def _check_names(response: Any) -> None:
         for name in ("sha", "oid"):
             value = entry.get(name)
             if value is not None and (not isinstance(value, str) or not _PLAIN.fullmatch(value) or ".." in value):
-                raise StoppedError(f"the server names a commit {shown(value, 80)}, which is none. Nothing was written.")
+                raise StoppedError(f"the server sends {shown(value, 80)}, which is not a commit. Nothing was written.")
 
 
 def _on_request(request: Any) -> None:
@@ -190,7 +191,7 @@ def limit_of_environment() -> float:
     """Seconds without progress after which a load or push stops.
 
     Raises:
-        ConfigError: the variable is no positive number.
+        ConfigError: the variable is not a positive number.
     """
     text = os.environ.get(LIMIT_VARIABLE)
     if text is None:
@@ -211,7 +212,7 @@ def watched(limit: float | None = None) -> Iterator[Watch]:
     Args:
         limit: seconds without progress; None is the environment's.
 
-    Afterwards the hooks stay in the client's session and do nothing.
+    After the block the hooks stay in the client's session and do nothing.
 
     Raises:
         StoppedError: from within the client's calls.
@@ -247,7 +248,7 @@ def _end(watch: Watch) -> None:
 
 
 def _install() -> None:
-    """Add the hooks to every session of the client, also to one made after a lost connection."""
+    """Add the hooks to every session of the client, including those created after a lost connection."""
     from huggingface_hub import set_client_factory
     from huggingface_hub.utils import _http
 

@@ -12,7 +12,7 @@ from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.store.files import RECIPE
-from agentzoo.store.tensors import some
+from agentzoo.store.tensors import first_names
 from agentzoo.training.loop import build_model
 
 NORMALIZATION = ("obs_mean", "obs_std")
@@ -24,8 +24,8 @@ def finetune_recipe(
     """The recipe of a fine-tune: the base's recipe on other data, for `steps` updates, at most a tenth of them warm-up.
 
     Args:
-        reinit: layers of another shape start fresh, from `train.seed`, and unknown layers are left out; without it
-            both are an error.
+        reinit: layers of another shape start from random weights (`train.seed`), and layers that the new network lacks
+            are dropped; without it both are an error.
 
     Raises:
         ConfigError: the base has no recipe, or a value is out of range.
@@ -56,16 +56,16 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel
     """
     if recipe.base is None:
         raise ConfigError(
-            f"the recipe {recipe.agent_id!r} names no base: it trains from nothing, with `agentzoo train`. To go on "
-            f"from {base.config.agent_id} name the data, with --dataset."
+            f"the recipe {recipe.agent_id!r} has no base, so it trains a new network, with `agentzoo train`. To "
+            f"fine-tune {base.config.agent_id}, name the data with --dataset."
         )
     if recipe.base_weights_sha256 is None and recipe.base != base.config.agent_id:
         raise CheckpointError(f"the recipe fine-tunes {recipe.base!r}, not {base.config.agent_id!r}.")
     known, found = recipe.base_weights_sha256, base.weights_sha256
     if known is not None and found != known:
         raise CheckpointError(
-            f"the recipe fine-tunes {recipe.base!r} with weights of sha256 {known[:12]}..., but those found have "
-            f"{found[:12] + '...' if found else 'none'}. Name the version it started from: a folder, or a Hub repo "
+            f"the recipe fine-tunes {recipe.base!r} with weights of sha256 {known[:12]}..., but the weights found have "
+            f"{found[:12] + '...' if found else 'none'}. Pass the version it started from: a folder, or a Hub repo "
             "with --revision."
         )
     model = build_model(recipe, episodes)
@@ -79,10 +79,11 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel
     keeps = recipe.data.normalization == "keep"
     fits = fitting.issuperset(NORMALIZATION)
     if differs and not recipe.reinit:
+        listed = first_names(differs, 10, "; ")
         raise CheckpointError(
-            f"{base.config.agent_id} does not fit the recipe for {recipe.data.dataset!r}: {some(differs, 10, '; ')}. "
-            f"Pass --reinit{'' if fits or not keeps else ' --normalization dataset'} to start these layers afresh, do "
-            "without those that become absent, and keep the others."
+            f"{base.config.agent_id} does not fit the recipe for {recipe.data.dataset!r}: {listed}. "
+            f"Pass --reinit{'' if fits or not keeps else ' --normalization dataset'} to start these layers from random "
+            "weights, drop layers that the new network lacks, and keep the others."
         )
     if keeps and not fits:
         raise ConfigError(

@@ -21,7 +21,7 @@ class Interrupt:
 
 @contextmanager
 def deferred(on_interrupt: Callable[[], None]) -> Iterator[Interrupt]:
-    """Inside, the first Ctrl-C only sets `asked`; the second raises KeyboardInterrupt as usual.
+    """Inside the block the first Ctrl-C only sets `asked`; the second raises KeyboardInterrupt as usual.
 
     Outside the main thread, or where the program handles Ctrl-C itself, nothing changes.
     """

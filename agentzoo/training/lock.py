@@ -26,7 +26,8 @@ def held(folder: Path, name: str = LOCK) -> Iterator[None]:
         name: the lock file; a file beside it, with the suffix `.pid`, names the process that holds it.
 
     Raises:
-        TrainingError: another process holds the lock; names it. StorageError: the folder cannot be written to.
+        TrainingError: another process holds the lock; the message names it. StorageError: the folder cannot be written
+            to.
     """
     path = folder / name
     lock = FileLock(path)

@@ -66,19 +66,19 @@ def read_log(folder: Path) -> list[dict[str, str]]:
         return []
     try:
         if not path.is_file() or path.stat().st_size > MOST_BYTES:
-            raise ValueError("it is no regular file, or too large")
+            raise ValueError("it is not a regular file, or too large")
         text = path.read_text(encoding="utf-8")
         whole = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
         names = whole.fieldnames
         if names is not None and "step" not in names:
             raise ValueError("it has no column `step`")
         if names is not None and len(set(names)) != len(names):
-            raise ValueError("two columns have one name")
+            raise ValueError("two columns have the same name")
         rows = [row for row in whole if (row["step"] or "").isdecimal()]
         for row in rows:
             _check_row(row)
     except (OSError, ValueError, csv.Error) as error:
-        raise CheckpointError(f"{path} is no log of a training: {error}.") from None
+        raise CheckpointError(f"{path} is not a training log: {error}.") from None
     return rows
 
 

@@ -109,8 +109,8 @@ def train(
     if start is None:
         if recipe.base is not None:
             raise ConfigError(
-                f"the recipe {recipe.agent_id!r} goes on from {recipe.base!r}; `agentzoo finetune {recipe.base} "
-                "--recipe FILE` repeats it."
+                f"the recipe {recipe.agent_id!r} fine-tunes {recipe.base!r}; repeat it with `agentzoo finetune "
+                f"{recipe.base} --recipe FILE`."
             )
         recipe = recipe.pinned()
     claim(folder, recipe)
@@ -118,7 +118,7 @@ def train(
     model = start if start is not None else build_model(recipe, episodes)
     model.begin_training(fresh=start is None)
     main: bool = accelerator.is_main_process
-    # nothing is written before everything that the recipe names is found
+    # nothing is written before all files that the recipe names have been found
     with held(folder) if main else nullcontext():
         claim(folder, recipe, main)
         trained = _train(recipe, folder, episodes, model, hooks or Hooks(), accelerator, share, trackers)
@@ -140,8 +140,8 @@ def _warn(recipe: Recipe, folder: Path, accelerator: Any) -> None:
     rows = log.read_log(folder)
     if rows and not (folder / state.CHECKPOINT).exists():
         warn(
-            f"{folder} has a log of {int(rows[-1]['step']):,} updates but no {state.CHECKPOINT}: training starts at "
-            "update 0, and the log with it.",
+            f"{folder} has a log of {int(rows[-1]['step']):,} updates but no {state.CHECKPOINT}: training and "
+            "the log start again at update 0.",
             depth=3,
         )
     warn_of_slow_precision(recipe.train.precision, accelerator.device.type)

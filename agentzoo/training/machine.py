@@ -35,8 +35,8 @@ def check_machine(device: str | None, trackers: Sequence[str]) -> None:
         raise ConfigError("PyTorch finds no Apple GPU (mps) here; train with --device cpu.")
     if device is None and 0 < torch.cuda.device_count() < local_process_count():
         raise ConfigError(
-            f"{local_process_count()} processes share {torch.cuda.device_count()} GPUs here; start one process a GPU, "
-            "or train with --device cpu."
+            f"{local_process_count()} processes share {torch.cuda.device_count()} GPUs here; start one process per "
+            "GPU, or train with --device cpu."
         )
     for name in trackers:
         if name not in TRACKERS:
@@ -63,7 +63,7 @@ def device_name(device: str) -> str:
 
 
 def processor() -> str:
-    """The name of this machine's processor, if the system tells it."""
+    """The name of this machine's processor, if the system reports it."""
     try:
         with open("/proc/cpuinfo") as file:  # noqa: PTH123  one line of a file that has no size
             for line in file:
@@ -75,7 +75,7 @@ def processor() -> str:
 
 
 def device_line(device: torch.device, gpus: Sequence[str], processes: int) -> str:
-    """A line on the devices of a run, and on how to use all GPUs if it leaves some out.
+    """A line on the devices of a run, and on how to use all GPUs if it does not.
 
     Args:
         gpus: the names of the machine's GPUs, from cuda:0 on.
@@ -97,7 +97,7 @@ def gpu_names() -> list[str]:
 
 
 def pick_precision(asked: str, device: str | None) -> Literal["fp32", "bf16"]:
-    """The precision of a run whose recipe says `asked`.
+    """The precision of a run whose recipe has `train.precision=asked`.
 
     Args:
         asked: `train.precision`; "auto" is bf16 if the processor has native bfloat16, else fp32.
@@ -114,7 +114,7 @@ def pick_precision(asked: str, device: str | None) -> Literal["fp32", "bf16"]:
 
 
 def warn_of_slow_precision(precision: str, device: str) -> None:
-    """Warn of bfloat16 on a CPU without instructions for it: results are right, but training is many times slower.
+    """Warn of bfloat16 on a CPU without instructions for it: results are correct, but training is many times slower.
 
     Args:
         precision: `train.precision` of a recipe.

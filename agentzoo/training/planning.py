@@ -1,6 +1,6 @@
-"""The recipe and data for the names on a command line: an agent, or a family and a dataset.
+"""The recipe and data that a command line names: an agent, or a family and a dataset.
 
-A family and a dataset are enough: environment, target return and the scale of returns come from the data. Network and
+For a family and a dataset, the environment, the target return and the scale of returns come from the data. Network and
 optimizer are those of the family's agent on hopper/medium.
 """
 
@@ -194,6 +194,6 @@ def _warn_of_high_target(recipe: Recipe, returns: FloatArray) -> None:
     if recipe.model.acts_on_target() and recipe.eval.target_return > best + 1e-6 * abs(best):
         warn(
             f"the target return {recipe.eval.target_return:g} is above the best return in {recipe.data.dataset}, "
-            f"{best:g}; `--target max` (target='max') asks for that instead.",
+            f"{best:g}; `--target max` (target='max') sets that one instead.",
             depth=3,
         )

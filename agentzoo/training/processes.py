@@ -40,7 +40,7 @@ def local_process_count() -> int:
 
 
 def check_launch(environment: Mapping[str, str] = os.environ) -> None:
-    """Raise ConfigError if `accelerate launch --cpu` should start several processes and started only this one."""
+    """Raise ConfigError if `accelerate launch --cpu` was asked for several processes and started only this one."""
     launched = "ACCELERATE_MIXED_PRECISION" in environment and "MASTER_ADDR" in environment
     if launched and not any(name in environment for name in SIZES):
         raise ConfigError(

@@ -118,7 +118,7 @@ class Run:
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
-        """Evaluation mode, without an effect on random numbers and on the logged training time."""
+        """Evaluation mode inside; random numbers and the logged training time are unaffected."""
         before, began = state.random_state(torch.Generator()), time.perf_counter()
         self.model.eval()
         try:

@@ -48,11 +48,11 @@ def with_data(recipe: Recipe, folder: Path, episodes: Episodes) -> Recipe:
     pinned = found.data.dataset_sha256 if found is not None and same else data.dataset_sha256
     read = episodes.sha256()
     if pinned is not None and pinned != read:
-        whose = f"the run in {folder} began with" if same else "the recipe is of"
-        instead = "start again in another --out" if same else "train on these with --set data.dataset_sha256=null"
+        whose = f"the run in {folder} began with" if same else "the recipe was made with"
+        instead = "start again in another --out" if same else "accept the new data: --set data.dataset_sha256=null"
         raise TrainingError(
-            f"the dataset {data.dataset!r} has changed: its numbers have sha256 {read[:12]}..., {whose} "
-            f"{pinned[:12]}.... Bring the old data back, or {instead}."
+            f"the dataset {data.dataset!r} has changed: its arrays have sha256 {read[:12]}..., but {whose} "
+            f"{pinned[:12]}.... Restore the old data, or {instead}."
         )
     return recipe.replace(data=data.model_copy(update={"dataset_sha256": read}))
 
@@ -61,7 +61,7 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
     """Check that the folder is empty or holds this recipe's run. `writes`: store the recipe there.
 
     Raises:
-        TrainingError: it holds a staged agent or a run of another recipe; names the difference.
+        TrainingError: it holds a staged agent, or a run of another recipe; the message names the difference.
     """
     if writes:
         remove_unfinished(folder)
@@ -75,8 +75,8 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
             )
         if (folder / WEIGHTS).exists() and not (folder / state.CHECKPOINT).exists():
             raise TrainingError(
-                f"{folder} holds a trained {found.agent_id!r} without the {state.CHECKPOINT} to go on from; training "
-                "would begin anew over it. Choose another --out."
+                f"{folder} holds a trained {found.agent_id!r} but no {state.CHECKPOINT} to continue from; training "
+                "would start again and overwrite it. Choose another --out."
             )
     elif writes:
         write_atomic(folder / RECIPE, recipe.replace(ran=()).to_json())

@@ -1,7 +1,7 @@
-"""The checkpoint of a run: one safetensors file, written atomically, with all that resuming needs.
+"""The checkpoint of a run: one safetensors file, written atomically, with everything that resuming needs.
 
-Weights, both AdamW moments of every parameter, the random state of every process (dropout and window sampling),
-the step, and the sums behind the next log row. Learning rate and schedules are functions of the step.
+It holds the weights, both AdamW moments of every parameter, the random state of every process (dropout and window
+sampling), the step, and the sums for the next log row. Learning rate and schedules are functions of the step.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def restore_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tenso
     """Inverse of `optimizer_state`; `tensors` may hold others too."""
     for name, parameter in module.named_parameters():
         start = f"optimizer/{name}/"
-        # "step" too: the GPU's fused AdamW reads it on the device
+        # moments and "step": the GPU's fused AdamW reads "step" on the device
         moments = {k.removeprefix(start): v.to(parameter.device) for k, v in tensors.items() if k.startswith(start)}
         if moments:  # a parameter that never had a gradient has none
             optimizer.state[parameter] = moments
@@ -82,8 +82,8 @@ def save_state(
     tensors |= optimizer_state(model, optimizer)
     for rank, state in enumerate(random_states):
         tensors |= {f"random/{rank}/{name}": value for name, value in state.items()}
-    said = json.dumps(asdict(progress))
-    save_tensors(folder / CHECKPOINT, tensors, {"progress": said, "sha256": checksum(tensors, said)})
+    text = json.dumps(asdict(progress))
+    save_tensors(folder / CHECKPOINT, tensors, {"progress": text, "sha256": checksum(tensors, text)})
 
 
 def load_state(
@@ -97,7 +97,7 @@ def load_state(
 ) -> Progress:
     """Inverse of `save_state`.
 
-    With another number of processes the windows stay the same, but dropout is drawn anew, from `seed` and the update.
+    With another number of processes the windows stay the same, but dropout gets a new seed, from `seed` and the update.
 
     Raises:
         CheckpointError: the file is broken or of another network.
@@ -121,8 +121,9 @@ def load_state(
         torch.manual_seed(drawn)
         if rank == 0:
             warn(
-                f"{folder / CHECKPOINT} is of {began} process{'es' * (began > 1)}, this run has {processes}: it goes "
-                "on with the same windows but draws dropout anew, so it is not the uninterrupted run to the bit.",
+                f"{folder / CHECKPOINT} was written by {began} process{'es' * (began > 1)}, but this run has "
+                f"{processes}: windows stay the same, but dropout differs, so the weights will not equal those of an "
+                "uninterrupted run to the bit.",
                 depth=2,
             )
     return progress
@@ -137,9 +138,9 @@ def load_model(folder: Path, model: SequenceModel) -> None:
     _restore_model(folder, model, _read(folder)[0])
 
 
-def checksum(tensors: Mapping[str, Tensor], said: str) -> str:
+def checksum(tensors: Mapping[str, Tensor], text: str) -> str:
     """Hex digest of named tensors and a text."""
-    digest = hashlib.sha256(said.encode())
+    digest = hashlib.sha256(text.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
@@ -152,8 +153,8 @@ def _read(folder: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     tensors, metadata = read_tensors(path)
     if "sha256" in metadata and checksum(tensors, metadata.get("progress", "")) != metadata["sha256"]:
         raise CheckpointError(
-            f"{path} is damaged: its tensors do not have the checksum that was stored with them. Bring it back from a "
-            "copy, or delete it and train from the start."
+            f"{path} is damaged: its tensors do not match the checksum stored with them. Restore it from a copy, or "
+            "delete it and train from the start."
         )
     return tensors, metadata
 

@@ -49,7 +49,7 @@ class Tracking:
 
 @contextmanager
 def tracking(accelerator: Any, chosen: Tracking, recipe: Recipe, folder: Path, step: int = 0) -> Iterator[None]:
-    """Start the trackers, with the whole recipe as their config; they are closed even after an error.
+    """Start the trackers, with the whole recipe as their config; close them at the end, even after an error.
 
     Args:
         step: updates that the run resumes from.
@@ -102,4 +102,4 @@ def _stored(folder: Path) -> Tracking:
         found = json.loads(path.read_text())
         return Tracking(**{**found, "trackers": (), "tags": tuple(found["tags"] or ())})
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}. Delete it, and a new tracker run begins.") from None
+        raise CheckpointError(f"{path} cannot be read: {error}. Delete it to start a new tracker run.") from None

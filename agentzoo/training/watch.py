@@ -50,13 +50,13 @@ class ActionErrors:
     def batches(self, name: str) -> Iterator[Batch]:
         """The windows of a column, in parts: all at once would take several times the memory of an update.
 
-        They are drawn again each time, for windows of images have megabytes each.
+        They are drawn again each time, since a window of images takes megabytes.
         """
         sampler, starts, lengths = self._drawn[name]
         for first in range(0, len(starts), AT_ONCE):
-            some = slice(first, first + AT_ONCE)
-            batch = sampler.windows(starts[some], lengths[some])
-            yield batch.map(lambda part: part[:, :1]) if name == FIRST else batch
+            part = slice(first, first + AT_ONCE)
+            batch = sampler.windows(starts[part], lengths[part])
+            yield batch.map(lambda values: values[:, :1]) if name == FIRST else batch
 
     @torch.no_grad()
     def measure(self, model: SequenceModel) -> dict[str, float]:
@@ -70,8 +70,8 @@ def _mean_error(model: SequenceModel, parts: Iterator[Batch]) -> float:
 
 
 def _error(model: SequenceModel, batch: Batch) -> Tensor:
-    said = model.act_surely(batch).float()  # (B, A)
-    done = last_valid(batch.actions, batch.valid)
+    predicted = model.act_surely(batch).float()  # (B, A)
+    target = last_valid(batch.actions, batch.valid)
     if model.io.action.kind == "discrete":
-        return cross_entropy(said, done)
-    return (model.encode_actions(said) - model.encode_actions(done)).square().mean()
+        return cross_entropy(predicted, target)
+    return (model.encode_actions(predicted) - model.encode_actions(target)).square().mean()

@@ -117,7 +117,7 @@ def test_broken_arrays_are_refused() -> None:
         episodes_of([1, np.inf, 3])
     with pytest.raises(DataError, match="observations has 2 rows, episodes add up to 3"):
         Episodes(**{**vars(good), "observations": good.observations[:2]})
-    with pytest.raises(DataError, match="nothing usable"):
+    with pytest.raises(DataError, match="has an empty episode or none"):
         Episodes(**{**vars(good), "lengths": np.array([], dtype=int)})
 
 

@@ -202,7 +202,7 @@ def test_metadata_without_end_is_not_read(tiny_hopper: str) -> None:
     path = Path(os.environ["MINARI_DATASETS_PATH"]) / tiny_hopper / "data" / "metadata.json"
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(DataError, match="no regular file"):
+    with pytest.raises(DataError, match="not a regular file"):
         load_episodes(tiny_hopper)
 
 

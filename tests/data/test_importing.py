@@ -135,10 +135,10 @@ def test_actions_an_environment_does_not_know_are_not_imported(root: Path, tmp_p
         import_file(write_h5(tmp_path / "h.hdf5", arrays), ID, env_id="CartPole-v1")
     with pytest.raises(UnknownNameError, match="Did you mean 'CartPole-v1'"):
         import_file(tmp_path / "h.hdf5", ID, env_id="CartPol-v1")
-    with pytest.raises(ConfigError, match="'a/b-v0' is no dataset id"):  # Minari's own rule
+    with pytest.raises(ConfigError, match="'a/b-v0' is not a dataset id"):  # Minari's own rule
         import_file(tmp_path / "h.hdf5", "a/b-v0")
     for name in ("noversion", "a b-v0", "../../evil-v0", "a/../b-v0", "/abs-v0"):
-        with pytest.raises(ConfigError, match=r"is no dataset id. Minari's form is NAMESPACE/NAME-v0"):
+        with pytest.raises(ConfigError, match=r"is not a dataset id. Minari's form is NAMESPACE/NAME-v0"):
             import_file(tmp_path / "h.hdf5", name)
     assert minari.list_local_datasets() == {}
 

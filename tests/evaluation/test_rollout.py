@@ -236,7 +236,7 @@ def test_rewards_that_are_not_finite_end_an_evaluation() -> None:
             return observation, np.nan if terminated else 1.0, terminated, truncated, info
 
     for env, which in ((Broken(), "the episode of seed 10000"), (DummyVecEnv([Broken]), "an episode")):
-        with pytest.raises(ObservationError, match=f"{which} has the return nan: not all rewards"):
+        with pytest.raises(ObservationError, match=f"{which} has the return nan: a reward"):
             rollout(make_agent(), env, 2)
 
 
@@ -412,7 +412,7 @@ def test_sampled_evaluations_repeat_for_the_same_seed() -> None:
 
 def test_an_agent_told_something_for_each_environment_is_not_evaluated() -> None:
     agent = make_agent().condition(target_return=[1.0, 2.0])
-    with pytest.raises(ConfigError, match="condition it with one for all"):
+    with pytest.raises(ConfigError, match="set one target or goal for all"):
         evaluate(agent, episodes=2, n_envs=2)
     assert evaluate(agent.condition(target_return=2.0), episodes=2).target_return == 2.0
 

@@ -308,7 +308,7 @@ def test_a_card_says_what_its_backbone_knows_of_language(tmp_path: Path) -> None
     assert f"{said}, where SmolLM2-135M-Instruct needs 1.03.\n" in (folder / "README.md").read_text()
     known["backbones"]["lm-mini"] = {"taught": "x", "bits_per_byte": 2.5}
     (tmp_path / "backbones.json").write_text(json.dumps(known))
-    with pytest.raises(ConfigError, match="either bits_per_byte or what it was taught"):
+    with pytest.raises(ConfigError, match="exactly one of bits_per_byte and taught"):
         write_card(folder, zoo=tmp_path)
 
 

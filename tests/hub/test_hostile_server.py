@@ -90,7 +90,7 @@ def test_a_token_that_cannot_be_one_is_refused_and_not_shown(
         lambda: remote_agents(token=None if stored else token),
     ]
     for call in calls:
-        with pytest.raises(ConfigError, match=r"token.* (is empty|is none a token has)") as caught:
+        with pytest.raises(ConfigError, match=r"token.* (is empty|is not allowed in a token)") as caught:
             call()
         said = "".join(traceback.format_exception(caught.value))
         assert "secret" not in said
@@ -157,7 +157,7 @@ def test_a_call_without_progress_ends(
         if cached and kind == "silent":
             Agent.from_pretrained(REPO)  # as with any Hub that is down
         elif not cached:
-            with pytest.raises(HubError, match=r"No progress in 1.5 seconds|broke off|No connection"):
+            with pytest.raises(HubError, match=r"No progress in 1.5 seconds|broke several times|No connection"):
                 Agent.from_pretrained(REPO)
     finally:
         hub.silent.set()

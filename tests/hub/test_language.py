@@ -84,7 +84,7 @@ def test_an_earlier_revision_of_a_language_model(hub: Hub, tmp_path: Path, monke
     assert isinstance(named.config.model, GPT2DTConfig)
     assert named.config.model.pinned().backbone_sha256 == hashes[0]
     named.model.begin_training(fresh=True)
-    with pytest.raises(ConfigError, match="is no branch, tag or commit"):
+    with pytest.raises(ConfigError, match="is not a branch, tag or commit"):
         load_backbone("tests/lm-two", "../main")
 
 

@@ -363,7 +363,7 @@ def test_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(StorageError, match=r"nothing can be written in .*file"), written_whole(tmp_path / "file" / "a"):
         pass
-    with pytest.raises(StorageError, match="file is not replaced: it is no agent's"), written_whole(tmp_path / "file"):
+    with pytest.raises(StorageError, match="is not replaced: it is not an agent's"), written_whole(tmp_path / "file"):
         pass
     assert (tmp_path / "file").read_text() == "mine"
     assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208

@@ -170,11 +170,11 @@ def test_links_of_other_kinds(folder: Path) -> None:
     (folder / "copy.json").symlink_to("config.json")
     Agent.from_pretrained(folder)
     (folder / "gone").symlink_to("nothing")
-    with pytest.raises(CheckpointError, match="no regular file"):
+    with pytest.raises(CheckpointError, match="is not a regular file"):
         Agent.from_pretrained(folder)
     (folder / "gone").unlink()
     os.mkfifo(folder / "pipe")
-    with pytest.raises(CheckpointError, match="no regular file"):
+    with pytest.raises(CheckpointError, match="is not a regular file"):
         Agent.from_pretrained(folder)
     (folder / "pipe").unlink()
     (folder / "loop").symlink_to("loop")

@@ -176,7 +176,7 @@ def test_wrong_conditions_are_explained() -> None:
     with pytest.raises(ShapeError, match="given for 3 environments, the observation has 2"):
         agent.predict(np.zeros((2, 3)), None)
     one = make_agent(model=UniMaskConfig(**SIZES), context=1).condition(goal=np.zeros(3))
-    with pytest.raises(ConfigError, match="a context of 1 has no other"):
+    with pytest.raises(ConfigError, match="it needs a context of at least 2"):
         one.predict(np.zeros(3), None)
     with pytest.raises(ConfigError, match="'dt' network cannot be given a goal"):
         make_agent().predict({"observation": np.zeros(3), "goal": np.zeros(3)}, None)

@@ -38,9 +38,9 @@ from models.language_cases import WIDTH, chibit, config, recipe, started
     [
         ({"n_heads": 3}, "must divide"),
         ({"tie_action_head": True}, "needs input_maps and head to be linear"),
-        ({"backbone": None, "cosine_weight": 0.1}, "without a backbone there is no language"),
-        ({"rotary_dim": 4}, "rotary_dim is what gptj has"),
-        ({"architecture": "gptj"}, "rotary_dim is what gptj has"),
+        ({"backbone": None, "cosine_weight": 0.1}, "must be 0 without a backbone"),
+        ({"rotary_dim": 4}, "rotary_dim is for architecture gptj only"),
+        ({"architecture": "gptj"}, "rotary_dim is for architecture gptj only"),
         ({"architecture": "imagegpt", "lm_weight": 0.1}, "co-training needs a language model"),
         ({"architecture": "imagegpt", "positions": "own"}, "only gpt2 has a position table"),
         ({"lm_weight": 0.1, "positions": "own", "max_ep_len": 100}, "longer than the position table"),
@@ -62,7 +62,7 @@ def test_positions_of_clip_are_refused() -> None:
     [
         ("not staged", CheckpointError, "is not in the local zoo .*agentzoo research pretrain"),
         ("no tokenizer", CheckpointError, "has no tokenizer.json.*--set model.lm_weight=0"),
-        ("other tokenizer", CheckpointError, "its table holds 280: they do not belong together"),
+        ("other tokenizer", CheckpointError, "its table holds 280 tokens: the two do not belong together"),
         ("no text", ConfigError, r"set \$AGENTZOO_TEXT"),
         ("long chunk", ConfigError, "longer than the 32 positions .*--set model.lm_chunk=32"),
     ],

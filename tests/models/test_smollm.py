@@ -120,7 +120,7 @@ def test_another_file_than_the_recipe_was_made_with_is_refused(backbone: str) ->
 
 def test_a_llama_is_for_its_own_families(backbone: str) -> None:
     model = make_agent(model=GPT2DTConfig(backbone=backbone)).model
-    with pytest.raises(ConfigError, match="is of architecture 'llama'; family smollm-dt is for it"):
+    with pytest.raises(ConfigError, match="is of architecture 'llama'; use family smollm-dt: "):
         model.begin_training(fresh=True)
 
 
@@ -128,8 +128,8 @@ def test_a_llama_is_for_its_own_families(backbone: str) -> None:
     ("fields", "says"),
     [
         ({"n_kv_heads": 4}, "n_kv_heads 4 must divide n_heads 6"),
-        ({"embed_dim": 30}, "cannot be turned in pairs"),
-        ({"start": "shuffled"}, "start=shuffled is of a backbone's weights"),
+        ({"embed_dim": 30}, "rotary positions need heads of even size"),
+        ({"start": "shuffled"}, "start=shuffled shuffles a backbone's weights"),
         ({"positions": "own"}, "only gpt2 has a position table"),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_markov_report_takes_the_rotation_into_account() -> None:
     here, back = (markov_report(network, distance=distance) for distance in (0, 3))
     assert [one.ratio for one in here.heads] == [one.ratio for one in layer_statistics(layer.qkv, 4)]
     assert here.heads != back.heads
-    assert back.counted_in() == ", turned as keys 3 tokens back are"
+    assert back.counted_in() == ", rotated as for keys 3 tokens back"
     assert back.matrix() == "W_q R(3) W_k^T"
 
 

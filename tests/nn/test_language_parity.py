@@ -212,7 +212,7 @@ def test_a_checkpoint_that_lacks_weights_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"n_layer": 2}, r"more in its blocks than its config.json says: 12 tensors: h\.2\."),
+        ({"n_layer": 2}, r"its blocks hold more than its config.json says: 12 tensors: h\.2\."),
         ({"n_embd": 16}, r"has other shapes than its config.json says: 4\d tensors: .*\(32, 96\), not \(16, 48\)"),
         ({"n_layer": 4}, r"lacks 12 tensors: h\.3\."),
     ],
@@ -296,9 +296,9 @@ def test_a_backbone_of_another_size_is_said(fields: dict[str, Any], says: str, t
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (GPT2DTConfig, "family clip-dt is for it: --set model.family=clip-dt --set model.architecture=clip"),
-        (GPT2DTMAConfig, "family clip-dtma is for it"),
-        (GPT2PConfig, "no family like gpt2-p is for it"),
+        (GPT2DTConfig, "use family clip-dt: --set model.family=clip-dt --set model.architecture=clip"),
+        (GPT2DTMAConfig, "use family clip-dtma: "),
+        (GPT2PConfig, "no family like gpt2-p supports it"),
     ],
 )
 def test_a_text_tower_is_for_another_family(config: type[LanguageDTConfig], says: str, tmp_path: Path) -> None:

@@ -199,5 +199,5 @@ def test_a_file_that_is_no_gguf_is_said(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is missing"):
         load_backbone(str(path))
     path.write_bytes(b"GGML" + b"\0" * 60)
-    with pytest.raises(CheckpointError, match="is no GGUF file"):
+    with pytest.raises(CheckpointError, match="is not a usable GGUF file"):
         load_backbone(str(path))

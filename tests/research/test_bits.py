@@ -39,10 +39,10 @@ def test_text_is_read_in_windows_and_a_rest_of_one_token_says_nothing(zoo: Path)
 
 
 def test_what_cannot_be_measured_is_said(zoo: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="0 tokens of text say nothing"):
+    with pytest.raises(DataError, match="the text has 0 tokens"):
         bits_a_byte(load_backbone("lm-tiny"), "")
     write_tiny_gguf(tmp_path / "a.gguf")
     assert bits_a_byte(load_backbone(str(tmp_path / "a.gguf")), "abcd a").tokens == 3
     mute = load_backbone("lm-tiny")._replace(speaks_by_table=False)
-    with pytest.raises(ConfigError, match="has a head of its own"):
+    with pytest.raises(ConfigError, match="its output head is not its token table"):
         bits_a_byte(mute, TEXT)

@@ -94,7 +94,7 @@ def test_a_seed_that_a_staged_agent_brings_is_not_counted_twice(tmp_path: Path) 
     shutil.copytree(staged, tmp_path / "run")
     recipe = read_record(Recipe, staged / "train_config.json").override(["train.seed=2"])
     (tmp_path / "run" / "train_config.json").write_text(recipe.to_json())
-    with pytest.raises(DataError, match="training seed 0 of dt-hopper-medium is there twice"):
+    with pytest.raises(DataError, match="training seed 0 of dt-hopper-medium occurs twice"):
         compare([staged, tmp_path / "run"], 100)
 
 
@@ -108,7 +108,7 @@ def test_families_share_tasks_by_hand(tmp_path: Path) -> None:
     assert found.means["dm"].value == pytest.approx((93.72 + 57.30) / 2, abs=0.01)
     assert found.improvement["dm", "dt"].value == 1.0  # every run of it is better
     first, second = families_study(found).rows
-    assert first == ("dm", "2", "75.5, one run a task", "")
+    assert first == ("dm", "2", "75.5, one run per task", "")
     assert second[:2] == ("dt", "4")
     assert second[3] == "0.00 [0.00, 0.00]"
     draw_profiles(found, tmp_path / "x.svg")
@@ -131,7 +131,7 @@ def test_a_finding_stands_before_what_the_columns_mean() -> None:
     assert as_study(compared, "x", finding="No difference.").note == f"No difference. {plain}"
     room = 1_000 - 1 - len(plain)
     assert len(as_study(compared, "x", finding="a" * room).note) == 1_000
-    with pytest.raises(ConfigError, match=f"takes {room + 1} characters; the note has room for {room}"):
+    with pytest.raises(ConfigError, match=f"has {room + 1} characters; the note has room for {room}"):
         as_study(compared, "x", finding="a" * (room + 1))
 
 

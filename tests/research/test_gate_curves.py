@@ -226,14 +226,14 @@ def test_a_shorter_window_changes_which_tokens_are_counted_and_no_gate() -> None
     torch.testing.assert_close(cut[1], whole[1, 3:9])
     points = contexts.gates_by_context([agent], [2, 4], FEW)
     assert points[0].windows == points[1].windows > 4
-    assert "K changes which tokens are counted and no gate" in contexts.as_study(points).note
+    assert "K changes which tokens are counted, but no gate" in contexts.as_study(points).note
 
 
 def test_contexts_that_cannot_be_are_refused() -> None:
     for asked in ([2], [2, 5], None):
         with pytest.raises(ConfigError, match="trained with context 4; name at least two of 1 to 4 with --context"):
             contexts.gates_by_context([gated(1)], asked, FEW)
-    with pytest.raises(DataError, match="trained with contexts 4, 4; one for each"):
+    with pytest.raises(DataError, match="trained with contexts 4, 4; all must differ"):
         contexts.gates_by_context([gated(1), gated(1)], looks=FEW)
     with pytest.raises(DataError, match=r"K = 2: Markov head 2; K = 4: Markov head 1\).*Name the same.*--markov-head"):
         contexts.gates_by_context([gated(1), gated(2, context=2)], looks=FEW)
@@ -241,7 +241,7 @@ def test_contexts_that_cannot_be_are_refused() -> None:
     elsewhere.config = elsewhere.config.model_copy(update={"env": "Hopper-v5"})
     with pytest.raises(DataError, match="these agents act in Hopper-v5, tests/Counting-v0"):
         contexts.gates_by_context([gated(1), elsewhere], looks=FEW)
-    with pytest.raises(ConfigError, match="leave --context away"):
+    with pytest.raises(ConfigError, match="Omit --context"):
         contexts.gates_by_context([gated(1), gated(1, context=2)], [2], FEW)
     with pytest.raises(ConfigError, match="has no gates"):
         contexts.gates_by_context([make_agent()], [2, 4], FEW)

@@ -76,8 +76,8 @@ def test_before_and_after(zoo: Path, tmp_path: Path) -> None:
     assert [one.name for one in judged] == ["lm-toy", "gpt2-dt-toy"]
     (change,) = changes(judged)
     assert change == (
-        "lm-toy → gpt2-dt-toy: head 0 of layer 0 is Markov no longer; head 1 of layer 0 became one, ratios moved by at "
-        "most 0.0 %."
+        "lm-toy → gpt2-dt-toy: head 0 of layer 0 is no longer a Markov head; head 1 of layer 0 became a Markov head, "
+        "ratios moved by at most 0.0 %."
     )
     assert list(changes([judged[1]])) == []
     same = [judged[0], Judged("x", "gpt2-dt", judged[0].report, "lm-toy")]
@@ -106,7 +106,7 @@ def test_random_weights_come_once_for_each_size(zoo: Path, tmp_path: Path) -> No
     assert agent_alone.name == "random, as gpt2-dt-toy"
     other = judge([str(folder), str(tuned(zoo, tmp_path / "other")), "random"])
     assert [one.name for one in other] == ["gpt2-dt-toy", str(tmp_path / "other"), "random, as gpt2-dt-toy"]
-    with pytest.raises(ConfigError, match="of the size of another network: name one too"):
+    with pytest.raises(ConfigError, match="takes its size from another network: name one too"):
         judge(["random"])
 
 

@@ -105,7 +105,7 @@ def test_a_study_of_heads_says_what_the_report_says(tmp_path: Path) -> None:
         assert len(set(picture.convert("L").tobytes())) > 20
     done = CliRunner().invoke(app, ["research", "inspect", str(agent_in(tmp_path, "mamba")), "--out", str(out)])
     assert isinstance(done.exception, ConfigError), done.output
-    assert "has no heads that act" in str(done.exception)
+    assert "a study of heads needs an agent" in str(done.exception)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_picture_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_network_of_nothing_to_see_says_so() -> None:
-    with pytest.raises(ConfigError, match="'bc' network has neither attention nor a memory"):
+    with pytest.raises(ConfigError, match="'bc' network has no attention layers and no Mamba"):
         inspect_agent(make_agent(model=BCConfig(embed_dim=16)), FEW)
 
 
@@ -218,14 +218,14 @@ def test_a_network_without_markov_heads_says_so_and_counts_the_nearest() -> None
     ratio = max(one.ratio for one in found.markov.heads if one.layer == 0 and one.head == found.counted.heads[0])
     words = explanation(found)[1]
     assert "has no Markov head among 8" in words
-    assert f", nearest to Markov (ratio {ratio:.2f}, r = 8): 0.250; if all heads had the same it would" in words
+    assert f", nearest to Markov (ratio {ratio:.2f}, r = 8): 0.250; with equal gates it would" in words
 
 
 def test_heads_that_are_named_are_not_called_markov(tmp_path: Path) -> None:
     found = inspect_agent(without_markov_heads(), FEW._replace(heads=(2,)))
     words = explanation(found)[1]
     assert "has no Markov head among 8" in words
-    assert " Gates in sum, head 2, as named: 0.250; if all heads had the same it would be 0.250." in words
+    assert " Sum of the gates, head 2, as named: 0.250; with equal gates it would be 0.250." in words
     drawn = draw_all(found, tmp_path / "named.svg").read_text()
     assert "<!-- 2 * -->" in drawn
     assert "<!-- head (*: head 2, as named) -->" in drawn
@@ -238,8 +238,8 @@ def test_markov_heads_are_called_that(tmp_path: Path) -> None:
         qkv = agent.model.get_parameter("backbone.blocks.0.attn.qkv.weight")
         qkv[128:192] = qkv[:64]  # keys of head 0 = its queries: Markov
     words = explanation(inspect_agent(agent, FEW))[1]
-    assert "Gates in sum, Markov head 0: 0.500" in words
-    assert "Gates in sum, head 1, as named: 0.500" in explanation(inspect_agent(agent, FEW._replace(heads=(1,))))[1]
+    assert "Sum of the gates, Markov head 0: 0.500" in words
+    assert "Sum of the gates, head 1, as named: 0.500" in explanation(inspect_agent(agent, FEW._replace(heads=(1,))))[1]
     drawn = draw_all(inspect_agent(agent, FEW), tmp_path / "b.svg").read_text()
     assert "Gates of layer 0; G_Markov = 0.500" in drawn
     assert "<!-- head (*: Markov head 0) -->" in drawn
@@ -301,11 +301,11 @@ def test_the_network_that_training_began_with(
     for options in (FEW._replace(before=True, random=True),):
         with pytest.raises(ConfigError, match="name one"):
             inspect(str(folder), options)
-    with pytest.raises(ConfigError, match="is what agents begin with"):
+    with pytest.raises(ConfigError, match="--before is for agents"):
         inspect("lm-tiny", FEW._replace(before=True))
     with pytest.raises(ConfigError, match="lm-tiny has no gates"):
         inspect("lm-tiny", FEW._replace(heads=(0,)))
-    with pytest.raises(ConfigError, match="dt-test began with random weights"):
+    with pytest.raises(ConfigError, match="dt-test started from random weights"):
         inspect(str(agent_in(tmp_path)), FEW._replace(before=True))
 
 

@@ -102,9 +102,9 @@ def test_a_staged_agent_brings_its_curve_and_its_headline() -> None:
 def test_a_run_and_its_staged_agent_are_no_two_seeds(tmp_path: Path) -> None:
     staged, copy = CARDS / "chibit-hopper-medium", tmp_path / "copy"
     shutil.copytree(staged, copy)
-    with pytest.raises(DataError, match="are of one recipe and training seed; name one of them"):
+    with pytest.raises(DataError, match="have the same recipe and training seed; name only one of them"):
         read_curves([staged, copy], 3)
-    with pytest.raises(DataError, match="are of one recipe and training seed; name one of them"):
+    with pytest.raises(DataError, match="have the same recipe and training seed; name only one of them"):
         compare([staged, copy], 3)
 
 
@@ -178,7 +178,7 @@ def test_seeds_that_are_not_as_far_are_said(runs: list[Path], tmp_path: Path) ->
     with pytest.raises(DataError, match="evaluated at different steps"):
         read_curves([*runs, short], 3)
     other = a_run(tmp_path / "f", "chibit-hopper-medium", 3, {200: 1.0}, "train.lr=0.001")
-    with pytest.raises(DataError, match=r"f is no seed of chibit-hopper-medium: it differs in train.lr=0.001\. "):
+    with pytest.raises(DataError, match=r"f is not a seed of chibit-hopper-medium: it differs in train.lr=0.001\. "):
         read_curves([*runs, other], 3)
     bare = a_run(tmp_path / "e", "chibit-hopper-medium-frozen", 0, {200: 1.0})
     log.start_log(bare, COLUMNS, 0)

@@ -78,7 +78,7 @@ def test_held_out_sentences_differ_and_are_never_trained_on() -> None:
 
 def test_too_few_sentences_to_train_on_are_said_and_leave_the_folder_free(tmp_path: Path) -> None:
     for scenes, held_out in ((5, 20), (20, 30)):  # fewer sentences than are set apart; too few beside them
-        with pytest.raises(DataError, match=r"different sentences; with held_out=.* Draw more \(--set scenes="):
+        with pytest.raises(DataError, match=r"different sentences; with held_out=.* Draw more scenes \(--set scenes="):
             train_clip(TINY.override([f"scenes={scenes}", f"held_out={held_out}"]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     train_clip(TINY.override(["steps=1"]), tmp_path / "run")

@@ -387,7 +387,7 @@ def test_a_hub_folder_is_replaced_whole_or_not_at_all(
     assert {path.name: path.read_bytes() for path in (tmp_path / "hub").iterdir()} == before
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    with pytest.raises(StorageError, match="is no agent's folder"):
+    with pytest.raises(StorageError, match="is not an agent's folder"):
         write_language_model(task, tmp_path / "run", tmp_path / "mine", "another")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["hub", "mine", "run", text.name])
@@ -413,7 +413,7 @@ def test_a_non_finite_loss_stops_the_run(text: Path, tmp_path: Path) -> None:
     [
         ("missing", DataError, "there is no"),
         ("empty", DataError, "no .txt file"),
-        ("binary", DataError, "no text file that can be read"),
+        ("binary", DataError, "cannot be read as text"),
         ("blank", DataError, "holds no text"),
         ("short", DataError, "do not fill one window"),
         ("vocab", ConfigError, "vocab_size"),
@@ -434,8 +434,8 @@ def test_what_cannot_be_trained_on_is_said(what: str, error: type[AgentzooError]
 
 
 def test_a_broken_tokenizer_is_said(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is missing: a language model comes with its tokenizer"):
+    with pytest.raises(CheckpointError, match="is missing: a language model needs its tokenizer"):
         bpe.load_tokenizer(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="is no tokenizer"):
+    with pytest.raises(CheckpointError, match="cannot be read as a tokenizer"):
         bpe.load_tokenizer(tmp_path / "tokenizer.json")

@@ -373,9 +373,9 @@ def test_local_zoo_by_id(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert find_agent(name) == zoo / "dt-mine"
     with pytest.raises(UnknownNameError, match=r"no agent 'zoo/dt-mime'. Did you mean 'dt-mine'"):
         find_agent("zoo/dt-mime")
-    with pytest.raises(UnknownNameError, match=r"neither in .* `agentzoo train bc-walker2d-medium` trains"):
+    with pytest.raises(UnknownNameError, match=r"weights are not in .* `agentzoo train bc-walker2d-medium` trains"):
         find_agent("bc-walker2d-medium")
-    with pytest.raises(UnknownNameError, match=r"One is staged at .*dt-mine, but a revision .* name OWNER/NAME"):
+    with pytest.raises(UnknownNameError, match=r"One is staged at .*dt-mine, but a revision .* pass OWNER/NAME"):
         find_agent("zoo/dt-mine", revision="v1")
     shutil.copytree(zoo / "dt-mine", zoo / ".replaced-dt-mine-here-1")  # of a process that was killed
     assert list(staged_agents()) == ["dt-mine"]

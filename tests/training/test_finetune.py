@@ -74,10 +74,12 @@ def test_a_fine_tune_is_repeated_from_the_same_weights_alone(tiny_hopper: str, t
 def test_a_recipe_is_trained_from_where_it_says(tiny_hopper: str, tmp_path: Path) -> None:
     base, episodes = make_agent("Hopper-v5", context=4), load_episodes(tiny_hopper)
     made = finetune_recipe(base, tiny_hopper, None, 20, "keep")
-    with pytest.raises(ConfigError, match=r"goes on from 'dt-test'; `agentzoo finetune dt-test --recipe FILE` repeats"):
+    with pytest.raises(
+        ConfigError, match=r"fine-tunes 'dt-test'; repeat it with `agentzoo finetune dt-test --recipe FILE`"
+    ):
         train(made, tmp_path / "run", episodes, device="cpu")
     assert not (tmp_path / "run").exists()
-    with pytest.raises(ConfigError, match="'dt-test' names no base: it trains from nothing"):
+    with pytest.raises(ConfigError, match="'dt-test' has no base, so it trains a new network"):
         start_from(base, made.replace(agent_id="dt-test", base=None), episodes)
     with pytest.raises(CheckpointError, match="the recipe fine-tunes 'another', not 'dt-test'"):
         start_from(base, made.replace(base="another"), episodes)
@@ -95,7 +97,7 @@ def test_a_finetune_of_changed_weights_names_no_file(tiny_hopper: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(b"a,b\n1,2\n", "has no column `step`"), (b"step\n\xff\n", "no log of a training")]
+    ("content", "said"), [(b"a,b\n1,2\n", "has no column `step`"), (b"step\n\xff\n", "not a training log")]
 )
 def test_a_file_that_is_no_log_is_said(content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / LOG).write_bytes(content)
@@ -120,7 +122,7 @@ def test_finetune_on_other_shapes_names_the_layers(tiny_hopper: str) -> None:
     np.testing.assert_allclose(start.obs_mean.numpy(), episodes.observations.mean(0), atol=1e-5)
     deeper = make_agent("Hopper-v5", context=4, model=DTConfig(embed_dim=16, n_layers=2))
     made = finetune_recipe(deeper, tiny_hopper, "mine", 10, "keep").override(["model.n_layers=1"])
-    lost = r"blocks.1.ln_1.weight \(16,\) -> absent; .* and 2 more.*do without those that become absent"
+    lost = r"blocks.1.ln_1.weight \(16,\) -> absent; .* and 2 more.*drop layers that the new network lacks"
     with pytest.raises(CheckpointError, match=lost):
         start_from(deeper, made, episodes)
     kept = start_from(deeper, made.replace(reinit=True), episodes).state_dict()

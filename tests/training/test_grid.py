@@ -115,7 +115,7 @@ def test_a_row_of_a_grid_file_may_name_data_and_a_target(
         ("run = 1", "run"),
         ("[[run]]\nagents = 'dt-hopper-medium'\nseed = '0'", "seed"),
         ("[[run]]\nagents = 'dt-hopper-medium'\nname = '../x'", "name"),
-        ("agents = [", "no TOML"),
+        ("agents = [", "not TOML"),
         ("when = 2020-01-01", "cannot be used"),
         ("[[run]]\nagents = 'dt-hopper-medium'\nset = ['train.stepz=3']", "train.steps"),
     ],
@@ -193,7 +193,7 @@ def test_status_says_what_the_files_say(tmp_path: Path) -> None:
 def test_only_one_driver_works_in_a_folder(tmp_path: Path) -> None:
     with only_driver(tmp_path):
         assert holder(tmp_path, "grid-driver.lock") is not None
-        with pytest.raises(TrainingError, match="works through a grid"), only_driver(tmp_path):
+        with pytest.raises(TrainingError, match="runs a grid"), only_driver(tmp_path):
             pass
     with only_driver(tmp_path):
         pass

@@ -133,7 +133,7 @@ def test_a_killed_driver_takes_its_runs_along_and_the_same_command_finishes(tiny
         worker = int(holder(folder) or 0)
         refused = CliRunner().invoke(app, words)
         assert isinstance(refused.exception, TrainingError)
-        assert f"process {driver.pid} works through a grid" in str(refused.exception)
+        assert f"process {driver.pid} runs a grid" in str(refused.exception)
         found = CliRunner().invoke(app, ["grid", "status", str(out), "--json"])
         assert json.loads(found.stdout)[0]["state"] == "running"
     finally:

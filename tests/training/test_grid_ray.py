@@ -72,7 +72,7 @@ def test_a_grid_on_two_workers_equals_serial_runs_and_survives_a_killed_one(tiny
     assert failure is not None
     assert "checkpoint.safetensors" in failure.lines[-1]
     assert isinstance(refused.exception, TrainingError)
-    assert "works through a grid" in str(refused.exception)
+    assert "runs a grid" in str(refused.exception)
     assert addresses == {"127.0.0.1"}
     assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
     assert not list(out.glob(".grid-*"))

@@ -51,7 +51,7 @@ def test_a_changed_dataset_stops_a_resume(tmp_path: Path) -> None:
 def test_a_recipe_that_names_its_data_takes_no_other(tmp_path: Path) -> None:
     data = coin_episodes()
     pinned = recipe(steps=5).replace(data=recipe().data.model_copy(update={"dataset_sha256": "0" * 64}))
-    with pytest.raises(TrainingError, match=r"the recipe is of 000000000000.*data.dataset_sha256=null"):
+    with pytest.raises(TrainingError, match=r"the recipe was made with 000000000000.*data.dataset_sha256=null"):
         train(pinned, tmp_path, data, device="cpu")
     train(pinned.override(["data.dataset_sha256=null"]), tmp_path, data, device="cpu")
     assert pinned.override(["data.dataset=mine/x-v0"]).data.dataset_sha256 is None
@@ -73,14 +73,14 @@ def test_a_flipped_byte_of_a_checkpoint_stops_a_resume(tmp_path: Path) -> None:
     whole = bytearray(path.read_bytes())
     whole[-7] ^= 1
     path.write_bytes(bytes(whole))
-    with pytest.raises(CheckpointError, match=r"is damaged: its tensors do not have the checksum"):
+    with pytest.raises(CheckpointError, match=r"is damaged: its tensors do not match the checksum"):
         run(tmp_path, recipe())
 
 
 def test_a_deleted_checkpoint_is_said(tmp_path: Path) -> None:
     stopped(tmp_path, recipe(), coin_episodes())
     (tmp_path / "checkpoint.safetensors").unlink()
-    with pytest.warns(UserWarning, match=r"has a log of 10 updates but no checkpoint.*training starts at update 0"):
+    with pytest.warns(UserWarning, match=r"has a log of 10 updates but no checkpoint.*start again at update 0"):
         run(tmp_path, recipe())
 
 

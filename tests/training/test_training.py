@@ -241,7 +241,7 @@ def test_a_row_cut_off_in_the_middle_is_no_row(tmp_path: Path) -> None:
 def test_a_trained_agent_without_its_checkpoint_is_not_trained_over(tmp_path: Path) -> None:
     weights = run(tmp_path, recipe(steps=10))
     (tmp_path / "checkpoint.safetensors").unlink()
-    with pytest.raises(TrainingError, match="would begin anew over it"):
+    with pytest.raises(TrainingError, match="would start again and overwrite it"):
         run(tmp_path, recipe(steps=10))
     assert len(read_log(tmp_path)) == 2
     assert (tmp_path / "model.safetensors").read_bytes()

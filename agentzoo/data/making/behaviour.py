@@ -46,7 +46,7 @@ def train_behaviour(
 ) -> Behaviour:
     """Train a policy until its mean return reaches the threshold; a stopped run in `folder` continues.
 
-    It is SAC, and PPO on images (`game_behaviour`).
+    The algorithm is SAC, or PPO for images (`game_behaviour`).
 
     Args:
         env_id: an environment with Box observations and Box actions, or with images and Discrete actions.
@@ -55,8 +55,8 @@ def train_behaviour(
         on_steps: called with the env steps done so far. on_score: called with each evaluation.
 
     Raises:
-        SpaceError: neither supports its spaces. ConfigError: the folder holds a run with another environment or
-            other options. DataError: the files of a stopped run are broken.
+        SpaceError: neither algorithm supports its spaces. ConfigError: the folder holds a run with another environment
+            or other options. DataError: the files of a stopped run are broken.
     """
     folder.mkdir(parents=True, exist_ok=True)
     record = read_record(folder, env_id, options)

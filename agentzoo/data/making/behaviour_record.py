@@ -1,4 +1,4 @@
-"""The record of a behaviour policy that is trained: settings, scores, and the names of the files it leaves."""
+"""The record of the training of a behaviour policy: settings, scores, and the names of its files."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def read_behaviour(path: Path) -> Behaviour:
 
 
 def origin_of(replay: Path) -> str | None:
-    """How the replay of a finished run came about, in a sentence; None if `replay` is of no such run."""
+    """A sentence on how a finished run recorded this replay; None if `replay` is not from a run."""
     path = replay.parent / RECORD
     if not path.is_file():
         return None
@@ -122,7 +122,7 @@ def origin_of(replay: Path) -> str | None:
 
 
 def write_record(folder: Path, record: Behaviour) -> None:
-    """Store it in its folder, whole or not at all."""
+    """Store it in its folder, atomically."""
     write_atomic(folder / RECORD, json.dumps(asdict(record), indent=1) + "\n")
 
 
@@ -156,8 +156,8 @@ def restore_policy(model: Any, path: Path) -> dict[str, Any]:
             raise ValueError(f"it holds {', '.join(sorted(parameters)) or 'nothing'}")
         model.set_parameters(parameters)
     except Exception as error:  # zip files and pickles raise many types
-        said = " ".join(str(error).split())[:200]
-        raise DataError(f"{path} is not a checkpoint of this run ({said}). Delete its folder to start again.") from None
+        why = " ".join(str(error).split())[:200]
+        raise DataError(f"{path} is not a checkpoint of this run ({why}). Delete its folder to start again.") from None
     return variables if isinstance(variables, dict) else {}
 
 

@@ -101,7 +101,7 @@ def _require_numbers(path: Path, name: str, values: Any) -> None:
     """Raise DataError unless `values` is a numeric array with one row per step."""
     kind, shape = getattr(getattr(values, "dtype", None), "kind", None), getattr(values, "shape", None)
     if kind is None or shape is None:
-        raise DataError(f"{path.name}: {name} is no array.")
+        raise DataError(f"{path.name}: {name} is not an array.")
     if kind not in NUMBERS or len(shape) < 1 or len(shape) > 8:
         raise DataError(
             f"{path.name}: {name} has type {shown(values.dtype, 60)} and shape {shape}; expected one row of numbers "
@@ -132,8 +132,8 @@ def read_d4rl(path: Path, max_episode_steps: int | None, result: Imported | None
       observation repeated (no family reads it).
 
     Raises:
-        DataError: an array is missing, stored in another file or not numeric, lengths disagree, or there are neither
-            timeouts nor a step limit.
+        DataError: an array is missing, stored in another file or not numeric, lengths disagree, or both timeouts and a
+            step limit are missing.
     """
     import h5py
 

@@ -1,7 +1,7 @@
 """Controllers for CartPole and Pendulum, of a different skill in each episode.
 
-Each episode draws a share of random actions from U(0, 1), so that returns span everything from a random policy to the
-controller itself: a few seconds make data in which the return-to-go says how good the next action is.
+Each episode draws its share of random actions from U(0, 1), so returns range from those of a random policy to those of
+the controller. This gives, in a few seconds, data in which the return-to-go tells how good the next action is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def push(obs: NDArray[np.floating[Any]]) -> int:
 def torque(obs: NDArray[np.floating[Any]]) -> float:
     """The torque in N m for one Pendulum observation, cosine and sine of the angle from the top and its velocity.
 
-    Far from the top it adds energy or takes some off until there is as much as at rest upright; near it, it is a
+    Far from the top it adds or removes energy until the energy equals that of rest upright. Near the top it is a
     proportional-derivative controller.
     """
     cosine, sine, velocity = (float(value) for value in obs)

@@ -4,8 +4,8 @@ The unit of work is a block of `BLOCK` episodes. A block depends only on the see
 depend on the number of worker processes. A dataset is the first complete episodes, in order, that reach the requested
 number of steps, so short episodes are not favoured. A `BlockRunner` (`agentzoo.data.making.runners`) plays a block.
 
-Workers are spawned, so a script must call `collect` (or `build`) with `workers > 1` under `if __name__ == "__main__":`;
-otherwise every worker runs the script again.
+Workers are spawned, so a script must call `collect` (or `build`) with `workers > 1` under `if __name__ == "__main__":`.
+Otherwise every worker runs the script again.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _spaces_of_data(path: Path) -> tuple[gym.Space[Any], gym.Space[Any]]:
 def _spaces_of_frames(
     folder: Path, one: Rollout, env: gym.Env[Any, Any] | None
 ) -> tuple[gym.Space[Any], gym.Space[Any]]:
-    """Single frames, which the dataset's metadata says to stack, and the environment's actions: Atari has 18."""
+    """Spaces of single frames, which the metadata says to stack; actions of the environment, else Atari's 18."""
     actions: gym.Space[Any] = gym.spaces.Discrete(18)
     frame = one.observations.shape[1:]
     if env is not None:
@@ -127,7 +127,7 @@ def _spaces_of_frames(
         if env.observation_space.shape != stacked:
             raise SpaceError(
                 f"the frames of {folder.name} make observations {stacked}, the environment has "
-                f"{env.observation_space}. Leave --env away to import them without one."
+                f"{env.observation_space}. Omit --env to import them without one."
             )
     return gym.spaces.Box(0, 255, frame, np.uint8), actions
 

@@ -4,8 +4,9 @@ Source: Farama-Foundation/D4RL, d4rl/pointmaze/waypoint_controller.py and q_iter
 Farama-Foundation/minari-dataset-generation-scripts, scripts/pointmaze (commits fb65edb and 75fd128), which made
 Minari's D4RL/pointmaze sets. Gains, noise, waypoint shift and switch radius are theirs.
 Differs: a goal in the neighbouring cell is approached directly, where the original heads for that cell's centre and
-never switches. Shortest paths by breadth-first search, which is what its Q-iteration finds, ties in the same order.
-Each episode starts at rest from a reset, so that it can be replayed; the original continues from the last goal.
+never switches. Shortest paths come from breadth-first search. The original's Q-iteration finds the same paths, with
+ties in the same order. Each episode starts at rest from a reset, so that it can be replayed; the original continues
+from the last goal.
 """
 
 from __future__ import annotations

@@ -47,13 +47,13 @@ def text_files(paths: Sequence[Path], without: Sequence[Path] = ()) -> list[Path
     """The files in `paths`, and the `.txt` files of the folders in it, by name, except those in `without`.
 
     Raises:
-        DataError: a path does not exist, or there is no text at all.
+        DataError: a path does not exist, or no text file is found.
     """
     left_out = {path.resolve() for path in without}
     found: list[Path] = []
     for path in paths:
         if not path.exists():
-            raise DataError(f"there is no {path}: name text files, or folders of .txt files.")
+            raise DataError(f"{path} does not exist; name text files, or folders of .txt files.")
         found += sorted(path.glob("*.txt")) if path.is_dir() else [path]
     chosen = [path for path in dict.fromkeys(found) if path.resolve() not in left_out]
     if not chosen:
@@ -65,7 +65,7 @@ def read_document(path: Path, held_out: float = 0.0) -> Document:
     """Read a text file; its last share `held_out` is for validation.
 
     Raises:
-        DataError: the file cannot be read, is no UTF-8 text, or is empty.
+        DataError: the file cannot be read, is not UTF-8 text, or is empty.
     """
     try:
         if path.stat().st_size > MAX_TEXT:
@@ -73,14 +73,14 @@ def read_document(path: Path, held_out: float = 0.0) -> Document:
         data = path.read_bytes()
         text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is no text file that can be read: {error}") from error
+        raise DataError(f"{path} cannot be read as text: {error}") from error
     if not text.strip():
         raise DataError(f"{path} holds no text.")
     record = TextFile(name=path.name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
     cut = len(text)
     if held_out > 0.0:
         near = int(len(text) * (1.0 - held_out))
-        line = text.find("\n", near, len(text) - 1)  # nothing would be held out after the last one
+        line = text.find("\n", near, len(text) - 1)  # not the last line break: no text follows it
         cut = line + 1 if line >= 0 else near
     return Document(record, text[:cut], text[cut:])
 

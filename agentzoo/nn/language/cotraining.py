@@ -85,8 +85,8 @@ class Language(nn.Module):
         kept = tensors.get(MARK)
         if self.text is not None and kept is not None and not torch.equal(kept.cpu(), _mark(self.text)):
             raise CheckpointError(
-                f"this run began with another text than ${TEXT_VARIABLE} names now ({os.environ.get(TEXT_VARIABLE)}). "
-                "Set it to the first text, or start again in another folder (--out)."
+                f"${TEXT_VARIABLE} ({os.environ.get(TEXT_VARIABLE)}) holds another text than this run began with. "
+                "Set it to the original text, or start again in another folder (--out)."
             )
         with torch.no_grad():
             for name, value in self._parts().items():
@@ -126,13 +126,13 @@ def read_token_chunks(found: Pretrained, chunk: int) -> Tensor:
     if not where:
         raise ConfigError(
             f"co-training with language reads text: set ${TEXT_VARIABLE} to a text file or a folder of .txt files, "
-            "or leave it out with --set model.lm_weight=0."
+            "or switch it off with --set model.lm_weight=0."
         )
     tokenizer = found.tokenizer()
     if tokenizer is None:
         raise CheckpointError(
-            f"backbone {found.name!r} has no {TOKENIZER}, so text cannot be put into its words. Leave co-training out "
-            "with --set model.lm_weight=0, or put the tokenizer beside the weights."
+            f"backbone {found.name!r} has no {TOKENIZER}, so text cannot be tokenized. Put the tokenizer beside the "
+            "weights, or switch co-training off with --set model.lm_weight=0."
         )
     files = corpus.text_files([Path(where)])
     documents = [corpus.read_document(file) for file in files]
@@ -146,8 +146,8 @@ def read_token_chunks(found: Pretrained, chunk: int) -> Tensor:
         documents = [corpus.read_document(file, record.held_out) for file in known] or documents
         if not known:
             warn(
-                f"none of the {len(files)} files of {where} is one that backbone {found.name!r} was trained on: all "
-                "are read, also what it may have been validated on.",
+                f"backbone {found.name!r} was trained on none of the {len(files)} files of {where}: all of them are "
+                "read, even text it may have been validated on.",
                 depth=2,
             )
         elif absent:
@@ -161,12 +161,12 @@ def read_token_chunks(found: Pretrained, chunk: int) -> Tensor:
         end = end_of_text(tokenizer, found.end_of_text)
     except CheckpointError as error:
         raise CheckpointError(
-            f"backbone {found.name!r}: {error} Leave co-training out with --set model.lm_weight=0."
+            f"backbone {found.name!r}: {error} Switch co-training off with --set model.lm_weight=0."
         ) from None
     tokens = corpus.tokenize(texts, tokenizer, end)
     if int(tokens.ids.max()) >= len(found.tokens):
         raise CheckpointError(
-            f"the tokenizer of backbone {found.name!r} knows token {int(tokens.ids.max())}, its table holds "
-            f"{len(found.tokens)}: they do not belong together."
+            f"the tokenizer of backbone {found.name!r} has a token {int(tokens.ids.max())}, but its table holds "
+            f"{len(found.tokens)} tokens: the two do not belong together."
         )
     return tokens.chunks(chunk)

@@ -1,4 +1,4 @@
-"""Reads a stranger's `config.json` of a language model by an allow-list. No other library sees the file.
+"""Reads an untrusted `config.json` of a language model by an allow-list of keys. No other library reads the file.
 
 A new architecture is one class in `foreign_kinds`, with the keys that decide its numbers, and one row of `KINDS`. A
 key belongs to one of three groups:
@@ -54,7 +54,7 @@ def read_foreign_config(name: str, path: Path) -> Described:
         ConfigError: not an architecture, key or value that agentzoo knows. CheckpointError: missing, or no JSON object.
     """
     if not path.exists():
-        raise CheckpointError(f"backbone {name!r} has no {path.name}, which says what network it is.")
+        raise CheckpointError(f"backbone {name!r} has no {path.name}, which describes its network.")
     tree = _parse(name, path)
     config_class = KINDS[_model_type(name, tree)]
     if tree["model_type"] == "clip":
@@ -78,14 +78,14 @@ def checked(what: str, kind: type[ForeignConfig], tree: dict[str, Any]) -> Descr
 
 def _parse(name: str, path: Path) -> dict[str, Any]:
     def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is no number of JSON")
+        raise ValueError(f"{constant} is not a JSON number")
 
     try:
         tree = json.loads(read_text(path), parse_constant=refuse)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"config.json of backbone {name!r} is no JSON: {error}.") from None
+        raise CheckpointError(f"config.json of backbone {name!r} is not JSON: {error}.") from None
     if not isinstance(tree, dict):
-        raise CheckpointError(f"config.json of backbone {name!r} is no JSON object.")
+        raise CheckpointError(f"config.json of backbone {name!r} is not a JSON object.")
     return tree
 
 
@@ -97,7 +97,7 @@ def _model_type(name: str, tree: dict[str, Any]) -> str:
     if "agent_id" in tree:
         raise ConfigError(
             f"{name!r} is an agent, not the language model one starts from. `agentzoo list` names those that are here; "
-            "`agentzoo finetune` goes on from an agent."
+            "`agentzoo finetune` starts from an agent."
         )
     what = "has a config.json that names no model_type" if model_type is None else f"is of architecture {model_type!r}"
     raise ConfigError(
@@ -107,13 +107,13 @@ def _model_type(name: str, tree: dict[str, Any]) -> str:
 
 
 def _text_tower(name: str, tree: dict[str, Any]) -> dict[str, Any]:
-    """The config of the text tower of a `clip`; as transformers has it, `text_config_dict` goes before."""
+    """The config of the text tower of a `clip`. As in transformers, `text_config_dict` takes precedence."""
     _require_known(name, tree, _OUTER)
     found: dict[str, Any] = {}
     for key in _TOWERS:
         part = tree.get(key)
         if part is not None and not isinstance(part, dict):
-            raise ConfigError(f"config.json of backbone {name!r}: {key} is no JSON object.")
+            raise ConfigError(f"config.json of backbone {name!r}: {key} is not a JSON object.")
         found |= part or {}
     return {**found, **{key: tree[key] for key in _NEUTRAL if tree.get(key) is not None}}
 
@@ -124,6 +124,6 @@ def _require_known(name: str, tree: Mapping[str, Any], known: Iterable[str]) -> 
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         raise ConfigError(
             f"config.json of backbone {name!r} has {', '.join(repr(key[:60]) for key in unknown[:5])}{more}, which "
-            "agentzoo does not know and which may change the network. Where it does not, take it out of a copy of the "
-            "folder and name that."
+            "agentzoo does not know and which may change the network. If it does not, remove the key in a copy of the "
+            "folder and pass the copy."
         )

@@ -1,7 +1,7 @@
 """The configs of language models that agentzoo knows, with the names, bounds and defaults that transformers has.
 
-A class has the keys that decide a network's numbers, and those that may only have the value that agentzoo's blocks
-have; see `foreign_config`.
+A class has the keys that change what a network computes, and the keys that must have the value of agentzoo's blocks;
+see `foreign_config`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from agentzoo.nn.language.rotary import THETA
 from agentzoo.nn.language.sizes import Activation, Architecture, HeadCount, InnerWidth, LayerCount, Sizes, Width
 from agentzoo.types import Config
 
-Rows = Annotated[int, Field(ge=1, le=2**22)]  # of a table; how many there are is compared with the file
+Rows = Annotated[int, Field(ge=1, le=2**22)]  # of a table; compared with the file
 Epsilon = Annotated[float, Field(gt=0.0, le=0.1)]
 Theta = Annotated[float, Field(gt=1.0, le=1e9)]
 TokenId = Annotated[int, Field(ge=0, le=2**22)]
@@ -58,8 +58,8 @@ class ForeignConfig(Config):
 
     def end_of_text(self) -> int | None:
         """Configs name one token, several or none."""
-        said = self.eos_token_id
-        return (said[0] if said else None) if isinstance(said, list) else said
+        ids = self.eos_token_id
+        return (ids[0] if ids else None) if isinstance(ids, list) else ids
 
     def described(self) -> Described:
         """The sizes in our terms."""
@@ -232,7 +232,7 @@ class LlamaForeign(ForeignConfig):
     def _heads_share(self) -> LlamaForeign:
         size = self.hidden_size // self.num_attention_heads
         if self.head_dim not in (None, size) or size % 2:
-            raise ValueError(f"heads of {self.head_dim or size} numbers; read are those of {size}, which must be even")
+            raise ValueError(f"heads of {self.head_dim or size} numbers; supported are those of {size}, if even")
         shared = self.num_key_value_heads or self.num_attention_heads
         if self.num_attention_heads % shared:
             raise ValueError(f"{self.num_attention_heads} heads cannot share {shared} of keys and values")

@@ -55,7 +55,7 @@ class GGUF:
         try:
             self.metadata, self.tensors = _Header(self._content, self._sizes()).read()
         except (ValueError, struct.error, RecursionError) as error:
-            raise CheckpointError(f"{path} is no GGUF file that can be used: {error}.") from None
+            raise CheckpointError(f"{path} is not a usable GGUF file: {error}.") from None
 
     def sha256(self) -> str:
         """Hex digest of the file as it was read."""
@@ -94,7 +94,7 @@ class GGUF:
 def _read(path: Path) -> bytes:
     try:
         if path.exists() and not path.is_file():  # reading a pipe would block
-            raise CheckpointError(f"{path} is no regular file.")
+            raise CheckpointError(f"{path} is not a regular file.")
         size = path.stat().st_size
         if 2 * size > memory():
             raise CheckpointError(f"{path} holds {size:,} bytes, too many for this machine's memory.")
@@ -200,7 +200,7 @@ class _Header:
             raise ValueError(f"tensor {name!r} of shape {shape}, type {kind}, offset {offset}")
         length = math.prod(shape) // count * size
         if begin + offset + length > len(self.content):
-            raise ValueError(f"tensor {name!r} of shape {shape} ends behind the file's {len(self.content):,} bytes")
+            raise ValueError(f"tensor {name!r} of shape {shape} ends beyond the file's {len(self.content):,} bytes")
         if 8 * math.prod(shape) > memory():
             raise ValueError(f"tensor {name!r} of shape {shape} is too large for this machine's memory")
         return Entry(shape, kind, begin + offset, begin + offset + length)
@@ -214,6 +214,6 @@ def require(metadata: dict[str, Any], key: str, kind: type, path: Path, otherwis
     """
     found = metadata.get(key, otherwise)
     if type(found) is not kind:
-        said = "is missing" if found is None else f"is {shown(found, 60)}, not of type {kind.__name__}"
-        raise ConfigError(f"{path}: entry {key!r} of its metadata {said}.")
+        problem = "is missing" if found is None else f"is {shown(found, 60)}, not of type {kind.__name__}"
+        raise ConfigError(f"{path}: entry {key!r} of its metadata {problem}.")
     return found

@@ -13,10 +13,10 @@ from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.foreign_kinds import Described
 from agentzoo.nn.language.sizes import Architecture
-from agentzoo.store.tensors import some
+from agentzoo.store.tensors import first_names
 
 FLOATS = ("F64", "F32", "F16", "BF16")
-MASKS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")  # constants that older checkpoints carry
+MASKS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")  # constants in older checkpoints
 TOKENS, POSITIONS = "tokens", "positions"  # beside the names of a `LanguageBackbone`
 Header = Mapping[str, tuple[str, tuple[int, ...]]]  # name -> type, shape
 
@@ -107,7 +107,7 @@ class Opened(NamedTuple):
     tokenizer: str | None = None  # the text of a tokenizer.json, if the file holds one
 
     def tensors(self, name: str, layers: int | None = None) -> dict[str, Tensor]:
-        """Blocks and final norm by our names, `tokens`, and `positions` where there are some; float32.
+        """Blocks and final norm under our names, `tokens`, and `positions` if the model has them; float32.
 
         Args:
             name: of the backbone, for messages.
@@ -132,7 +132,7 @@ class Opened(NamedTuple):
         found = [name.removesuffix(ending) for name in self.header if name == ending or name.endswith(f".{ending}")]
         if len(found) > 1:
             raise CheckpointError(
-                f"it has {among(sorted(f'{prefix}{ending}' for prefix in found))}, where one is enough."
+                f"it has {among(sorted(f'{prefix}{ending}' for prefix in found))}; only one may be there."
             )
         return found[0] if found else ""
 
@@ -178,7 +178,7 @@ class Opened(NamedTuple):
 
 
 def _require_whole(header: Header, wanted: Mapping[str, list[Part]], blocks: str) -> None:
-    """Raise CheckpointError unless every weight of the transformer is there, of the right shape, and no block more."""
+    """Raise CheckpointError unless the file has every weight in the right shape, and no further weight in a block."""
     parts = {part.name: part.shape for several in wanted.values() for part in several}
     lacking = sorted(set(parts) - set(header))
     if lacking:
@@ -188,15 +188,15 @@ def _require_whole(header: Header, wanted: Mapping[str, list[Part]], blocks: str
         raise CheckpointError(f"it has other shapes than its config.json says: {among(wrong)}.")
     kinds = sorted({header[key][0] for key in parts} - set(FLOATS))
     if kinds:
-        raise CheckpointError(f"it holds weights of type {', '.join(kinds)}; read are {', '.join(FLOATS)}.")
+        raise CheckpointError(f"it holds weights of type {', '.join(kinds)}; supported are {', '.join(FLOATS)}.")
     spare = sorted(key for key in header if key.startswith(blocks) and key not in parts and not key.endswith(MASKS))
     if spare:
         raise CheckpointError(
-            f"it has more in its blocks than its config.json says: {among(spare)}. Correct the config: an agent would "
-            "begin with a part of the network only."
+            f"its blocks hold more than its config.json says: {among(spare)}. Correct the config; otherwise an agent "
+            "would start from a part of the network only."
         )
 
 
 def among(names: Sequence[str]) -> str:
     """The count and the first names."""
-    return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}: {some(list(names))}"
+    return f"{len(names)} {'tensor' if len(names) == 1 else 'tensors'}: {first_names(list(names))}"

@@ -8,7 +8,7 @@ weights (tests/nn/test_llama_parity.py). Against GPT-2's block:
   (grouped queries, Ainslie et al. 2023, arXiv:2305.13245);
 - MLP: SwiGLU, `W_down (silu(W_gate x) · W_up x)` (Shazeer 2020, arXiv:2002.05202). Gate and up are one matrix here, the
   gate's rows first;
-- no dropout of its own. An agent may ask for some, at the same places as in GPT-2's.
+- no dropout. An agent may add some, in the same places as in GPT-2's block.
 
 Fresh weights are SmolLM2's: N(0, 1/D), residual outputs scaled down.
 """

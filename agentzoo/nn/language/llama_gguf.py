@@ -80,7 +80,7 @@ def open_gguf(name: str, path: Path) -> Opened:
 
 
 def by_halves(rows: Tensor, n_heads: int) -> Tensor:
-    """(H h, D): of each head the rows 0, 2, 4, ... before 1, 3, 5, ...: undoes the order of llama.cpp's converter."""
+    """(H h, D): rows 0, 2, 4, ... of each head, then 1, 3, 5, ...: undoes the order of llama.cpp's converter."""
     return rows.view(n_heads, -1, 2, rows.shape[1]).transpose(1, 2).reshape(rows.shape)
 
 

@@ -1,8 +1,8 @@
 """A fused query-key-value projection, plain or with low-rank updates of its three parts.
 
 Source: Hu et al. 2021, arXiv:2106.09685; on a fused projection each of q, k and v has its own update of rank r.
-The state dict holds the merged weight and no A or B, so what is saved is a plain network; a run that goes on keeps the
-three apart in its checkpoint (`lora_state`).
+The state dict holds the merged weight and no A or B, so a saved agent is a plain network. The checkpoint of a run keeps
+the three apart (`lora_state`), so that the run can continue.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Backbones: checkpoints of five architectures, with the names of nn.language. Nothing else reads them.
+"""Backbones: checkpoints of five architectures, read under the names of `nn.language`. No other module reads them.
 
-A checkpoint may come from a stranger. `foreign_config` reads its `config.json`, `layouts` compares its sizes with the
-header of its tensors, and only then are numbers read; no other library builds it. A finished agent needs none of this.
+A checkpoint is untrusted. `foreign_config` reads its `config.json`, `layouts` compares its sizes with the header of its
+tensors, and only then are numbers read. No other library builds it. A finished agent needs none of this.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def load_backbone(name: str, revision: str | None = None, layers: int | None = N
 
     Args:
         name: as above.
-        revision: commit, tag or branch; with one, the Hub is asked even if a staged backbone has this name.
+        revision: commit, tag or branch on the Hub. A staged backbone of this name is then not used.
         layers: how many to read, from the first on, beside the final norm; None: all.
 
     Raises:
@@ -99,7 +99,7 @@ def load_backbone(name: str, revision: str | None = None, layers: int | None = N
     elif revision is None:
         source, folder, opened = str(path), path.parent, open_gguf(name, path)
     else:
-        raise ConfigError(f"backbone {name!r} is a file, which has no revisions; those are of a Hub repo.")
+        raise ConfigError(f"backbone {name!r} is a file; only a Hub repo has revisions.")
     try:
         found = opened.tensors(name, layers)
     except CheckpointError as error:
@@ -173,8 +173,8 @@ def _source(name: str, revision: str | None) -> tuple[str, str | None]:
             return location.repo_id, revision or location.revision
         near = did_you_mean(plain, _backbones())
         raise CheckpointError(
-            f"backbone {name!r} is not in the local zoo ({zoo}), nor does the index name a Hub repo for it.{near} "
-            "`agentzoo research pretrain` makes one; $AGENTZOO_ZOO names another folder to look in, and "
+            f"backbone {name!r} is not in the local zoo ({zoo}), and the index has no Hub repo for it.{near} "
+            "`agentzoo research pretrain` makes one; $AGENTZOO_ZOO sets another folder to look in, and "
             f"--set model.backbone=OWNER/{plain} a repo."
         )
     return name, revision
@@ -192,14 +192,13 @@ def _require_safetensors(name: str, path: Path) -> None:
         return
     if path.with_name(_SPLIT).exists():
         raise CheckpointError(
-            f"backbone {name!r} is split into several files, and one is read. transformers makes a folder to name "
-            f"instead: AutoModel.from_pretrained({name!r}).save_pretrained(FOLDER, max_shard_size='100GB')."
+            f"backbone {name!r} is split into several files, but agentzoo reads a single one. transformers makes it: "
+            f"AutoModel.from_pretrained({name!r}).save_pretrained(FOLDER, max_shard_size='100GB'); pass that folder."
         )
     raise CheckpointError(
         f"backbone {name!r} has no weights as safetensors, and nothing else is read: a .bin file is a pickle, "
-        "which can run code. On the Hub a converter often left them on a pull request, so that "
-        "--set model.backbone_revision=refs/pr/N finds them. Where you trust the .bin file, transformers makes a "
-        "folder to name instead: "
+        "which can run code. On the Hub a pull request often has them: --set model.backbone_revision=refs/pr/N. If "
+        "you trust the .bin file, convert it with transformers and pass the new folder: "
         f"AutoModel.from_pretrained({name!r}, use_safetensors=False).save_pretrained(FOLDER)."
     )
 

@@ -57,7 +57,7 @@ class Rotary(NamedTuple):
         """(D/H, D/H) float64 R: q R kᵀ is the score of a query and the key `distance` tokens before it."""
         rows = torch.eye(head_size, dtype=torch.float64)[None, :, None]  # a head for each unit vector
         zeros = torch.zeros_like(rows).expand(-1, -1, distance, -1)
-        return self.turn(torch.cat((zeros, rows), dim=2), distance + 1)[0, :, -1]  # of each unit vector e: R_d e
+        return self.turn(torch.cat((zeros, rows), dim=2), distance + 1)[0, :, -1]  # R_d e for each unit vector e
 
 
 @constant

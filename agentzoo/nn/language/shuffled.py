@@ -1,6 +1,7 @@
 """A language model without its language: the entries of every matrix are permuted.
 
-An agent that starts from it has the scale of a backbone's weights and nothing it learned, which separates the two.
+An agent that starts from it has the scale of the backbone's weights, but nothing the backbone learned. Comparing the
+two shows what the learned part is worth.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def load_tokenizer(path: Path) -> Any:
     """
     if not path.is_file():
         raise CheckpointError(
-            f"{path} is missing: a language model comes with its {TOKENIZER}, which says what words are."
+            f"{path} is missing: a language model needs its {TOKENIZER}, which turns text into tokens."
         )
     try:
         text = path.read_text(encoding="utf-8")
@@ -88,8 +88,8 @@ def parse_tokenizer(text: str, what: str) -> Any:
         return library.Tokenizer.from_str(text)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # it raises plain Exception, and a panic in its Rust code is no Exception
-        raise CheckpointError(f"{what} is no tokenizer: {error}") from None
+    except BaseException as error:  # it raises plain Exception; a panic of its Rust code is a BaseException
+        raise CheckpointError(f"{what} cannot be read as a tokenizer: {error}") from None
 
 
 def end_of_text(tokenizer: Any, otherwise: int | None = None) -> int:

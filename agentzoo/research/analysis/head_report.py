@@ -1,4 +1,4 @@
-"""The Markov heads of a network: of agents, language models, and either before training."""
+"""The Markov heads of agents and language models, after and before training."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ class MarkovReport(NamedTuple):
         return f"diag(g) {product} diag(g), g the gain of the norm before" if self.fold_ln_gain else product
 
     def counted_in(self) -> str:
-        """The options of the judgement, as the end of a title."""
+        """The options of the report, as the end of a title."""
         gain = ", the norm's gain counted" if self.fold_ln_gain else ""
-        return f"{gain}, turned as keys {self.distance} tokens back are" if self.distance else gain
+        return f"{gain}, rotated as for keys {self.distance} tokens back" if self.distance else gain
 
     def markov_heads(self, layer: int = 0) -> list[int]:
         """The Markov heads of one layer."""
@@ -92,15 +92,15 @@ class MarkovReport(NamedTuple):
     def counted(self, named: Sequence[int] | None = None, model: ModelConfig | None = None) -> CountedHeads:
         """The named heads; else the Markov heads of the first layer; else the nearest one.
 
-        The nearest has the highest ratio among heads with a mostly positive diagonal, if there are any: a head that
-        looks away from tokens like the querying one has a high ratio too.
+        The nearest one has the highest ratio among the heads with a mostly positive diagonal, or among all if there is
+        none: a head that attends away from tokens like the querying one has a high ratio too.
 
         Args:
             model: the config of a gated agent; if it records the heads at the start of training, those decide.
         """
         start = (
             None if self.fold_ln_gain or self.distance else getattr(model, "markov_at_start", None)
-        )  # noted without gains
+        )  # recorded without gains
         first = [(one.positive_share, one.ratio) for one in self.heads if one.layer == 0] if start is None else start
         found = tuple(i for i, (share, ratio) in enumerate(first) if share == 1.0 and ratio > self.threshold)
         began = start is not None
@@ -233,7 +233,7 @@ def untrained(agent: Agent, seed: int = 0, backbone: bool = False) -> Agent:
         if backbone:
             if getattr(config, "backbone", None) is None:
                 name = agent.config.agent_id
-                raise ConfigError(f"{name} began with random weights: there is no backbone to put back.")
+                raise ConfigError(f"{name} started from random weights, not from a backbone.")
             without = {"cosine_weight": 0.0, "lm_weight": 0.0}  # whose losses read text
             fresh = get_family(config.family).model(config.model_copy(update=without), agent.model.io)
             fresh.begin_training(fresh=True)

@@ -46,7 +46,7 @@ class Inspection(NamedTuple):
     maps: list[NDArray[np.float32]] | None = None  # of one window
     looks: list[Look] | None = None  # means over windows
     memory: MemoryReport | None = None
-    causal: bool = True  # three tokens a step; else one
+    causal: bool = True  # three tokens per step; else one
     temperature: float = 1.0  # at which maps are drawn; `maps` are as the network computes them
     counted: CountedHeads | None = None  # whose gates are counted together
 
@@ -104,7 +104,7 @@ def inspect(
     """
     options = options or Options()
     if options.random and options.before:
-        raise ConfigError("random weights have learned nothing, a network before training has its backbone: name one.")
+        raise ConfigError("--random and --before exclude each other: use only one of them.")
     if is_language_model(name, revision):
         return _inspect_language_model(name, options, revision)
     agent = Agent.from_pretrained(name, revision=revision, trust_env_module=trust_env_module)
@@ -132,7 +132,7 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
     remembers = any(isinstance(module, Mamba) for module in agent.model.modules())
     family = agent.model.config.family
     if not layers and not remembers:
-        raise ConfigError(f"{agent.config.agent_id}: a {family!r} network has neither attention nor a memory to show.")
+        raise ConfigError(f"{agent.config.agent_id}: a {family!r} network has no attention layers and no Mamba blocks.")
     if options.heads is not None:
         require_gates(agent.config.agent_id, layers, options.heads)
     every = decision_windows(agent, options.episodes, options.seed, trust_env_module=trust_env_module)
@@ -167,7 +167,7 @@ def _inspect_language_model(name: str, options: Options, revision: str | None) -
     from agentzoo.nn.language.pretrained import load_backbone
 
     if options.before:
-        raise ConfigError(f"{name} is what agents begin with; --random is what it began with.")
+        raise ConfigError(f"--before is for agents, but {name} is a language model; --random shows it before training.")
     if options.heads is not None:
         require_gates(name, ())
     found = load_backbone(name, revision)

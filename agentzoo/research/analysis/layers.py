@@ -25,7 +25,7 @@ class AttentionLayer(NamedTuple):
     """One attention layer of a network."""
 
     number: int  # from 0
-    module: nn.Module  # its first input is what queries, keys and values are made of
+    module: nn.Module  # its first input is the input of queries, keys and values
     qkv: Tensor  # (D + 2 Dk, D), Dk = D unless heads share keys and values in groups
     bias: Tensor | None  # (D + 2 Dk,)
     output: Tensor  # (D, D): the weight of the output projection, the network's own

@@ -23,7 +23,7 @@ class Look(NamedTuple):
     head: int
     on_itself: float  # weight
     on_its_step: float
-    steps_back: float  # in the mean
+    steps_back: float  # mean distance
 
 
 MOST_LOOKS = 256  # windows
@@ -35,7 +35,7 @@ def mean_looks(agent: Agent, windows: Batch, causal: bool) -> list[Look]:
     Args:
         agent: the agent.
         windows: its windows, see `decision_windows`.
-        causal: three tokens a step, else one.
+        causal: three tokens per step, else one.
 
     Raises:
         ConfigError: no attention layers.

@@ -2,8 +2,8 @@
 
 A channel's state n is multiplied by exp(Δ A_n) at every token (`scan.py`), so with A_n < 0 it falls to 1/e within
 1 / (Δ |A_n|) tokens. Δ depends on the token; here it is the mean over the real tokens of the windows given. The memory
-length of a channel is that of its slowest state, in tokens of which a step has three: a block that reads one token a
-step remembers three times as many as it reads.
+length of a channel is that of its slowest state. Its unit is a third of a step: in a block that reads one token per
+step, every token counts as three.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def memory_report(agent: Agent, windows: Batch) -> MemoryReport:
     blocks = {name: block for name, block in agent.model.named_modules() if isinstance(block, Mamba)}
     if not blocks:
         family = agent.model.config.family
-        raise ConfigError(f"a {family!r} network has no Mamba blocks, so no step sizes; a dm agent has.")
+        raise ConfigError(f"a {family!r} network has no Mamba blocks and so no step sizes; a dm agent has them.")
     sums = {name: torch.zeros(3, block.inner, dtype=torch.float64) for name, block in blocks.items()}
     tokens, a_step = dict.fromkeys(blocks, 0), dict.fromkeys(blocks, TOKENS_PER_STEP)
     real = windows.valid

@@ -39,7 +39,7 @@ def caption_of(name: str, found: Inspection) -> str:
         return CAPTIONS[name].replace("W_q W_k^T", found.markov.matrix())
     if name == "maps" and found.temperature != 1.0:
         how = "sharper" if found.temperature < 1.0 else "flatter"
-        return f"{CAPTIONS[name]} Drawn at temperature {found.temperature:g}, {how} than the network looks."
+        return f"{CAPTIONS[name]} Drawn at temperature {found.temperature:g}, {how} than the network attends."
     return CAPTIONS[name]
 
 
@@ -48,24 +48,25 @@ def explanation(found: Inspection) -> tuple[str, str]:
     if found.memory is not None:
         return (
             "A Mamba block keeps a state in each channel and multiplies it by exp(Δ A) at every token. The step size Δ "
-            "depends on the token, so a block can hold on to what it saw or let go of it. Memory length is the number "
+            "depends on the token, so a block can keep what it read or forget it. Memory length is the number "
             "of tokens until the slowest state of a channel has fallen to 1/e; three tokens are one step of the "
             "environment.",
             _memory_words(found),
         )
     if found.markov is None:
         return (
-            "A masked network looks at all steps of a window at once, before and after. Each map shows one head: the "
-            "row is the token that asks, the column the token it looks at. A head matters as much as the action moves "
-            "when it is silenced just before the output projection, on the same windows and without training again.",
+            "A masked network attends to all steps of a window, earlier and later ones. Each map shows one head: the "
+            "row is the querying token, the column the token it attends to. The importance of a head is the distance "
+            "by which the action moves if the head is silenced just before the output projection, on the same windows "
+            "and without new training.",
             _importance_words(found),
         )
     return (
         f"A head scores token j for token i by e_i A e_j, with A = {found.markov.matrix()}. It is called a Markov head "
         "if every entry of A's diagonal is positive and the diagonal's mean is above "
         f"{found.markov.threshold:g} times that of the "
-        "rest. Such a head looks, by its weights alone, at tokens like the asking one, most of all at the newest token "
-        "itself, which suits tasks where only the present counts. " + found.markov.scale(),
+        "rest. The weights of such a head make it attend to tokens like the querying one, most of all to the newest "
+        "token itself. This suits tasks in which only the present matters. " + found.markov.scale(),
         _markov_words(found),
     )
 
@@ -78,17 +79,17 @@ def _markov_words(found: Inspection) -> str:
     count = f"{len(heads)} Markov head{'s' * (len(heads) != 1)}" if heads else "no Markov head"
     words = f"{found.title} has {count} among {len(report.heads)}{': ' if heads else ''}{'; '.join(heads)}."
     words += f" The highest ratio is {best.ratio:.2f} (head {best.head} of layer {best.layer})."
-    words += f" The paper's rule for matrices of {report.dim} numbers would ask for {report.rule:.2f}."
+    words += f" The paper's rule for matrices of width {report.dim} requires {report.rule:.2f}."
     if found.gates is not None and found.counted is not None:
         words += (
-            f" Gates in sum, {found.counted.words()}: {found.gates.g_markov:.3f}; if all heads had the same it would "
-            f"be {found.gates.uniform:.3f}."
+            f" Sum of the gates, {found.counted.words()}: {found.gates.g_markov:.3f}; with equal gates it would be "
+            f"{found.gates.uniform:.3f}."
         )
         if shares := found.gates.r_markov():
             base, *longer = shares
-            said = ", ".join(f"{shares[length]:.1f} % at K = {length}" for length in longer)
+            listed = ", ".join(f"{shares[length]:.1f} % at K = {length}" for length in longer)
             words += (
-                f" Relative to the newest {base} steps of the same windows that is {said}; `agentzoo research gates "
+                f" Relative to the newest {base} steps of the same windows this is {listed}; `agentzoo research gates "
                 "context` compares agents trained with each K."
             )
     return f"{words} {_importance_words(found)}".strip()
@@ -99,7 +100,7 @@ def _importance_words(found: Inspection) -> str:
         return ""
     cells = [(value, layer, head) for layer, row in enumerate(found.importance.mean) for head, value in enumerate(row)]
     most, layer, head = max(cells)
-    return f"Head {head} of layer {layer} matters most: without it the action moves by {most:.3g} in the mean."
+    return f"Head {head} of layer {layer} matters most: without it the action moves by {most:.3g} on average."
 
 
 def _memory_words(found: Inspection) -> str:

@@ -155,11 +155,11 @@ def draw_maps(figure: Any, found: Inspection) -> None:
                 axes.set_title(f"head {head}", fontsize=7)
             if across > 1 and head == 0:
                 axes.set_ylabel(f"layer {layer}", fontsize=7)
-    unit = "three tokens a step" if found.causal else "one token a step"
+    unit = "three tokens per step" if found.causal else "one token per step"
     cut = f"; {len(shown)} of {layers} layers" if layers > len(shown) else ""
     cut += f"; {across} of {heads} heads" if heads > across else ""
     warm = f"; temperature {found.temperature:g}" if found.temperature != 1.0 else ""
-    figure.suptitle(f"Attention, asking token down, {unit}; rows relative to their peak{warm}{cut}", fontsize=10)
+    figure.suptitle(f"Attention, querying tokens are rows, {unit}; rows relative to their peak{warm}{cut}", fontsize=10)
 
 
 def draw_memory(figure: Any, found: Inspection) -> None:

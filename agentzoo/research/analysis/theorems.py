@@ -1,7 +1,7 @@
 """Numerical checks of the Markov-heads papers' statements about a matrix A. They are not proofs.
 
-Source: Zhao et al., ICML 2025, theorem 4.3, corollary 4.4 and theorem 4.5. E holds i.i.d. standard normal numbers, one
-token embedding a row.
+Source: Zhao et al., ICML 2025, theorem 4.3, corollary 4.4 and theorem 4.5. E holds i.i.d. standard normal numbers; each
+row is a token embedding.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def ratio_of_random_tokens(
         ConfigError: the matrix is 0, so every ratio is 0 / 0.
     """
     if not matrix.any():
-        raise ConfigError("a matrix of zeros has no ratio.")
+        raise ConfigError("the matrix is 0, so it has no ratio.")
     found = _draws(matrix, tokens, draws, generator).abs()
     ratios = found.diagonal(dim1=1, dim2=2).mean(1) / found[:, _beside(tokens)].mean(1)
     low, middle, high = ratios.quantile(torch.tensor([0.05, 0.5, 0.95], dtype=torch.float64)).tolist()
@@ -106,7 +106,7 @@ def updates_that_keep_a_markov_matrix(
 
     Raises:
         ConfigError: not a Markov matrix, so there is nothing to keep, or a step that is not positive or so small that
-            no number of updates can be said.
+            the number of updates cannot be computed.
     """
     found = markov_statistics(matrix.double())
     if not found.is_markov(threshold):
@@ -114,14 +114,14 @@ def updates_that_keep_a_markov_matrix(
             f"not a Markov matrix at threshold {threshold:g}: ratio {found.ratio:.3g}, (i) {found.positive}."
         )
     if step <= 0:
-        raise ConfigError(f"a step is positive, got {step}.")
+        raise ConfigError(f"step must be positive, got {step}.")
     size = matrix.double().abs()
     beside = float(size[_beside(len(matrix))].mean())
-    # the source's (ρ - r)/(r + 1) · mean|A_ij|, ρ their quotient, which a diagonal matrix has none of
+    # equals the source's (ρ - r)/(r + 1) · mean|A_ij|, whose quotient ρ is undefined for a diagonal matrix
     from_ratio = (float(size.diagonal().mean()) - threshold * beside) / (threshold + 1) / step
     from_diagonal = float(matrix.double().diagonal().min()) / step
     if not math.isfinite(min(from_ratio, from_diagonal)):
-        raise ConfigError(f"a step of {step:g} is too small to count updates by.")
+        raise ConfigError(f"a step of {step:g} is too small: the number of updates is infinite.")
     return UpdateBound(max(math.floor(min(from_ratio, from_diagonal)) - 1, 0), step, from_ratio, from_diagonal)
 
 

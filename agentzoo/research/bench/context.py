@@ -1,4 +1,4 @@
-"""The time of one action as the episode grows: Decision Mamba by memory and by window, and Decision Transformer.
+"""The time of one action as the episode grows: Decision Mamba from memory and from a window, Decision Transformer.
 
 `recurrent_K`: Decision Mamba stepping from its memory after K steps. `window_K`: Decision Mamba running its last K
 steps again. The peer of both is a Decision Transformer of the same width and depth with a full context of K steps.
@@ -46,7 +46,7 @@ def run(runs: int) -> list[Figure]:
 
 
 def plot(figures: Sequence[Figure], path: Path) -> None:
-    """Milliseconds an action over the context, both axes logarithmic."""
+    """Plot milliseconds per action over the context, both axes logarithmic."""
     recurrent = {int(f.figure.removeprefix("recurrent_")): f for f in figures if f.figure.startswith("recurrent_")}
     windows = {int(f.figure.removeprefix("window_")): f for f in figures if f.figure.startswith("window_")}
     picture = new_figure(6, 4.2, layout=None)
@@ -58,7 +58,7 @@ def plot(figures: Sequence[Figure], path: Path) -> None:
     )
     for label, curve, color, style in curves:
         axes.plot(list(curve), list(curve.values()), "o", linestyle=style, color=color, label=label)
-    axes.set(xscale="log", yscale="log", xlabel="context, environment steps", ylabel="milliseconds an action")
+    axes.set(xscale="log", yscale="log", xlabel="context, environment steps", ylabel="milliseconds per action")
     axes.set_xticks(list(recurrent), [str(context) for context in recurrent])
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
@@ -83,6 +83,6 @@ def _window(context: int) -> Batch:
 
 
 def _at(window: Batch, t: int) -> tuple[torch.Tensor, ...]:
-    """What `step` reads at step `t`: return-to-go, observation, the action before and the timestep."""
+    """The inputs of `step` at step `t`: return-to-go, observation, the previous action and the timestep."""
     before = max(t - 1, 0)
     return window.returns_to_go[:, t], window.observations[:, t], window.actions[:, before], window.timesteps[:, t]

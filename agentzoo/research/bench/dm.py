@@ -1,4 +1,4 @@
-"""Decision Mamba: a training step against transformers' `MambaModel`, an action by memory against one by window.
+"""Decision Mamba: a training step against transformers' `MambaModel`, an action from memory against one from a window.
 
 The peer has one branch of the same width and depth and reads as many tokens; ours has two.
 """

@@ -37,7 +37,7 @@ AGENT_ID = "dt-hopper-medium"
 
 
 def run(runs: int) -> list[Figure]:
-    """`train_step`, `action` and `evaluate` (per environment step); `runs` times a step, ten times that an action.
+    """`train_step`, timed `runs` times; `action`, timed ten times as often; `evaluate`, per environment step.
 
     Acting is timed in PyTorch and in ONNX Runtime against the same peer, an evaluation also in two jobs.
     """

@@ -1,7 +1,7 @@
-"""DT on pixels against the same network fed and run as in the published Atari code.
+"""DT on pixels against the same network, with data and acting as in the published Atari code.
 
-The peer makes each window of a batch by itself, as float32 in [0, 1], convolves in PyTorch's default layout, has
-transformers' GPT-2 behind the convolutions, and encodes all K stacks again for every action. Both are in float32.
+The peer builds each window of a batch separately, as float32 in [0, 1], convolves in PyTorch's default layout, has
+transformers' GPT-2 after the convolutions, and encodes all K stacks again for every action. Both are in float32.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from agentzoo.training.optim import make_optimizer
 from agentzoo.types import ActionSpec, ObservationSpec
 
 AGENT_ID = "dt-breakout-replay"
-BATCH = 8  # the paper has 128; a step of ours and of the peer cost as much a window
+BATCH = 8  # the paper has 128; the cost per window does not depend on the batch
 PAPER = ("data.context=30", "model.n_layers=6")
 LENGTHS = (500,) * 8
 SIDE, CHOICES = 84, 6
 
 
 def run(runs: int) -> list[Figure]:
-    """`train_step` with its batch, `draw` (the batch alone), `action`; `runs` times a step, ten times the others."""
+    """`train_step` with its batch, timed `runs` times; `draw` (the batch alone) and `action`, ten times as often."""
     episodes = _episodes()
     recipe = load_recipe(AGENT_ID).override([f"train.batch_size={BATCH}", *PAPER])
     model = build_model(recipe, episodes)

@@ -38,7 +38,7 @@ EPISODES, LENGTH = 1_000, 500
 
 
 def run(runs: int) -> list[Figure]:
-    """`4 runs on 2 cores` and `a run on Ray` in milliseconds, `runs // 20` times at least once; memory in MB."""
+    """`4 runs on 2 cores` and `a run on Ray` in milliseconds, timed `runs // 20` times, at least once; memory in MB."""
     repeats = max(1, runs // 20)
     with tempfile.TemporaryDirectory(prefix="agentzoo-bench-") as root:
         folder = Path(root)
@@ -103,7 +103,7 @@ def _grid(folder: Path, steps: int, engine: Callable[[], Engine]) -> Callable[[]
 
 
 def _ray(folder: Path, repeats: int) -> list[Figure]:
-    """Runs of one update: what an engine adds to a run, on Ray's workers that have been used before."""
+    """Runs of one update, to time the overhead of an engine; Ray's workers have run before."""
     from agentzoo.training.grid.cluster import RayEngine
 
     with RayEngine(folder, jobs=2) as engine:

@@ -28,7 +28,7 @@ CONTEXTS = (20, 5)  # published, the recipe's
 
 
 def run(runs: int) -> list[Figure]:
-    """`train_step` and `action` with 20 and 5 steps a window; ten times as many actions are timed.
+    """`train_step` and `action` with 20 and 5 steps per window; ten times as many actions are timed.
 
     The action is timed in PyTorch and in ONNX Runtime against the same peer.
     """
@@ -58,7 +58,7 @@ def _actions(ours: SequenceModel, peer: SequenceModel, context: int, runs: int) 
 
 
 class _Blocks(nn.Module):
-    """`LlamaModel` in the place of our blocks: it gives all tokens, of which the wanted ones are taken."""
+    """`LlamaModel` in place of our blocks. It computes all tokens; those at `read` are returned."""
 
     def __init__(self, llama: Any) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """Threads beside other work: a step of training and an action with the count that agentzoo chooses, against PyTorch's.
 
-Another process computes without pause, as a second training does. PyTorch takes a thread for each core all the same,
-and each of its operations waits for the thread whose core is busy. `--threads` is not used: the peer has a thread for
-each core that this process may use, as a user sets it who writes that number in `OMP_NUM_THREADS`.
+Another process computes without pause, as a second training does. PyTorch still uses a thread for each core, and each
+of its operations waits for the thread whose core is busy. `--threads` is not used: the peer has a thread for each core
+that this process may use, as if the user had set `OMP_NUM_THREADS` to that number.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def run(runs: int) -> list[Figure]:
     cores = max(1, int(threads.allowed_cores()))
     figures = []
     for where, busy in (("alone", 0), ("beside a busy process", 1)):
-        with _busy(busy), _nobody_chose(cores):
+        with _busy(busy), _default_threads(cores):
             free = threads.use_free_cores()
             names = [f"{what}, {where}, {ours} to {cores}" for what, ours in (("train_step", free), ("action", 1))]
             figures.append(compare(names[0], _with(free, step), _with(cores, step), runs))
@@ -81,8 +81,8 @@ def _by_user(count: int, work: Callable[[], object]) -> Callable[[], object]:
 
 
 @contextmanager
-def _nobody_chose(cores: int) -> Iterator[None]:
-    """Inside, PyTorch has its default number of threads, and no variable names another."""
+def _default_threads(cores: int) -> Iterator[None]:
+    """Inside the block PyTorch has its default number of threads, and no environment variable sets another."""
     before, set_before = torch.get_num_threads(), {k: os.environ.pop(k) for k in threads.VARIABLES if k in os.environ}
     torch.set_num_threads(cores)
     try:

@@ -91,7 +91,7 @@ class ContrastiveTask:
 
 
 def retrieval(similarity: Tensor) -> dict[str, float]:
-    """Accuracies of picking the diagonal of (n, n) similarities of sentences (rows) and pictures, and chance."""
+    """Retrieval accuracies, and chance, from (n, n) similarities of sentences (rows) and pictures; pair i is (i, i)."""
     count = len(similarity)
     right = torch.arange(count)[:, None]
     found = {}

@@ -50,7 +50,7 @@ class LanguageTask:
         self.validation = {name: (tokens, tokens.chunks(settings.context)) for name, tokens in validation.items()}
 
     def loss(self, generator: torch.Generator) -> Tensor:
-        """Mean nats a token."""
+        """Mean nats per token."""
         length = self.settings.context + 1
         starts = torch.randint(len(self.train) - length + 1, (self.settings.batch_size, 1), generator=generator)
         return self._nats(self.train[starts + torch.arange(length)].long())
@@ -94,13 +94,13 @@ def figure_names(validation: Sequence[Path]) -> list[str]:
         name = path.stem.replace("-", "_")
         if name == HELD_OUT:
             raise DataError(
-                f"--validation {path} would be called {name!r} in the figures, as the held-out ends of the training "
-                "files are. Rename the file."
+                f"--validation {path} would be called {name!r} in the figures, the name of the held-out ends of the "
+                "training files. Rename the file."
             )
         if name in found:
             raise DataError(
                 f"--validation {found[name]} and {path} would both be called {name!r} in the figures. Rename one of "
-                "the files, or leave it out."
+                "the files, or omit it."
             )
         found[name] = path
     return list(found)
@@ -144,7 +144,7 @@ def train_language_model(
         tokenizer = bpe.train_tokenizer((one.text for one in trained), settings.vocab_size)
     on_progress("reading the text")
     task = LanguageTask(settings, *_tokens(trained, dict(zip(names, measured, strict=True)), tokenizer))
-    with held(folder):  # nothing is written before all that can be wrong with the text was found
+    with held(folder):  # nothing is written before the text has passed all checks
         claim(folder, settings, writes=True)
         _claim_text(folder / RECORD, record, writes=True)
         bpe.save_tokenizer(tokenizer, folder, settings.context)
@@ -182,7 +182,7 @@ def write_language_model(task: LanguageTask, run: Path, target: Path, hardware: 
     the stored weights.
 
     Returns:
-        The figures on the card: perplexity and bits a byte of each whole validation text, measured with the stored
+        The figures on the card: perplexity and bits per byte of each whole validation text, measured with the stored
         weights, and the number of tokens trained on.
 
     Raises:

@@ -103,7 +103,8 @@ def claim(folder: Path, settings: PretrainSettings, writes: bool = False) -> Non
     """Check that the folder is empty or holds a run with these settings. `writes`: store the settings there.
 
     Raises:
-        TrainingError: it holds a run with other settings; names them. ConfigError: intervals that do not fit.
+        TrainingError: it holds a run with other settings; the message names them. ConfigError: intervals that do not
+            fit.
     """
     path = folder / SETTINGS
     for name in ("checkpoint_every", "evaluate_every"):

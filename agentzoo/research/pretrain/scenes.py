@@ -95,9 +95,9 @@ def make_pairs(train: int, held_out: int, seed: int, on_scene: Callable[[int], N
     left = max(len(names) - held_out, 0)
     if left < held_out:
         raise DataError(
-            f"{train + held_out:,} scenes say {len(names):,} different sentences; with held_out={held_out} of them set "
-            f"apart, {left:,} are left to train on, and it takes at least as many as are set apart. Draw more "
-            "(--set scenes=NUMBER) or set fewer apart (--set held_out=NUMBER)."
+            f"{train + held_out:,} scenes have {len(names):,} different sentences; with held_out={held_out}, only "
+            f"{left:,} are left for training, and at least {held_out} are needed. Draw more scenes "
+            "(--set scenes=NUMBER) or hold out fewer sentences (--set held_out=NUMBER)."
         )
     chosen = np.random.default_rng(seed).permutation(len(names))[:held_out]
     apart = {names[i] for i in chosen}

@@ -108,7 +108,7 @@ class CLIPSettings(PretrainSettings):
     context: Annotated[int, Field(ge=4, le=1024)] = 77
     vocab_size: Annotated[int, Field(ge=257, le=65_536)] = 400
     scenes: Annotated[int, Field(ge=1, le=10_000_000)] = 12_000
-    held_out: Annotated[int, Field(ge=2, le=100_000)] = 500  # pairs, and so many answers to choose from
+    held_out: Annotated[int, Field(ge=2, le=100_000)] = 500  # pairs; also the number of answers to choose from
 
     @model_validator(mode="after")
     def _heads_fit(self) -> CLIPSettings:

@@ -82,10 +82,10 @@ def compare(
         trust_env_module: import the module an environment id names.
 
     Raises:
-        CheckpointError: a folder holds no finished run, nor a staged agent with a record of its own. DataError: two are
-            of one recipe and seed, or seeds of one recipe were measured in different environments.
+        CheckpointError: a folder holds neither a finished run nor a staged agent with a valid record. DataError: two
+            have the same recipe and seed, or seeds of one recipe were measured in different environments.
     """
-    found: dict[str, tuple[Recipe, list[Result], list[Converged]]] = {}  # by the recipe but for its seed
+    found: dict[str, tuple[Recipe, list[Result], list[Converged]]] = {}  # by the recipe without its seed
     seen: dict[str, Path] = {}
     for run in runs:
         require_finished(run)
@@ -99,7 +99,7 @@ def compare(
         seeds = [one.training_seed for one in results if one.training_seed is not None]
         if twice := [seed for seed in seeds if seeds.count(seed) > 1]:
             raise DataError(
-                f"training seed {twice[0]} of {recipe.agent_id} is there twice; a staged agent brings its own."
+                f"training seed {twice[0]} of {recipe.agent_id} occurs twice; a staged agent includes its other seeds."
             )
         envs = sorted({one.env for one in results})
         if len(envs) > 1:
@@ -115,7 +115,7 @@ def require_new(recipe: Recipe, run: Path, seen: dict[str, Path]) -> None:
     """
     key = recipe.unpinned().to_json()
     if key in seen:
-        raise DataError(f"{seen[key]} and {run} are of one recipe and training seed; name one of them.")
+        raise DataError(f"{seen[key]} and {run} have the same recipe and training seed; name only one of them.")
     seen[key] = run
 
 
@@ -128,7 +128,7 @@ def by_environment(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
 
 
 def differences(first: Recipe, other: Recipe) -> str:
-    """The settings that `other` changes, as `--set` options; of another family only the name."""
+    """The settings that `other` changes, as `--set` options; for another family only its name."""
     changed = differing_fields(first, other)
     parts = [
         other.model.title or str(new) if name == "model.family" else f"{name}={_short(new)}"
@@ -146,7 +146,7 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
     """The table for a card, without empty columns, and without the environment if all share one.
 
     Args:
-        finding: the result in words; it precedes the meaning of the columns.
+        finding: the result in words; the note begins with it.
 
     Raises:
         ConfigError: the finding is too long for a note.
@@ -177,20 +177,20 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
     episodes = sorted({one.episodes for each in compared for one in each.results})
     note = (
         f"{' or '.join(map(str, episodes))} episodes of each with its final weights; brackets hold 95 % bootstrap "
-        "intervals: over training seeds of their mean, with the standard deviation before; over episodes of one seed."
+        "intervals: of a mean ± standard deviation over training seeds, of a single seed over its episodes."
     )
     if any(each.converged for each in compared):
-        note += " Within 2 points of its end: the first short evaluation of a training that is, in updates and time."
+        note += " Within 2 points of its end: updates and time until a short evaluation first is that close."
     if any(paper.unit == "steps" for paper in papers.values()):
-        note += " Where papers count steps, length is the steps to the goal; a failed episode counts all it had."
+        note += " Where papers count steps, length is the steps to the goal; a failed episode counts all its steps."
     if papers:
         sources = dict.fromkeys(paper.source for paper in papers.values())
         remarks: dict[str, list[str]] = {}
         for name, paper in papers.items():
             remarks.setdefault(paper.remark, []).append(name)
-        said = [f", {', '.join(names)} {remark}" for remark, names in remarks.items() if remark]
+        notes = [f", {', '.join(names)} {remark}" for remark, names in remarks.items() if remark]
         note += (
-            f" Published: {'; '.join(sources)}{''.join(said)}; means and spreads over seeds of 100,000 updates on "
+            f" Published: {'; '.join(sources)}{''.join(notes)}; means and spreads over seeds of 100,000 updates on "
             "other data."
         )
         others = elsewhere(papers, next(iter(sources))) if len(sources) == 1 else {}
@@ -199,7 +199,7 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
             note += f" Also there, for {task}: {named}."
     if finding and len(finding) + 1 + len(note) > MOST_IN_NOTE:
         room = max(0, MOST_IN_NOTE - 1 - len(note))
-        raise ConfigError(f"what was found takes {len(finding)} characters; the note has room for {room}.")
+        raise ConfigError(f"the finding has {len(finding)} characters; the note has room for {room}.")
     note = f"{finding} {note}".strip()
     return Study(title=cell(title), columns=tuple(columns), rows=tuple(rows), picture=picture, note=note[:MOST_IN_NOTE])
 
@@ -248,7 +248,7 @@ def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
 
     Crosses are where a paper prints one in the same unit.
 
-    Environments have panels of their own. Where papers count the steps to a goal, so does the picture.
+    Each environment has its own panel. Where papers count the steps to a goal, the picture does too.
     """
     papers = published_together(each.agent_id for each in compared)
     groups = by_environment(compared)

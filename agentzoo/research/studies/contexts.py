@@ -74,14 +74,12 @@ def gates_by_context(
     looks = looks or Looks()
     if len(agents) > 1:
         if contexts:
-            raise ConfigError("several agents are each looked at with the context they were trained with; leave "
-                              "--context away, or name one agent.")  # fmt: skip
+            raise ConfigError("--context is for one agent; several agents are each measured with their own context. "
+                              "Omit --context, or name one agent.")  # fmt: skip
         ordered = sorted(agents, key=lambda agent: agent.config.io.context)
         lengths = [agent.config.io.context for agent in ordered]
         if len(set(lengths)) < len(lengths):
-            raise DataError(
-                f"the agents were trained with contexts {', '.join(map(str, lengths))}; one for each is needed."
-            )
+            raise DataError(f"the agents were trained with contexts {', '.join(map(str, lengths))}; all must differ.")
         envs = sorted({str(agent.config.env) for agent in ordered})
         if len(envs) > 1:
             raise DataError(f"gates are compared in one environment, these agents act in {', '.join(envs)}.")
@@ -108,8 +106,8 @@ def _require_same_heads(agents: Sequence[Agent], looks: Looks) -> None:
     if len({one.heads for one in counted.values()}) > 1:
         found = "; ".join(f"K = {context}: {one.words()}" for context, one in counted.items())
         raise DataError(
-            f"different heads would be counted ({found}), whose gates say nothing of each other. Name the same for all "
-            "with --markov-head."
+            f"different heads would be counted ({found}), so their gates cannot be compared. Name the same heads for "
+            "all with --markov-head."
         )
 
 
@@ -160,7 +158,7 @@ def as_study(points: Sequence[ContextGates], picture: str | None = PICTURE) -> S
         picture=picture,
         note=f"{_ways(points)} G is the sum of the counted heads' gates in the first layer, mean over real tokens, R "
         f"its share of G at K = {base}. {NAMES} Published: Zhao et al., ICML 2025, Tables 5 and 6, GPT-2 small with "
-        "three Markov heads of twelve, an agent trained with each K; R worked out from the printed G.",
+        "three Markov heads of twelve, an agent trained with each K; R computed from the printed G.",
     )
 
 
@@ -173,8 +171,8 @@ def _ways(points: Sequence[ContextGates]) -> str:
         return f"Each agent was trained with its K; {looked} each."
     return (
         f"One agent, trained with K = {points[0].trained}; {looked}, cut to their newest K steps. A gate of the first "
-        "layer reads its own token alone, so K changes which tokens are counted and no gate: what training makes of K "
-        "takes an agent for each."
+        "layer reads only its own token, so K changes which tokens are counted, but no gate. To see the effect of "
+        "training with K, compare agents trained with each K."
     )
 
 

@@ -1,4 +1,4 @@
-"""How near an agent of DoorKey comes to the best that each of its starts allows."""
+"""The return of a DoorKey agent beside the best possible return from each of its starts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def optimum(result: Result) -> Study:
         )
     note = (
         f"Of the {counted(result.episodes, 'episode')}, {(reached == allowed).mean():.0%} cannot be played better in "
-        f"{DOORKEY_STEPS} steps. The best return is found by trying all ways from the same start."
+        f"{DOORKEY_STEPS} steps. The best return is found by trying all action sequences from the same start."
     )
     return Study(
         title="Beside the best possible",

@@ -45,7 +45,7 @@ def as_study(found: Methods) -> Study:
         (
             cell(name),
             f"{found.runs[name]}",
-            _in_words(one, 1) if name not in found.single else f"{one.value:.1f}, one run a task",
+            _in_words(one, 1) if name not in found.single else f"{one.value:.1f}, one run per task",
             "" if name == best else _chance(found, name, best),
         )
         for name, one in found.means.items()
@@ -56,7 +56,7 @@ def as_study(found: Methods) -> Study:
         rows=tuple(rows[:100]),
         picture=PICTURE,
         note="A run is one training seed on one task; tasks count alike. Brackets hold 95 % intervals of a bootstrap "
-        "that draws runs within tasks; where each task has one run they would have no width and are left out. The "
+        "that draws runs within tasks; with one run per task they would have no width and are left out. The "
         "picture shows the share of runs above each score. After Agarwal et al. 2021, arXiv:2108.13264.",
     )
 

@@ -89,7 +89,7 @@ def read_gates(
         run = named if named.is_dir() else find_agent(str(named))
         recipe = read_record(Recipe, run / RECIPE)
         if heads is None:
-            gate_curve(run, [0])  # before weights are read: are there gates at all?
+            gate_curve(run, [0])  # raises an error if there are no gates, before weights are read
             counted = run_report(run, recipe, threshold, trust_env_module).counted(model=recipe.model)
         else:
             counted = CountedHeads(tuple(sorted(set(heads))), "named")
@@ -107,8 +107,8 @@ def run_report(run: Path, recipe: Recipe, threshold: float, trust_env_module: bo
         return markov_report(Agent.from_pretrained(run, trust_env_module=trust_env_module), threshold)
     if not (run / state.CHECKPOINT).is_file():
         raise CheckpointError(
-            f"{run} has neither {WEIGHTS} nor {state.CHECKPOINT} yet, so nothing says which heads are Markov; name "
-            "them with --markov-head, or wait for the first checkpoint."
+            f"{run} has neither {WEIGHTS} nor {state.CHECKPOINT} yet, so it is unknown which heads are Markov; "
+            "name them with --markov-head, or wait for the first checkpoint."
         )
     model = build_model(recipe, load_episodes(recipe.data.dataset, recipe.data.obs_keys))
     state.load_model(run, model)
@@ -125,8 +125,8 @@ def as_study(runs: Sequence[GateRun], picture: str | None = PICTURE) -> Study:
     letter = letter_of([run.counted for run in runs], "G")
     named = "; their sum is the papers' G_Markov" if letter == "G_Markov" else ""
     note = (
-        "Gates of the first layer, mean over the real tokens of the training batches since the row before. Heads are "
-        "judged by the weights that training began with where the recipe notes those, else by the weights of today"
+        "Gates of the first layer, mean over the real tokens of the training batches since the previous row. Heads are "
+        "judged by the initial weights of the training if the recipe records them, else by the current weights"
         f"{named}."
     )
     return Study(

@@ -112,7 +112,7 @@ def judge(
     if RANDOM not in names:
         return found
     if not found:
-        raise ConfigError("random weights are of the size of another network: name one too, as in `lm-chibi random`.")
+        raise ConfigError("`random` takes its size from another network: name one too, as in `lm-chibi random`.")
     return found + list(random.values())
 
 
@@ -141,12 +141,12 @@ def _change(before: MarkovReport, after: MarkovReport) -> str:
     pairs = list(zip(before.heads, after.heads, strict=False))
     moved = max(abs(new.ratio / old.ratio - 1) for old, new in pairs)
     turned = [
-        f"head {old.head} of layer {old.layer} {'became one' if new.markov else 'is Markov no longer'}"
+        f"head {old.head} of layer {old.layer} {'became' if new.markov else 'is no longer'} a Markov head"
         for old, new in pairs
         if old.markov != new.markov
     ]
-    said = "; ".join(turned) if turned else f"all {len(pairs)} verdicts as before"
-    return f"{said}, ratios moved by at most {100 * moved:.1f} %"
+    verdicts = "; ".join(turned) if turned else f"all {len(pairs)} verdicts as before"
+    return f"{verdicts}, ratios moved by at most {100 * moved:.1f} %"
 
 
 def as_study(judged: Sequence[Judged], picture: str | None = PICTURE) -> Study:
@@ -167,7 +167,7 @@ def as_study(judged: Sequence[Judged], picture: str | None = PICTURE) -> Study:
     matrix = judged[0].report.matrix() + ("," if judged[0].report.fold_ln_gain else "")
     note = (
         f"{found or 'None'} of the {total} heads that learned {'are' if found > 1 else 'is'} Markov: the "
-        f"diagonal of {matrix} is positive and, in the mean, above r = {threshold:g} times the rest. Large language "
+        f"diagonal of {matrix} is positive and, on average, above r = {threshold:g} times the rest. Large language "
         f"models have such heads (Zhao et al., arXiv:2409.06985). {scale(judged)}"
     )
     return Study(

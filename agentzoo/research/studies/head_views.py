@@ -1,4 +1,4 @@
-"""What the heads of an agent do, for its card: what the action owes to each, and where the newest step looks."""
+"""The heads of an agent, for its card: the importance of each for the action, and the attention of the newest step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def as_study(found: Inspection, picture: str | None = PICTURE) -> Study:
         ConfigError: the network has no attention, or is a language model and not an agent.
     """
     if found.importance is None or found.looks is None:
-        raise ConfigError(f"{found.name} ({found.kind}) has no heads that act. A study of heads is of an agent.")
+        raise ConfigError(f"{found.name} ({found.kind}): a study of heads needs an agent with attention heads.")
     moves = {(layer, head): value for layer, row in enumerate(found.importance.mean) for head, value in enumerate(row)}
     rows = [
         (
@@ -38,7 +38,7 @@ def as_study(found: Inspection, picture: str | None = PICTURE) -> Study:
     note = (
         f"Importance: the distance between the action and the action without the head, mean of "
         f"{found.importance.decisions:,} decisions of the agent in its environment. Attention: of the newest {token} "
-        "of a window, in the mean of the longest windows. The maps are of one window."
+        "of a window, mean over the longest windows. The maps show one window."
     )
     ranks = (
         f"Head {most[0]}.{most[1]} matters most ({moves[most]:.3g}), head {least[0]}.{least[1]} least "

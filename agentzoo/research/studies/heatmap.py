@@ -83,7 +83,7 @@ def cells(seed: int, episodes: int = 500, epochs: int = EPOCHS) -> Iterator[Cell
 
 
 def _whole(data: DataConfig) -> DataConfig:
-    """The recipe without held-out trajectories: the map is about their number."""
+    """The recipe with all trajectories: the map depends on their number."""
     return data.model_copy(update={"held_out": 0.0})
 
 
@@ -103,7 +103,7 @@ def _trained(
 
 
 def _fine_tuned(random: Cell, task: StepTask, seed: int, episodes: int, epochs: int) -> Cell:
-    """The random-mask network trained further on one task, with its own learning rate and a new optimizer."""
+    """The random-mask network, fine-tuned on one task with its own learning rate and a new optimizer."""
     rate, published = FINE_TUNES[task]
     epochs = min(epochs, published)
     model = random.recipe.model.model_copy(update={"tasks": (task,), "state_weight": 1.0})
@@ -275,9 +275,9 @@ def _note(found: HeatMap, agreement: dict[str, float]) -> str:
     mean = sum(agreement.values()) / max(len(agreement), 1)
     overall = f" The rank correlation with it is {mean:.2f}, the mean over columns." if agreement else ""
     return (
-        "Validation loss (less is better; compare within a column) of each network (row) on each task (column). all "
-        "was trained on all tasks in turn, rnd on random masks, as this agent; rnd-ft is that, tuned further on the "
-        "column's task; mlp- is an MLP, dt- Decision-GPT. bc: behaviour cloning, rc: return-conditioned. "
+        "Validation loss (less is better; compare within a column) of each network (row) on each task (column). all: "
+        "trained on all tasks in turn; rnd: on random masks, as this agent; rnd-ft: rnd, fine-tuned on the column's "
+        "task; mlp-: an MLP; dt-: Decision-GPT. bc: behaviour cloning, rc: return-conditioned. "
         f"{found.episodes} trajectories, mean of {found.seeds()}, at most {found.epochs:,} epochs, "
         f"stopped after {PATIENCE_EPOCHS} of them without a lower validation loss, {WINDOWS:,} held-out windows a "
         "cell. The published map has 6 seeds and 6,000 epochs (10,000 in the released code), on the authors' own "

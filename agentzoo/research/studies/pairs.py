@@ -79,7 +79,7 @@ class Curve(NamedTuple):
         found = self.steps_to_nearly()
         never = self.seeds - len(found)
         if (self.final() <= 0.0).all():
-            return "no score above 0"  # 90 % of which says nothing
+            return "no score above 0"  # 90 % of it has no meaning
         if not found:
             return "never"
         spread = f" ({min(found):,} to {max(found):,})" if min(found) < max(found) else ""
@@ -118,8 +118,8 @@ def read_curves(
         trust_env_module: import the module an environment id names.
 
     Raises:
-        CheckpointError: a folder is no run. DataError: a run has no evaluation, seeds were evaluated at different
-            steps, or runs of one agent id differ in more than the seed, or in nothing.
+        CheckpointError: a folder is not a run. DataError: a run has no evaluation, seeds were evaluated at different
+            steps, or runs of one agent id differ in more than the seed, or have the same seed.
     """
     first: dict[str, Recipe] = {}
     seen: dict[str, Path] = {}
@@ -130,8 +130,8 @@ def read_curves(
         changes = differences(first.setdefault(recipe.agent_id, recipe), recipe)
         if changes:
             raise DataError(
-                f"{run} is no seed of {recipe.agent_id}: it differs in {changes}. Give it an agent id of its own with "
-                "--set agent_id=..., or see both with `agentzoo research compare`."
+                f"{run} is not a seed of {recipe.agent_id}: it differs in {changes}. Give it another agent id with "
+                "--set agent_id=..., or compare both with `agentzoo research compare`."
             )
         points = {
             int(row["step"]): float(row.get("eval_score") or row["eval_return"])
@@ -179,10 +179,10 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
         rows=tuple(rows),
         picture=picture,
         note=filled(
-            f"{finals}brackets hold 95 % bootstrap intervals: of a seed over its episodes, of several over the seeds, "
-            "of which three give ten different samples. Updates, mean and range over the seeds, are those of the first "
-            "short evaluation that is good enough, so they are as coarse as those are apart and chance makes them "
-            "early.",
+            f"{finals}brackets hold 95 % bootstrap intervals: of one seed over its episodes, of several over the seeds "
+            "(three seeds give ten different resamples). Updates, mean and range over the seeds, count to the first "
+            "short evaluation that is good enough. So they are as coarse as the interval between evaluations, and "
+            "chance makes them too early.",
             what_differs,
         ),
     )

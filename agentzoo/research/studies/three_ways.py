@@ -63,7 +63,7 @@ class GoalAhead(gym.ObservationWrapper[Any, NDArray[np.float32], Array]):
         return super().step(action)
 
     def observation(self, observation: Array) -> dict[str, Array]:
-        """(4,) -> the same and (4,)."""
+        """(4,) -> a dict of the observation (4,) and the goal (4,)."""
         point, goal = observation[:2], observation[2:]
         way = goal - point
         reach = self.reach[max(len(self.reach) - 1 - self.taken, 0)]
@@ -113,13 +113,13 @@ def three_ways(
     """Run the same `episodes` starts in each way, all side by side.
 
     Raises:
-        ConfigError: not a masked agent of an environment of this kind.
+        ConfigError: not a masked agent of such an environment.
     """
     model = agent.require_masked("run in three ways")
     if not isinstance(model, UniMask) or agent.config.io.observation.shapes != ((4,),):
         raise ConfigError(
             f"{agent.config.agent_id} is a {model.config.family!r} network for {agent.config.env}; only a 'unimask' "
-            f"network for {MAZE2D_DENSE}, or one that observes the same, can be run in three ways."
+            f"network with the observations of {MAZE2D_DENSE} can be run in three ways."
         )
     reach = [usual_reach(data, steps) for steps in range(1, agent.config.io.context)]
     conditioned = model.acts_on_returns
@@ -157,12 +157,12 @@ def as_study(ways: list[Way], data: Episodes) -> Study:
 
 def _note(episodes: int, controller: float) -> str:
     return (
-        f"Cloned: it sees the past alone. With a return: it is asked for {FACTOR:g} times what the training episode "
-        "with the most similar start and goal brought. With a goal: it is shown itself nearer the goal, on the "
-        "straight line to it, which may cross a wall, as far as the data usually gets until then. "
+        f"Cloned: it reads only the past. With a return: its target is {FACTOR:g} times the return of the training "
+        "episode with the most similar start and goal. With a goal: the last step of its window shows a position on "
+        "the straight line to the goal, which may cross a wall, as far ahead as the data usually gets by then. "
         f"{episodes} episodes of 200 steps each, the same starts in every way; brackets hold 95 % bootstrap intervals. "
         f"The data's own controller returns {controller:.2f} on average. "
         "Published: from the authors' notebook, not the paper's tables; Uni[MASK] trained on random masks, windows of "
-        "10, mean and standard error of 5 seeds, each its best checkpoint by 1,000 rollouts (ours: the last), asked "
-        "for 1.2 times, on other physics and its own 1,000 episodes."
+        "10, mean and standard error of 5 seeds, each its best checkpoint by 1,000 rollouts (ours: the last), "
+        "targets of 1.2 times the return, on other physics and its own 1,000 episodes."
     )

@@ -1,8 +1,8 @@
 """Runs as Ray tasks: on a cluster, or on an embedded Ray that listens on this machine's loopback only.
 
 If a worker or node dies, Ray starts its task again on another one, and the run resumes from its checkpoint. Nodes that
-see the grid's folder work in it. Other nodes work on a copy: fetched from the driver's node when a task starts, sent
-back at each checkpoint and at the end.
+see the grid's folder work in it. Other nodes work on a copy: they fetch it from the driver's node when a task starts,
+and send it back at each checkpoint and at the end.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class RayEngine:
         try:
             found: Outcome = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            said = str(error).strip().splitlines()
-            why = f"Ray gave it up after {self.retries} retries: {type(error).__name__}: {said[0] if said else ''}"
+            lines = str(error).strip().splitlines()
+            why = f"Ray gave up after {self.retries} retries: {type(error).__name__}: {lines[0] if lines else ''}"
             return fail(task.folder, why)._replace(state="lost")
         return found
 
@@ -222,7 +222,7 @@ def require_answer(address: str) -> None:
         try:
             socket.create_connection((match[1], int(match[2])), CONNECT_SECONDS).close()
         except (OSError, OverflowError, UnicodeError) as error:
-            raise ConfigError(f"nobody answers at {address}: {error}. `ray start --head` starts a cluster.") from None
+            raise ConfigError(f"nothing answers at {address}: {error}. `ray start --head` starts a cluster.") from None
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROBE, address], capture_output=True, text=True, timeout=ANSWER_SECONDS
@@ -236,7 +236,7 @@ def require_answer(address: str) -> None:
 
 def _import_ray() -> Any:
     if importlib.util.find_spec("ray") is None:
-        raise ConfigError("a grid on Ray needs it: pip install 'agentzoo[cluster]'. Without --address it needs none.")
+        raise ConfigError("Ray is not installed: pip install 'agentzoo[cluster]', or omit --address to run without it.")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
     import ray.util.scheduling_strategies
@@ -308,7 +308,7 @@ def _contents(folder: Path, files: Iterable[str]) -> dict[str, bytes]:
     return found
 
 
-# in this order a half-stored run never looks more complete than it is
+# in this order an incompletely stored run never looks more complete than it is
 _LAST = (CHECKPOINT, WEIGHTS, CONFIG)
 
 

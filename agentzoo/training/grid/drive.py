@@ -74,7 +74,7 @@ def only_driver(out: Path) -> AbstractContextManager[None]:
     who = holder(out, DRIVER_LOCK)
     if who is not None:
         raise TrainingError(
-            f"process {who} works through a grid in {out}. Wait for it, stop it, or choose another --out; "
-            f"`agentzoo grid status {out}` shows how far it is."
+            f"process {who} runs a grid in {out}. Wait for it, stop it, or choose another --out; "
+            f"`agentzoo grid status {out}` shows its progress."
         )
     return held(out, DRIVER_LOCK)

@@ -1,7 +1,7 @@
 """Runs as processes of this machine, forked from one parent that has imported everything.
 
-The parent (multiprocessing's fork server) imports PyTorch and what the job needs once. A run starts in a moment, and
-shares the parent's memory until it changes it; datasets are mapped files (`data.mapped`), which all runs share.
+The parent (multiprocessing's fork server) imports PyTorch and the job's modules once. A run starts quickly and shares
+the parent's memory pages until it changes them. Datasets are mapped files (`data.mapped`), which all runs share.
 """
 
 from __future__ import annotations
@@ -160,8 +160,10 @@ class LocalEngine:
 
 @contextlib.contextmanager
 def _without_main() -> Iterator[None]:
-    """Inside, new processes do not import this process's script: a job is found by its module's name, and a script
-    without a guard would start its grid again in every run.
+    """Inside the block new processes do not import this process's script.
+
+    They find a job by its module's name, and a script without a `__main__` guard would start its grid again in every
+    run.
     """
     main = sys.modules["__main__"]
     kept = {name: getattr(main, name) for name in ("__spec__", "__file__") if hasattr(main, name)}
@@ -183,7 +185,7 @@ def _gpu_room(share: float) -> list[int] | None:
 
     count = torch.cuda.device_count()
     if count == 0:
-        raise ConfigError(f"a run needs {share:g} of a GPU and PyTorch finds none here; leave --gpus-per-run away.")
+        raise ConfigError(f"a run needs {share:g} of a GPU, but PyTorch finds none here; omit --gpus-per-run.")
     if share > 1.0:
         raise ConfigError(f"a run of a local grid uses at most one GPU, got --gpus-per-run {share:g}.")
     return [int(1.0 / share + 1e-9)] * count
@@ -217,6 +219,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _die_with(wait: Callable[[], None]) -> None:
-    """End this process when its driver dies; else it would go on unseen and keep its folder locked."""
+    """End this process when its driver dies; otherwise it would keep running and keep its folder locked."""
     wait()
     os._exit(STOPPED)

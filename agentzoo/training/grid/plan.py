@@ -101,7 +101,7 @@ def expand(
         recipe = with_precision_of(_recipe(agent, dataset, settings, own), settings)
         if recipe.base is not None:
             raise ConfigError(
-                f"{agent} goes on from {recipe.base!r}: a grid trains from nothing, see `agentzoo finetune`."
+                f"{agent} fine-tunes {recipe.base!r}, but a grid trains new networks only; use `agentzoo finetune`."
             )
         recipe = recipe.pinned()
         stem = f"{recipe.agent_id}-{name}" if name else recipe.agent_id
@@ -160,20 +160,22 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def read_grid_file(path: Path, settings: Sequence[str] = (), read: Reader = map_dataset) -> list[Row]:
-    """Rows of a `grid.toml`: `seeds` and `set` for all, and a `[[run]]` of `agents` each, with `seeds`, `set`, `name`,
-    `priority`, `dataset`, `env` and `target` of its own.
+    """Rows of a `grid.toml`.
+
+    `seeds` and `set` at the top apply to all. Each `[[run]]` has `agents`, and may have its own `seeds`, `set`, `name`,
+    `priority`, `dataset`, `env` and `target`.
 
     Args:
         settings: applied after the file's own settings.
         read: the function that reads a dataset.
 
     Raises:
-        CheckpointError: the file cannot be read. ConfigError: it is no such file; also raised by `expand`.
+        CheckpointError: the file cannot be read. ConfigError: its content is not valid. Otherwise as `expand`.
     """
     try:
         tree = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is no TOML: {error}.") from None
+        raise ConfigError(f"{path} is not TOML: {error}.") from None
     try:
         text = json.dumps(tree)
     except TypeError as error:  # a date
@@ -207,8 +209,8 @@ def make_plan(out: Path, rows: Iterable[Row], evaluate: int = 0) -> Plan:
     for row in plan.rows:
         if row.folder in first:
             raise ConfigError(
-                f"two runs of the grid have the folder {out / row.folder}. Name each agent and seed once; rows of a "
-                "file that differ in their settings take a `name` each."
+                f"two runs of the grid have the folder {out / row.folder}. Name each agent and seed once; give "
+                "rows of a file that differ in their settings a `name` each."
             )
         first[row.folder] = row
         claim(out / row.folder, row.recipe)

@@ -68,7 +68,7 @@ def parse_space(texts: Iterable[str]) -> dict[str, Range | tuple[Any, ...]]:
             continue
         low, high = (int(part) if re.fullmatch(r"[-+]?\d+", part) else float(part) for part in match.groups()[:2])
         if low >= high or (match[3] and low <= 0):
-            raise ConfigError(f"--space {text!r}: the first number is below the second, and above 0 with :log.")
+            raise ConfigError(f"--space {text!r}: the first number must be below the second, and above 0 with :log.")
         space[field] = Range(low, high, bool(match[3]))
     if not space:
         raise ConfigError("a search needs at least one --space FIELD=LOW..HIGH or FIELD=A,B,C.")
@@ -78,7 +78,7 @@ def parse_space(texts: Iterable[str]) -> dict[str, Range | tuple[Any, ...]]:
 def check_search(recipe: Recipe, space: Space) -> None:
     """Raise ConfigError unless the recipe evaluates during training and accepts the ends and choices of the space."""
     if not recipe.eval.every:
-        raise ConfigError("a search compares short evaluations, and eval.every=0 makes none; --set eval.every=N.")
+        raise ConfigError("a search compares short evaluations, but eval.every=0 makes none; use --set eval.every=N.")
     for field, values in space.items():
         ends = values[:2] if isinstance(values, Range) else values
         for value in ends:
@@ -101,8 +101,8 @@ def search(
     """Run trials until there are `trials` of them; a search in `out` is continued.
 
     Args:
-        pruner: `halving` stops a trial outside the best third of those with as many updates, at the first evaluation
-            and at three, nine, ... times as many updates (asynchronous successive halving).
+        pruner: `halving` stops a trial that is not in the best third of the trials with as many updates. It does so at
+            the first evaluation and after 3, 9, ... times as many updates (asynchronous successive halving).
         seed: the seed of the drawn values; `train.seed` is the recipe's.
         on_change: called with all trials, about twice a second.
 

@@ -156,7 +156,7 @@ def _read(folder: Path, time: int, size: int) -> _Log:
 
 
 def _rates(log: Sequence[dict[str, str]]) -> list[float]:
-    """The newest steps a second of a log."""
+    """The newest steps per second in a log."""
     found = []
     for row in log[-RECENT:]:
         try:

@@ -29,8 +29,7 @@ class RunOptions:
     """How all runs of a grid train.
 
     threads: CPU threads. device: as `training.loop.train`. trust_env_module: import the module that an environment id
-    names. trust_env_options: accept any option of an environment. tracking: trackers of the logs, where a run has the
-    name of its folder.
+    names. trust_env_options: accept any option of an environment. tracking: trackers; a run is named as its folder.
     """
 
     threads: int = 1
@@ -53,7 +52,7 @@ class Task:
     options: RunOptions = field(default_factory=RunOptions)
 
 
-# Called with the task and a callback for the number of updates done; what it raises is recorded. It is a module-level
+# Called with the task and a callback for the number of updates done; its errors are recorded. It must be a module-level
 # function, so that another process can import it.
 Job = Callable[[Task, Callable[[int], None]], None]
 
