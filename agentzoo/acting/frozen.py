@@ -41,7 +41,7 @@ class FrozenNetwork:
         self._read = {entry.name for entry in self._session().get_inputs()}
 
     def _session(self) -> Any:
-        """The session with as many threads as PyTorch uses now: one for a handful of environments."""
+        """The session with PyTorch's current number of threads: one for a few environments."""
         threads = torch.get_num_threads()
         if threads not in self._sessions:
             self._sessions[threads] = open_session(self.data)

@@ -39,7 +39,7 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
     keys = spec.keys if spec.keys is not None else ("",)
     missing = [key for key in keys if key not in parts]
     if missing:
-        raise ShapeError(f"{name} misses {missing} in the observation; it holds {sorted(parts)}.")
+        raise ShapeError(f"{name} needs {missing} in the observation; it holds {sorted(parts)}.")
     if spec.image is not None:
         return _read_image(as_numbers(parts[keys[0]], _called(keys[0])), spec, _called(keys[0]), name)
     arrays, singles = {}, set()
@@ -77,8 +77,8 @@ def _read_image(values: NDArray[Any], spec: ObservationSpec, called: str, name: 
         whole = values.dtype.kind in "iu" and values.min() >= 0 and values.max() <= 255
         if not whole:
             raise ShapeError(
-                f"{called} has dtype {values.dtype}; {name} reads pixels, whole numbers from 0 to 255 (uint8). Leave "
-                "the scaling away (AtariPreprocessing(scale_obs=False), no NormalizeObservation): the network does it."
+                f"{called} has dtype {values.dtype}; {name} reads pixels, whole numbers from 0 to 255 (uint8). Omit "
+                "the scaling (AtariPreprocessing(scale_obs=False), no NormalizeObservation): the network does it."
             )
         values = values.astype(np.uint8)
     order, single = found

@@ -212,7 +212,7 @@ def behaviour(
         int, typer.Option("--learning-starts", min=0, help="Steps of random actions before learning starts.")
     ] = 10_000,
 ) -> None:
-    """Train a policy from scratch, SAC or on images PPO, and keep every step it saw. A stopped run continues."""
+    """Train a policy from scratch (SAC; PPO for images) and keep every step. A stopped run continues."""
     from agentzoo.data.making.behaviour import train_behaviour
     from agentzoo.data.making.behaviour_record import BehaviourOptions, Score, short_name
 

@@ -182,7 +182,7 @@ def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json
 
 @app.command()
 def pull(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="A Hub repo, or an id that the index knows.")],
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="A Hub repo, or an id in the index.")],
     folder: Annotated[
         Path | None, typer.Argument(metavar="[DIR]", help="The new folder. Default: ./<repo name>.")
     ] = None,
@@ -197,7 +197,7 @@ def pull(
 
     with console.status(f"pulling {plain(agent)}"):
         found = run(agent, folder, revision=revision, token=token, local_files_only=local_files_only, force=force)
-    console.print(f"{plain(found)}: `agentzoo hub verify {plain(found)}` checks its claims.")
+    console.print(f"{plain(found)}: `agentzoo hub verify {plain(found)}` checks its files and score.")
 
 
 @app.command()
@@ -211,7 +211,7 @@ def card(
         list[Path] | None,
         typer.Option("--study", help="A study.json to show instead of the current ones; may be repeated."),
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Show --study behind the current ones.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Show --study after the current ones.")] = False,
 ) -> None:
     """Write a folder's README.md again from its records, without measuring."""
     require_folder(folder)

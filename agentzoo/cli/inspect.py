@@ -74,7 +74,7 @@ def inspect(
 
 
 def _write(found: Inspection, picture: Path | None, report: Path | None, out: Path | None) -> list[Path]:
-    """The picture, the page and the study that were asked for."""
+    """The picture, the page and the study requested."""
     from agentzoo.evaluation.study import write_study
     from agentzoo.research.analysis.page import write_page
     from agentzoo.research.analysis.pictures import draw_all

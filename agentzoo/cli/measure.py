@@ -114,7 +114,8 @@ def compare(
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Trainings side by side in one table and one picture; the others are compared with the first of their environment.
+    """Compare trainings in one table and one picture; the first of each environment is the reference.
+
     `agentzoo hub stage --study` puts it on a card, `agentzoo research pairs` draws learning curves.
 
     Families that share tasks with scores get a second table and picture, in OUT/families: interquartile means,

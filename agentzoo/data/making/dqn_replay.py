@@ -1,10 +1,11 @@
 """The public layout of DQN's replay buffers on Atari: a folder of gzipped arrays, one frame a step.
 
-`observation.gz` (T, 84, 84) uint8, `action.gz`, `reward.gz` and `terminal.gz` (T,), each an `.npy` file in gzip; or the
-names Dopamine gives them, `$store$_observation_ckpt.N.gz`. The frame of a step is the newest of what its action saw.
+`observation.gz` (T, 84, 84) uint8, `action.gz`, `reward.gz` and `terminal.gz` (T,), each an `.npy` file in gzip; or
+Dopamine's names, `$store$_observation_ckpt.N.gz`. The frame of a step is the newest one of the stack from which its
+action was chosen.
 
 Source: Agarwal et al. 2020, arXiv:1907.04543, and Dopamine, arXiv:1812.06110: networks see stacks of 4 frames, with
-zeros before an episode's first. The layout has no frame after an episode's last step; the last one stands there again.
+zeros before an episode's first. The layout has no frame after an episode's last step; the last frame is repeated.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def read_dqn_replay(folder: Path, result: Imported) -> Iterator[Rollout]:
     Steps after the last end of an episode are left out, and counted in `result`.
 
     Raises:
-        DataError: a file is missing, is there twice or is broken, or lengths disagree.
+        DataError: a file is missing, occurs twice or is broken, or lengths disagree.
     """
     files = {part: _file_of(folder, part) for part in PARTS}
     actions, rewards, terminals = (_whole(files[part]) for part in PARTS[1:])
@@ -89,7 +90,7 @@ def _header(stream: IO[bytes] | Any, path: Path) -> _Header:
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(stream)
     if fortran or dtype.kind not in NUMBERS or any(side < 0 for side in shape):
-        raise DataError(f"{path} holds {shown(str(dtype), 60)}, which are no numbers in C order.")
+        raise DataError(f"{path} holds {shown(str(dtype), 60)}, which are not numbers in C order.")
     return _Header(tuple(int(side) for side in shape), dtype)
 
 
@@ -98,7 +99,7 @@ def _whole(path: Path) -> NDArray[Any]:
     with readable(path, "a gzipped array"), gzip.open(path) as stream:
         header = _header(stream, path)
         if len(header.shape) != 1:
-            raise DataError(f"{path} holds an array {header.shape}; it is one number a step.")
+            raise DataError(f"{path} holds an array {header.shape}; expected one number per step.")
         size = header.shape[0] * header.dtype.itemsize
         if size > memory():
             raise DataError(f"{path} declares {size:,} bytes; this machine has {memory():,} of memory.")

@@ -53,7 +53,7 @@ STEP = {"observation": np.uint8, "action": np.int32, "reward": np.float32, "term
 
 
 class EpisodeKeeper(gym.Wrapper[Any, Any, Any, Any]):
-    """Keeps each episode's newest frames, actions and rewards, and hands them over when it ends; rewards come clipped.
+    """Keeps each episode's newest frames, actions and rewards, and passes them on at its end; `step` returns the sign of the reward.
 
     Args:
         env: with observations (C, H, W), of which the last plane is the newest.
@@ -74,7 +74,7 @@ class EpisodeKeeper(gym.Wrapper[Any, Any, Any, Any]):
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step, keep, and give the reward's sign."""
+        """Step, record, and return the reward's sign."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._actions.append(int(action))
         self._rewards.append(float(reward))
@@ -98,7 +98,7 @@ class _Kept:
         self.lengths = [len(one) for one in rewards]
 
     def add(self, frames: Any, actions: Any, rewards: Any) -> None:
-        """The next episode."""
+        """Store the next episode."""
         with (self.folder / f"{self.count:06d}.npz").open("wb") as file:
             np.savez_compressed(file, observation=frames, action=actions, reward=rewards)
         self.count += 1
@@ -111,7 +111,7 @@ class _Kept:
             found = {part: file[part] for part in PARTS[:3]}
         length = len(found["action"])
         if found["observation"].shape[:1] != (length,) or len(found["reward"]) != length or not length:
-            raise DataError(f"{path} is no episode of this run. Delete its folder to start again.")
+            raise DataError(f"{path} is not an episode of this run. Delete its folder to start again.")
         return {**found, "terminal": np.arange(length) == length - 1}
 
     def remove(self) -> None:
@@ -137,7 +137,7 @@ def train_on_images(
     The score is of the newest `episodes` episodes of training, whose actions are sampled.
 
     Raises:
-        SpaceError: its spaces are others. DataError: the files of a stopped run are broken. ConfigError: no episode
+        SpaceError: its spaces are not supported. DataError: the files of a stopped run are broken. ConfigError: no episode
             ended.
     """
     from stable_baselines3 import PPO
