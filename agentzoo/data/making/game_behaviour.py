@@ -53,7 +53,9 @@ STEP = {"observation": np.uint8, "action": np.int32, "reward": np.float32, "term
 
 
 class EpisodeKeeper(gym.Wrapper[Any, Any, Any, Any]):
-    """Keeps each episode's newest frames, actions and rewards, and passes them on at its end; `step` returns the sign of the reward.
+    """Keeps each episode's newest frames, actions and rewards, and passes them on at its end.
+
+    `step` returns the sign of the reward.
 
     Args:
         env: with observations (C, H, W), of which the last plane is the newest.
@@ -137,8 +139,8 @@ def train_on_images(
     The score is of the newest `episodes` episodes of training, whose actions are sampled.
 
     Raises:
-        SpaceError: its spaces are not supported. DataError: the files of a stopped run are broken. ConfigError: no episode
-            ended.
+        SpaceError: its spaces are not supported. DataError: the files of a stopped run are broken.
+            ConfigError: no episode ended.
     """
     from stable_baselines3 import PPO
     from stable_baselines3.common.vec_env import DummyVecEnv
