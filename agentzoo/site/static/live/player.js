@@ -4,6 +4,7 @@ import { generator, makeEnvironment } from "./environments.js";
 
 const GRID_SECONDS = 0.5;  // between two moves of a grid
 const FRAME_MILLIS = 12;  // of a frame may go to steps
+const MOST_POSES = 300;  // the first steps after loading, as goals for agents that take a pose
 
 // The three libraries, fetched when they are first needed.
 let mujoco, runtime;
@@ -39,6 +40,7 @@ export class Player {
     this.environment = makeEnvironment(mujoco, scene);
     this.facts = facts;
     this.target = facts.target_return;
+    this.poses = [];
     this.goal = null;
     this.reset();
     await this.setStage(scene.kind === "grid" ? "grid" : "world");
@@ -49,7 +51,10 @@ export class Player {
     try {
       this.stages[kind] ??= kind === "grid"
         ? new (await import("./grid.js")).GridStage(this.canvases.grid)
-        : new (await import("./drawing.js")).Stage(this.canvases.world);
+        : new (await import("./drawing.js")).Stage(this.canvases.world, (place) => {
+            this.aim(place);
+            this.stage.draw();
+          });
       this.stage = this.stages[kind];
       this.stage.show(this.environment);
       this.stage.draw();
@@ -72,10 +77,46 @@ export class Player {
     this.stage?.show(this.environment);
   }
 
+  // What kind of goal this agent can be given: "maze", "cell", "pose" or null.
+  get aims() {
+    const { takes_goals: takes } = this.facts;
+    const { kind } = this.environment.scene;
+    if (kind === "maze") return "maze";
+    return takes ? { grid: "cell", runner: "pose" }[kind] : null;
+  }
+
+  // How many goals there are to choose from.
+  get goals() {
+    return this.aims === "pose" ? this.poses.length : this.aims ? this.environment.places().length : 0;
+  }
+
+  // Aim for one of them, from 1; for none with 0.
+  aimAt(number) {
+    if (number === 0) this.clearGoal();
+    else if (this.aims === "pose") {
+      this.goal = this.poses[number - 1];
+      this.environment.ghost = this.environment.pose(this.goal);
+    } else this.aim(this.environment.places()[number - 1]);
+  }
+
+  // Aim for a place: the maze's own goal moves, or a cell becomes the waypoint.
+  aim(place) {
+    if (this.aims === "maze") this.environment.aim(place);
+    if (this.aims === "cell") {
+      this.goal = this.environment.encode(place, place);
+      this.environment.waypoint = place;
+    }
+  }
+
+  clearGoal() {
+    this.goal = this.environment.waypoint = this.environment.ghost = null;
+  }
+
   async step() {
     const began = performance.now();
     this.last = await this.actor.act(this.observation, this.target, this.earned, this.goal);
     const took = performance.now() - began;
+    if (this.poses.length < MOST_POSES) this.poses.push(this.observation);
     this.millis = this.steps ? 0.95 * this.millis + 0.05 * took : took;
     this.stage?.push();
     const { observation, reward, terminated, truncated } = this.environment.step(this.last.action);
