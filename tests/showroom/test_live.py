@@ -230,7 +230,7 @@ def test_it_plays_hopper_as_python_does(tab: Any, address: str) -> None:
           return paces;
         }}"""
     )
-    assert np.quantile(paces, 0.1) < MOST_MILLIS  # not the median: other work here may slow most of them
+    assert min(paces) < MOST_MILLIS, np.median(paces)  # the fastest, as other work may slow this machine
     assert tab.faults == []
 
 
@@ -280,6 +280,34 @@ PUSHED = f"""async (kick) => {{
   for (let i = 0; i < 5; i++) {{ stage.push(); env.step([0, 0, 0]); }}
   return env.data.qvel[0];
 }}"""
+
+
+@pytest.mark.slow
+def test_another_agent_and_new_episodes_while_it_plays(tab: Any, address: str) -> None:
+    """Each agent in its own scene; a step under way neither fails nor reaches the next episode."""
+    tab.goto(address)
+    tab.wait_for_function(f"{PLAYER} !== undefined")
+    tab.select_option("#agent", "bc-pointmaze-medium")
+    tab.click("#start")
+    for agent in ("unimask-doorkey", "dt-hopper-medium", "bc-pointmaze-medium", "dt-hopper-medium"):
+        tab.wait_for_function(f"{PLAYER}.steps > 2")
+        tab.select_option("#agent", agent)
+        if agent == "unimask-doorkey":  # a change of mind before it is loaded
+            tab.select_option("#agent", "unimask-hopper-medium")
+            tab.select_option("#agent", agent)
+        tab.wait_for_function(f"{PLAYER}.facts.id === {agent!r} && {PLAYER}.steps > 2")
+        assert tab.is_visible("#grid") == (agent == "unimask-doorkey")
+        for _ in range(5):
+            tab.click("#reset")
+            tab.click("#pause")
+            tab.click("#pause")
+        tab.wait_for_function(f"{PLAYER}.steps > 2")
+        assert tab.evaluate(f"{PLAYER}.problem ?? null") is None
+        assert tab.inner_text("#status") == ""
+    tab.click("#pause")
+    tab.wait_for_timeout(300)
+    assert tab.evaluate(f"{PLAYER}.actor.history.timestep + 1") == tab.evaluate(f"{PLAYER}.steps")
+    assert tab.faults == []
 
 
 @pytest.mark.slow
@@ -404,6 +432,8 @@ def test_actions_are_those_of_the_agent(tab: Any, address: str) -> None:
         earned += reward
     found = tab.evaluate(WITH_AGENT, [facts["unimask-doorkey"], calls])
     assert [got["action"] for got in found] == expected
+    assert all(0.1 < sum(got["attention"]) <= 1.0001 for got in found)  # the rest is on steps to come
+    assert [len(got["attention"]) for got in found] == [*range(1, 10), 9]  # the goal takes the last of 10 places
 
     poser = Agent.from_pretrained(str(ROOT / "hub_cards" / "unimask-hopper-medium"))
     obs, _ = env.reset(seed=1)

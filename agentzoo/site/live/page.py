@@ -20,6 +20,7 @@ from agentzoo.site.entries import Entry, Zoo
 from agentzoo.site.live.networks import write_network
 from agentzoo.site.live.npm import packages, unpack
 from agentzoo.site.live.scenes import Scene, scene_of
+from agentzoo.site.media import POSTER
 from agentzoo.site.render import Parts, page, static
 from agentzoo.store.files import write_atomic
 
@@ -97,6 +98,8 @@ def _agents(zoo: Zoo, place: Path, on_progress: Callable[[str], None]) -> tuple[
         number, unit = entry.measure()
         facts |= {"id": entry.agent_id, "env": entry.env, "scene": name, "network": network}
         facts["scene_kind"] = "grid" if entry.env == DOORKEY else "world"
+        poster = f"agents/{entry.slug}/{POSTER}"
+        facts["poster"] = poster if (place.parent / poster).is_file() else None
         facts |= {"page": f"agents/{entry.slug}.html", "measured": f"{number} {unit}"}
         found.append(Playable(entry, facts))
     return found, problems

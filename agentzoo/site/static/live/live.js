@@ -110,6 +110,8 @@ function choose() {
   range.value = facts.target_return;
   $("asked").textContent = facts.asks ? number(facts.target_return) : "– (this agent reads no return)";
   $("start").hidden = Boolean(player.facts);
+  $("poster").hidden = Boolean(player.facts) || !facts.poster;
+  if (facts.poster && !player.facts) $("poster").src = facts.poster;
 }
 
 async function start() {
@@ -118,12 +120,12 @@ async function start() {
   $("status").textContent = "Loading …";
   try {
     await player.load(facts);
+    if (facts !== chosen()) return;  // another one was chosen meanwhile
     player.target = facts.asks ? Number($("target").value) : facts.target_return;
     startGoals(player);
-    $("start").hidden = true;
+    $("start").hidden = $("poster").hidden = true;
     for (const name of ["pause", "reset"]) $(name).disabled = false;
     $("kick").disabled = facts.scene_kind === "grid" || !player.stage;
-    player.problem ??= null;
     player.play();
   } catch (error) {
     $("status").textContent = `It could not be loaded: ${error.message}`;
@@ -133,7 +135,7 @@ async function start() {
 
 $("agent").addEventListener("change", () => {
   choose();
-  if (player.facts) start();  // the libraries are here
+  if (player.loading) start();  // play was pressed
 });
 $("start").addEventListener("click", start);
 $("pause").addEventListener("click", () => {

@@ -29,12 +29,23 @@ export class Player {
     this.seed = Math.floor(1e9 * Math.random());
   }
 
-  async load(facts) {
+  // One after the other, so that the agent chosen last stays.
+  load(facts) {
+    const before = this.loading ?? Promise.resolve();
+    this.loading = before.catch(() => {}).then(() => this.replace(facts));
+    return this.loading;
+  }
+
+  async replace(facts) {
     this.stop();
+    this.problem = null;
     const file = (name) => new URL(name, import.meta.url).href;
     const scene = await (await fetch(file(facts.scene))).json();
     await libraries(scene);
     const session = await runtime.InferenceSession.create(file(facts.network), { executionProviders: ["wasm"] });
+    this.stop();
+    await this.stepping;
+    this.stage = null;  // it shows the environment of before
     this.environment?.close();
     this.actor = new Actor(runtime, session, facts);
     this.environment = makeEnvironment(mujoco, scene);
@@ -72,7 +83,8 @@ export class Player {
       place(this.environment);
       this.observation = this.environment.observe();
     }
-    this.actor.history.clear();
+    this.actor.forget();
+    this.episode = {};
     Object.assign(this, { earned: 0, steps: 0, over: null, last: null, millis: 0 });
     this.stage?.show(this.environment);
   }
@@ -113,8 +125,11 @@ export class Player {
   }
 
   async step() {
+    const { episode } = this;
     const began = performance.now();
-    this.last = await this.actor.act(this.observation, this.target, this.earned, this.goal);
+    const last = await this.actor.act(this.observation, this.target, this.earned, this.goal);
+    if (episode !== this.episode) return;  // another one has begun meanwhile
+    this.last = last;
     const took = performance.now() - began;
     if (this.poses.length < MOST_POSES) this.poses.push(this.observation);
     this.millis = this.steps ? 0.95 * this.millis + 0.05 * took : took;
@@ -132,20 +147,22 @@ export class Player {
     return { earned: this.earned, steps: this.steps, over: this.over, millis: this.millis };
   }
 
-  play() {
+  async play() {
     if (this.playing) return;
     this.playing = true;
+    const loop = this.loop = {};  // frames of an earlier one end
+    await this.stepping;
     this.rest = 0;
     this.before = performance.now();
-    this.frame();
+    this.frame(loop);
   }
 
   stop() {
     this.playing = false;
   }
 
-  async frame() {
-    if (!this.playing) return;
+  async frame(loop) {
+    if (!this.playing || loop !== this.loop) return;
     const { environment } = this;
     const now = performance.now();
     const each = environment.model ? environment.model.opt.timestep * environment.scene.frame_skip : GRID_SECONDS;
@@ -153,24 +170,25 @@ export class Player {
     this.before = now;
     try {
       while (this.playing && this.rest >= each && !this.over && performance.now() - now < FRAME_MILLIS) {
-        await this.step();
+        this.stepping = this.step();
+        await this.stepping;
         this.rest -= each;
       }
     } catch (error) {
       this.problem = error.message;
       this.stop();
     }
-    if (environment !== this.environment) return;  // another agent was chosen meanwhile
+    if (loop !== this.loop || environment !== this.environment) return;
     this.stage?.draw();
     this.onChange(this);
     if (this.over) {
       setTimeout(() => {
-        if (this.playing && this.over && environment === this.environment) this.reset();
+        if (this.playing && this.over && loop === this.loop) this.reset();
         this.before = performance.now();
-        this.frame();
+        this.frame(loop);
       }, 1500);
     } else {
-      requestAnimationFrame(() => this.frame());
+      requestAnimationFrame(() => this.frame(loop));
     }
   }
 }
