@@ -463,6 +463,11 @@ def test_the_page_is_accessible_fits_and_draws(tab: Any, address: str, axe: str,
     for width in (390, 1280):
         tab.set_viewport_size({"width": width, "height": 900})
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        tab.wait_for_function("document.getElementById('poster').naturalWidth > 100")
+        stage, *inside = (tab.locator(one).bounding_box() for one in (".stage", "#poster", "#start"))
+        for box in inside:
+            assert box["y"] >= stage["y"] - 1
+            assert box["y"] + box["height"] <= stage["y"] + stage["height"] + 1
     tab.select_option("#agent", "unimask-doorkey")
     tab.click("#start")
     tab.wait_for_function(f"{PLAYER}.steps > 0")

@@ -57,9 +57,9 @@ def with_attention(data: bytes, context: int) -> tuple[bytes, dict[str, str]]:
             continue
         sides = [side.dim_value for side in shapes[name].shape.dim]
         newest_alone = len(sides) >= 3 and sides[-2] == 1
-        if newest_alone and len(sides) == 4 and sides[-1] and sides[-1] % context == 0:
-            shows["attention"] = name
-        elif len(sides) == 4 and sides[-2] == context > 1:
+        of_newest = newest_alone and sides[-1] > 0 and sides[-1] % context == 0
+        of_all_steps = len(sides) == 4 and sides[-2] == context > 1
+        if len(sides) == 4 and (of_newest or of_all_steps):
             shows["attention"] = name
         elif newest_alone and len(sides) == 3:
             shows["gates"] = name
