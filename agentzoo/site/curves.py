@@ -93,7 +93,8 @@ def training_curves(entry: Entry) -> list[Curve]:
         return []
     parts = [name for name in log[0] if name not in (*COLUMNS, *EVALUATED)]
     gates = [name for name in parts if name.startswith("gate_")]
-    terms = [name for name in parts if name not in gates]
+    errors = [name for name in parts if name.startswith("error_")]  # on few windows, between updates
+    terms = [name for name in parts if name not in (*gates, *errors)]
     found = [
         _curve("Loss", "loss", {name: _points(log, name) for name in ("loss", *(terms if len(terms) > 1 else ()))})
     ]
@@ -102,6 +103,9 @@ def training_curves(entry: Entry) -> list[Curve]:
         said = "score" if name == "eval_score" else "return"
         words = f"Short evaluations during training, on episode seeds of their own: {len(scores)} of them."
         found.append(_curve("Evaluations", said, {said: scores}, words, dots=True))
+    if errors:
+        series = {name.removeprefix("error_").replace("_", " "): _points(log, name) for name in errors}
+        found.append(_curve("Errors on fixed windows", "error", series))
     if gates:
         found.append(_curve("Gates", "gate", {gate: _points(log, gate) for gate in gates}))
     return [one for one in found if one is not None]

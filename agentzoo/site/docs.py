@@ -96,6 +96,7 @@ def build_docs(
         groups.append(("API", titles[len(GUIDES) + len(NOTEBOOKS) :]))
         for doc in docs:
             body = _TITLE.sub(r"<h1>\1</h1>", read_text(built / f"{doc.name}.html"), count=1)
+            body = body.replace("<pre>", '<pre tabindex="0">')  # long lines scroll, by keyboard too
             facts = {"body": Markup(body), "groups": groups, "doc": doc, "parts": parts}
             write_atomic(
                 folder / f"{doc.name}.html", page("docs.html.j2", f"{doc.title} · agentzoo", PAGE, "../", **facts)

@@ -95,21 +95,27 @@ class Entry(NamedTuple):
         """Whether it is a behaviour clone, the baseline of the others."""
         return is_clone(self.family)
 
+    @property
+    def ends_at_goal(self) -> bool:
+        """Whether episodes end when the goal is reached, so that success and steps say it all."""
+        head = self.head
+        return head is not None and head.success_rate is not None and len(set(head.lengths)) > 1
+
     def measure(self) -> tuple[str, str]:
-        """The headline as (number, kind): a score, else a success rate, else a return."""
+        """The headline as (number, kind): a score, else a success rate if episodes end at a goal, else a return."""
         head = self.head
         if head is None:
             return "–", "not measured yet"
         if head.score is not None:
             return f"{head.score:.1f}", "normalized score"
-        if head.success_rate is not None:
+        if self.ends_at_goal and head.success_rate is not None:
             return f"{100 * head.success_rate:.0f} %", "reach the goal"
         return amount(head.mean_return, ","), "return"
 
     def interval(self) -> tuple[float, float] | None:
         """The 95 % interval of `measure`; None if the record has none."""
         head = self.head
-        if head is None or (head.score is None and head.success_rate is not None):
+        if head is None or (head.score is None and self.ends_at_goal):
             return None
         return head.score_interval if head.score is not None else head.return_interval
 

@@ -15,7 +15,7 @@ from agentzoo.text import amount, counted
 
 PAGE = "index.html"
 SORTS = (
-    ("", "environment, best first"),
+    ("", "best first"),
     ("name", "name"),
     ("score", "score"),
     ("return", "return"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -48,6 +49,8 @@ class Statistics(NamedTuple):
 def leaderboard_page(found: Sequence[Standing], comparison: Methods | None, parts: Parts = NO_PARTS) -> str:
     """The page."""
     tasks = list(dict.fromkeys(one.task for one in found))
+    methods = Counter(one.task for one in found)
+    tasks.sort(key=lambda task: -methods[task])  # a narrow screen shows the first columns
     return page(
         "leaderboard.html.j2",
         "Leaderboard · agentzoo",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 
 from markupsafe import Markup, escape
@@ -46,6 +47,11 @@ def spans(value: str) -> Markup:
 def lines(value: str) -> Markup:
     """Text of several lines, as a `pre` shows it."""
     return Markup("\n").join(text(line) for line in value.splitlines())
+
+
+def breakable(value: object) -> Markup:
+    """Text that may break after `_` and `/`, for long names in narrow columns."""
+    return Markup(re.sub("(?<=[_/])(?=.)", "<wbr>", str(text(value))))
 
 
 def percent(share: float) -> str:

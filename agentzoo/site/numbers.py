@@ -49,7 +49,7 @@ def unit_of(entry: Entry) -> Unit:
     head = entry.head
     if head is None or head.score is not None:
         return "score"
-    return "return" if head.success_rate is None or len(set(head.lengths)) == 1 else "steps"
+    return "steps" if entry.ends_at_goal else "return"
 
 
 def quantity(result: Result, unit: Unit) -> Quantity | None:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from agentzoo import __version__
 from agentzoo.errors import MOST_SAID, shown
-from agentzoo.site.markup import lines, short, spans
+from agentzoo.site.markup import breakable, lines, short, spans
 from agentzoo.text import amount
 
 NAV = (
@@ -47,7 +47,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_harmless,
     )
-    environment.filters.update(lines=lines, spans=spans, short=short, amount=_amount)
+    environment.filters.update(lines=lines, spans=spans, short=short, amount=_amount, breakable=breakable)
     return environment
 
 

@@ -30,7 +30,8 @@ from agentzoo.site.dataset_page import best_share
 from agentzoo.site.entries import read_zoo, slug_of
 from agentzoo.site.frames import write_frames
 from agentzoo.site.index_page import index_page
-from agentzoo.site.markup import element, short, spans, ticks
+from agentzoo.site.leaderboard_page import leaderboard_page
+from agentzoo.site.markup import breakable, element, short, spans, ticks
 from agentzoo.site.media import Media
 from agentzoo.site.plot import Axis
 from agentzoo.site.standings import as_csv, compare, standings
@@ -52,7 +53,7 @@ def test_every_agent_has_a_page_with_its_numbers(site: Path) -> None:
 
 
 def test_a_recipe_marks_what_differs_from_its_defaults(site: Path) -> None:
-    text = (site / "agents" / "dm-hopper-medium.html").read_text()
+    text = (site / "agents" / "dm-hopper-medium.html").read_text().replace("<wbr>", "")
     marked = re.findall(r'<tr class="differs"><th scope="row">(\w+)</th>', text)
     assert {"steps", "lr", "schedule", "teacher_period"} <= set(marked)  # 8,000 of 100,000; 3e-4; cosine
     assert not {"batch_size", "embed_dim", "context"} & set(marked)  # 64, 128 and 20 are the defaults
@@ -130,6 +131,7 @@ def test_markdown_of_a_card_brings_no_html_and_no_picture_of_another_host() -> N
 
 def test_attributes_and_text_are_escaped() -> None:
     assert spans("see `a <b>`.") == "see <code>a &lt;b&gt;</code>."
+    assert breakable("a/<b_c>") == "a/<wbr>&lt;b_<wbr>c&gt;"
     assert element("b", "<i>", title='"x"') == '<b title="&#34;x&#34;">&lt;i&gt;</b>'
 
 
@@ -186,6 +188,23 @@ def test_pictures_follow_the_records(small_zoo: Path) -> None:
     assert (axis.share(1.0), axis.share(2.0), axis.share(3.0)) == (0.0, 0.5, 1.0)
     assert ticks(0.0, 1.0) == [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     assert [short(value) for value in (12000.0, 0.05, 1500.0, 0.0, 3e-05)] == ["12k", "0.05", "1,500", "0", "3e-05"]
+
+
+def test_a_maze_whose_episodes_do_not_end_at_the_goal_is_measured_by_its_return(tmp_path: Path) -> None:
+    """Else an agent that beats bc in return stands beside it with fewer goals."""
+    for name in ("unimask-maze2d-dense", "unimask-pointmaze-medium", "dt-breakout-replay"):
+        copy_agent(name, tmp_path / "zoo" / name)
+    breakout, dense, sparse = sorted(read_zoo(tmp_path / "zoo").entries, key=lambda one: one.agent_id)
+    assert dense.measure()[1] == "return"
+    assert dense.interval() is not None
+    assert sparse.measure()[1] == "reach the goal"
+    assert sparse.interval() is None
+    assert [one.title for one in training_curves(breakout)] == ["Loss", "Evaluations", "Errors on fixed windows"]
+
+
+def test_the_leaderboard_begins_with_the_task_of_most_methods(small_zoo: Path) -> None:
+    text = leaderboard_page(standings(read_zoo(small_zoo)), None)
+    assert re.findall(r'<a href="#task-1">([^<]+)</a>', text) == ["hopper-medium"]
 
 
 def test_the_best_share_is_counted_in_steps() -> None:

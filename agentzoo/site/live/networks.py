@@ -44,8 +44,8 @@ def with_attention(data: bytes, context: int) -> tuple[bytes, dict[str, str]]:
     """The graph with the newest token's attention weights in the last layer as further outputs, if it has any.
 
     Returns:
-        The graph, and the outputs' names: `attention` (rows, heads, 1, tokens), the softmax over the tokens of K steps;
-        `gates` (rows, 1, heads), the softmax over heads.
+        The graph, and the outputs' names: `attention` (rows, heads, 1, tokens), the softmax over the tokens of K steps,
+        or (rows, heads, K, K) where all K steps look; `gates` (rows, 1, heads), the softmax over heads.
     """
     onnx = require("onnx")
     model = onnx.load_model_from_string(data)
@@ -57,7 +57,9 @@ def with_attention(data: bytes, context: int) -> tuple[bytes, dict[str, str]]:
             continue
         sides = [side.dim_value for side in shapes[name].shape.dim]
         newest_alone = len(sides) >= 3 and sides[-2] == 1
-        if newest_alone and len(sides) == 4 and sides[-1] and sides[-1] % context == 0:
+        of_newest = newest_alone and sides[-1] > 0 and sides[-1] % context == 0
+        of_all_steps = len(sides) == 4 and sides[-2] == context > 1
+        if len(sides) == 4 and (of_newest or of_all_steps):
             shows["attention"] = name
         elif newest_alone and len(sides) == 3:
             shows["gates"] = name

@@ -18,12 +18,14 @@ from agentzoo.envs import DOORKEY
 from agentzoo.errors import AgentzooError, ConfigError, shown
 from agentzoo.site.entries import Entry, Zoo
 from agentzoo.site.live.networks import write_network
-from agentzoo.site.live.npm import unpack
+from agentzoo.site.live.npm import packages, unpack
 from agentzoo.site.live.scenes import Scene, scene_of
+from agentzoo.site.media import POSTER
 from agentzoo.site.render import Parts, page, static
 from agentzoo.store.files import write_atomic
 
 PAGE, FOLDER = "live.html", "live"
+MOST_BYTES = 45_000_000  # that a visitor loads for one agent, libraries included
 SCRIPTS = ("live.js", "player.js", "environments.js", "acting.js", "drawing.js", "grid.js")
 
 
@@ -86,15 +88,33 @@ def _agents(zoo: Zoo, place: Path, on_progress: Callable[[str], None]) -> tuple[
             on_progress(f"the network of {entry.agent_id}")
             network = f"{entry.slug}.onnx"
             facts = write_network(entry.folder, place / network)
+            if (problem := _too_large(place, place / network)) is not None:
+                (place / network).unlink()
+                problems.append(f"{shown(entry.agent_id)}: {problem}")
+                continue
         except AgentzooError as error:
             problems.append(f"{shown(entry.agent_id)}: {error}")
             continue
         number, unit = entry.measure()
         facts |= {"id": entry.agent_id, "env": entry.env, "scene": name, "network": network}
         facts["scene_kind"] = "grid" if entry.env == DOORKEY else "world"
+        poster = f"agents/{entry.slug}/{POSTER}"
+        facts["poster"] = poster if (place.parent / poster).is_file() else None
         facts |= {"page": f"agents/{entry.slug}.html", "measured": f"{number} {unit}"}
         found.append(Playable(entry, facts))
     return found, problems
+
+
+def _too_large(place: Path, network: Path) -> str | None:
+    """Why a network is too much for a visitor, if it is."""
+    libraries = sum((place / name).stat().st_size for package in packages() for name in package.files.values())
+    size = network.stat().st_size
+    if libraries + size <= MOST_BYTES:
+        return None
+    return (
+        f"its network has {size / 1e6:.0f} MB and the libraries {libraries / 1e6:.0f} MB, more than the "
+        f"{MOST_BYTES / 1e6:.0f} MB that this page may load."
+    )
 
 
 def _merit(entry: Entry) -> tuple[str, float, str]:

@@ -4,10 +4,6 @@
 export class History {
   constructor(spec) {
     this.spec = spec;
-    this.clear();
-  }
-
-  clear() {
     this.steps = [];  // {observation, action, returnToGo}
     this.timestep = -1;
     this.target = null;
@@ -79,8 +75,9 @@ export class Actor {
 
   // The action for one observation; the most likely one where there are logits.
   async act(observation, target, earned, goal = null) {
-    this.history.push(observation, target, earned);
-    const window = this.history.window(goal);
+    const { history } = this;  // `forget` may replace it while the network runs
+    history.push(observation, target, earned);
+    const window = history.window(goal);
     const inputs = {};
     for (const name of this.session.inputNames) {  // the graph omits what the network does not read
       const { type, data, shape } = window[name];
@@ -92,18 +89,30 @@ export class Actor {
     const action = discrete
       ? output.indexOf(Math.max(...output))
       : output.map((value, i) => (low ? Math.min(high[i], Math.max(low[i], value)) : value));
-    this.history.remember(action);
-    return { action, output, attention: this.attention(found), gates: this.gates(found) };
+    history.remember(action);
+    const seen = Math.min(history.steps.length, this.spec.context - (goal ? 1 : 0));
+    return { action, output, attention: this.attention(found, seen), gates: this.gates(found) };
   }
 
-  // How much the newest token looks at each of the K steps, the mean over heads, or null.
-  attention(found) {
+  // The next action is the first of an episode.
+  forget() {
+    this.history = new History(this.spec);
+  }
+
+  // How much the newest token looks at each of the last `count` steps, the mean over heads, or null.
+  attention(found, count) {
     const weights = found[this.spec.shows.attention];
     if (!weights) return null;
-    const [, heads, , tokens] = weights.dims;
+    const [, heads, rows, tokens] = weights.dims;
     const steps = new Array(this.spec.context).fill(0);
-    weights.data.forEach((weight, i) => { steps[Math.floor((i % tokens) / (tokens / steps.length))] += weight / heads; });
-    return steps.slice(0, this.history.steps.length);
+    const newest = rows === 1 ? 0 : count - 1;
+    for (let head = 0; head < heads; head++) {
+      const from = (head * rows + newest) * tokens;
+      for (let i = 0; i < tokens; i++) {
+        steps[Math.floor(i / (tokens / steps.length))] += weights.data[from + i] / heads;
+      }
+    }
+    return steps.slice(0, count);
   }
 
   // The weight of each head in the last layer, or null.

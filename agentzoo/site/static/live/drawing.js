@@ -3,6 +3,7 @@ import * as three from "./three.module.js";
 
 const PLANE = 0, SPHERE = 2, CAPSULE = 3, ELLIPSOID = 4, CYLINDER = 5, BOX = 6;  // mjtGeom
 const PULL = 60;  // newtons for each metre between the pointer and the body
+const KICK = 40, KICK_STEPS = 5;  // newtons against the direction of travel, and for how many steps
 
 function shapeOf(type, [a, b, c]) {
   if (type === SPHERE) return new three.SphereGeometry(a, 32, 24);
@@ -29,17 +30,28 @@ function checker(light, dark) {
   return texture;
 }
 
+// Move a mesh to where its geom is, `along` further on the track.
+function put(mesh, positions, rotations, along) {
+  const { geom } = mesh.userData;
+  const [x, y, z] = positions.slice(3 * geom, 3 * geom + 3);
+  const m = rotations.slice(9 * geom, 9 * geom + 9);
+  mesh.matrix.set(m[0], m[1], m[2], x + along, m[3], m[4], m[5], y, m[6], m[7], m[8], z, 0, 0, 0, 1);
+}
+
 export class Stage {
-  constructor(canvas) {
+  // onAim([x, y]) is called when the pointer drags a maze's goal, or presses on its floor.
+  constructor(canvas, onAim) {
     this.canvas = canvas;
+    this.onAim = onAim;
     this.renderer = new three.WebGLRenderer({ canvas, antialias: true });
     this.renderer.shadowMap.enabled = true;
     this.camera = new three.PerspectiveCamera(40, 1, 0.05, 100);
     this.camera.up.set(0, 0, 1);
     this.pull = null;
+    this.kicks = 0;
     canvas.addEventListener("pointerdown", (event) => this.grab(event));
     canvas.addEventListener("pointermove", (event) => this.drag(event));
-    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { this.pull = null; });
+    for (const name of ["pointerup", "pointercancel"]) canvas.addEventListener(name, () => { this.pull = this.aiming = null; });
   }
 
   // The bodies of another environment.
@@ -48,6 +60,7 @@ export class Stage {
     this.environment = environment;
     this.scene = new three.Scene();
     this.meshes = [];
+    this.ghosts = [];
     const paper = getComputedStyle(this.canvas);
     const color = (name) => paper.getPropertyValue(name).trim();
     this.scene.background = new three.Color(color("--sunk"));
@@ -69,6 +82,7 @@ export class Stage {
         ? { map: checker(color("--card"), color("--line")) }
         : { color: new three.Color().setRGB(red, green, blue, three.SRGBColorSpace), roughness: 0.6 };
       this.add(new three.Mesh(shape, new three.MeshStandardMaterial(look)), i);
+      if (!flat && environment.pose) this.addGhost(shape, i, color("--published"));
     }
     if (environment.goal) {
       const ball = (name, radius) => new three.Mesh(
@@ -93,13 +107,22 @@ export class Stage {
     this.scene.add(mesh);
   }
 
+  // A pale copy of a part of the body, for the pose to reach.
+  addGhost(shape, geom, color) {
+    const look = { color, transparent: true, opacity: 0.35, depthWrite: false };
+    const mesh = new three.Mesh(shape, new three.MeshStandardMaterial(look));
+    mesh.userData = { geom, body: 0 };
+    mesh.matrixAutoUpdate = false;
+    this.ghosts.push(mesh);
+    this.scene.add(mesh);
+  }
+
   draw() {
-    const { data, goal } = this.environment;
-    for (const mesh of this.meshes) {
-      const { geom } = mesh.userData;
-      const [x, y, z] = data.geom_xpos.slice(3 * geom, 3 * geom + 3);
-      const m = data.geom_xmat.slice(9 * geom, 9 * geom + 9);
-      mesh.matrix.set(m[0], m[1], m[2], x, m[3], m[4], m[5], y, m[6], m[7], m[8], z, 0, 0, 0, 1);
+    const { data, goal, ghost } = this.environment;
+    for (const mesh of this.meshes) put(mesh, data.geom_xpos, data.geom_xmat, 0);
+    for (const mesh of this.ghosts) {
+      mesh.visible = Boolean(ghost);
+      if (ghost) put(mesh, ghost.positions, ghost.rotations, data.qpos[0]);
     }
     if (goal) {
       this.ball.position.set(data.qpos[0], data.qpos[1], 0.2);
@@ -140,8 +163,13 @@ export class Stage {
   grab(event) {
     if (!this.environment) return;
     const [hit] = this.ray(event).intersectObjects(this.scene.children).filter((one) => one.object.userData.body > 0);
-    if (!hit) return;
+    if (!hit && !this.goal) return;
     this.canvas.setPointerCapture(event.pointerId);
+    if (!hit) {  // a maze's floor or its goal
+      this.aiming = new three.Plane(new three.Vector3(0, 0, 1), -0.2);
+      this.drag(event);
+      return;
+    }
     const facing = this.camera.getWorldDirection(new three.Vector3()).negate();
     this.pull = {
       body: hit.object.userData.body,
@@ -152,12 +180,23 @@ export class Stage {
 
   drag(event) {
     if (this.pull) this.ray(event).ray.intersectPlane(this.pull.plane, this.pull.to);
+    const found = this.aiming && this.ray(event).ray.intersectPlane(this.aiming, new three.Vector3());
+    if (found) this.onAim([found.x, found.y]);
+  }
+
+  // A short push on the body, for those without a pointer.
+  kick() {
+    this.kicks = KICK_STEPS;
   }
 
   // The pull of the pointer as a force on its body, for the next step.
   push() {
     const { data } = this.environment;
     data.xfrc_applied.fill(0);
+    if (this.kicks > 0) {
+      this.kicks -= 1;
+      data.xfrc_applied[6] = -KICK;  // along the track, on body 1
+    }
     if (!this.pull) return;
     const { body, to } = this.pull;
     const at = data.xpos.slice(3 * body, 3 * body + 3);

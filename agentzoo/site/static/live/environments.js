@@ -50,6 +50,11 @@ class Simulated {
     this.steps += 1;
   }
 
+  // Where a goal can be put: places of a maze; none elsewhere.
+  places() {
+    return [];
+  }
+
   // (nq + nv) numbers that `place` restores.
   state() {
     return { positions: Array.from(this.data.qpos), velocities: Array.from(this.data.qvel) };
@@ -76,6 +81,16 @@ class Runner extends Simulated {
     const limit = this.scene.velocity_limit;
     const velocities = Array.from(this.data.qvel, (value) => (limit ? clamp(value, -limit, limit) : value));
     return [...this.data.qpos.slice(1), ...velocities];  // the place on the track is not observed
+  }
+
+  // Where the bodies are in an observation, for drawing: positions and rotations of all geoms, at 0 on the track.
+  pose(observation) {
+    const data = new this.mujoco.MjData(this.model);
+    data.qpos.set([0, ...observation.slice(0, this.start.length - 1)]);
+    this.mujoco.mj_kinematics(this.model, data);
+    const found = { positions: Array.from(data.geom_xpos), rotations: Array.from(data.geom_xmat) };
+    data.delete();
+    return found;
   }
 
   healthy() {
@@ -111,6 +126,18 @@ class Maze extends Simulated {
     while (this.distance(begin) <= 0.5) begin = pick(this.scene.starts);
     this.place(near(begin), [0, 0]);
     return this.observe();
+  }
+
+  places() {
+    return this.scene.starts;
+  }
+
+  // Move the goal to a place [x, y], or as close to it as goals can be.
+  aim(place) {
+    const far = (cell) => Math.hypot(cell[0] - place[0], cell[1] - place[1]);
+    const cell = this.places().reduce((best, one) => (far(one) < far(best) ? one : best));
+    const { noise } = this.scene;
+    this.goal = cell.map((value, i) => clamp(place[i], value - noise, value + noise));
   }
 
   distance(position) {
@@ -157,6 +184,13 @@ class Grid {
   isWall([x, y]) {
     const { side, door } = this.scene;
     return !(x >= 1 && x <= side && y >= 1 && y <= side) || (x === door[0] && y !== door[1]);
+  }
+
+  // The free cells.
+  places() {
+    const { side } = this.scene;
+    const all = Array.from({ length: side * side }, (_, i) => [1 + (i % side), 1 + Math.floor(i / side)]);
+    return all.filter((cell) => !this.isWall(cell));
   }
 
   hasKey() {

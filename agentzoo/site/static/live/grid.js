@@ -7,11 +7,10 @@ export class GridStage {
 
   show(environment) {
     this.environment = environment;
-    this.waypoint = null;
   }
 
   // The cell [x, y] under the pointer, from 1; null on a wall.
-  cellAt(event) {
+  placeAt(event) {
     const box = this.canvas.getBoundingClientRect();
     const { left, top, tile } = this.measures(box.width, box.height);
     const cell = [event.clientX - box.left - left, event.clientY - box.top - top].map((v) => Math.floor(v / tile) + 1);
@@ -45,11 +44,11 @@ export class GridStage {
     }
     square(goal, color("--own-soft"));
     square(door, color(environment.open ? "--card" : "--published"), tile * 0.12);
-    if (this.waypoint) {
+    if (environment.waypoint) {
       pen.strokeStyle = color("--published");
       pen.lineWidth = 3;
       pen.setLineDash([6, 5]);
-      const [x, y] = middle(this.waypoint);
+      const [x, y] = middle(environment.waypoint);
       pen.strokeRect(x - 0.42 * tile, y - 0.42 * tile, 0.84 * tile, 0.84 * tile);
       pen.setLineDash([]);
     }
@@ -72,4 +71,6 @@ export class GridStage {
   }
 
   push() {}
+
+  kick() {}
 }

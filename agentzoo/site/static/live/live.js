@@ -54,6 +54,31 @@ function showLooks(player) {
   if (gates) bars($("gates"), gates, gates.map(() => 0), gates.map(() => 1), gates.map((_, i) => `head ${i + 1}`));
 }
 
+// The slider of goals: as many as there are now. 0 is none, which a maze does not have.
+function showGoals(player) {
+  const range = $("goal-number");
+  range.max = player.goals;
+  if (player.aims === "maze") return;
+  const none = player.aims === "pose" ? "none" : "no waypoint";
+  $("goal-chosen").textContent = player.goal ? range.value > 0 ? `${range.value} of ${player.goals}` : "chosen" : none;
+}
+
+const GOALS = {
+  maze: ["Goal", "Drag the goal, or press where it shall be."],
+  cell: ["Waypoint", "Press on a free cell: the agent plans to hold the key there at the end."],
+  pose: ["Goal", "A pose of its first steps, drawn pale: the agent is shown it as the end of its window."],
+};
+
+function startGoals(player) {
+  $("goal").hidden = !player.aims;
+  if (!player.aims) return;
+  [$("goal-name").textContent, $("goal-words").textContent] = GOALS[player.aims];
+  $("no-goal").hidden = player.aims === "maze";
+  $("goal-chosen").textContent = "";
+  Object.assign($("goal-number"), { min: player.aims === "maze" ? 1 : 0, max: player.goals, step: 1 });
+  $("goal-number").value = 0;
+}
+
 function show(player) {
   $("earned").textContent = number(player.earned);
   $("left").textContent = player.facts.asks ? number(player.target - player.earned) : "–";
@@ -66,6 +91,7 @@ function show(player) {
   const over = player.over ? `The episode ${player.over === "ended" ? "ended" : "is at its time limit"}: return ${number(player.earned)} in ${player.steps} steps.` : "";
   const said = player.problem ?? over;
   if ($("status").textContent !== said) $("status").textContent = said;
+  if (player.aims) showGoals(player);
   $("pause").textContent = player.playing ? "Pause" : "Go on";
 }
 
@@ -84,6 +110,8 @@ function choose() {
   range.value = facts.target_return;
   $("asked").textContent = facts.asks ? number(facts.target_return) : "– (this agent reads no return)";
   $("start").hidden = Boolean(player.facts);
+  $("poster").hidden = Boolean(player.facts) || !facts.poster;
+  if (facts.poster && !player.facts) $("poster").src = facts.poster;
 }
 
 async function start() {
@@ -92,11 +120,12 @@ async function start() {
   $("status").textContent = "Loading …";
   try {
     await player.load(facts);
+    if (facts !== chosen()) return;  // another one was chosen meanwhile
     player.target = facts.asks ? Number($("target").value) : facts.target_return;
-    $("goal").hidden = !(facts.takes_goals && facts.scene_kind === "grid");
-    $("start").hidden = true;
+    startGoals(player);
+    $("start").hidden = $("poster").hidden = true;
     for (const name of ["pause", "reset"]) $(name).disabled = false;
-    player.problem ??= null;
+    $("kick").disabled = facts.scene_kind === "grid" || !player.stage;
     player.play();
   } catch (error) {
     $("status").textContent = `It could not be loaded: ${error.message}`;
@@ -106,7 +135,7 @@ async function start() {
 
 $("agent").addEventListener("change", () => {
   choose();
-  if (player.facts) start();  // the libraries are here
+  if (player.loading) start();  // play was pressed
 });
 $("start").addEventListener("click", start);
 $("pause").addEventListener("click", () => {
@@ -116,8 +145,7 @@ $("pause").addEventListener("click", () => {
 });
 $("reset").addEventListener("click", () => {
   player.reset();
-  player.stage?.draw();
-  show(player);
+  redraw();
 });
 $("speed").addEventListener("change", () => { player.speed = Number($("speed").value); });
 $("target").addEventListener("input", () => {
@@ -126,14 +154,24 @@ $("target").addEventListener("input", () => {
   if (player.facts) show(player);
 });
 $("grid").addEventListener("click", (event) => {
-  const cell = player.stage?.cellAt?.(event);
-  if (!cell || !player.facts.takes_goals) return;
-  player.stage.waypoint = cell;
-  player.goal = player.environment.encode(cell, cell);
-  player.stage.draw();
+  const cell = player.stage?.placeAt?.(event);
+  if (!cell || player.aims !== "cell") return;
+  player.aim(cell);
+  $("goal-number").value = 1 + player.environment.places().findIndex(([x, y]) => x === cell[0] && y === cell[1]);
+  redraw();
+});
+$("goal-number").addEventListener("input", () => {
+  player.aimAt(Number($("goal-number").value));
+  redraw();
 });
 $("no-goal").addEventListener("click", () => {
-  player.goal = player.stage.waypoint = null;
-  player.stage.draw();
+  $("goal-number").value = 0;
+  player.clearGoal();
+  redraw();
 });
+$("kick").addEventListener("click", () => player.stage?.kick());
+function redraw() {
+  player.stage?.draw();
+  show(player);
+}
 choose();

@@ -4,6 +4,7 @@ import { generator, makeEnvironment } from "./environments.js";
 
 const GRID_SECONDS = 0.5;  // between two moves of a grid
 const FRAME_MILLIS = 12;  // of a frame may go to steps
+const MOST_POSES = 300;  // the first steps after loading, as goals for agents that take a pose
 
 // The three libraries, fetched when they are first needed.
 let mujoco, runtime;
@@ -28,17 +29,29 @@ export class Player {
     this.seed = Math.floor(1e9 * Math.random());
   }
 
-  async load(facts) {
+  // One after the other, so that the agent chosen last stays.
+  load(facts) {
+    const before = this.loading ?? Promise.resolve();
+    this.loading = before.catch(() => {}).then(() => this.replace(facts));
+    return this.loading;
+  }
+
+  async replace(facts) {
     this.stop();
+    this.problem = null;
     const file = (name) => new URL(name, import.meta.url).href;
     const scene = await (await fetch(file(facts.scene))).json();
     await libraries(scene);
     const session = await runtime.InferenceSession.create(file(facts.network), { executionProviders: ["wasm"] });
+    this.stop();
+    await this.stepping;
+    this.stage = null;  // it shows the environment of before
     this.environment?.close();
     this.actor = new Actor(runtime, session, facts);
     this.environment = makeEnvironment(mujoco, scene);
     this.facts = facts;
     this.target = facts.target_return;
+    this.poses = [];
     this.goal = null;
     this.reset();
     await this.setStage(scene.kind === "grid" ? "grid" : "world");
@@ -49,7 +62,10 @@ export class Player {
     try {
       this.stages[kind] ??= kind === "grid"
         ? new (await import("./grid.js")).GridStage(this.canvases.grid)
-        : new (await import("./drawing.js")).Stage(this.canvases.world);
+        : new (await import("./drawing.js")).Stage(this.canvases.world, (place) => {
+            this.aim(place);
+            this.stage.draw();
+          });
       this.stage = this.stages[kind];
       this.stage.show(this.environment);
       this.stage.draw();
@@ -67,15 +83,55 @@ export class Player {
       place(this.environment);
       this.observation = this.environment.observe();
     }
-    this.actor.history.clear();
+    this.actor.forget();
+    this.episode = {};
     Object.assign(this, { earned: 0, steps: 0, over: null, last: null, millis: 0 });
     this.stage?.show(this.environment);
   }
 
+  // What kind of goal this agent can be given: "maze", "cell", "pose" or null.
+  get aims() {
+    const { takes_goals: takes } = this.facts;
+    const { kind } = this.environment.scene;
+    if (kind === "maze") return "maze";
+    return takes ? { grid: "cell", runner: "pose" }[kind] : null;
+  }
+
+  // How many goals there are to choose from.
+  get goals() {
+    return this.aims === "pose" ? this.poses.length : this.aims ? this.environment.places().length : 0;
+  }
+
+  // Aim for one of them, from 1; for none with 0.
+  aimAt(number) {
+    if (number === 0) this.clearGoal();
+    else if (this.aims === "pose") {
+      this.goal = this.poses[number - 1];
+      this.environment.ghost = this.environment.pose(this.goal);
+    } else this.aim(this.environment.places()[number - 1]);
+  }
+
+  // Aim for a place: the maze's own goal moves, or a cell becomes the waypoint.
+  aim(place) {
+    if (this.aims === "maze") this.environment.aim(place);
+    if (this.aims === "cell") {
+      this.goal = this.environment.encode(place, place);
+      this.environment.waypoint = place;
+    }
+  }
+
+  clearGoal() {
+    this.goal = this.environment.waypoint = this.environment.ghost = null;
+  }
+
   async step() {
+    const { episode } = this;
     const began = performance.now();
-    this.last = await this.actor.act(this.observation, this.target, this.earned, this.goal);
+    const last = await this.actor.act(this.observation, this.target, this.earned, this.goal);
+    if (episode !== this.episode) return;  // another one has begun meanwhile
+    this.last = last;
     const took = performance.now() - began;
+    if (this.poses.length < MOST_POSES) this.poses.push(this.observation);
     this.millis = this.steps ? 0.95 * this.millis + 0.05 * took : took;
     this.stage?.push();
     const { observation, reward, terminated, truncated } = this.environment.step(this.last.action);
@@ -91,20 +147,22 @@ export class Player {
     return { earned: this.earned, steps: this.steps, over: this.over, millis: this.millis };
   }
 
-  play() {
+  async play() {
     if (this.playing) return;
     this.playing = true;
+    const loop = this.loop = {};  // frames of an earlier one end
+    await this.stepping;
     this.rest = 0;
     this.before = performance.now();
-    this.frame();
+    this.frame(loop);
   }
 
   stop() {
     this.playing = false;
   }
 
-  async frame() {
-    if (!this.playing) return;
+  async frame(loop) {
+    if (!this.playing || loop !== this.loop) return;
     const { environment } = this;
     const now = performance.now();
     const each = environment.model ? environment.model.opt.timestep * environment.scene.frame_skip : GRID_SECONDS;
@@ -112,24 +170,25 @@ export class Player {
     this.before = now;
     try {
       while (this.playing && this.rest >= each && !this.over && performance.now() - now < FRAME_MILLIS) {
-        await this.step();
+        this.stepping = this.step();
+        await this.stepping;
         this.rest -= each;
       }
     } catch (error) {
       this.problem = error.message;
       this.stop();
     }
-    if (environment !== this.environment) return;  // another agent was chosen meanwhile
+    if (loop !== this.loop || environment !== this.environment) return;
     this.stage?.draw();
     this.onChange(this);
     if (this.over) {
       setTimeout(() => {
-        if (this.playing && this.over && environment === this.environment) this.reset();
+        if (this.playing && this.over && loop === this.loop) this.reset();
         this.before = performance.now();
-        this.frame();
+        this.frame(loop);
       }, 1500);
     } else {
-      requestAnimationFrame(() => this.frame());
+      requestAnimationFrame(() => this.frame(loop));
     }
   }
 }
