@@ -74,8 +74,8 @@ def folder(made_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made_folder, tmp_path / "made" / "dt-test"))
 
 
-def make_folder(path: Path, model: ModelConfig | None = None) -> Path:
-    agent = make_agent(model=model)
+def make_folder(path: Path, model: ModelConfig | None = None, env_id: str | None = None) -> Path:
+    agent = make_agent(env_id, model)
     agent.save_pretrained(path)
     results = Results(
         headline=evaluate(agent, episodes=3, n_envs=3),

@@ -15,6 +15,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from hub.conftest import edit, make_folder
+from models.acting_cases import small_config
 
 from agentzoo import Agent
 from agentzoo.envs import DOORKEY
@@ -25,6 +27,7 @@ from agentzoo.site.live import npm, page
 from agentzoo.site.live.networks import with_attention
 from agentzoo.site.live.scenes import scene_of
 from agentzoo.site.render import static
+from agentzoo.store.files import CONFIG, RECIPE, RESULTS
 from showroom.conftest import ROOT, serious_faults
 
 SCENES = (
@@ -38,7 +41,8 @@ SCENES = (
 STEPS = 200
 SAME_STEP = 1e-6  # measured: 2e-8 between MuJoCo 4.0.0 in Python and 3.14.0 in WebAssembly
 SAME_ACTION = 1e-4
-PLAYED = ("unimask-doorkey", "dt-hopper-medium", "unimask-hopper-medium", "bc-pointmaze-medium")  # as listed
+POSER = "unimask-hopper-untrained"  # no staged agent takes a pose as goal
+PLAYED = ("unimask-doorkey", "dt-hopper-medium", POSER, "bc-pointmaze-medium")  # as listed
 LARGEST_PAGE = 45e6  # bytes
 MOST_MILLIS = 10.0  # of an action
 
@@ -145,11 +149,19 @@ def test_an_archive_that_is_not_the_pinned_one_is_refused(tmp_path: Path, monkey
 
 
 @pytest.fixture(scope="module")
-def live_site(libraries: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     zoo = tmp_path_factory.mktemp("zoo")
-    for name in PLAYED:
+    for name in (*(set(PLAYED) - {POSER}), "unimask-maze2d-dense"):  # the last one has no scene
         shutil.copytree(ROOT / "hub_cards" / name, zoo / name)
-    shutil.copytree(ROOT / "hub_cards" / "unimask-maze2d-dense", zoo / "unimask-maze2d-dense")  # has no scene
+    poser = make_folder(zoo / POSER, small_config("unimask"), "Hopper-v5")
+    edit(poser, CONFIG, agent_id=POSER)
+    edit(poser, RECIPE, agent_id=POSER)
+    edit(poser, RESULTS, headline__agent_id=POSER)
+    return zoo
+
+
+@pytest.fixture(scope="module")
+def live_site(libraries: Path, zoo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_site(tmp_path_factory.mktemp("out") / "site", zoo, live=True).folder
 
 
@@ -293,7 +305,7 @@ def test_another_agent_and_new_episodes_while_it_plays(tab: Any, address: str) -
         tab.wait_for_function(f"{PLAYER}.steps > 2")
         tab.select_option("#agent", agent)
         if agent == "unimask-doorkey":  # a change of mind before it is loaded
-            tab.select_option("#agent", "unimask-hopper-medium")
+            tab.select_option("#agent", POSER)
             tab.select_option("#agent", agent)
         tab.wait_for_function(f"{PLAYER}.facts.id === {agent!r} && {PLAYER}.steps > 2")
         assert tab.is_visible("#grid") == (agent == "unimask-doorkey")
@@ -358,7 +370,7 @@ def test_a_maze_s_goal_is_dragged_and_reached(tab: Any, address: str) -> None:
 
 @pytest.mark.slow
 def test_a_pose_is_a_goal_until_it_is_taken_back(tab: Any, address: str) -> None:
-    started(tab, address, "unimask-hopper-medium")
+    started(tab, address, POSER)
     assert tab.is_visible("#goal")
     assert tab.inner_text("#goal-chosen") == "none"
     poses = tab.evaluate(f"{PLAYER}.poses.length")
@@ -392,7 +404,7 @@ WITH_AGENT = """async ([facts, calls]) => {
 
 
 @pytest.mark.slow
-def test_actions_are_those_of_the_agent(tab: Any, address: str) -> None:
+def test_actions_are_those_of_the_agent(tab: Any, address: str, zoo: Path) -> None:
     """Longer than a window, asked for something else on the way; a goal for the agent that takes one."""
     tab.goto(address)
     facts = json.loads(tab.inner_text("#facts", timeout=10_000) or tab.text_content("#facts"))
@@ -435,7 +447,7 @@ def test_actions_are_those_of_the_agent(tab: Any, address: str) -> None:
     assert all(0.1 < sum(got["attention"]) <= 1.0001 for got in found)  # the rest is on steps to come
     assert [len(got["attention"]) for got in found] == [*range(1, 10), 9]  # the goal takes the last of 10 places
 
-    poser = Agent.from_pretrained(str(ROOT / "hub_cards" / "unimask-hopper-medium"))
+    poser = Agent.from_pretrained(zoo / POSER)
     obs, _ = env.reset(seed=1)
     pose = obs
     poser.condition(goal=pose)
@@ -448,7 +460,7 @@ def test_actions_are_those_of_the_agent(tab: Any, address: str) -> None:
         obs, gained, _, _, _ = env.step(action)
         reward = float(gained)
         earned += reward
-    found = tab.evaluate(WITH_AGENT, [facts["unimask-hopper-medium"], calls])
+    found = tab.evaluate(WITH_AGENT, [facts[POSER], calls])
     for got, want in zip(found, expected, strict=True):
         assert got["action"] == pytest.approx(want, abs=SAME_ACTION)
     assert tab.faults == []
