@@ -108,12 +108,12 @@ def _lead(entry: Entry) -> str:
 
 def _facts(entry: Entry) -> list[tuple[str, str]]:
     head, results = entry.head, entry.results
-    found = [("context", f"{entry.config.io.context} steps"), ("asked for", f"{entry.config.target_return:,g}")]
+    found = [("context", f"{entry.config.io.context} steps"), ("target return", f"{entry.config.target_return:,g}")]
     if head is not None:
         found.append(("return", head.return_in_words()))
         found.append(("episodes", f"{head.episodes}, {head.mean_length:,.0f} steps long"))
     if results is not None:
-        found.append(("its data's return", amount(results.dataset.mean_return, ",")))
+        found.append(("mean return of the data", amount(results.dataset.mean_return, ",")))
         found.append(("training seeds", str(len(entry.trainings))))
         found.append(("parameters", f"{results.training.parameters:,}"))
         found.append(("training", f"{counted(entry.updates, 'update')}, {duration(results.training.seconds)}"))
@@ -134,7 +134,7 @@ def commands(entry: Entry) -> list[tuple[str, str]]:
 def _caption(entry: Entry) -> str:
     head = entry.head
     assert head is not None
-    words = f"{entry.env}, {head.episodes} episodes, asked for {head.target_return:,g}. Lines are 95 % intervals"
+    words = f"{entry.env}, {head.episodes} episodes, target return {head.target_return:,g}. Lines are 95 % intervals"
     if entry.published:
         words += (
             ", of published numbers the spread that the paper prints; those are not comparable one to one, see the card"
@@ -146,7 +146,7 @@ def _score_notes(entry: Entry, address: Any) -> Markup:
     """The card's tables of scores and how they were measured."""
     return element(
         "details",
-        element("summary", "All rows, as on the card"),
+        element("summary", "All results, as on the card"),
         as_html(section_of(entry.card, "How good is it"), address, 3),
     )
 
@@ -172,8 +172,8 @@ def _fields(part: Config) -> list[Row]:
         default = field.get_default(call_default_factory=True, validated_data={})
         known = default is not PydanticUndefined
         plain = json.loads(json.dumps(default, default=str)) if known else None
-        said = _say(plain) if known else ""
-        found.append(Row(name, _say(values[name]), said, known and name != "family" and plain != values[name]))
+        default = _say(plain) if known else ""
+        found.append(Row(name, _say(values[name]), default, known and name != "family" and plain != values[name]))
     return found
 
 

@@ -92,7 +92,7 @@ def build_site(
 def require_site_folder(out: Path) -> None:
     """Raise StorageError unless `out` is new, empty, or holds a site."""
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MARK).is_file())):
-        raise StorageError(f"{out} is there and holds no site made by `agentzoo site`; name a new folder.")
+        raise StorageError(f"{out} exists and holds no site made by `agentzoo site`; name a new folder.")
 
 
 def _frames_in(folder: Path) -> Callable[[Entry, str], Frames | None]:

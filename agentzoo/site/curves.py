@@ -57,17 +57,17 @@ def asked_and_achieved(entry: Entry) -> Asked | None:
     x = Axis.over("asked return", [*(one.target_return for one in targets), min(best, facts.asked[1])], zero=True)
     y = Axis.over("achieved return", [*reached, min(facts.asked[1], max(reached) * 1.15)], zero=True)
     words = (
-        f"Asked for {amount(facts.asked[0], ',')} to {amount(facts.asked[1], ',')}, it achieved "
+        f"For targets of {amount(facts.asked[0], ',')} to {amount(facts.asked[1], ',')} it achieved "
         f"{amount(facts.achieved[0], ',')} to {amount(facts.achieved[1], ',')} on average, {targets[0].episodes} "
         "episodes a target."
     )
     if facts.flat:
-        words += " It hardly reacts to what it is asked for."
+        words += " It hardly reacts to its target."
     elif facts.enough is not None:
         words += f" Targets above {amount(facts.enough, ',')} show no further gain."
     plot = Plot(words, x, y)
     low, high = max(x.low, y.low), min(x.high, y.high)
-    plot.line([(low, low), (high, high)], "guide", "achieved what was asked")
+    plot.line([(low, low), (high, high)], "guide", "achieved = target")
     if best < x.high:
         plot.rule(best, "data", "best episode of the data")
     plot.whiskers([(one.target_return, *one.return_interval) for one in targets], "own")

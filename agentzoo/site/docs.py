@@ -50,7 +50,7 @@ API = {  # page -> (title, modules)
         ),
     ),
     "api-models": ("Networks", ("nn.base", "nn.gather", "models.dt", "models.dm", "models.unimask")),
-    "api-masked": ("Asking masked agents", ("masked.question", "masked.answer", "masked.methods")),
+    "api-masked": ("Inference with masked agents", ("masked.question", "masked.answer", "masked.methods")),
     "api-hub": ("Publishing", ("hub.stage", "hub.card", "hub.publish", "hub.verify", "site.build")),
 }
 _LINK = re.compile(r"(!?)\[([^\]\n]*)\]\(([^()\s#]+)(#[^()\s]*)?\)")
@@ -215,14 +215,14 @@ def _run_sphinx(application: object, source: Path, built: Path) -> None:
         "smartquotes": False,
         "default_role": "code",
     }
-    said = io.StringIO()
+    log = io.StringIO()
     before = logging.getLogger().level
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Sphinx and its extensions warn about each other
             sphinx = application.Sphinx(  # type: ignore[attr-defined]
                 str(source), None, str(built), str(built.parent / "doctrees"), "html", settings,
-                status=None, warning=said, freshenv=True,
+                status=None, warning=log, freshenv=True,
             )  # fmt: skip
             sphinx.build(force_all=True)
     except Exception as error:  # Sphinx raises its own errors and those of imported modules
@@ -230,4 +230,4 @@ def _run_sphinx(application: object, source: Path, built: Path) -> None:
     finally:
         logging.getLogger().setLevel(before)
     if sphinx.statuscode:
-        raise ConfigError(f"Sphinx could not make the documentation: {said.getvalue()[-500:]}")
+        raise ConfigError(f"Sphinx could not make the documentation: {log.getvalue()[-500:]}")

@@ -43,7 +43,7 @@ def write_frames(entry: Entry, folder: Path, address: str) -> Frames | None:
         pictures = _played(entry.env, entry.config.env_options, int(seed), episode)
     except AgentzooError:
         return None
-    except Exception:  # environments and renderers raise whatever they like, and the page can do without
+    except Exception:  # environments and renderers may raise any error; the page works without pictures
         return None
     if pictures is None:
         return None
