@@ -12,13 +12,13 @@ import gymnasium as gym
 import numpy as np
 
 from agentzoo.data.frames import STACK
-from agentzoo.data.making.catalogue import SOURCES_KEY, BuildOptions, DatasetRecipe, check_options, find_recipe
+from agentzoo.data.making.catalogue import SOURCES_KEY, BuildOptions, DatasetRecipe, find_recipe
 from agentzoo.data.making.dqn_replay import METADATA
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
 from agentzoo.envs import make_env, quiet_compiler
 from agentzoo.envs.making import explained, requirements_of
-from agentzoo.errors import DataError
+from agentzoo.errors import ConfigError, DataError
 
 AUTHOR = "agentzoo"
 
@@ -35,7 +35,7 @@ def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
         StorageError: it could not be written.
     """
     recipe = find_recipe(name)
-    check_options(recipe, options)
+    _check_options(recipe, options)
     reference = reference_of(recipe.env_id)
     scores: dict[str, Any] = (
         {} if reference is None else {"ref_min_score": reference.random, "ref_max_score": reference.expert}
@@ -69,6 +69,20 @@ def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
         **scores,
     )
     return recipe.dataset_id
+
+
+def _check_options(recipe: DatasetRecipe, options: BuildOptions) -> None:
+    """Check that this dataset supports the options.
+
+    Raises:
+        ConfigError: `steps` for a dataset of fixed size, or a number below 1.
+    """
+    if options.steps is not None and recipe.steps is None:
+        raise ConfigError(f"{recipe.name} has a fixed size; build it without --steps.")
+    if (options.steps is not None and options.steps < 1) or options.workers < 1 or options.seed < 0:
+        raise ConfigError(
+            f"steps and workers start at 1 and seeds at 0; got {options.steps}, {options.workers}, {options.seed}."
+        )
 
 
 def _command(recipe: DatasetRecipe, options: BuildOptions) -> str:

@@ -342,17 +342,3 @@ def _games() -> Iterator[DatasetRecipe]:
 DATASETS = {
     recipe.name: recipe for recipe in chain(_locomotion(), _pointmaze(), _maze2d(), _doorkey(), _classic(), _games())
 }
-
-
-def check_options(recipe: DatasetRecipe, options: BuildOptions) -> None:
-    """Check that this dataset supports the options.
-
-    Raises:
-        ConfigError: `steps` for a dataset of fixed size, or a number below 1.
-    """
-    if options.steps is not None and recipe.steps is None:
-        raise ConfigError(f"{recipe.name} has a fixed size; build it without --steps.")
-    if (options.steps is not None and options.steps < 1) or options.workers < 1 or options.seed < 0:
-        raise ConfigError(
-            f"steps and workers start at 1 and seeds at 0; got {options.steps}, {options.workers}, {options.seed}."
-        )
