@@ -28,6 +28,23 @@ def known_agent(agent: str) -> str:
     return agent
 
 
+def known_recipe(agent: str) -> str:
+    """The id of a packaged recipe, or the path of a recipe, checked as early as in `known_agent`."""
+    from agentzoo.recipes._table import require_recipe
+
+    require_recipe(agent)
+    return agent
+
+
+def possible_dataset(name: str | None) -> str | None:
+    """The name of a dataset that is here or that a remote can have, checked as early as in `known_agent`."""
+    from agentzoo.data.names import require_possible
+
+    if name is not None:
+        require_possible(name)
+    return name
+
+
 def known_agents(agents: list[str]) -> list[str]:
     """The names of several agents, each as `known_agent`."""
     return [known_agent(agent) for agent in agents]

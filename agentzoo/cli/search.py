@@ -19,13 +19,16 @@ from agentzoo.cli.grid import (
     make_engine,
     stoppable,
 )
-from agentzoo.cli.options import JsonOption, TrustOption, TrustOptionsOption
+from agentzoo.cli.options import JsonOption, TrustOption, TrustOptionsOption, known_recipe
 from agentzoo.errors import ConfigError
 
 if TYPE_CHECKING:
     from agentzoo.recipe import Recipe
     from agentzoo.training.grid.search import TrialResult
 
+RecipeArg = Annotated[
+    str, typer.Argument(metavar="AGENT", help="An id with a recipe, or a train_config.json.", callback=known_recipe)
+]
 SpaceOption = Annotated[
     list[str],
     typer.Option("--space", help="Values to try: FIELD=LOW..HIGH, FIELD=LOW..HIGH:log, FIELD=A,B,C; may be repeated."),
@@ -34,7 +37,7 @@ PrunerOption = Annotated[str, typer.Option("--pruner", help="Either halving, whi
 
 
 def search(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="An id with a recipe, or a train_config.json.")],
+    agent: RecipeArg,
     space: SpaceOption,
     trials: Annotated[int, typer.Option("--trials", min=1, help="Total number of runs.")] = 20,
     pruner: PrunerOption = "halving",
@@ -53,9 +56,6 @@ def search(
     as_json: JsonOption = False,
 ) -> None:
     """Search hyperparameters of one recipe, ranked by short evaluations on seeds that no reported score uses."""
-    from agentzoo.recipes._table import require_recipe
-
-    require_recipe(agent)  # reports a typo before the heavy imports
     from agentzoo.research.grid import read_dataset, run_task
     from agentzoo.training.grid.drive import only_driver
     from agentzoo.training.grid.search import check_search, parse_space

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from agentzoo.cli.options import RevisionOption, TargetOption, TrustOption, TrustOptionsOption, known_agent
+from agentzoo.cli.options import (
+    RevisionOption,
+    TargetOption,
+    TrustOption,
+    TrustOptionsOption,
+    known_agent,
+    possible_dataset,
+)
 from agentzoo.data.names import require_possible
 
 if TYPE_CHECKING:
@@ -91,12 +98,23 @@ def train(
     run_training(recipe, episodes, out, None, threads, trackers, device, trust_env_module)
 
 
+StartArg = Annotated[
+    str,
+    typer.Argument(
+        metavar="AGENT",
+        help="The agent to start from: id, folder or Hub repo.",
+        callback=known_agent,
+        is_eager=True,  # a typo here is reported before one in --dataset
+    ),
+]
+NewDataOption = Annotated[
+    str | None, typer.Option("--dataset", help="Minari id of the data to train on.", callback=possible_dataset)
+]
+
+
 def finetune(
-    agent: Annotated[
-        str,
-        typer.Argument(metavar="AGENT", help="The agent to start from: id, folder or Hub repo.", callback=known_agent),
-    ],
-    dataset: Annotated[str | None, typer.Option("--dataset", help="Minari id of the data to train on.")] = None,
+    agent: StartArg,
+    dataset: NewDataOption = None,
     recipe_file: Annotated[
         Path | None,
         typer.Option("--recipe", help="A train_config.json of a fine-tune to repeat, instead of --dataset."),
@@ -127,8 +145,6 @@ def finetune(
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Continue the training of an agent on other data."""
-    if dataset is not None:
-        require_possible(dataset)
     from agentzoo.agent import Agent
     from agentzoo.cli.running import run_training, settings_of, tracking_of
     from agentzoo.data.minari import load_episodes
@@ -150,8 +166,7 @@ def finetune(
     recipe = settings_of(recipe, settings, seed)
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     start = start_from(base, recipe, episodes)
-    licensed = base.config.license
-    run_training(recipe, episodes, out, start, threads, trackers, device, trust_env_module, licensed, True)
+    run_training(recipe, episodes, out, start, threads, trackers, device, trust_env_module, base.config.license, True)
 
 
 def _repeated(recipe_file: Path, given: dict[str, Any]) -> Recipe:
