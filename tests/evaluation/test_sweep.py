@@ -96,7 +96,7 @@ def test_what_a_sweep_cannot_show_is_said_before_anything_is_measured(
     there = str(make_agent("tests/CountingDict-v0").save_pretrained(tmp_path / "there"))
     out = ["--out", str(tmp_path / "out")]
     wrong = (
-        ([*map(str, range(20)), *out], r"room for 19 agents, got 20; name fewer, or omit --out"),
+        ([here] * 20 + out, r"room for 19 agents, got 20; name fewer, or omit --out"),
         ([here, "--best-in-data", "9"], r"--best-in-data draws a line in the plot; add --plot or --out"),
         ([here, there], r"act in different environments: tests/Counting-v0, tests/CountingDict-v0\. Sweep each"),
     )

@@ -299,7 +299,7 @@ def test_the_network_that_training_began_with(
     assert found.markov.heads == language.heads
     assert found.maps is not None
     for options in (FEW._replace(before=True, random=True),):
-        with pytest.raises(ConfigError, match="name one"):
+        with pytest.raises(ConfigError, match="use only one of them"):
             inspect(str(folder), options)
     with pytest.raises(ConfigError, match="--before is for agents"):
         inspect("lm-tiny", FEW._replace(before=True))

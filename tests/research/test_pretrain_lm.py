@@ -411,7 +411,7 @@ def test_a_non_finite_loss_stops_the_run(text: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "error", "says"),
     [
-        ("missing", DataError, "there is no"),
+        ("missing", DataError, "text does not exist"),
         ("empty", DataError, "no .txt file"),
         ("binary", DataError, "cannot be read as text"),
         ("blank", DataError, "holds no text"),

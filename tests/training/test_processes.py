@@ -83,7 +83,7 @@ def test_two_processes_are_one_with_the_same_batch_are_killed_and_go_on_as_two_o
         assert all(torch.allclose(value, weights(folder)[name], atol=1e-5) for name, value in weights(one).items())
     assert losses(cut) == losses(two)
     assert all(torch.equal(value, weights(cut)[name]) for name, value in weights(two).items())
-    assert "is of 2 processes, this run has 1" in said
+    assert "was written by 2 processes, but this run has 1" in said
     (only,) = read_record(Recipe, two / RECIPE).ran
     assert (only.processes, only.precision, only.threads, len(only.devices)) == (2, "fp32", 1, 1)
     ran = read_record(Recipe, changed / RECIPE).ran
