@@ -95,8 +95,11 @@ def test_what_a_sweep_cannot_show_is_said_before_anything_is_measured(
     here = str(make_agent().save_pretrained(tmp_path / "here"))
     there = str(make_agent("tests/CountingDict-v0").save_pretrained(tmp_path / "there"))
     out = ["--out", str(tmp_path / "out")]
+    many = [str(tmp_path / f"{number}") for number in range(20)]
+    for path in many:
+        Path(path).mkdir()
     wrong = (
-        ([here] * 20 + out, r"room for 19 agents, got 20; name fewer, or omit --out"),
+        ([*many, *out], r"room for 19 agents, got 20; name fewer, or omit --out"),
         ([here, "--best-in-data", "9"], r"--best-in-data draws a line in the plot; add --plot or --out"),
         ([here, there], r"act in different environments: tests/Counting-v0, tests/CountingDict-v0\. Sweep each"),
     )
