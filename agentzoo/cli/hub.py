@@ -6,96 +6,28 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import Progress
 from rich.table import Table
 
-from agentzoo.cli.console import bar_columns, console, errors_console, plain, print_json, print_listing, progress_bar
+from agentzoo.cli.console import console, plain, print_json, print_listing, progress_bar
 from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.importing import import_command
 from agentzoo.cli.options import (
     AgentArg,
+    FolderArg,
     JsonOption,
     RevisionOption,
-    TargetOption,
     TokenOption,
     TrustOption,
     TrustOptionsOption,
 )
+from agentzoo.cli.staging import retarget, stage
 from agentzoo.errors import ConfigError
 from agentzoo.store.named import require_finished, require_folder, require_remote
 from agentzoo.text import amount, counted
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Stage, check, push and pull agents; import, export.")
-
-FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="An agent's folder with its records.")]
-
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace an agent of another task, dataset or family.")]
-HardwareOption = Annotated[
-    str, typer.Option("--hardware", help="What it was trained on, for the card: 'two cores of ...'.")
-]
-MaxOption = Annotated[
-    float | None,
-    typer.Option("--max-mb", min=0.1, help="Most megabytes of weights, which are stored as float16.", show_default="5"),
-]
-
-
-@app.command()
-def stage(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
-    hardware: HardwareOption,
-    zoo: Annotated[Path, typer.Option("--zoo", help="Folder of staged agents to add it to.")] = Path("hub_cards"),
-    seeds: Annotated[
-        list[Path] | None,
-        typer.Option("--seed-run", help="A run of the same recipe with another seed; may be repeated."),
-    ] = None,
-    baselines: Annotated[
-        list[Path] | None,
-        typer.Option("--baseline", help="A run of a simpler method to show on the card; may be repeated."),
-    ] = None,
-    sweep_episodes: Annotated[
-        int, typer.Option(min=0, help="Episodes for each of eight target returns; 0 leaves the sweep out.")
-    ] = 20,
-    studies: Annotated[
-        list[Path] | None, typer.Option("--study", help="A study.json to show on the card; may be repeated.")
-    ] = None,
-    force: ForceOption = False,
-    target: TargetOption = None,
-    max_mb: MaxOption = None,
-    trust_env_module: TrustOption = False,
-    trust_env_options: TrustOptionsOption = False,
-) -> None:
-    """Measure a finished run and write its Hub folder: weights, records, plot, video, card."""
-    for named in (run, *(seeds or []), *(baselines or [])):
-        require_finished(named)  # a typo is answered before the heavy imports
-    from agentzoo.hub.stage import stage as run_stage
-
-    def on_progress(what: str) -> None:
-        progress.update(task, note=what)
-        if what.startswith("no ") or not errors_console.is_terminal:  # warnings stay on screen; a log gets every line
-            errors_console.print(plain(what))
-
-    def on_episodes(played: int, planned: int) -> None:
-        progress.update(task, completed=played, total=planned)
-
-    hidden = not errors_console.is_terminal
-    with Progress(*bar_columns(), console=errors_console, transient=True, disable=hidden) as progress:
-        task = progress.add_task("staging, episodes", total=None, note="")
-        folder = run_stage(
-            run,
-            zoo,
-            hardware,
-            seeds=seeds or [],
-            baselines=baselines or [],
-            sweep_episodes=sweep_episodes,
-            studies=studies or [],
-            trust_env_module=trust_env_module,
-            force=force,
-            target=target,
-            max_bytes=None if max_mb is None else int(1e6 * max_mb),
-            on_progress=on_progress,
-            on_episodes=on_episodes,
-        )
-    console.print(f"staged {plain(folder)}")
+app.command()(stage)
+app.command()(retarget)
 
 
 @app.command()

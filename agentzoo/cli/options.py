@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -69,6 +70,7 @@ TrustOptionsOption = Annotated[
 TokenOption = Annotated[
     str | None, typer.Option("--token", help="Token to use instead of HF_TOKEN or `hf auth login`.")
 ]
+FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="An agent's folder with its records.")]
 TargetOption = Annotated[
     str | None,
     typer.Option(

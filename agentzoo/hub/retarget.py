@@ -1,0 +1,97 @@
+"""`agentzoo hub retarget`: measure a staged agent again with another target return."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentzoo.data.minari import load_episodes
+from agentzoo.data.targets import Target, choose_target
+from agentzoo.errors import ConfigError
+from agentzoo.evaluation.results import Result, Results
+from agentzoo.hub.card import write_card
+from agentzoo.hub.measuring import Measuring, Tally
+from agentzoo.hub.records import read_records, require_promised
+from agentzoo.recipe import Recipe
+from agentzoo.store.files import CONFIG, RECIPE, RESULTS, write_atomic
+from agentzoo.store.locate import written_whole
+from agentzoo.text import counted
+
+
+def retarget(
+    staged: Path,
+    target: str,
+    *,
+    trust_env_module: bool = False,
+    on_progress: Callable[[str], None] = lambda _: None,
+    on_episodes: Callable[[int, int], None] = lambda *_: None,
+) -> Result:
+    """Give a staged agent another target return and measure it again, all or nothing.
+
+    A target return has no part in training, so weights, log, sweep and studies stay. Rows of other methods' runs and of
+    the best checkpoint were measured with the old target and go; the rows of `baselines.json` stay. A clone reads no
+    return, so its episodes stay and only its records change.
+
+    Args:
+        staged: the agent's folder.
+        target: a rule or a number (`data.targets`).
+        on_progress: called with each step that begins.
+        on_episodes: called with the number of episodes played so far and of those in all.
+
+    Returns:
+        The new headline.
+
+    Raises:
+        CheckpointError: a record or a file that the card shows is missing. ConfigError: an unknown rule, or an agent of
+            several training seeds, whose other weights are not in the folder.
+    """
+    config, recipe, results = read_records(staged)
+    require_promised(staged)
+    chosen = _choose(target, recipe, results)
+    reads_returns = recipe.model.acts_on_target()
+    if results.seeds and reads_returns:
+        raise ConfigError(
+            f"{staged} shows {counted(len(results.seeds), 'other training seed')}, whose weights it does not hold. "
+            "Train all and stage them again: `agentzoo hub stage RUN --seed-run RUN --target ...`."
+        )
+    with written_whole(staged) as folder:
+        shutil.copytree(staged, folder, dirs_exist_ok=True)
+        write_atomic(folder / RECIPE, recipe.asked_for(chosen).to_json())
+        write_atomic(folder / CONFIG, config.model_copy(update={"target_return": chosen.value}).to_json())
+        if reads_returns:
+            found = _measured(Measuring(folder, results.dataset, trust_env_module, on_progress, Tally(on_episodes)))
+            found |= {"best": None, "baselines": ()}
+        else:
+            found = _renamed(results, chosen.value)
+        results = results.model_copy(update=found)
+        write_atomic(folder / RESULTS, results.to_json())
+        write_card(folder, zoo=staged.resolve().parent)
+    return results.headline
+
+
+def _choose(target: str, recipe: Recipe, results: Results) -> Target:
+    """The target; only a percentile needs the dataset."""
+    best = np.array([results.dataset.best_return])
+    returns = load_episodes(recipe.data.dataset, recipe.data.obs_keys).returns if target == "p90" else best
+    return choose_target(target, returns, recipe.eval.env)
+
+
+def _measured(measuring: Measuring) -> dict[str, Any]:
+    measuring.plan(0, 0)
+    return {**measuring.headline(), "filmed": measuring.film()}
+
+
+def _renamed(results: Results, target: float) -> dict[str, Any]:
+    """The rows of a clone, with the new target."""
+
+    def one(row: Result) -> Result:
+        command = None if row.command is None else re.sub(r"--target \S+", f"--target {target:.12g}", row.command)
+        return row.model_copy(update={"target_return": target, "command": command})
+
+    rows = {"headline": one(results.headline), "best": None if results.best is None else one(results.best)}
+    return {**rows, "seeds": tuple(map(one, results.seeds)), "acting": tuple(map(one, results.acting))}

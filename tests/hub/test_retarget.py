@@ -1,0 +1,88 @@
+"""A staged agent gets another target return and is measured again with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from conftest import SMALL
+from typer.testing import CliRunner
+
+from agentzoo.agent import Agent
+from agentzoo.cli import app
+from agentzoo.errors import CheckpointError, ConfigError, UnknownNameError
+from agentzoo.evaluation.results import evaluate
+from agentzoo.hub.card import check_card
+from agentzoo.hub.records import read_records
+from agentzoo.hub.retarget import retarget
+from agentzoo.store.files import CARD, CONFIG, LOG, RECIPE, RESULTS, WEIGHTS, write_atomic
+from hub.conftest import edit, make_folder
+
+
+def keep(folder: Path, **rows: object) -> None:
+    """Put rows into the record of results."""
+    results = read_records(folder)[2]
+    write_atomic(folder / RESULTS, results.model_copy(update=rows).to_json())
+
+
+def test_a_new_target_is_measured_and_the_rest_stays(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test", env_id="Pendulum-v1")
+    swept = evaluate(Agent.from_pretrained(folder), episodes=2, target_return=20.0)
+    keep(folder, best=swept, baselines=(swept,), targets=(swept,), spearman=1.0)
+    weights, before = (folder / WEIGHTS).read_bytes(), read_records(folder)[2]
+    done = CliRunner().invoke(app, ["hub", "retarget", str(folder), "--target", "max"])
+    assert done.exit_code == 0, done.output
+    config, recipe, after = read_records(folder)
+    # 6 is the best return of the data
+    assert (config.target_return, recipe.eval.target_return, recipe.eval.target_rule) == (6.0, 6.0, "max")
+    assert (folder / WEIGHTS).read_bytes() == weights
+    by_hand = evaluate(Agent.from_pretrained(folder), episodes=3, target_return=6.0)
+    assert after.headline.returns == by_hand.returns != before.headline.returns
+    assert after.headline.target_return == 6.0
+    assert after.headline.command == "agentzoo evaluate dt-test -n 3 --seed 0 --target 6"
+    assert (after.best, after.baselines) == (None, ())  # measured with the old target
+    assert (after.targets, after.spearman, after.training) == ((swept,), 1.0, before.training)
+    assert "asked for 6.00, it returns" in done.output
+    check_card(folder)
+    assert "The target is the best return in the data." in (folder / CARD).read_text()
+
+
+def test_a_clone_keeps_its_episodes_and_its_seeds(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test", SMALL["bc"])
+    head = read_records(folder)[2].headline
+    keep(folder, seeds=(head.model_copy(update={"training_seed": 1}),))
+    retarget(folder, "12.5")
+    after = read_records(folder)[2]
+    assert after.headline.returns == head.returns
+    assert [one.target_return for one in (after.headline, *after.seeds)] == [12.5, 12.5]
+    assert after.headline.command in (None, "agentzoo evaluate dt-test -n 3 --seed 0 --target 12.5")
+    again = evaluate(Agent.from_pretrained(folder), episodes=3)
+    assert (again.returns, again.target_return) == (head.returns, 12.5)  # a clone reads no return
+    check_card(folder)
+
+
+def test_what_cannot_be_measured_again_is_refused_and_nothing_changes(folder: Path) -> None:
+    head = read_records(folder)[2].headline
+    keep(folder, seeds=(head.model_copy(update={"training_seed": 1}),))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ConfigError, match="shows 1 other training seed, whose weights it does not hold"):
+        retarget(folder, "max")
+    keep(folder, seeds=())
+    with pytest.raises(ConfigError, match=r"a target is a number or one of d4rl, max, p90; got 'most'"):
+        retarget(folder, "most")
+    keep(folder, seeds=read_records(folder)[2].seeds)
+    assert {name: (folder / name).read_bytes() for name in before if name != RESULTS} == {
+        name: text for name, text in before.items() if name != RESULTS
+    }
+    (folder / LOG).unlink()
+    with pytest.raises(CheckpointError, match=r"lacks training_log\.csv, which its card shows"):
+        retarget(folder, "max")
+
+
+def test_a_failed_measurement_leaves_the_agent_as_it_was(folder: Path) -> None:
+    edit(folder, CONFIG, env="Nowhere-v0")
+    edit(folder, RECIPE, eval__env="Nowhere-v0")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(UnknownNameError, match="no environment 'Nowhere-v0'"):
+        retarget(folder, "3")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
