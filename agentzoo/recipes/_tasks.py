@@ -19,8 +19,10 @@ BEST = {
     ("hopper", "medium-replay"): 3124.479416489601,
     ("halfcheetah", "medium"): 5067.735211601527,
     ("halfcheetah", "medium-replay"): 4865.273956358433,
+    ("halfcheetah", "medium-expert"): 11981.697916690331,
     ("walker2d", "medium"): 3859.382959203833,
     ("walker2d", "medium-replay"): 3529.0445536002517,
+    ("walker2d", "medium-expert"): 4645.925308981723,
 }
 
 

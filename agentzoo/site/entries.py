@@ -15,6 +15,7 @@ from agentzoo.evaluation.methods import method_of, task_of
 from agentzoo.evaluation.results import Baseline, Result, Results
 from agentzoo.hub.card import card_text, named_repo, published_beside, updates_done
 from agentzoo.hub.paper_scores import PUBLISHED, Published
+from agentzoo.nn.base import ActingMode
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
 from agentzoo.registry import is_clone
@@ -101,9 +102,14 @@ class Entry(NamedTuple):
         head = self.head
         return head is not None and head.success_rate is not None and len(set(head.lengths)) > 1
 
-    def measure(self) -> tuple[str, str]:
-        """The headline as (number, kind): a score, else a success rate if episodes end at a goal, else a return."""
-        head = self.head
+    def measure(self, acting: ActingMode | None = None) -> tuple[str, str]:
+        """The headline as (number, kind): a score, else a success rate if episodes end at a goal, else a return.
+
+        Args:
+            acting: take the evaluation in this acting mode, if the record has one.
+        """
+        others = self.results.acting if self.results else ()
+        head = next((one for one in others if one.acting == acting), self.head)
         if head is None:
             return "–", "not measured yet"
         if head.score is not None:

@@ -42,7 +42,7 @@ STEPS = 200
 SAME_STEP = 1e-6  # measured: 2e-8 between MuJoCo 4.0.0 in Python and 3.14.0 in WebAssembly
 SAME_ACTION = 1e-4
 POSER = "unimask-hopper-untrained"  # no staged agent takes a pose as goal
-PLAYED = ("unimask-doorkey", "dt-hopper-medium", POSER, "bc-pointmaze-medium")  # as listed
+PLAYED = ("unimask-doorkey", "dm-hopper-medium", "dt-hopper-medium", POSER, "bc-pointmaze-medium")  # as listed
 LARGEST_PAGE = 45e6  # bytes
 MOST_MILLIS = 10.0  # of an action
 
@@ -195,6 +195,16 @@ def tab(chromium: Any) -> Iterator[Any]:
 
 
 PLAYER = "document.getElementById('live').player"
+# Milliseconds of 200 actions.
+PACES = f"""async () => {{
+const player = {PLAYER}, paces = [];
+for (let i = 0; i < 200; i++) {{
+  const began = performance.now();
+  await player.actor.act(player.observation, player.target, player.earned);
+  paces.push(performance.now() - began);
+}}
+return paces;
+        }}"""
 
 
 @pytest.mark.slow
@@ -231,17 +241,7 @@ def test_it_plays_hopper_as_python_does(tab: Any, address: str) -> None:
     )
     assert played["steps"] == 300
     assert played["earned"] == pytest.approx(earned, rel=0.05)
-    paces = tab.evaluate(
-        f"""async () => {{
-          const player = {PLAYER}, paces = [];
-          for (let i = 0; i < 200; i++) {{
-            const began = performance.now();
-            await player.actor.act(player.observation, player.target, player.earned);
-            paces.push(performance.now() - began);
-          }}
-          return paces;
-        }}"""
-    )
+    paces = tab.evaluate(PACES)
     assert min(paces) < MOST_MILLIS, np.median(paces)  # the fastest, as other work may slow this machine
     assert tab.faults == []
 
@@ -318,7 +318,37 @@ def test_another_agent_and_new_episodes_while_it_plays(tab: Any, address: str) -
         assert "could not" not in tab.inner_text("#status")
     tab.click("#pause")
     tab.wait_for_timeout(300)
-    assert tab.evaluate(f"{PLAYER}.actor.history.timestep + 1") == tab.evaluate(f"{PLAYER}.steps")
+    assert tab.evaluate(f"{PLAYER}.actor.past.timestep + 1") == tab.evaluate(f"{PLAYER}.steps")
+    assert tab.faults == []
+
+
+@pytest.mark.slow
+def test_a_recurrent_network_acts_from_its_memory(tab: Any, address: str) -> None:
+    """Its actions are Python's in recurrent acting: longer than a window, asked for something else on the way."""
+    started(tab, address, "dm-hopper-medium")
+    assert "acting from its memory" in tab.inner_text("#measured")
+    facts = tab.evaluate(f"{PLAYER}.facts")
+    agent = Agent.from_pretrained(str(ROOT / "hub_cards" / "dm-hopper-medium"))
+    agent.acting = "recurrent"
+    env = make_env("Hopper-v5")
+    for episode in range(2):
+        obs, _ = env.reset(seed=episode)
+        calls, expected, state, earned, reward = [], [], None, 0.0, 0.0
+        for step in range(40):
+            agent.target_return = 3600.0 if step < 30 else 1000.0
+            calls.append({"observation": flat(obs), "target": agent.target_return, "earned": earned, "goal": None})
+            action, state = agent.predict(obs, state, reward=reward, deterministic=True)
+            expected.append(action.tolist())
+            obs, gained, _, _, _ = env.step(action)
+            reward = float(gained)
+            earned += reward
+        found = tab.evaluate(WITH_AGENT, [facts, calls])
+        for got, want in zip(found, expected, strict=True):
+            assert got["action"] == pytest.approx(want, abs=SAME_ACTION)
+    played = tab.evaluate(f"(async () => {{ {PLAYER}.reset(); return await {PLAYER}.run(100); }})()")
+    assert (played["steps"], played["earned"] > 100) == (100, True)  # a new episode begins with an empty memory
+    paces = tab.evaluate(PACES)
+    assert min(paces) < MOST_MILLIS, np.median(paces)
     assert tab.faults == []
 
 

@@ -5,22 +5,32 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from agentzoo.acting.frozen import freeze
 from agentzoo.acting.onnx_export import require
 from agentzoo.agent import Agent
+from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.masked_model import MaskedModel
+from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.store.files import write_atomic
 
 
 def write_network(folder: Path, path: Path) -> dict[str, Any]:
     """Export the agent in `folder` to `path`, compared with PyTorch; returns its facts, ready for JSON.
 
+    A recurrent network is exported as its step, which takes a fraction of its window's time.
+
     Raises:
         AgentzooError: it cannot be loaded or exported.
     """
     agent = Agent.from_pretrained(folder)
     config = agent.config
-    data, shows = with_attention(freeze(agent.model, "window", config.agent_id).data, config.io.context)
+    memory = memory_of(agent.model)
+    data = freeze(agent.model, "window" if memory is None else "recurrent", config.agent_id).data
+    shows: dict[str, str] = {}
+    if memory is None:
+        data, shows = with_attention(data, config.io.context)
     write_atomic(path, data)
     action = config.io.action
     return {
@@ -35,9 +45,19 @@ def write_network(folder: Path, path: Path) -> dict[str, Any]:
         "target_return": agent.target_return,
         "asks": agent.model.config.acts_on_target(),
         "takes_goals": isinstance(agent.model, MaskedModel),
+        "memory": memory,
         "shows": shows,
         "bytes": len(data),
     }
+
+
+def memory_of(model: SequenceModel) -> dict[str, Any] | None:
+    """Type and shape of each tensor in a recurrent network's state of one environment; None for other networks."""
+    if not isinstance(model, RecurrentModel):
+        return None
+    state = model.initial_state(1)._asdict()
+    kinds = {torch.float32: "float32", torch.int64: "int64"}
+    return {name: {"type": kinds[part.dtype], "shape": list(part.shape)} for name, part in state.items()}
 
 
 def with_attention(data: bytes, context: int) -> tuple[bytes, dict[str, str]]:

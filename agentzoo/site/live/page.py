@@ -95,12 +95,14 @@ def _agents(zoo: Zoo, place: Path, on_progress: Callable[[str], None]) -> tuple[
         except AgentzooError as error:
             problems.append(f"{shown(entry.agent_id)}: {error}")
             continue
-        number, unit = entry.measure()
+        recurrent = facts["memory"] is not None
+        number, unit = entry.measure("recurrent" if recurrent else None)
+        way = ", acting from its memory as it does here" if recurrent else ""
         facts |= {"id": entry.agent_id, "env": entry.env, "scene": name, "network": network}
         facts["scene_kind"] = "grid" if entry.env == DOORKEY else "world"
         poster = f"agents/{entry.slug}/{POSTER}"
         facts["poster"] = poster if (place.parent / poster).is_file() else None
-        facts |= {"page": f"agents/{entry.slug}.html", "measured": f"{number} {unit}"}
+        facts |= {"page": f"agents/{entry.slug}.html", "measured": f"{number} {unit}{way}"}
         found.append(Playable(entry, facts))
     return found, problems
 

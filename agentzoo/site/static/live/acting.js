@@ -1,4 +1,5 @@
-// `Agent.predict` in JavaScript: the last K steps in a window padded on the right, through the exported network.
+// `Agent.predict` in JavaScript, through the exported network: the last K steps in a window padded on the right, or the
+// newest step and the network's memory.
 
 // The last K steps of one episode. As `AgentState`: returns-to-go are kept in raw units.
 export class History {
@@ -26,9 +27,14 @@ export class History {
     this.steps.at(-1).action = action;
   }
 
+  // How many steps the network reads.
+  seen(goal) {
+    return Math.min(this.steps.length, this.spec.context - (goal ? 1 : 0));
+  }
+
   // The network's inputs by name, {type, data, shape} each.
   // `goal` is an observation that the last place of the window shows; the oldest step makes room for it.
-  window(goal = null) {
+  inputs(goal = null) {
     const { context, observation_size: wide, action_size: size, discrete, rtg_scale: scale } = this.spec;
     const steps = goal ? this.steps.slice(-(context - 1)) : this.steps;
     const observations = new Float32Array(context * wide);
@@ -64,23 +70,71 @@ export class History {
   }
 }
 
-// The exported network of one agent and its history.
+// The past of a recurrent network: its own state, all zeros before the first step. As `MemoryState` in Python.
+export class Memory {
+  constructor(spec) {
+    this.spec = spec;
+    this.timestep = -1;
+    this.action = spec.discrete ? 0 : new Array(spec.action_size).fill(0);
+    this.state = {};
+    for (const [name, { type, shape }] of Object.entries(spec.memory)) {
+      const size = shape.reduce((product, side) => product * side, 1);
+      this.state[name] = { type, data: type === "int64" ? new BigInt64Array(size) : new Float32Array(size), shape };
+    }
+  }
+
+  push(observation, target, earned) {
+    this.observation = observation;
+    this.returnToGo = this.spec.rewards === "delayed" ? target : target - earned;
+    this.timestep += 1;
+  }
+
+  // The network's inputs by name, {type, data, shape} each.
+  inputs() {
+    const { discrete, rtg_scale: scale, action_size: size } = this.spec;
+    const found = {
+      returns_to_go: { type: "float32", data: new Float32Array([this.returnToGo / scale]), shape: [1] },
+      observations: { type: "float32", data: new Float32Array(this.observation), shape: [1, this.observation.length] },
+      previous_actions: discrete
+        ? { type: "int64", data: new BigInt64Array([BigInt(this.action)]), shape: [1] }
+        : { type: "float32", data: new Float32Array(this.action), shape: [1, size] },
+      timesteps: { type: "int64", data: new BigInt64Array([BigInt(this.timestep)]), shape: [1] },
+    };
+    for (const [name, value] of Object.entries(this.state)) found[`state_${name}`] = value;
+    return found;
+  }
+
+  // The chosen action, and the network's new state among its outputs.
+  remember(action, outputs) {
+    this.action = action;
+    for (const name of Object.keys(this.state)) {
+      const { type, data, dims } = outputs[`new_${name}`];
+      this.state[name] = { type, data, shape: dims };
+    }
+  }
+
+  seen() {
+    return 1;
+  }
+}
+
+// The exported network of one agent and its past.
 export class Actor {
   constructor(runtime, session, spec) {
     this.runtime = runtime;
     this.session = session;
     this.spec = spec;
-    this.history = new History(spec);
+    this.forget();
   }
 
   // The action for one observation; the most likely one where there are logits.
   async act(observation, target, earned, goal = null) {
-    const { history } = this;  // `forget` may replace it while the network runs
-    history.push(observation, target, earned);
-    const window = history.window(goal);
+    const { past } = this;  // `forget` may replace it while the network runs
+    past.push(observation, target, earned);
+    const named = past.inputs(goal);
     const inputs = {};
     for (const name of this.session.inputNames) {  // the graph omits what the network does not read
-      const { type, data, shape } = window[name];
+      const { type, data, shape } = named[name];
       inputs[name] = new this.runtime.Tensor(type, data, shape);
     }
     const found = await this.session.run(inputs);
@@ -89,14 +143,13 @@ export class Actor {
     const action = discrete
       ? output.indexOf(Math.max(...output))
       : output.map((value, i) => (low ? Math.min(high[i], Math.max(low[i], value)) : value));
-    history.remember(action);
-    const seen = Math.min(history.steps.length, this.spec.context - (goal ? 1 : 0));
-    return { action, output, attention: this.attention(found, seen), gates: this.gates(found) };
+    past.remember(action, found);
+    return { action, output, attention: this.attention(found, past.seen(goal)), gates: this.gates(found) };
   }
 
   // The next action is the first of an episode.
   forget() {
-    this.history = new History(this.spec);
+    this.past = this.spec.memory ? new Memory(this.spec) : new History(this.spec);
   }
 
   // How much the newest token looks at each of the last `count` steps, the mean over heads, or null.
