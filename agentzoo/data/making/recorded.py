@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from agentzoo.data.hdf5 import readable
 from agentzoo.data.making.buffers import Imported
-from agentzoo.data.making.collect import Rollout, only_last
+from agentzoo.data.making.collect import Rollout
 from agentzoo.data.making.dqn_replay import read_dqn_replay
-from agentzoo.envs import make_env
+from agentzoo.data.making.runners import environment_of, rollout_of
 from agentzoo.envs.atari import MOST_NOOPS
 from agentzoo.errors import DataError
 from agentzoo.store.files import write_atomic
@@ -74,7 +74,7 @@ class RecordingRunner:
 
     def __call__(self, seed: int, first: int, count: int) -> list[Rollout]:
         """Episodes `first` to `first + count - 1`, as far as they are recorded; observations are single frames."""
-        recording, env = read_recording(self.name), _game(self.env_id)
+        recording, env = read_recording(self.name), environment_of(self.env_id)
         last = min(first + count, len(recording.seeds))
         return [played(env, *recording.episode(number)) for number in range(first, last)]
 
@@ -99,19 +99,7 @@ def played(env: gym.Env[Any, Any], seed: int, actions: NDArray[np.integer[Any]])
             f"a game was recorded with {len(actions)} steps, but played again it {end}. The installed ale-py plays "
             "another game; constraints.txt of agentzoo names the tested version."
         )
-    return Rollout(
-        seed=seed,
-        observations=np.stack(frames),
-        actions=np.asarray(actions, dtype=np.int64),
-        rewards=np.asarray(rewards),
-        terminations=only_last(len(rewards), bool(terminated)),
-        truncations=only_last(len(rewards), bool(truncated)),
-    )
-
-
-@cache
-def _game(env_id: str) -> gym.Env[Any, Any]:
-    return make_env(env_id, disable_env_checker=True)
+    return rollout_of(seed, frames, list(actions.astype(np.int64)), rewards, bool(terminated), bool(truncated))
 
 
 def seeds_of_noops() -> list[int]:
@@ -131,7 +119,7 @@ def record(replay: Path, env_id: str, path: Path) -> None:
     Raises:
         DataError: no start of the game gives an episode's frames and rewards, as with sticky actions.
     """
-    env = _game(env_id)
+    env = environment_of(env_id)
     starts = [(seed, env.reset(seed=seed)[0][-1]) for seed in seeds_of_noops()]
     seeds, lengths, actions = [], [], []
     for number, episode in enumerate(read_dqn_replay(replay, Imported(env_id))):

@@ -51,7 +51,7 @@ class PolicyRunner:
                 if terminated or truncated:
                     ended[i] = (bool(terminated), bool(truncated))
                     live.remove(i)
-        return [_rollout(seeds[i], observations[i], actions[i], rewards[i], *ended[i]) for i in range(count)]
+        return [rollout_of(seeds[i], observations[i], actions[i], rewards[i], *ended[i]) for i in range(count)]
 
 
 class Controller(Protocol):
@@ -75,7 +75,7 @@ class ControllerRunner:
 
     def __call__(self, seed: int, first: int, count: int) -> list[Rollout]:
         """Run `count` episodes."""
-        env = _controller_env(self.env_id, self.options)
+        env = environment_of(self.env_id, self.options)
         return [self._episode(env, episode_seed(seed, first + i)) for i in range(count)]
 
     def _episode(self, env: gym.Env[Any, Any], seed: int) -> Rollout:
@@ -90,12 +90,13 @@ class ControllerRunner:
             observations.append(obs)
             actions.append(action)
             rewards.append(float(reward))
-        return _rollout(seed, observations, actions, rewards, bool(terminated), bool(truncated))
+        return rollout_of(seed, observations, actions, rewards, bool(terminated), bool(truncated))
 
 
-def _rollout(
+def rollout_of(
     seed: int, observations: list[Any], actions: list[Any], rewards: list[float], terminated: bool, truncated: bool
 ) -> Rollout:
+    """One episode from its lists: L + 1 observations, L actions and rewards, and how it ended."""
     stacked = (
         {key: np.stack([obs[key] for obs in observations]) for key in observations[0]}
         if isinstance(observations[0], dict)
@@ -131,7 +132,8 @@ def _policy_envs(env_id: str, policy: PolicyFile, options: EnvOptions, count: in
     return envs, loaded
 
 
-def _controller_env(env_id: str, options: EnvOptions) -> gym.Env[Any, Any]:
+def environment_of(env_id: str, options: EnvOptions = ()) -> gym.Env[Any, Any]:
+    """The environment of this process, created once."""
     key = (env_id, options)
     if key not in _environments:
         _environments[key] = make_env(env_id, disable_env_checker=True, **dict(options))
