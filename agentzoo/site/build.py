@@ -33,6 +33,10 @@ sdk: static
 app_file: index.html
 pinned: false
 license: mit
+custom_headers:  # an isolated page, in which a network may use several threads
+  cross-origin-embedder-policy: require-corp
+  cross-origin-opener-policy: same-origin
+  cross-origin-resource-policy: cross-origin
 ---
 
 Made by `agentzoo site`.

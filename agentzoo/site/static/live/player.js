@@ -3,6 +3,7 @@ import { Actor } from "./acting.js";
 import { generator, makeEnvironment } from "./environments.js";
 
 const GRID_SECONDS = 0.5;  // between two moves of a grid
+const MOST_THREADS = 4;  // of a network
 const FRAME_MILLIS = 12;  // of a frame may go to steps
 const MOST_POSES = 300;  // the first steps after loading, as goals for agents that take a pose
 
@@ -13,7 +14,8 @@ async function libraries(scene) {
   if (!runtime) {
     runtime = await import("./ort.wasm.min.mjs");
     runtime.env.wasm.wasmPaths = base;
-    runtime.env.wasm.numThreads = 1;
+    // threads share memory, which a browser allows on isolated pages alone; MuJoCo's step is serial
+    runtime.env.wasm.numThreads = crossOriginIsolated ? Math.min(MOST_THREADS, navigator.hardwareConcurrency) : 1;
   }
   if (!mujoco && scene.kind !== "grid") mujoco = await (await import("./mujoco.js")).default();
 }
