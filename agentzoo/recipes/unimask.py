@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from agentzoo.models.unimask import UniMaskConfig
-from agentzoo.nn.masking import STEP_TASKS
+from agentzoo.nn.masking import STEP_TASKS, Task
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.recipes._doorkey import RETURN_CLASSES, doorkey_recipe
-from agentzoo.recipes._tasks import locomotion, maze2d_dense, pointmaze
+from agentzoo.recipes._tasks import MAZE_CONTEXT, locomotion, maze2d_dense, pointmaze
 
 # task: (batch, embed_dim, ffn_dim, n_layers, n_heads, state_weight), paper, table 2
 PUBLISHED: dict[str, tuple[int, int, int, int, int, float]] = {
@@ -50,25 +50,46 @@ def _specialists() -> list[Recipe]:
     return found
 
 
+BUDGET = TrainConfig(
+    steps=10_000, batch_size=100, lr=3e-4, warmup_steps=500, schedule="cosine", weight_decay=1e-4, clip=0.5
+)
+
+
 def _continuous(
-    name: str, data: DataConfig, evaluation: EvalConfig, updates: int = 10_000, windows: int = 100, **model: Any
+    name: str,
+    data: DataConfig,
+    evaluation: EvalConfig,
+    context: int = 10,
+    tasks: tuple[Task, ...] = ("rnd",),
+    **train: Any,
 ) -> Recipe:
-    network = UniMaskConfig(embed_dim=128, ffn_dim=128, n_layers=4, n_heads=16, dropout=0.0, **model)
-    train = TrainConfig(
-        steps=updates, batch_size=windows, lr=3e-4, warmup_steps=500, schedule="cosine", weight_decay=1e-4, clip=0.5
-    )
-    data = data.model_copy(update={"drawn": "full", "context": 10})
-    return Recipe(agent_id=f"unimask-{name}", model=network, data=data, train=train, eval=evaluation)
+    network = UniMaskConfig(embed_dim=128, ffn_dim=128, n_layers=4, n_heads=16, dropout=0.0, tasks=tasks)
+    data = data.model_copy(update={"drawn": "full", "context": context})
+    budget = BUDGET.model_copy(update=train)
+    return Recipe(agent_id=f"unimask-{name}", model=network, data=data, train=budget, eval=evaluation)
+
+
+def _maze() -> Recipe:
+    """The maze needs a close fit where the history is short: an episode begins without one.
+
+    So windows are many and have five steps, as those of the other families, and every second update asks for one action
+    after a history of random length. With random masks alone and 10,000 updates of 100 windows of 10 steps, the agent
+    reached the goal in 48 of 100 episodes.
+    """
+    data, evaluation = pointmaze("medium")
+    often = evaluation.model_copy(update={"every": 2_000, "every_episodes": 50})
+    budget = {"steps": 12_000, "batch_size": 512, "lr": 1e-3}
+    return _continuous("pointmaze-medium", data, often, context=MAZE_CONTEXT, tasks=("rnd", "rc"), **budget)
 
 
 def _agents() -> list[Recipe]:
     return [
         # a ninth of the published updates; losses still fall
-        _continuous("maze2d-dense", *maze2d_dense(), updates=40_000),
+        _continuous("maze2d-dense", *maze2d_dense(), steps=40_000),
         # Only one random mask in four hundred is the mask of acting, so every second update is return-conditioned. It
         # predicts one action per window, so an update has many windows.
-        _continuous("hopper-medium", *locomotion("hopper", "medium"), windows=256, tasks=("rnd", "rc")),
-        _continuous("pointmaze-medium", *pointmaze("medium")),
+        _continuous("hopper-medium", *locomotion("hopper", "medium"), batch_size=256, tasks=("rnd", "rc")),
+        _maze(),
     ]
 
 
