@@ -7,13 +7,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import agentzoo.models
+from agentzoo.data.targets import choose_target
 from agentzoo.errors import ConfigError, UnknownNameError
+from agentzoo.evaluation.results import Results
 from agentzoo.models.dt import DecisionTransformer, DTConfig
 from agentzoo.recipe import Recipe, differences, load_recipe
+from agentzoo.recipes._tasks import BEST, LOCOMOTION
+from agentzoo.record import read_record
 from agentzoo.registry import families, family_names, get_family, recipe_table, register
+from agentzoo.store.files import RESULTS
+from agentzoo.store.locate import staged_agents
 
 
 @pytest.mark.parametrize("agent_id", sorted(recipe_table()))
@@ -28,8 +35,26 @@ def test_published_decision_transformer_settings() -> None:
     recipe = load_recipe("zoo/dt-hopper-medium")
     assert recipe.model == DTConfig(embed_dim=128, n_layers=3, n_heads=1, dropout=0.1, timestep_init_std=1.0)
     assert (recipe.data.context, recipe.data.rtg_scale, recipe.train.batch_size) == (20, 1000.0, 64)
-    assert (recipe.train.weight_decay, recipe.train.clip, recipe.eval.target_return) == (1e-4, 0.25, 3600.0)
+    assert (recipe.train.weight_decay, recipe.train.clip) == (1e-4, 0.25)
     assert recipe.train.steps >= 20_000
+
+
+@pytest.mark.parametrize("task", [f"{env}-{kind}" for env, kind in BEST])
+def test_targets_of_locomotion_follow_the_rule(task: str) -> None:
+    """The constant is out of reach of this data, so the target is the best return in it, as staged records say."""
+    evaluation = load_recipe(f"bc-{task}").eval
+    constant = LOCOMOTION[task.partition("-")[0]][1]
+    best = np.array([evaluation.target_return])
+    assert choose_target("d4rl", best, evaluation.env) == (evaluation.target_return, "max")
+    assert evaluation.target_return < constant
+    for agent_id, folder in staged_agents().items():
+        if agent_id.endswith(f"-{task}"):
+            assert read_record(Results, folder / RESULTS).dataset.best_return == pytest.approx(best[0]), agent_id
+
+
+def test_the_constant_is_the_target_where_the_data_reaches_it() -> None:
+    evaluation = load_recipe("bc-hopper-medium-expert").eval
+    assert (evaluation.target_return, evaluation.target_rule) == (3600.0, "d4rl")
 
 
 def test_set_changes_one_field() -> None:
