@@ -26,7 +26,15 @@ from agentzoo.nn.attention import HeadCount, LayerCount
 from agentzoo.nn.base import ModelConfig
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.encoder import EncoderLayer
-from agentzoo.nn.masked_model import Known, MaskedModel, ReturnClasses, encode_returns, factor_error, return_size
+from agentzoo.nn.masked_model import (
+    Known,
+    MaskedModel,
+    ReturnClasses,
+    encode_returns,
+    factor_error,
+    newest_steps,
+    return_size,
+)
 from agentzoo.nn.masking import STEP_TASKS, Masking, Task, draw
 from agentzoo.nn.tokens import last_valid
 from agentzoo.papers import CARROLL, Citation
@@ -58,6 +66,7 @@ class UniMaskConfig(ModelConfig):
     state_weight: Weight = 1.0  # of each factor of the observation
     mask_indicator: bool = False  # three more inputs a token: whether action, return and observation are shown
     acts_on_returns: bool = True  # False: plain behaviour cloning, the return-to-go stays hidden
+    acts_on: Annotated[int, Field(ge=1)] | None = None  # acting reads this many newest steps; None: the whole window
 
     @model_validator(mode="after")
     def _consistent(self) -> UniMaskConfig:
@@ -236,6 +245,8 @@ class UniMask(MaskedModel):
 
     def act_knowing(self, batch: Batch, known: Known) -> Tensor:
         """As `act`, with some observations of later steps shown."""
+        if self.config.acts_on is not None:
+            batch, known = newest_steps(batch, known, self.config.acts_on)
         lengths = batch.valid.sum(dim=1, keepdim=True)
         steps = torch.arange(batch.shape[1], device=lengths.device)
         ahead = known.shown & ~batch.valid

@@ -61,9 +61,12 @@ def _continuous(
     evaluation: EvalConfig,
     context: int = 10,
     tasks: tuple[Task, ...] = ("rnd",),
+    acts_on: int | None = None,
     **train: Any,
 ) -> Recipe:
-    network = UniMaskConfig(embed_dim=128, ffn_dim=128, n_layers=4, n_heads=16, dropout=0.0, tasks=tasks)
+    network = UniMaskConfig(
+        embed_dim=128, ffn_dim=128, n_layers=4, n_heads=16, dropout=0.0, tasks=tasks, acts_on=acts_on
+    )
     data = data.model_copy(update={"drawn": "full", "context": context})
     budget = BUDGET.model_copy(update=train)
     return Recipe(agent_id=f"unimask-{name}", model=network, data=data, train=budget, eval=evaluation)
@@ -75,11 +78,14 @@ def _maze() -> Recipe:
     So windows are many and have five steps, as those of the other families, and every second update asks for one action
     after a history of random length. With random masks alone and 10,000 updates of 100 windows of 10 steps, the agent
     reached the goal in 48 of 100 episodes.
+
+    Acting reads three steps. On 100 validation episodes, the same weights reach the goal in 99, 100, 100, 100 and 79
+    when they read 1 to 5 steps, so not a full window. The short evaluations of its log read the full one.
     """
     data, evaluation = pointmaze("medium")
     often = evaluation.model_copy(update={"every": 2_000, "every_episodes": 50})
     budget = {"steps": 12_000, "batch_size": 512, "lr": 1e-3}
-    return _continuous("pointmaze-medium", data, often, context=MAZE_CONTEXT, tasks=("rnd", "rc"), **budget)
+    return _continuous("pointmaze-medium", data, often, context=MAZE_CONTEXT, tasks=("rnd", "rc"), acts_on=3, **budget)
 
 
 def _agents() -> list[Recipe]:
