@@ -89,8 +89,10 @@ class UniMaskConfig(ModelConfig):
         return "rnd" in self.tasks or len(self.tasks) > 1
 
     def deviations(self) -> tuple[str, ...]:
-        """Differences to the published training."""
+        """Differences to the published training and acting."""
+        acting = () if self.acts_on is None else (f"acting reads the newest {self.acts_on} steps of the window alone",)
         return (
+            *acting,
             "the optimizer is AdamW, as in the published code; the paper says Adam",
             "where its learning rate is not the paper's constant 0.0001 (see Details), it is chosen for a CPU's budget",
         )
