@@ -72,6 +72,17 @@ def _continuous(
     return Recipe(agent_id=f"unimask-{name}", model=network, data=data, train=budget, eval=evaluation)
 
 
+def _hopper() -> Recipe:
+    """Only one random mask in four hundred is the mask of acting, so every second update is return-conditioned.
+
+    It predicts one action per window, so an update has many windows. Acting reads three steps. On 50 validation
+    episodes the same weights return 2,922 with 3 steps, 2,742 with 4, 2,571 with 5; on 20 of them 1,187 with the full
+    window of 10.
+    """
+    task = locomotion("hopper", "medium")
+    return _continuous("hopper-medium", *task, tasks=("rnd", "rc"), acts_on=3, batch_size=256)
+
+
 def _maze() -> Recipe:
     """The maze needs a close fit where the history is short: an episode begins without one.
 
@@ -92,9 +103,7 @@ def _agents() -> list[Recipe]:
     return [
         # a ninth of the published updates; losses still fall
         _continuous("maze2d-dense", *maze2d_dense(), steps=40_000),
-        # Only one random mask in four hundred is the mask of acting, so every second update is return-conditioned. It
-        # predicts one action per window, so an update has many windows.
-        _continuous("hopper-medium", *locomotion("hopper", "medium"), batch_size=256, tasks=("rnd", "rc")),
+        _hopper(),
         _maze(),
     ]
 
