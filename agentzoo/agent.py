@@ -48,6 +48,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         self.recipe = recipe
         self.target_return = config.target_return
         self.model = model
+        self.history = config.history
         self._hashed = None if config.weights_sha256 is None else fingerprint(model)
         self._actions = Actions(config.io.action)
         self._conditions = Conditions()
@@ -133,7 +134,8 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
     ) -> Path:
         """Write `model.safetensors`, the recipe and, last, `config.json`, which holds the hash of the weights.
 
-        The current target return is stored. `acting` is not: a loaded agent acts in its family's default mode.
+        The current target return and history are stored. `acting` is not: a loaded agent acts in its family's default
+        mode.
 
         Args:
             folder: created if it does not exist.
@@ -151,12 +153,13 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         folder = Path(folder)
         require_own(folder, self.config.agent_id)
         save_tensors(folder / WEIGHTS, self.model.state_dict())
-        target = {"target_return": self.target_return}
+        asked = {"target_return": self.target_return, "history": self.history}
         if self.recipe is not None:
             if self.target_return != self.recipe.eval.target_return:
                 self.recipe = self.recipe.asked_for(Target(self.target_return, "number"))
+            self.recipe = self.recipe.reading(self.history)
             write_atomic(folder / RECIPE, self.recipe.to_json())
-        self.config = self.config.model_copy(update={**target, "weights_sha256": sha256(folder / WEIGHTS)})
+        self.config = self.config.model_copy(update={**asked, "weights_sha256": sha256(folder / WEIGHTS)})
         self._hashed = fingerprint(self.model)
         write_atomic(folder / CONFIG, self.config.to_json())
         if repo_id is not None:

@@ -9,7 +9,7 @@ from pydantic import Field, SerializeAsAny, field_validator
 
 from agentzoo.errors import ConfigError
 from agentzoo.nn.base import ModelConfig
-from agentzoo.recipe import AgentId, EnvId, Option, Positive, Recipe, load_recipe, parse_model_config
+from agentzoo.recipe import AgentId, EnvId, History, Option, Positive, Recipe, load_recipe, parse_model_config
 from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE
 from agentzoo.types import Config, Digest, IOSpec, TargetReturn
@@ -29,6 +29,7 @@ class AgentConfig(Config):
     env: EnvId | None  # Gymnasium id the agent was made for
     env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of `gym.make`
     target_return: TargetReturn
+    history: History = None
     weights_sha256: Digest | None = None  # of model.safetensors
     license: License = "mit"
 
@@ -49,6 +50,7 @@ class AgentConfig(Config):
             env=recipe.eval.env,
             env_options=recipe.eval.env_options,
             target_return=recipe.eval.target_return,
+            history=recipe.eval.history,
             license=recipe.model.weights_license(),
         )
 

@@ -30,6 +30,10 @@ DatasetId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}$"
 Option = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]  # name of a keyword argument
 
 
+# Newest env steps that acting reads; None: the whole window. Not part of training
+History = Annotated[int, Field(ge=1, le=8192)] | None
+
+
 class DataConfig(Config):
     """The dataset, and how it is read."""
 
@@ -78,6 +82,7 @@ class EvalConfig(Config):
     env_options: dict[Option, bool | int | float | str] = Field(default_factory=dict)  # keyword arguments of `gym.make`
     target_return: TargetReturn
     target_rule: TargetRule = "number"  # how the target return was chosen, see `data.targets`
+    history: History = None
     sampled: bool = False  # Discrete actions are sampled, as papers on Atari do; else the most likely ones are taken
     reference: tuple[float, float] | None = None  # returns that score 0 and 100, for an `env` without agreed references
     episodes: Annotated[int, Field(ge=1, le=1_000_000)] = 100  # in the final evaluation
@@ -138,8 +143,9 @@ class Recipe(Config):
             tree["eval"].pop("sampled", None)
         if not tree.get("ran"):
             tree.pop("ran", None)
-        if "eval" in tree and tree["eval"].get("reference") is None:
-            tree["eval"].pop("reference", None)
+        for name in ("reference", "history"):
+            if "eval" in tree and tree["eval"].get(name) is None:
+                tree["eval"].pop(name, None)
         return tree
 
     def pinned(self) -> Recipe:
@@ -168,6 +174,10 @@ class Recipe(Config):
         """A copy with this target return and its rule."""
         changed = {"target_return": target.value, "target_rule": target.rule}
         return self.replace(eval=self.eval.model_copy(update=changed))
+
+    def reading(self, history: int | None) -> Recipe:
+        """A copy whose agent acts on this many newest steps; None: on the whole window."""
+        return self.replace(eval=self.eval.model_copy(update={"history": history}))
 
     def unseeded(self) -> Recipe:
         """A copy with seed 0: the recipes of one training with different seeds become equal."""

@@ -78,9 +78,21 @@ def check_mode(mode: ActingMode, model: SequenceModel) -> None:
         raise ConfigError(f"a {model.config.family!r} network has no recurrent form; it acts from a window.")
 
 
-def make_acting(mode: ActingMode, network: Any, rtg_scale: float) -> Acting:
-    """The `Acting` of this mode, for a network or a frozen network (`acting.frozen`)."""
-    return _WindowActing(network, rtg_scale) if mode == "window" else _RecurrentActing(network, rtg_scale)
+def check_history(steps: int | None, mode: ActingMode, context: int) -> None:
+    """Raise ConfigError unless an agent with windows of `context` steps can read this many of them in this mode."""
+    if steps is None:
+        return
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= context:
+        raise ConfigError(
+            f"history is the number of newest steps that acting reads, 1 to {context} or None for all; got {steps!r}."
+        )
+    if mode == "recurrent":
+        raise ConfigError("recurrent acting reads its memory; a history needs agent.acting = 'window'.")
+
+
+def make_acting(mode: ActingMode, network: Any, rtg_scale: float, steps: int | None = None) -> Acting:
+    """The `Acting` of this mode, for a network or a frozen network (`acting.frozen`); it reads the newest `steps`."""
+    return _WindowActing(network, rtg_scale, steps) if mode == "window" else _RecurrentActing(network, rtg_scale)
 
 
 def act_in_chunks(act: Callable[[Batch], Any], batch: Batch) -> Any:
@@ -98,10 +110,10 @@ def act_in_chunks(act: Callable[[Batch], Any], batch: Batch) -> Any:
 
 
 class _WindowActing:
-    """Runs the last K steps through the network at every step, as in training."""
+    """Runs the last K steps, or the newest few of them, through the network at every step."""
 
-    def __init__(self, model: Any, rtg_scale: float) -> None:
-        self._model, self._scale = model, rtg_scale
+    def __init__(self, model: Any, rtg_scale: float, steps: int | None) -> None:
+        self._model, self._scale, self._steps = model, rtg_scale, steps
 
     def empty(self, n: int) -> AgentState:
         return history.empty_state(self._model.io, n)
@@ -119,10 +131,11 @@ class _WindowActing:
     ) -> tuple[Tensor | ActionDistribution, AgentState]:
         current = history.append(state, observations, rtg, starts)
         device = self._model.device
+        read = current if self._steps is None else history.newest(current, self._steps)
         if conditions:
-            return self._model.act_knowing(*conditions.place(current, self._scale, device)), current
-        batch = history.to_batch(current, self._scale, device)
-        longest = int(current.length.max())
+            return self._model.act_knowing(*conditions.place(read, self._scale, device)), current
+        batch = history.to_batch(read, self._scale, device)
+        longest = int(read.length.max())
         if longest < batch.shape[1]:  # steps that are padding in every window are left out
             batch = batch.map(lambda part: part[:, :longest])
         return act_in_chunks(self._model.act, batch), current

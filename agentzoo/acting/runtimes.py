@@ -8,7 +8,7 @@ import torch
 
 from agentzoo.acting.frozen import freeze
 from agentzoo.acting.loading import pick_device
-from agentzoo.acting.modes import Acting, check_mode, make_acting
+from agentzoo.acting.modes import Acting, check_history, check_mode, make_acting
 from agentzoo.config import AgentConfig
 from agentzoo.errors import ConfigError, warn
 from agentzoo.nn.base import ActingMode, SequenceModel
@@ -24,6 +24,7 @@ class RuntimeMethods:
     _acting: Acting
     _acting_mode: ActingMode
     _runtime: Runtime = "pytorch"
+    _history: int | None = None
 
     @property
     def model(self) -> SequenceModel:
@@ -80,6 +81,22 @@ class RuntimeMethods:
         self._use(mode, self._runtime)
 
     @property
+    def history(self) -> int | None:
+        """The number of newest steps that acting reads; None for the whole window of K steps.
+
+        A network that learned from long windows can copy its past actions, and fall once it has many of them. Reading
+        fewer steps needs no training: every window of training also holds shorter histories. It can be assigned at any
+        time; states stay valid. Wu et al. 2023 (arXiv:2307.02484) choose the length at every step instead.
+        """
+        return self._history
+
+    @history.setter
+    def history(self, steps: int | None) -> None:
+        check_history(steps, self._acting_mode, self.config.io.context)
+        self._history = steps
+        self._use(self._acting_mode, self._runtime)
+
+    @property
     def device(self) -> torch.device:
         """The device of the network."""
         return self.model.device
@@ -100,8 +117,9 @@ class RuntimeMethods:
 
     def _use(self, mode: ActingMode, runtime: Runtime) -> None:
         check_mode(mode, self.model)
+        check_history(self._history, mode, self.config.io.context)
         network = self.model if runtime == "pytorch" else freeze(self.model, mode, self.config.agent_id)
-        self._acting = make_acting(mode, network, self.config.rtg_scale)
+        self._acting = make_acting(mode, network, self.config.rtg_scale, self._history)
         self._acting_mode, self._runtime = mode, runtime
 
     def _leave_onnx(self, why: str) -> None:

@@ -20,14 +20,14 @@ from agentzoo.cli.options import (
     TrustOption,
     TrustOptionsOption,
 )
-from agentzoo.cli.staging import retarget, stage
+from agentzoo.cli.staging import remeasure, stage
 from agentzoo.errors import ConfigError
 from agentzoo.store.named import require_finished, require_folder, require_remote
 from agentzoo.text import amount, counted
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Stage, check, push and pull agents; import, export.")
 app.command()(stage)
-app.command()(retarget)
+app.command()(remeasure)
 
 
 @app.command()

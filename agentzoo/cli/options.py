@@ -71,6 +71,10 @@ TokenOption = Annotated[
     str | None, typer.Option("--token", help="Token to use instead of HF_TOKEN or `hf auth login`.")
 ]
 FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="An agent's folder with its records.")]
+HistoryOption = Annotated[
+    int | None,
+    typer.Option("--history", min=0, help="Newest steps that acting reads; 0: the whole window. Default: the agent's."),
+]
 TargetOption = Annotated[
     str | None,
     typer.Option(

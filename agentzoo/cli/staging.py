@@ -1,4 +1,4 @@
-"""`agentzoo hub stage` and `agentzoo hub retarget`: measuring what is published. Heavy imports happen inside."""
+"""`agentzoo hub stage` and `agentzoo hub remeasure`: measuring what is published. Heavy imports happen inside."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from rich.progress import Progress
 
 from agentzoo.cli.console import bar_columns, console, errors_console, plain
-from agentzoo.cli.options import FolderArg, TargetOption, TrustOption, TrustOptionsOption
+from agentzoo.cli.options import FolderArg, HistoryOption, TargetOption, TrustOption, TrustOptionsOption
 from agentzoo.store.named import require_finished, require_folder
 from agentzoo.text import amount
 
@@ -91,24 +91,36 @@ def stage(
     console.print(f"staged {plain(folder)}")
 
 
-def retarget(
+def remeasure(
     folder: FolderArg,
     target: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--target",
             help="A number; max, the best return in the data; p90, its 90th percentile; d4rl, the published constant "
             "if the data reaches it, else max.",
         ),
-    ],
+    ] = None,
+    history: HistoryOption = None,
+    sweep_episodes: Annotated[
+        int, typer.Option(min=0, help="Episodes for each of eight target returns, with another history; 0: no sweep.")
+    ] = 20,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
-    """Give a staged agent another target return and measure it again; its weights stay."""
+    """Give a staged agent another target return or history and measure it again; its weights stay."""
     require_folder(folder)
-    from agentzoo.hub.retarget import retarget as run
+    from agentzoo.hub.remeasure import remeasure as run
 
-    with staging_progress("retargeting, episodes") as (on_progress, on_episodes):
-        head = run(folder, target, trust_env_module=trust_env_module, on_progress=on_progress, on_episodes=on_episodes)
+    with staging_progress("measuring, episodes") as (on_progress, on_episodes):
+        head = run(
+            folder,
+            target=target,
+            history=history,
+            sweep_episodes=sweep_episodes,
+            trust_env_module=trust_env_module,
+            on_progress=on_progress,
+            on_episodes=on_episodes,
+        )
     asked = f"asked for {amount(head.target_return)}, it returns {head.return_in_words()}"
     console.print(f"{plain(folder.resolve().name)}: {asked}")

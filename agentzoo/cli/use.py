@@ -23,6 +23,7 @@ from agentzoo.cli.console import (
 )
 from agentzoo.cli.options import (
     AgentArg,
+    HistoryOption,
     JsonOption,
     RevisionOption,
     RuntimeOption,
@@ -220,6 +221,7 @@ def evaluate(
     n_envs: Annotated[int, typer.Option("--envs", min=1, help="Environments stepped side by side.")] = 20,
     target: TargetOption = None,
     acting: ActingOption = None,
+    history: HistoryOption = None,
     runtime: RuntimeOption = "pytorch",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that share the environments.")] = 1,
     sampled: Annotated[
@@ -241,6 +243,8 @@ def evaluate(
 
     if acting is not None:
         loaded.acting = acting  # type: ignore[assignment]  # the setter checks the name
+    if history is not None:
+        loaded.history = history or None
     loaded.freeze(runtime)  # type: ignore[arg-type]  # `freeze` checks the name
     with progress_bar(f"evaluating {loaded.config.agent_id}", episodes) as bar:
         command = shlex.join(["agentzoo", *sys.argv[1:]])

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
-import platform
 import shlex
-import subprocess
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,6 +23,7 @@ from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, is_determinist
 from agentzoo.evaluation.scores import Reference, mean_interval, normalized_score, reference_for, with_reference
 from agentzoo.evaluation.statistics import Converged
 from agentzoo.evaluation.study import Study
+from agentzoo.evaluation.versions import versions
 from agentzoo.nn.base import ActingMode
 from agentzoo.record import read_record
 from agentzoo.store.files import CONFIG
@@ -34,7 +31,6 @@ from agentzoo.store.locate import STUDY_PICTURES, staged_agents
 from agentzoo.text import amount, fixed
 from agentzoo.types import Config
 
-PACKAGES = ("agentzoo", "gymnasium", "gymnasium-robotics", "mujoco", "numpy", "torch", "stable-baselines3")
 Interval = tuple[float, float]
 
 
@@ -53,6 +49,7 @@ class Result(Config):
     env: str
     target_return: float
     acting: ActingMode = "window"
+    history: int | None = None  # newest steps that acting read; None: the whole window
     deterministic: bool
     seed: int
     episodes: Annotated[int, Field(ge=1)]
@@ -239,6 +236,8 @@ def with_command(one: Result, agent: Agent, named: str, n_envs: int = 20) -> Res
         command += f" --env {shlex.quote(one.env)}"
     if one.acting != agent.model.acting:
         command += f" --acting {one.acting}"
+    if one.history != agent.config.history:
+        command += f" --history {one.history or 0}"
     if agent.runtime != "pytorch":
         command += f" --runtime {agent.runtime}"
     if ":" in one.env:
@@ -281,6 +280,7 @@ def summarize(
         env=env_id,
         target_return=target_return,
         acting=agent.acting,
+        history=agent.history,
         deterministic=deterministic,
         seed=seed,
         episodes=len(found),
@@ -301,39 +301,6 @@ def summarize(
         versions=versions(*["onnxruntime"] * (agent.runtime == "onnx"), *["ale-py"] * is_game(env_id)),
         command=command,
     )
-
-
-def versions(*others: str) -> dict[str, str]:
-    """Versions of Python, the packages that affect scores and `others`; in a git checkout also agentzoo's commit."""
-    found = {"python": platform.python_version()}
-    for name in (*PACKAGES, *others):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    if "agentzoo" in found and (commit := _commit()):
-        found["agentzoo"] = f"{found['agentzoo']}+g{commit}"
-    return found
-
-
-@functools.cache
-def _commit() -> str | None:
-    """The commit of this checkout, with `.dirty` if the package differs from it; None without a checkout or git."""
-    root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
-        return None
-
-    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True)
-
-    try:
-        head = git("rev-parse", "--short=12", "HEAD")
-    except OSError:
-        return None
-    if head.returncode != 0:
-        return None
-    same = git("diff", "--quiet", "HEAD", "--", "agentzoo").returncode == 0
-    return head.stdout.strip() + ("" if same else ".dirty")
 
 
 def _id_of(env: Any) -> str:

@@ -83,12 +83,13 @@ def trainings(
 def _asked_alike(kept: Result, agent: Agent) -> bool:
     """Whether `kept` has the settings of a new evaluation of these weights, apart from the number of episodes."""
     config = agent.config
-    wanted = (config.weights_sha256, config.env, agent.target_return, agent.acting, True, 0)
+    wanted = (config.weights_sha256, config.env, agent.target_return, agent.acting, agent.history, True, 0)
     return wanted == (
         kept.weights_sha256,
         kept.env,
         kept.target_return,
         kept.acting,
+        kept.history,
         kept.deterministic,
         kept.seed,
     )

@@ -8,7 +8,8 @@ from typing import Any
 
 from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError
-from agentzoo.evaluation.results import Results, versions
+from agentzoo.evaluation.results import Results
+from agentzoo.evaluation.versions import versions
 from agentzoo.hub.overview import Summary, packaged, summary_of
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.record import read_record

@@ -32,7 +32,6 @@ from agentzoo.nn.masked_model import (
     ReturnClasses,
     encode_returns,
     factor_error,
-    newest_steps,
     return_size,
 )
 from agentzoo.nn.masking import STEP_TASKS, Masking, Task, draw
@@ -66,7 +65,6 @@ class UniMaskConfig(ModelConfig):
     state_weight: Weight = 1.0  # of each factor of the observation
     mask_indicator: bool = False  # three more inputs a token: whether action, return and observation are shown
     acts_on_returns: bool = True  # False: plain behaviour cloning, the return-to-go stays hidden
-    acts_on: Annotated[int, Field(ge=1)] | None = None  # acting reads this many newest steps; None: the whole window
 
     @model_validator(mode="after")
     def _consistent(self) -> UniMaskConfig:
@@ -89,10 +87,8 @@ class UniMaskConfig(ModelConfig):
         return "rnd" in self.tasks or len(self.tasks) > 1
 
     def deviations(self) -> tuple[str, ...]:
-        """Differences to the published training and acting."""
-        acting = () if self.acts_on is None else (f"acting reads the newest {self.acts_on} steps of the window alone",)
+        """Differences to the published training."""
         return (
-            *acting,
             "the optimizer is AdamW, as in the published code; the paper says Adam",
             "where its learning rate is not the paper's constant 0.0001 (see Details), it is chosen for a CPU's budget",
         )
@@ -247,8 +243,6 @@ class UniMask(MaskedModel):
 
     def act_knowing(self, batch: Batch, known: Known) -> Tensor:
         """As `act`, with some observations of later steps shown."""
-        if self.config.acts_on is not None:
-            batch, known = newest_steps(batch, known, self.config.acts_on)
         lengths = batch.valid.sum(dim=1, keepdim=True)
         steps = torch.arange(batch.shape[1], device=lengths.device)
         ahead = known.shown & ~batch.valid

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -80,22 +79,6 @@ class MaskedModel(SequenceModel):
     @abstractmethod
     def factor_losses(self, batch: Batch, masking: Masking) -> Losses:
         """The unweighted error of each factor over what `masking` asks for; "action" is the first."""
-
-
-def newest_steps(batch: Batch, known: Known, count: int) -> tuple[Batch, Known]:
-    """The windows without steps older than the newest `count`, which move to the front; known steps move along."""
-    dropped = (batch.valid.sum(dim=1, keepdim=True) - count).clamp(min=0)  # (B, 1)
-    width = batch.valid.shape[1]
-    at = torch.arange(width, device=dropped.device) + dropped  # (B, K)
-    inside = at < width
-
-    def moved(part: Tensor) -> Tensor:
-        index = at.clamp(max=width - 1).view(*at.shape, *(1,) * (part.ndim - 2)).expand(-1, -1, *part.shape[2:])
-        return part.gather(1, index)
-
-    batch = batch.map(moved)
-    ahead = Known(moved(known.observations), moved(known.shown) & inside)
-    return replace(batch, valid=batch.valid & inside), ahead
 
 
 def require_masked(model: SequenceModel, what: str) -> MaskedModel:

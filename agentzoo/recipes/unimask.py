@@ -61,15 +61,14 @@ def _continuous(
     evaluation: EvalConfig,
     context: int = 10,
     tasks: tuple[Task, ...] = ("rnd",),
-    acts_on: int | None = None,
+    history: int | None = None,
     **train: Any,
 ) -> Recipe:
-    network = UniMaskConfig(
-        embed_dim=128, ffn_dim=128, n_layers=4, n_heads=16, dropout=0.0, tasks=tasks, acts_on=acts_on
-    )
+    network = UniMaskConfig(embed_dim=128, ffn_dim=128, n_layers=4, n_heads=16, dropout=0.0, tasks=tasks)
     data = data.model_copy(update={"drawn": "full", "context": context})
     budget = BUDGET.model_copy(update=train)
-    return Recipe(agent_id=f"unimask-{name}", model=network, data=data, train=budget, eval=evaluation)
+    recipe = Recipe(agent_id=f"unimask-{name}", model=network, data=data, train=budget, eval=evaluation)
+    return recipe.reading(history)
 
 
 def _hopper() -> Recipe:
@@ -80,7 +79,7 @@ def _hopper() -> Recipe:
     window of 10.
     """
     task = locomotion("hopper", "medium")
-    return _continuous("hopper-medium", *task, tasks=("rnd", "rc"), acts_on=3, batch_size=256)
+    return _continuous("hopper-medium", *task, tasks=("rnd", "rc"), history=3, batch_size=256)
 
 
 def _maze() -> Recipe:
@@ -96,7 +95,7 @@ def _maze() -> Recipe:
     data, evaluation = pointmaze("medium")
     often = evaluation.model_copy(update={"every": 2_000, "every_episodes": 50})
     budget = {"steps": 12_000, "batch_size": 512, "lr": 1e-3}
-    return _continuous("pointmaze-medium", data, often, context=MAZE_CONTEXT, tasks=("rnd", "rc"), acts_on=3, **budget)
+    return _continuous("pointmaze-medium", data, often, context=MAZE_CONTEXT, tasks=("rnd", "rc"), history=3, **budget)
 
 
 def _agents() -> list[Recipe]:

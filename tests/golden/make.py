@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from agentzoo.acting.history import to_batch
+from agentzoo.acting.history import newest, to_batch
 from agentzoo.agent import Agent
 from agentzoo.envs.making import make_configured
 
@@ -90,8 +90,9 @@ def act(agent: Agent, history: dict[str, Any]) -> tuple[list[Any], list[Any]]:
         *(history[key] for key in ("observations", "rewards", "starts")), strict=True
     ):
         action, state = agent.predict(arrays(observation), state, np.array([start]), deterministic=True, reward=reward)
+        read: Any = state if agent.history is None else newest(state, agent.history)  # type: ignore[arg-type]
         with torch.inference_mode():
-            output = agent.model.act_surely(to_batch(state, agent.config.rtg_scale, agent.device))  # type: ignore[arg-type]
+            output = agent.model.act_surely(to_batch(read, agent.config.rtg_scale, agent.device))
         actions.append(action)
         outputs.append(output[0].numpy())
     return actions, outputs

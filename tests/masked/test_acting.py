@@ -107,21 +107,22 @@ def test_waypoints_stand_at_their_steps_until_they_are_past() -> None:
 
 def test_acting_may_read_the_newest_steps_alone() -> None:
     """With two steps of a window of four, the third window is that of an episode that began a step later."""
-    agent = counting_agent(acts_on=2)
+    agent = counting_agent()
+    agent.history = 2
     seen = spy(agent)
     run(agent, 3)
     batch, masking = seen[2]
     assert (row(masking.observations), row(masking.actions), row(masking.returns)) == ("xx..", "x...", "x...")
     assert batch.observations[0, :2, 0].tolist() == [1.0, 2.0]  # the first number counts the steps
     assert batch.timesteps[0, :2].tolist() == [1, 2]
-    agent = counting_agent(acts_on=2)
+    agent = counting_agent()
+    agent.history = 2
     seen = spy(agent)
     agent.condition(goal=np.full(3, 9.0, np.float32))
     run(agent, 3)
     batch, masking = seen[2]
-    # three steps and the goal fill the window; without its oldest step the goal is still one step ahead
-    assert row(masking.observations) == "xxx."
-    assert batch.observations[0, :3, 0].tolist() == [1.0, 2.0, 9.0]
+    assert row(masking.observations) == "xx.x"  # the goal keeps the last place
+    assert batch.observations[0, :, 0].tolist() == [1.0, 2.0, 0.0, 9.0]
 
 
 def test_goals_change_actions_and_can_be_taken_back() -> None:

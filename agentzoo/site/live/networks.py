@@ -35,6 +35,7 @@ def write_network(folder: Path, path: Path) -> dict[str, Any]:
     action = config.io.action
     return {
         "context": config.io.context,
+        "history": config.history or config.io.context,
         "observation_size": config.io.observation.size,
         "action_size": action.size,
         "discrete": action.kind == "discrete",

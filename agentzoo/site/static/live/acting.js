@@ -29,14 +29,14 @@ export class History {
 
   // How many steps the network reads.
   seen(goal) {
-    return Math.min(this.steps.length, this.spec.context - (goal ? 1 : 0));
+    return Math.min(this.steps.length, this.spec.history, this.spec.context - (goal ? 1 : 0));
   }
 
   // The network's inputs by name, {type, data, shape} each.
   // `goal` is an observation that the last place of the window shows; the oldest step makes room for it.
   inputs(goal = null) {
     const { context, observation_size: wide, action_size: size, discrete, rtg_scale: scale } = this.spec;
-    const steps = goal ? this.steps.slice(-(context - 1)) : this.steps;
+    const steps = this.steps.slice(-this.seen(goal));
     const observations = new Float32Array(context * wide);
     const actions = discrete ? new BigInt64Array(context) : new Float32Array(context * size);
     const returnsToGo = new Float32Array(context);

@@ -14,7 +14,7 @@ from agentzoo.errors import CheckpointError, ConfigError, UnknownNameError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.hub.card import check_card
 from agentzoo.hub.records import read_records
-from agentzoo.hub.retarget import retarget
+from agentzoo.hub.remeasure import remeasure
 from agentzoo.store.files import CARD, CONFIG, LOG, RECIPE, RESULTS, WEIGHTS, write_atomic
 from hub.conftest import edit, make_folder
 
@@ -30,7 +30,7 @@ def test_a_new_target_is_measured_and_the_rest_stays(tmp_path: Path) -> None:
     swept = evaluate(Agent.from_pretrained(folder), episodes=2, target_return=20.0)
     keep(folder, best=swept, baselines=(swept,), targets=(swept,), spearman=1.0)
     weights, before = (folder / WEIGHTS).read_bytes(), read_records(folder)[2]
-    done = CliRunner().invoke(app, ["hub", "retarget", str(folder), "--target", "max"])
+    done = CliRunner().invoke(app, ["hub", "remeasure", str(folder), "--target", "max"])
     assert done.exit_code == 0, done.output
     config, recipe, after = read_records(folder)
     # 6 is the best return of the data
@@ -51,7 +51,7 @@ def test_a_clone_keeps_its_episodes_and_its_seeds(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "dt-test", SMALL["bc"])
     head = read_records(folder)[2].headline
     keep(folder, seeds=(head.model_copy(update={"training_seed": 1}),))
-    retarget(folder, "12.5")
+    remeasure(folder, target="12.5")
     after = read_records(folder)[2]
     assert after.headline.returns == head.returns
     assert [one.target_return for one in (after.headline, *after.seeds)] == [12.5, 12.5]
@@ -66,17 +66,17 @@ def test_what_cannot_be_measured_again_is_refused_and_nothing_changes(folder: Pa
     keep(folder, seeds=(head.model_copy(update={"training_seed": 1}),))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(ConfigError, match="shows 1 other training seed, whose weights it does not hold"):
-        retarget(folder, "max")
+        remeasure(folder, target="max")
     keep(folder, seeds=())
     with pytest.raises(ConfigError, match=r"a target is a number or one of d4rl, max, p90; got 'most'"):
-        retarget(folder, "most")
+        remeasure(folder, target="most")
     keep(folder, seeds=read_records(folder)[2].seeds)
     assert {name: (folder / name).read_bytes() for name in before if name != RESULTS} == {
         name: text for name, text in before.items() if name != RESULTS
     }
     (folder / LOG).unlink()
     with pytest.raises(CheckpointError, match=r"lacks training_log\.csv, which its card shows"):
-        retarget(folder, "max")
+        remeasure(folder, target="max")
 
 
 def test_a_failed_measurement_leaves_the_agent_as_it_was(folder: Path) -> None:
@@ -84,5 +84,5 @@ def test_a_failed_measurement_leaves_the_agent_as_it_was(folder: Path) -> None:
     edit(folder, RECIPE, eval__env="Nowhere-v0")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(UnknownNameError, match="no environment 'Nowhere-v0'"):
-        retarget(folder, "3")
+        remeasure(folder, target="3")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

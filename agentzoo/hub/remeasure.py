@@ -1,4 +1,4 @@
-"""`agentzoo hub retarget`: measure a staged agent again with another target return."""
+"""`agentzoo hub remeasure`: measure a staged agent again with another target return or history."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from agentzoo.acting.modes import check_history
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.targets import Target, choose_target
 from agentzoo.errors import ConfigError
@@ -18,28 +19,32 @@ from agentzoo.hub.card import write_card
 from agentzoo.hub.measuring import Measuring, Tally
 from agentzoo.hub.records import read_records, require_promised
 from agentzoo.recipe import Recipe
-from agentzoo.store.files import CONFIG, RECIPE, RESULTS, write_atomic
+from agentzoo.store.files import CONFIG, RECIPE, RESULTS, SWEEP_PLOT, write_atomic
 from agentzoo.store.locate import written_whole
 from agentzoo.text import counted
 
 
-def retarget(
+def remeasure(
     staged: Path,
-    target: str,
     *,
+    target: str | None = None,
+    history: int | None = None,
+    sweep_episodes: int = 20,
     trust_env_module: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
     on_episodes: Callable[[int, int], None] = lambda *_: None,
 ) -> Result:
-    """Give a staged agent another target return and measure it again, all or nothing.
+    """Give a staged agent another target return or history and measure it again, all or nothing.
 
-    A target return has no part in training, so weights, log, sweep and studies stay. Rows of other methods' runs and of
-    the best checkpoint were measured with the old target and go; the rows of `baselines.json` stay. A clone reads no
-    return, so its episodes stay and only its records change.
+    Neither has a part in training, so weights, log and studies stay, and the sweep if the history does. Rows of other
+    methods' runs and of the best checkpoint were measured with the old settings and go; the rows of `baselines.json`
+    stay. A clone reads no return, so with another target its episodes stay and only its records change.
 
     Args:
         staged: the agent's folder.
-        target: a rule or a number (`data.targets`).
+        target: a rule or a number (`data.targets`); by default the present one.
+        history: the number of newest steps that acting reads, 0 for the whole window; by default the present one.
+        sweep_episodes: episodes for each of eight target returns if the history changes; 0 drops the sweep.
         on_progress: called with each step that begins.
         on_episodes: called with the number of episodes played so far and of those in all.
 
@@ -47,27 +52,33 @@ def retarget(
         The new headline.
 
     Raises:
-        CheckpointError: a record or a file that the card shows is missing. ConfigError: an unknown rule, or an agent of
-            several training seeds, whose other weights are not in the folder.
+        CheckpointError: a record or a file that the card shows is missing. ConfigError: an unknown rule, a history
+            longer than the window, or an agent of several training seeds, whose other weights are not in the folder.
     """
     config, recipe, results = read_records(staged)
     require_promised(staged)
-    chosen = _choose(target, recipe, results)
-    reads_returns = recipe.model.acts_on_target()
-    if results.seeds and reads_returns:
+    if target is not None:
+        recipe = recipe.asked_for(_choose(target, recipe, results))
+    reads = recipe.eval.history if history is None else history or None
+    check_history(reads, "window", config.io.context)
+    moved = reads != recipe.eval.history
+    plays = moved or recipe.model.acts_on_target()
+    if results.seeds and plays:
         raise ConfigError(
             f"{staged} shows {counted(len(results.seeds), 'other training seed')}, whose weights it does not hold. "
             "Train all and stage them again: `agentzoo hub stage RUN --seed-run RUN --target ...`."
         )
     with written_whole(staged) as folder:
         shutil.copytree(staged, folder, dirs_exist_ok=True)
-        write_atomic(folder / RECIPE, recipe.asked_for(chosen).to_json())
-        write_atomic(folder / CONFIG, config.model_copy(update={"target_return": chosen.value}).to_json())
-        if reads_returns:
-            found = _measured(Measuring(folder, results.dataset, trust_env_module, on_progress, Tally(on_episodes)))
+        write_atomic(folder / RECIPE, recipe.reading(reads).to_json())
+        asked = {"target_return": recipe.eval.target_return, "history": reads}
+        write_atomic(folder / CONFIG, config.model_copy(update=asked).to_json())
+        if plays:
+            measuring = Measuring(folder, results.dataset, trust_env_module, on_progress, Tally(on_episodes))
+            found = _measured(measuring, sweep_episodes if moved else None)
             found |= {"best": None, "baselines": ()}
         else:
-            found = _renamed(results, chosen.value)
+            found = _renamed(results, recipe.eval.target_return)
         results = results.model_copy(update=found)
         write_atomic(folder / RESULTS, results.to_json())
         write_card(folder, zoo=staged.resolve().parent)
@@ -81,9 +92,14 @@ def _choose(target: str, recipe: Recipe, results: Results) -> Target:
     return choose_target(target, returns, recipe.eval.env)
 
 
-def _measured(measuring: Measuring) -> dict[str, Any]:
-    measuring.plan(0, 0)
-    return {**measuring.headline(), "filmed": measuring.film()}
+def _measured(measuring: Measuring, sweep_episodes: int | None) -> dict[str, Any]:
+    """The new rows; with None episodes without a sweep, whose present rows stay."""
+    measuring.plan(0, sweep_episodes or 0)
+    found = measuring.headline()
+    if sweep_episodes is not None:
+        (measuring.folder / SWEEP_PLOT).unlink(missing_ok=True)
+        found |= {"targets": (), "spearman": None, "plotted": False} | measuring.targets(sweep_episodes)
+    return {**found, "filmed": measuring.film()}
 
 
 def _renamed(results: Results, target: float) -> dict[str, Any]:

@@ -1,0 +1,123 @@
+"""`agent.history`: acting reads the newest few steps of its window."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import SMALL, make_agent
+from models.acting_cases import small_config
+
+from agentzoo.agent import Agent
+from agentzoo.errors import ConfigError
+from agentzoo.evaluation.results import evaluate
+from agentzoo.store.files import CONFIG, RECIPE
+from agentzoo.types import Batch
+
+STEPS = 6
+
+
+def played(agent: Agent) -> list[np.ndarray]:
+    """Actions on six steps with rewards 0, 1, 2, ..."""
+    rng, state, found = np.random.default_rng(0), None, []
+    for step in range(STEPS):
+        obs = rng.normal(size=3).astype(np.float32)
+        action, state = agent.predict(obs, state, reward=float(step), deterministic=True)
+        found.append(action)
+    return found
+
+
+def test_it_reads_a_window_of_the_newest_steps() -> None:
+    """The last action is the network's on a window that is written out by hand."""
+    agent = make_agent("Pendulum-v1", context=4)
+    agent.history = 2
+    actions = played(agent)
+    rng = np.random.default_rng(0)
+    observations = rng.normal(size=(STEPS, 3)).astype(np.float32)
+    # returns-to-go: 50 minus the rewards so far, 0 + 1 + 2 + 3 + 4 at step 4 and 5 more at step 5; the scale is 10
+    window = Batch(
+        observations=torch.from_numpy(observations[None, 4:]),
+        actions=torch.tensor([[actions[4].tolist(), [0.0]]]),
+        returns_to_go=torch.tensor([[4.0, 3.5]]),
+        timesteps=torch.tensor([[4, 5]]),
+        valid=torch.ones(1, 2, dtype=torch.bool),
+    )
+    with torch.no_grad():
+        expected = agent.model.act(window)[0].numpy()
+    assert actions[-1] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_whole_window_is_the_default_and_one_as_long_is_the_same() -> None:
+    whole, same, short = (make_agent("Pendulum-v1", context=4) for _ in range(3))
+    same.history, short.history = 4, 1
+    assert whole.history is None
+    assert np.allclose(played(whole), played(same), atol=1e-7)
+    first, *rest = zip(played(whole), played(short), strict=True)
+    assert first[0] == pytest.approx(first[1])
+    assert any(abs(a - b).max() > 1e-3 for a, b in rest)
+
+
+def test_it_may_change_on_the_way_and_states_stay_valid() -> None:
+    agent = make_agent("Pendulum-v1", context=4)
+    obs, state = np.ones(3, np.float32), None
+    for step in range(3):
+        _, state = agent.predict(obs * step, state, reward=0.0)
+    agent.history = 1
+    short, _ = agent.predict(obs, state, reward=0.0)
+    agent.history = None
+    whole, _ = agent.predict(obs, state, reward=0.0)
+    other = make_agent("Pendulum-v1", context=4)
+    assert whole == pytest.approx(other.predict(obs, state, reward=0.0)[0])
+    assert short != pytest.approx(whole)
+
+
+@pytest.mark.parametrize("steps", [0, 5, -1, True, 2.0, "3"])
+def test_other_lengths_are_refused(steps: object) -> None:
+    agent = make_agent("Pendulum-v1", context=4)
+    with pytest.raises(ConfigError, match=r"history is the number of newest steps that acting reads, 1 to 4 or None"):
+        agent.history = steps  # type: ignore[assignment]
+    assert agent.history is None
+
+
+def test_a_recurrent_agent_has_no_history() -> None:
+    agent = make_agent(model=small_config("dm"))
+    agent.acting = "recurrent"
+    with pytest.raises(ConfigError, match=r"recurrent acting reads its memory; a history needs agent\.acting"):
+        agent.history = 2
+    agent.acting = "window"
+    agent.history = 2
+    with pytest.raises(ConfigError, match="recurrent acting reads its memory"):
+        agent.acting = "recurrent"
+    assert agent.acting == "window"
+
+
+def test_it_is_saved_and_measured(tmp_path: Path) -> None:
+    agent = make_agent("Pendulum-v1", context=4)
+    agent.history = 2
+    folder = agent.save_pretrained(tmp_path / "dt-test")
+    loaded = Agent.from_pretrained(folder)
+    assert (loaded.history, loaded.config.history) == (2, 2)
+    assert loaded.recipe is not None
+    assert loaded.recipe.eval.history == 2
+    assert evaluate(loaded, episodes=2).history == 2
+    assert played(loaded)[-1] == pytest.approx(played(agent)[-1])
+    loaded.history = None
+    loaded.save_pretrained(folder)
+    assert '"history"' not in (folder / RECIPE).read_text()
+    assert Agent.from_pretrained(folder).history is None
+    text = (folder / CONFIG).read_text().replace('"history": null', '"history": 9')
+    (folder / CONFIG).write_text(text)
+    with pytest.raises(ConfigError, match="1 to 4 or None"):
+        Agent.from_pretrained(folder)
+
+
+def test_onnx_runtime_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    agent = make_agent("Pendulum-v1", model=SMALL["dt"], context=4)
+    agent.history = 2
+    expected = played(agent)
+    agent.freeze()
+    assert np.allclose(played(agent), expected, atol=1e-4)
