@@ -123,6 +123,10 @@ class Recipe(Config):
     def _fits_together(self) -> Recipe:
         if self.train.patience and not self.eval.every:
             raise ValueError("train.patience needs evaluations while training, and eval.every=0 makes none")
+        if self.eval.history is not None and self.eval.history > self.data.context:
+            raise ValueError(
+                f"eval.history is {self.eval.history}, but a window (data.context) has {self.data.context}"
+            )
         if self.reinit and self.base is None:
             raise ValueError("reinit is for a fine-tune, and this recipe names no base")
         if self.model.needs_raw_observations() and self.data.normalization != "none":
@@ -190,6 +194,7 @@ class Recipe(Config):
             ConfigError: no such field (with the nearest name), or a value of the wrong type or out of range.
         """
         tree = json.loads(self.model_dump_json())
+        tree["eval"] = json.loads(self.eval.model_dump_json())  # with the fields that a recipe omits at their default
         settings = list(settings)
         if any(one.partition("=")[0].strip() in ("data.dataset", "data.obs_keys") for one in settings):
             tree["data"].pop("dataset_sha256", None)  # the hash is that of the old data

@@ -57,6 +57,11 @@ def test_the_constant_is_the_target_where_the_data_reaches_it() -> None:
     assert (evaluation.target_return, evaluation.target_rule) == (3600.0, "d4rl")
 
 
+def test_set_reaches_fields_that_a_recipe_omits_at_their_default() -> None:
+    changed = load_recipe("dt-hopper-medium").override(["eval.history=5", "eval.sampled=true"])
+    assert (changed.eval.history, changed.eval.sampled) == (5, True)
+
+
 def test_set_changes_one_field() -> None:
     recipe = load_recipe("dt-hopper-medium")
     changed = recipe.override(["train.steps=2000", "eval.env=Hopper-v4", "model.embed_dim=64", "train.clip=null"])
@@ -193,6 +198,7 @@ def test_auto_precision_is_no_difference_to_what_a_run_chose() -> None:
     [
         (["model.n_heads=3"], "model: family 'dt': n_heads 3 must divide embed_dim 128"),
         (["eval.every=0", "train.patience=5"], "train.patience needs evaluations while training"),
+        (["eval.history=21"], "eval.history is 21, but a window (data.context) has 20"),
         (["train.lr=abc"], "train.lr: Input should be a valid number (got 'abc')"),
     ],
 )

@@ -105,6 +105,9 @@ def remeasure(
     sweep_episodes: Annotated[
         int, typer.Option(min=0, help="Episodes for each of eight target returns, with another history; 0: no sweep.")
     ] = 20,
+    drop_seeds: Annotated[
+        bool, typer.Option("--drop-seeds", help="Drop the rows of other training seeds, whose weights are not there.")
+    ] = False,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
@@ -118,6 +121,7 @@ def remeasure(
             target=target,
             history=history,
             sweep_episodes=sweep_episodes,
+            drop_seeds=drop_seeds,
             trust_env_module=trust_env_module,
             on_progress=on_progress,
             on_episodes=on_episodes,

@@ -30,6 +30,7 @@ def remeasure(
     target: str | None = None,
     history: int | None = None,
     sweep_episodes: int = 20,
+    drop_seeds: bool = False,
     trust_env_module: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
     on_episodes: Callable[[int, int], None] = lambda *_: None,
@@ -44,6 +45,7 @@ def remeasure(
         staged: the agent's folder.
         target: a rule or a number (`data.targets`); by default the present one.
         history: the number of newest steps that acting reads, 0 for the whole window; by default the present one.
+        drop_seeds: drop the rows of other training seeds, whose weights are not in the folder.
         sweep_episodes: episodes for each of eight target returns if the history changes; 0 drops the sweep.
         on_progress: called with each step that begins.
         on_episodes: called with the number of episodes played so far and of those in all.
@@ -53,7 +55,7 @@ def remeasure(
 
     Raises:
         CheckpointError: a record or a file that the card shows is missing. ConfigError: an unknown rule, a history
-            longer than the window, or an agent of several training seeds, whose other weights are not in the folder.
+            longer than the window, or an agent of several training seeds without `drop_seeds`.
     """
     config, recipe, results = read_records(staged)
     require_promised(staged)
@@ -63,10 +65,11 @@ def remeasure(
     check_history(reads, "window", config.io.context)
     moved = reads != recipe.eval.history
     plays = moved or recipe.model.acts_on_target()
-    if results.seeds and plays:
+    if results.seeds and plays and not drop_seeds:
         raise ConfigError(
             f"{staged} shows {counted(len(results.seeds), 'other training seed')}, whose weights it does not hold. "
-            "Train all and stage them again: `agentzoo hub stage RUN --seed-run RUN --target ...`."
+            "Train all and stage them again (`agentzoo hub stage RUN --seed-run RUN`), or drop their rows "
+            "(--drop-seeds)."
         )
     with written_whole(staged) as folder:
         shutil.copytree(staged, folder, dirs_exist_ok=True)
@@ -76,7 +79,7 @@ def remeasure(
         if plays:
             measuring = Measuring(folder, results.dataset, trust_env_module, on_progress, Tally(on_episodes))
             found = _measured(measuring, sweep_episodes if moved else None)
-            found |= {"best": None, "baselines": ()}
+            found |= {"best": None, "baselines": (), "seeds": ()}
         else:
             found = _renamed(results, recipe.eval.target_return)
         results = results.model_copy(update=found)

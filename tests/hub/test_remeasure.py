@@ -67,13 +67,11 @@ def test_what_cannot_be_measured_again_is_refused_and_nothing_changes(folder: Pa
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(ConfigError, match="shows 1 other training seed, whose weights it does not hold"):
         remeasure(folder, target="max")
-    keep(folder, seeds=())
+    with pytest.raises(ConfigError, match=r"history is the number of newest steps that acting reads, 1 to 4 or None"):
+        remeasure(folder, history=5)
     with pytest.raises(ConfigError, match=r"a target is a number or one of d4rl, max, p90; got 'most'"):
         remeasure(folder, target="most")
-    keep(folder, seeds=read_records(folder)[2].seeds)
-    assert {name: (folder / name).read_bytes() for name in before if name != RESULTS} == {
-        name: text for name, text in before.items() if name != RESULTS
-    }
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     (folder / LOG).unlink()
     with pytest.raises(CheckpointError, match=r"lacks training_log\.csv, which its card shows"):
         remeasure(folder, target="max")
@@ -86,3 +84,24 @@ def test_a_failed_measurement_leaves_the_agent_as_it_was(folder: Path) -> None:
     with pytest.raises(UnknownNameError, match="no environment 'Nowhere-v0'"):
         remeasure(folder, target="3")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_another_history_is_measured_with_its_own_sweep(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test", env_id="Pendulum-v1")
+    before = read_records(folder)[2]
+    keep(folder, seeds=(before.headline.model_copy(update={"training_seed": 1}),), targets=(before.headline,))
+    remeasure(folder, history=1, sweep_episodes=2, drop_seeds=True)
+    config, recipe, after = read_records(folder)
+    assert (config.history, recipe.eval.history, after.headline.history) == (1, 1, 1)
+    agent = Agent.from_pretrained(folder)
+    assert agent.history == 1
+    assert after.headline.returns == evaluate(agent, episodes=3).returns != before.headline.returns
+    assert after.seeds == ()
+    assert [one.history for one in after.targets] == [1] * 8
+    assert [one.episodes for one in after.targets] == [2] * 8
+    check_card(folder)
+    assert "acting reads the newest 1 step of them" in (folder / CARD).read_text()
+    remeasure(folder, history=0, sweep_episodes=0)  # the whole window
+    config, _, last = read_records(folder)
+    assert (config.history, last.headline.returns, last.targets) == (None, before.headline.returns, ())
+    assert last.headline.command == "agentzoo evaluate dt-test -n 3 --seed 0 --target 50"
