@@ -8,7 +8,7 @@ from pathlib import Path
 from agentzoo.agent import Agent
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result, evaluate
-from agentzoo.evaluation.rollout import OnEpisode
+from agentzoo.evaluation.rollout import OnEpisode, is_deterministic
 from agentzoo.hub.verify import check_files
 from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE, RESULT, RESULTS, write_atomic
@@ -83,7 +83,8 @@ def trainings(
 def _asked_alike(kept: Result, agent: Agent) -> bool:
     """Whether `kept` has the settings of a new evaluation of these weights, apart from the number of episodes."""
     config = agent.config
-    wanted = (config.weights_sha256, config.env, agent.target_return, agent.acting, agent.history, True, 0)
+    asked = (agent.target_return, agent.acting, agent.history, is_deterministic(agent), 0)
+    wanted = (config.weights_sha256, config.env, *asked)
     return wanted == (
         kept.weights_sha256,
         kept.env,
