@@ -84,9 +84,9 @@ class RuntimeMethods:
     def history(self) -> int | None:
         """The number of newest steps that acting reads; None for the whole window of K steps.
 
-        A network that learned from long windows can copy its past actions, and fall once it has many of them. Reading
-        fewer steps needs no training: every window of training also holds shorter histories. It can be assigned at any
-        time; states stay valid. Wu et al. 2023 (arXiv:2307.02484) choose the length at every step instead.
+        Some networks act much better on a few steps than on the full window they learned from; `agentzoo evaluate
+        --history` measures it. It needs no training, since a window of training also holds shorter histories. It can be
+        assigned at any time; states stay valid. Wu et al. 2023 (arXiv:2307.02484) choose the length at every step.
         """
         return self._history
 
