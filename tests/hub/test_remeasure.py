@@ -100,7 +100,9 @@ def test_another_history_is_measured_with_its_own_sweep(tmp_path: Path) -> None:
     assert [one.history for one in after.targets] == [1] * 8
     assert [one.episodes for one in after.targets] == [2] * 8
     check_card(folder)
-    assert "acting reads the newest 1 step of them" in (folder / CARD).read_text()
+    text = (folder / CARD).read_text()
+    assert "It reads the last 1 step (" in text
+    assert "It was trained on windows of 4 steps." in text
     remeasure(folder, history=0, sweep_episodes=0)  # the whole window
     config, _, last = read_records(folder)
     assert (config.history, last.headline.returns, last.targets) == (None, before.headline.returns, ())
