@@ -169,8 +169,8 @@ def test_on_a_narrow_terminal_what_is_copied_stays_whole(
 
 
 def test_info_and_show_are_whole_in_80_columns() -> None:
-    said = CliRunner().invoke(app, ["show", "dm-hopper-medium"], env={"COLUMNS": "80"}).output
-    assert "agentzoo evaluate dm-hopper-medium -n 100 --seed 0 --target 3332.25908032" in said
+    said = CliRunner().invoke(app, ["show", "dt-halfcheetah-medium"], env={"COLUMNS": "80"}).output
+    assert "agentzoo evaluate dt-halfcheetah-medium -n 100 --seed 0 --target 5067.7352116" in said
     assert "…" not in said
 
 
