@@ -78,16 +78,14 @@ def check_mode(mode: ActingMode, model: SequenceModel) -> None:
         raise ConfigError(f"a {model.config.family!r} network has no recurrent form; it acts from a window.")
 
 
-def check_history(steps: int | None, mode: ActingMode, context: int) -> None:
-    """Raise ConfigError unless an agent with windows of `context` steps can read this many of them in this mode."""
+def check_history(steps: int | None, context: int) -> None:
+    """Raise ConfigError unless an agent with windows of `context` steps can read this many of them."""
     if steps is None:
         return
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= context:
         raise ConfigError(
             f"history is the number of newest steps that acting reads, 1 to {context} or None for all; got {steps!r}."
         )
-    if mode == "recurrent":
-        raise ConfigError("recurrent acting reads its memory; a history needs agent.acting = 'window'.")
 
 
 def make_acting(mode: ActingMode, network: Any, rtg_scale: float, steps: int | None = None) -> Acting:

@@ -82,7 +82,7 @@ class RuntimeMethods:
 
     @property
     def history(self) -> int | None:
-        """The number of newest steps that acting reads; None for the whole window of K steps.
+        """The number of newest steps that window acting reads; None for the whole window of K steps.
 
         Some networks act much better on a few steps than on the full window they learned from; `agentzoo evaluate
         --history` measures it. It needs no training, since a window of training also holds shorter histories. It can be
@@ -92,7 +92,7 @@ class RuntimeMethods:
 
     @history.setter
     def history(self, steps: int | None) -> None:
-        check_history(steps, self._acting_mode, self.config.io.context)
+        check_history(steps, self.config.io.context)
         self._history = steps
         self._use(self._acting_mode, self._runtime)
 
@@ -117,7 +117,6 @@ class RuntimeMethods:
 
     def _use(self, mode: ActingMode, runtime: Runtime) -> None:
         check_mode(mode, self.model)
-        check_history(self._history, mode, self.config.io.context)
         network = self.model if runtime == "pytorch" else freeze(self.model, mode, self.config.agent_id)
         self._acting = make_acting(mode, network, self.config.rtg_scale, self._history)
         self._acting_mode, self._runtime = mode, runtime

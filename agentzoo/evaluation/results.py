@@ -49,7 +49,7 @@ class Result(Config):
     env: str
     target_return: float
     acting: ActingMode = "window"
-    history: int | None = None  # newest steps that acting read; None: the whole window
+    history: int | None = None  # newest steps that window acting read; None: the whole window
     deterministic: bool
     seed: int
     episodes: Annotated[int, Field(ge=1)]
@@ -236,7 +236,7 @@ def with_command(one: Result, agent: Agent, named: str, n_envs: int = 20) -> Res
         command += f" --env {shlex.quote(one.env)}"
     if one.acting != agent.model.acting:
         command += f" --acting {one.acting}"
-    if one.history != agent.config.history:
+    if one.history != agent.config.history and one.acting == "window":
         command += f" --history {one.history or 0}"
     if agent.runtime != "pytorch":
         command += f" --runtime {agent.runtime}"
@@ -280,7 +280,7 @@ def summarize(
         env=env_id,
         target_return=target_return,
         acting=agent.acting,
-        history=agent.history,
+        history=agent.history if agent.acting == "window" else None,
         deterministic=deterministic,
         seed=seed,
         episodes=len(found),

@@ -62,7 +62,7 @@ def remeasure(
     if target is not None:
         recipe = recipe.asked_for(_choose(target, recipe, results))
     reads = recipe.eval.history if history is None else history or None
-    check_history(reads, "window", config.io.context)
+    check_history(reads, config.io.context)
     moved = reads != recipe.eval.history
     plays = moved or recipe.model.acts_on_target()
     if results.seeds and plays and not drop_seeds:

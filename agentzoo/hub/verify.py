@@ -220,7 +220,8 @@ def _score(
     agent: Agent, head: Result, episodes: int | None, n_envs: int, trust: bool, on_episode: OnEpisode
 ) -> tuple[Result, Check]:
     agent.acting = head.acting
-    agent.history = head.history
+    if head.acting == "window":
+        agent.history = head.history
     new = evaluate(
         agent,
         head.env if head.env != agent.config.env else None,

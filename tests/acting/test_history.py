@@ -81,16 +81,15 @@ def test_other_lengths_are_refused(steps: object) -> None:
     assert agent.history is None
 
 
-def test_a_recurrent_agent_has_no_history() -> None:
-    agent = make_agent(model=small_config("dm"))
-    agent.acting = "recurrent"
-    with pytest.raises(ConfigError, match=r"recurrent acting reads its memory; a history needs agent\.acting"):
-        agent.history = 2
-    agent.acting = "window"
-    agent.history = 2
-    with pytest.raises(ConfigError, match="recurrent acting reads its memory"):
-        agent.acting = "recurrent"
-    assert agent.acting == "window"
+def test_recurrent_acting_has_no_use_for_it() -> None:
+    plain, short = make_agent(model=small_config("dm")), make_agent(model=small_config("dm"))
+    plain.acting = short.acting = "recurrent"
+    short.history = 1
+    assert np.allclose(played(plain), played(short), atol=1e-7)
+    assert evaluate(short, episodes=1).history is None
+    plain.acting = short.acting = "window"
+    assert evaluate(short, episodes=1).history == 1
+    assert not np.allclose(played(plain), played(short), atol=1e-4)
 
 
 def test_it_is_saved_and_measured(tmp_path: Path) -> None:
