@@ -196,7 +196,8 @@ class Recipe(Config):
         tree = json.loads(self.model_dump_json())
         tree["eval"] = json.loads(self.eval.model_dump_json())  # with the fields that a recipe omits at their default
         settings = list(settings)
-        if any(one.partition("=")[0].strip() in ("data.dataset", "data.obs_keys") for one in settings):
+        named = {one.partition("=")[0].strip() for one in settings}
+        if named & {"data.dataset", "data.obs_keys"}:
             tree["data"].pop("dataset_sha256", None)  # the hash is that of the old data
         for setting in settings:
             path, found, text = setting.partition("=")
@@ -209,8 +210,8 @@ class Recipe(Config):
                     those = f"known: {', '.join(presets)}" if presets else "it has none"
                     raise ConfigError(f"family {self.model.family!r} has no preset {text!r}; {those}.")
                 fields = type(self.model).model_fields
-                named = {field: fields[field].default for preset in presets.values() for field in preset}
-                tree["model"].update(named | presets[text])  # what only other presets set returns to its default
+                unset = {field: fields[field].default for preset in presets.values() for field in preset}
+                tree["model"].update(unset | presets[text])  # what only other presets set returns to its default
                 continue
             node = tree if not field else tree.get(section)
             name = field or section
@@ -223,7 +224,14 @@ class Recipe(Config):
                 node[name] = json.loads(text)
             except json.JSONDecodeError:
                 node[name] = text
+        if "data.context" in named and "eval.history" not in named:
+            tree["eval"]["history"] = _within(tree["eval"]["history"], tree["data"]["context"])
         return Recipe.from_json(json.dumps(tree), "the recipe with --set applied")
+
+
+def _within(history: int | None, context: Any) -> int | None:
+    """A recipe's history in windows of another length: the whole window if they are shorter."""
+    return None if history and isinstance(context, int) and history > context else history
 
 
 def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:

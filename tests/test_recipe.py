@@ -62,6 +62,15 @@ def test_set_reaches_fields_that_a_recipe_omits_at_their_default() -> None:
     assert (changed.eval.history, changed.eval.sampled) == (5, True)
 
 
+def test_shorter_windows_end_a_history_that_does_not_fit() -> None:
+    replay = load_recipe("dt-hopper-medium-replay")
+    assert replay.eval.history == 5
+    lengths = [replay.override([f"data.context={context}"]).eval.history for context in (20, 5, 4)]
+    assert lengths == [5, 5, None]
+    with pytest.raises(ConfigError, match=r"eval\.history is 5, but a window \(data\.context\) has 4"):
+        replay.override(["data.context=4", "eval.history=5"])
+
+
 def test_set_changes_one_field() -> None:
     recipe = load_recipe("dt-hopper-medium")
     changed = recipe.override(["train.steps=2000", "eval.env=Hopper-v4", "model.embed_dim=64", "train.clip=null"])
