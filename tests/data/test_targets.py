@@ -38,7 +38,8 @@ def test_another_word_is_refused() -> None:
 
 def test_a_recipe_keeps_the_rule_until_a_number_is_set() -> None:
     recipe = load_recipe("dt-hopper-medium")
-    assert "target_rule" not in recipe.to_json()
+    assert recipe.eval.target_rule == "max"
+    assert "target_rule" not in recipe.asked_for(Target(100.0, "number")).to_json()
     asked = recipe.asked_for(Target(100.0, "max"))
     again = Recipe.from_json(asked.to_json(), "test")
     assert (again.eval.target_return, again.eval.target_rule) == (100.0, "max")
