@@ -65,12 +65,8 @@ def remeasure(
     check_history(reads, config.io.context)
     moved = reads != recipe.eval.history
     plays = moved or recipe.model.acts_on_target()
-    if results.seeds and plays and not drop_seeds:
-        raise ConfigError(
-            f"{staged} shows {counted(len(results.seeds), 'other training seed')}, whose weights it does not hold. "
-            "Train all and stage them again (`agentzoo hub stage RUN --seed-run RUN`), or drop their rows "
-            "(--drop-seeds)."
-        )
+    if plays and not drop_seeds:
+        _require_one_seed(staged, results)
     with written_whole(staged) as folder:
         shutil.copytree(staged, folder, dirs_exist_ok=True)
         write_atomic(folder / RECIPE, recipe.reading(reads).to_json())
@@ -86,6 +82,15 @@ def remeasure(
         write_atomic(folder / RESULTS, results.to_json())
         write_card(folder, zoo=staged.resolve().parent)
     return results.headline
+
+
+def _require_one_seed(staged: Path, results: Results) -> None:
+    if results.seeds:
+        raise ConfigError(
+            f"{staged} shows {counted(len(results.seeds), 'other training seed')}, whose weights it does not hold. "
+            "Train all and stage them again (`agentzoo hub stage RUN --seed-run RUN`), or drop their rows "
+            "(--drop-seeds)."
+        )
 
 
 def _choose(target: str, recipe: Recipe, results: Results) -> Target:
