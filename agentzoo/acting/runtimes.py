@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 
@@ -25,6 +25,7 @@ class RuntimeMethods:
     _acting_mode: ActingMode
     _runtime: Runtime = "pytorch"
     _history: int | None = None
+    _network: Any  # the model, or its frozen copy
 
     @property
     def model(self) -> SequenceModel:
@@ -94,7 +95,12 @@ class RuntimeMethods:
     def history(self, steps: int | None) -> None:
         check_history(steps, self.config.io.context)
         self._history = steps
-        self._use(self._acting_mode, self._runtime)
+        self._acting = make_acting(self._acting_mode, self._network, self.config.rtg_scale, steps)
+
+    @property
+    def history_in_use(self) -> int | None:
+        """`history`, or None in recurrent acting, which has no use for it."""
+        return self._history if self._acting_mode == "window" else None
 
     @property
     def device(self) -> torch.device:
@@ -117,8 +123,8 @@ class RuntimeMethods:
 
     def _use(self, mode: ActingMode, runtime: Runtime) -> None:
         check_mode(mode, self.model)
-        network = self.model if runtime == "pytorch" else freeze(self.model, mode, self.config.agent_id)
-        self._acting = make_acting(mode, network, self.config.rtg_scale, self._history)
+        self._network = self.model if runtime == "pytorch" else freeze(self.model, mode, self.config.agent_id)
+        self._acting = make_acting(mode, self._network, self.config.rtg_scale, self._history)
         self._acting_mode, self._runtime = mode, runtime
 
     def _leave_onnx(self, why: str) -> None:

@@ -93,14 +93,7 @@ def stage(
 
 def remeasure(
     folder: FolderArg,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target",
-            help="A number; max, the best return in the data; p90, its 90th percentile; d4rl, the published constant "
-            "if the data reaches it, else max.",
-        ),
-    ] = None,
+    target: TargetOption = None,
     history: HistoryOption = None,
     sweep_episodes: Annotated[
         int, typer.Option(min=0, help="Episodes for each of eight target returns, with another history; 0: no sweep.")

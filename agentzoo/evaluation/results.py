@@ -280,7 +280,7 @@ def summarize(
         env=env_id,
         target_return=target_return,
         acting=agent.acting,
-        history=agent.history if agent.acting == "window" else None,
+        history=agent.history_in_use,
         deterministic=deterministic,
         seed=seed,
         episodes=len(found),

@@ -83,8 +83,7 @@ def trainings(
 def _asked_alike(kept: Result, agent: Agent) -> bool:
     """Whether `kept` has the settings of a new evaluation of these weights, apart from the number of episodes."""
     config = agent.config
-    history = agent.history if agent.acting == "window" else None
-    asked = (agent.target_return, agent.acting, history, is_deterministic(agent), 0)
+    asked = (agent.target_return, agent.acting, agent.history_in_use, is_deterministic(agent), 0)
     wanted = (config.weights_sha256, config.env, *asked)
     return wanted == (
         kept.weights_sha256,

@@ -9,7 +9,7 @@ from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Results
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
-from agentzoo.store.files import CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO
+from agentzoo.store.files import CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, write_atomic
 
 
 def read_records(folder: Path) -> tuple[AgentConfig, Recipe, Results]:
@@ -23,6 +23,14 @@ def read_records(folder: Path) -> tuple[AgentConfig, Recipe, Results]:
         read_record(Recipe, folder / RECIPE),
         read_record(Results, folder / RESULTS),
     )
+
+
+def write_settings(folder: Path, recipe: Recipe) -> None:
+    """Write the recipe, and its target return and history into the config."""
+    write_atomic(folder / RECIPE, recipe.to_json())
+    config = read_record(AgentConfig, folder / CONFIG)
+    asked = {"target_return": recipe.eval.target_return, "history": recipe.eval.history}
+    write_atomic(folder / CONFIG, config.model_copy(update=asked).to_json())
 
 
 def require_promised(folder: Path) -> None:

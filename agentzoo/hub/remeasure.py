@@ -17,9 +17,9 @@ from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.hub.card import write_card
 from agentzoo.hub.measuring import Measuring, Tally
-from agentzoo.hub.records import read_records, require_promised
+from agentzoo.hub.records import read_records, require_promised, write_settings
 from agentzoo.recipe import Recipe
-from agentzoo.store.files import CONFIG, RECIPE, RESULTS, SWEEP_PLOT, write_atomic
+from agentzoo.store.files import RESULTS, SWEEP_PLOT, write_atomic
 from agentzoo.store.locate import written_whole
 from agentzoo.text import counted
 
@@ -69,9 +69,7 @@ def remeasure(
         _require_one_seed(staged, results)
     with written_whole(staged) as folder:
         shutil.copytree(staged, folder, dirs_exist_ok=True)
-        write_atomic(folder / RECIPE, recipe.reading(reads).to_json())
-        asked = {"target_return": recipe.eval.target_return, "history": reads}
-        write_atomic(folder / CONFIG, config.model_copy(update=asked).to_json())
+        write_settings(folder, recipe.reading(reads))
         if plays:
             measuring = Measuring(folder, results.dataset, trust_env_module, on_progress, Tally(on_episodes))
             found = _measured(measuring, sweep_episodes if moved else None)

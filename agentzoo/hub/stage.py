@@ -18,6 +18,7 @@ from agentzoo.hub.card import write_card
 from agentzoo.hub.measured import load_finished
 from agentzoo.hub.measuring import Measuring, Tally, facts_of
 from agentzoo.hub.place import require_free_place
+from agentzoo.hub.records import write_settings
 from agentzoo.hub.studies import take_studies
 from agentzoo.nn.base import ModelConfig, parameter_count
 from agentzoo.recipe import Recipe, differences
@@ -25,7 +26,6 @@ from agentzoo.record import read_record
 from agentzoo.store.files import (
     CONFIG,
     LOG,
-    RECIPE,
     RESULTS,
     WEIGHTS,
     sha256,
@@ -147,10 +147,7 @@ def _copy(run: Path, folder: Path, recipe: Recipe, max_bytes: int, on_progress: 
     """Copy the files of the run, with the target return of `recipe` and the weights as float16."""
     for file in (CONFIG, WEIGHTS, LOG):
         shutil.copyfile(run / file, folder / file)
-    write_atomic(folder / RECIPE, recipe.to_json())
-    config = read_record(AgentConfig, folder / CONFIG)
-    asked = {"target_return": recipe.eval.target_return}
-    write_atomic(folder / CONFIG, config.model_copy(update=asked).to_json())
+    write_settings(folder, recipe)
     on_progress("storing weights as float16")
     as_float16(folder, max_bytes)
 

@@ -220,8 +220,7 @@ def _score(
     agent: Agent, head: Result, episodes: int | None, n_envs: int, trust: bool, on_episode: OnEpisode
 ) -> tuple[Result, Check]:
     agent.acting = head.acting
-    if head.acting == "window":
-        agent.history = head.history
+    agent.history = head.history
     new = evaluate(
         agent,
         head.env if head.env != agent.config.env else None,

@@ -26,14 +26,7 @@ from agentzoo.nn.attention import HeadCount, LayerCount
 from agentzoo.nn.base import ModelConfig
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.encoder import EncoderLayer
-from agentzoo.nn.masked_model import (
-    Known,
-    MaskedModel,
-    ReturnClasses,
-    encode_returns,
-    factor_error,
-    return_size,
-)
+from agentzoo.nn.masked_model import Known, MaskedModel, ReturnClasses, encode_returns, factor_error, return_size
 from agentzoo.nn.masking import STEP_TASKS, Masking, Task, draw
 from agentzoo.nn.tokens import last_valid
 from agentzoo.papers import CARROLL, Citation

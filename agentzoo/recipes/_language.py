@@ -7,7 +7,7 @@ from typing import Any
 from agentzoo.models._language_config import PRESETS
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import locomotion
+from agentzoo.recipes._tasks import HISTORY, locomotion
 
 CPU_BUDGET = TrainConfig(steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", eps=1e-6)
 CURVE_EVERY = 800  # ten points of a learning curve
@@ -30,4 +30,5 @@ def hopper_recipe(name: str, kind: str, model: ModelConfig) -> Recipe:
     """The recipe of `<name>-hopper-<kind>` on the shared budget; kind: medium or medium-replay."""
     data, evaluation = locomotion("hopper", kind)
     evaluation = evaluation.model_copy(update={"every": CURVE_EVERY})
-    return Recipe(agent_id=f"{name}-hopper-{kind}", model=model, data=data, train=CPU_BUDGET, eval=evaluation)
+    recipe = Recipe(agent_id=f"{name}-hopper-{kind}", model=model, data=data, train=CPU_BUDGET, eval=evaluation)
+    return recipe.reading(HISTORY.get(kind))

@@ -24,23 +24,22 @@ BEST = {
     ("walker2d", "medium-replay"): 3529.0445536002517,
     ("walker2d", "medium-expert"): 4645.925308981723,
 }
-# Newest steps that agents of replay buffers act on. Chosen among 5, 10 and 20 on 20 validation episodes each of the six
-# attention agents of hopper/medium-replay: mean returns 2,334, 2,315 and 1,292.
-REPLAY_HISTORY = 5
+# Newest steps that attention agents act on, by the kind of data. Chosen among 5, 10 and 20 on 20 validation episodes of
+# each of six agents of hopper/medium-replay: mean returns 2,334, 2,315 and 1,292.
+HISTORY = {"medium-replay": 5}
 
 
 def locomotion(env: str, kind: str) -> tuple[DataConfig, EvalConfig]:
     """Data and evaluation of e.g. ("hopper", "medium-replay").
 
-    The target return follows the rule `d4rl` of `data.targets`, set before any evaluation: the published constant where
-    the data reaches it, else the best return in the data.
+    The target return follows the rule `d4rl` of `data.targets`: the published constant where the data reaches it, else
+    the best return in the data.
     """
     env_id, constant = LOCOMOTION[env]
     best = BEST.get((env, kind))
     target = Target(constant, "d4rl") if best is None else Target(best, "max")
     data = DataConfig(dataset=f"zoo/{env}/{kind}-v0", context=20, rtg_scale=1000.0)
-    history = REPLAY_HISTORY if kind == "medium-replay" else None
-    return data, EvalConfig(env=env_id, target_return=target.value, target_rule=target.rule, history=history)
+    return data, EvalConfig(env=env_id, target_return=target.value, target_rule=target.rule)
 
 
 MAZES = {"umaze": "UMaze", "medium": "Medium", "large": "Large"}  # in our ids, in Gymnasium's

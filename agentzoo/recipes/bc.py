@@ -20,7 +20,7 @@ SMALL_BUDGET = BUDGET.model_copy(update={"steps": 3_000})
 def _recipe(task: str, data: DataConfig, evaluation: EvalConfig, train: TrainConfig = BUDGET, dim: int = 256) -> Recipe:
     # windows are drawn by their last step, at K = 1 the only one, so every step is drawn equally often
     data = data.model_copy(update={"drawn": "last", "context": 1})
-    evaluation = evaluation.model_copy(update={"every": train.steps // 3, "history": None})
+    evaluation = evaluation.model_copy(update={"every": train.steps // 3})
     model = BCConfig(embed_dim=dim, dropout=0.0)
     return Recipe(agent_id=f"bc-{task}", model=model, data=data, train=train, eval=evaluation)
 

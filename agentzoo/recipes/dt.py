@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import CLASSIC, LOCOMOTION, MAZES, classic, locomotion, maze_recipe
+from agentzoo.recipes._tasks import CLASSIC, HISTORY, LOCOMOTION, MAZES, classic, locomotion, maze_recipe
 
 CPU_BUDGET = TrainConfig(steps=20_000, lr=3e-4, warmup_steps=1_000, schedule="cosine")
 SMALL_BUDGET = TrainConfig(steps=3_000, batch_size=128, lr=1e-3, warmup_steps=200, schedule="cosine")
@@ -16,7 +16,8 @@ SMALL_BUDGET = TrainConfig(steps=3_000, batch_size=128, lr=1e-3, warmup_steps=20
 
 def _recipe(env: str, kind: str) -> Recipe:
     data, evaluation = locomotion(env, kind)
-    return Recipe(agent_id=f"dt-{env}-{kind}", model=DTConfig(), data=data, train=CPU_BUDGET, eval=evaluation)
+    recipe = Recipe(agent_id=f"dt-{env}-{kind}", model=DTConfig(), data=data, train=CPU_BUDGET, eval=evaluation)
+    return recipe.reading(HISTORY.get(kind))
 
 
 RECIPES = {

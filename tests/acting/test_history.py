@@ -120,3 +120,9 @@ def test_onnx_runtime_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
     expected = played(agent)
     agent.freeze()
     assert np.allclose(played(agent), expected, atol=1e-4)
+    frozen = agent._acting._model  # type: ignore[attr-defined]
+    agent.history = 1
+    assert agent._acting._model is frozen  # type: ignore[attr-defined]  # another history needs no other export
+    agent.freeze("pytorch")
+    shorter = played(agent)
+    assert np.allclose(played(agent.freeze()), shorter, atol=1e-4)

@@ -50,12 +50,13 @@ def test_a_new_target_is_measured_and_the_rest_stays(tmp_path: Path) -> None:
 def test_a_clone_keeps_its_episodes_and_its_seeds(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "dt-test", SMALL["bc"])
     head = read_records(folder)[2].headline
-    keep(folder, seeds=(head.model_copy(update={"training_seed": 1}),))
+    head = head.model_copy(update={"command": "agentzoo evaluate dt-test -n 3 --seed 0 --target 50"})
+    keep(folder, headline=head, seeds=(head.model_copy(update={"training_seed": 1}),))
     remeasure(folder, target="12.5")
     after = read_records(folder)[2]
     assert after.headline.returns == head.returns
     assert [one.target_return for one in (after.headline, *after.seeds)] == [12.5, 12.5]
-    assert after.headline.command in (None, "agentzoo evaluate dt-test -n 3 --seed 0 --target 12.5")
+    assert after.headline.command == "agentzoo evaluate dt-test -n 3 --seed 0 --target 12.5"
     again = evaluate(Agent.from_pretrained(folder), episodes=3)
     assert (again.returns, again.target_return) == (head.returns, 12.5)  # a clone reads no return
     check_card(folder)

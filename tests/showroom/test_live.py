@@ -197,14 +197,14 @@ def tab(chromium: Any) -> Iterator[Any]:
 PLAYER = "document.getElementById('live').player"
 # Milliseconds of 200 actions.
 PACES = f"""async () => {{
-const player = {PLAYER}, paces = [];
-for (let i = 0; i < 200; i++) {{
-  const began = performance.now();
-  await player.actor.act(player.observation, player.target, player.earned);
-  paces.push(performance.now() - began);
-}}
-return paces;
-        }}"""
+  const player = {PLAYER}, paces = [];
+  for (let i = 0; i < 200; i++) {{
+    const began = performance.now();
+    await player.actor.act(player.observation, player.target, player.earned);
+    paces.push(performance.now() - began);
+  }}
+  return paces;
+}}"""
 
 
 @pytest.mark.slow
@@ -322,6 +322,19 @@ def test_another_agent_and_new_episodes_while_it_plays(tab: Any, address: str) -
     assert tab.faults == []
 
 
+def acted(agent: Agent, env: Any, obs: Any, targets: list[float], goal: Any = None) -> tuple[list[Any], list[Any]]:
+    """The calls of `Actor.act`, and the actions of the agent, which plays on from `obs` and asks for these returns."""
+    calls, expected, state, earned, reward = [], [], None, 0.0, 0.0
+    for agent.target_return in targets:
+        calls.append({"observation": flat(obs), "target": agent.target_return, "earned": earned, "goal": goal})
+        action, state = agent.predict(obs, state, reward=reward, deterministic=True)
+        expected.append(action.tolist())
+        obs, gained, _, _, _ = env.step(action)
+        reward = float(gained)
+        earned += reward
+    return calls, expected
+
+
 @pytest.mark.slow
 def test_a_recurrent_network_acts_from_its_memory(tab: Any, address: str) -> None:
     """Its actions are Python's in recurrent acting: longer than a window, asked for something else on the way."""
@@ -333,15 +346,7 @@ def test_a_recurrent_network_acts_from_its_memory(tab: Any, address: str) -> Non
     env = make_env("Hopper-v5")
     for episode in range(2):
         obs, _ = env.reset(seed=episode)
-        calls, expected, state, earned, reward = [], [], None, 0.0, 0.0
-        for step in range(40):
-            agent.target_return = 3600.0 if step < 30 else 1000.0
-            calls.append({"observation": flat(obs), "target": agent.target_return, "earned": earned, "goal": None})
-            action, state = agent.predict(obs, state, reward=reward, deterministic=True)
-            expected.append(action.tolist())
-            obs, gained, _, _, _ = env.step(action)
-            reward = float(gained)
-            earned += reward
+        calls, expected = acted(agent, env, obs, [3600.0] * 30 + [1000.0] * 10)
         found = tab.evaluate(WITH_AGENT, [facts, calls])
         for got, want in zip(found, expected, strict=True):
             assert got["action"] == pytest.approx(want, abs=SAME_ACTION)
@@ -444,15 +449,7 @@ def test_actions_are_those_of_the_agent(tab: Any, address: str, zoo: Path) -> No
     hopper = Agent.from_pretrained(str(ROOT / "hub_cards" / "dt-hopper-medium"))
     env = make_env("Hopper-v5")
     obs, _ = env.reset(seed=0)
-    calls, expected, state, earned, reward = [], [], None, 0.0, 0.0
-    for step in range(30):
-        hopper.target_return = 3600.0 if step < 24 else 1000.0
-        calls.append({"observation": flat(obs), "target": hopper.target_return, "earned": earned, "goal": None})
-        action, state = hopper.predict(obs, state, reward=reward, deterministic=True)
-        expected.append(action.tolist())
-        obs, gained, _, _, _ = env.step(action)
-        reward = float(gained)
-        earned += reward
+    calls, expected = acted(hopper, env, obs, [3600.0] * 24 + [1000.0] * 6)
     found = tab.evaluate(WITH_AGENT, [facts["dt-hopper-medium"], calls])
     for got, want in zip(found, expected, strict=True):
         assert got["action"] == pytest.approx(want, abs=SAME_ACTION)
@@ -482,15 +479,7 @@ def test_actions_are_those_of_the_agent(tab: Any, address: str, zoo: Path) -> No
     obs, _ = env.reset(seed=1)
     pose = obs
     poser.condition(goal=pose)
-    calls, expected, state, earned, reward = [], [], None, 0.0, 0.0
-    for _ in range(15):
-        asked = {"observation": flat(obs), "target": poser.target_return, "earned": earned, "goal": flat(pose)}
-        calls.append(asked)
-        action, state = poser.predict(obs, state, reward=reward, deterministic=True)
-        expected.append(action.tolist())
-        obs, gained, _, _, _ = env.step(action)
-        reward = float(gained)
-        earned += reward
+    calls, expected = acted(poser, env, obs, [poser.target_return] * 15, flat(pose))
     found = tab.evaluate(WITH_AGENT, [facts[POSER], calls])
     for got, want in zip(found, expected, strict=True):
         assert got["action"] == pytest.approx(want, abs=SAME_ACTION)

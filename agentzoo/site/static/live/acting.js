@@ -1,6 +1,16 @@
 // `Agent.predict` in JavaScript, through the exported network: the last K steps in a window padded on the right, or the
 // newest step and the network's memory.
 
+// What is left of the target, in raw units.
+function returnToGo({ rewards }, target, earned) {
+  return rewards === "delayed" ? target : target - earned;
+}
+
+// Stands for the action of a step that has none yet.
+function noAction({ discrete, action_size: size }) {
+  return discrete ? 0 : new Array(size).fill(0);
+}
+
 // The last K steps of one episode. As `AgentState`: returns-to-go are kept in raw units.
 export class History {
   constructor(spec) {
@@ -16,9 +26,7 @@ export class History {
       for (const step of this.steps) step.returnToGo += target - this.target;
     }
     this.target = target;
-    const returnToGo = this.spec.rewards === "delayed" ? target : target - earned;
-    const action = this.spec.discrete ? 0 : new Array(this.spec.action_size).fill(0);
-    this.steps.push({ observation, action, returnToGo });
+    this.steps.push({ observation, action: noAction(this.spec), returnToGo: returnToGo(this.spec, target, earned) });
     if (this.steps.length > this.spec.context) this.steps.shift();
     this.timestep += 1;
   }
@@ -75,7 +83,7 @@ export class Memory {
   constructor(spec) {
     this.spec = spec;
     this.timestep = -1;
-    this.action = spec.discrete ? 0 : new Array(spec.action_size).fill(0);
+    this.action = noAction(spec);
     this.state = {};
     for (const [name, { type, shape }] of Object.entries(spec.memory)) {
       const size = shape.reduce((product, side) => product * side, 1);
@@ -85,7 +93,7 @@ export class Memory {
 
   push(observation, target, earned) {
     this.observation = observation;
-    this.returnToGo = this.spec.rewards === "delayed" ? target : target - earned;
+    this.returnToGo = returnToGo(this.spec, target, earned);
     this.timestep += 1;
   }
 
