@@ -28,7 +28,7 @@ from agentzoo.training.interrupt import deferred
 from agentzoo.training.lock import held
 from agentzoo.training.machine import check_machine, pick_device, warn_of_slow_precision
 from agentzoo.training.optim import lr_factor, make_optimizer
-from agentzoo.training.processes import Share, check_launch, gathered, make_accelerator
+from agentzoo.training.processes import Share, check_launch, gathered, leave, make_accelerator
 from agentzoo.training.run import BEST as BEST
 from agentzoo.training.run import Run
 from agentzoo.training.settle import claim as claim
@@ -107,12 +107,7 @@ def train(
     accelerator = make_accelerator(place, recipe.train.precision, str(folder), list(trackers.trackers))
     share = Share.of(recipe.train.batch_size, accelerator)
     if start is None:
-        if recipe.base is not None:
-            raise ConfigError(
-                f"the recipe {recipe.agent_id!r} fine-tunes {recipe.base!r}; repeat it with `agentzoo finetune "
-                f"{recipe.base} --recipe FILE`."
-            )
-        recipe = recipe.pinned()
+        recipe = _from_scratch(recipe)
     claim(folder, recipe)
     _warn(recipe, folder, accelerator)
     model = start if start is not None else build_model(recipe, episodes)
@@ -124,7 +119,18 @@ def train(
         trained = _train(recipe, folder, episodes, model, hooks or Hooks(), accelerator, share, trackers)
         if main:
             save_tensors(folder / WEIGHTS, trained.state_dict())
+    leave(accelerator)
     return trained
+
+
+def _from_scratch(recipe: Recipe) -> Recipe:
+    """`recipe` with its files pinned; raises ConfigError if it continues from another agent's weights."""
+    if recipe.base is not None:
+        raise ConfigError(
+            f"the recipe {recipe.agent_id!r} fine-tunes {recipe.base!r}; repeat it with `agentzoo finetune "
+            f"{recipe.base} --recipe FILE`."
+        )
+    return recipe.pinned()
 
 
 def _warn(recipe: Recipe, folder: Path, accelerator: Any) -> None:

@@ -127,6 +127,17 @@ def gathered(accelerator: Any, value: Any) -> list[Any]:
     return found
 
 
+def leave(accelerator: Any) -> None:
+    """Wait for all processes and leave their group.
+
+    A thread of the group that still holds a tensor while Python ends aborts the process, and the launcher calls the
+    run failed (https://github.com/pytorch/pytorch/pull/179291). The barrier lets such a thread finish.
+    """
+    if accelerator.num_processes > 1:
+        accelerator.wait_for_everyone()
+        accelerator.state.destroy_process_group()
+
+
 def _number(names: tuple[str, ...], default: int) -> int:
     for name in names:
         text = os.environ.get(name, "")

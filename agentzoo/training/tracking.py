@@ -65,7 +65,8 @@ def tracking(accelerator: Any, chosen: Tracking, recipe: Recipe, folder: Path, s
     try:
         yield
     finally:
-        accelerator.end_training()
+        for tracker in accelerator.trackers:  # `end_training` would leave the group of processes, too
+            tracker.finish()
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
