@@ -20,7 +20,7 @@ MAZE2D = ("maze2d-dense/medium", "maze2d-dense/medium-heldout")
 DOORKEY = tuple(f"doorkey/{part}" for part in ("train-50", "train-500", "train-1000", "heldout"))
 CLASSIC = ("cartpole/mixed", "pendulum/mixed")
 GAMES = tuple(f"{game}/replay" for game in ("boxing", "breakout", "freeway", "pong", "qbert", "seaquest"))
-RECORDED = ("breakout/replay",)  # games whose actions are part of agentzoo; the others have no recipe
+RECORDED = ("breakout/replay", "seaquest/replay")  # games whose actions are part of agentzoo; the others have no recipe
 RECIPES = (*LOCOMOTION, *MAZES, *MAZE2D, *DOORKEY, *CLASSIC, *RECORDED)
 _ID = re.compile(r"(?:[\w-]+/)*[\w-]+-v\d+")
 

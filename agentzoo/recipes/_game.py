@@ -25,7 +25,7 @@ class Game(NamedTuple):
     scale: float
 
 
-GAMES = {"breakout": Game("Breakout", 19.0, 10.0), "seaquest": Game("Seaquest", 800.0, 200.0)}
+GAMES = {"breakout": Game("Breakout", 19.0, 10.0), "seaquest": Game("Seaquest", 780.0, 200.0)}
 CONTEXT = 10
 BUDGET = TrainConfig(
     steps=3_000,

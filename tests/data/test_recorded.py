@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from agentzoo.data.making import recorded
 from agentzoo.data.making.build import build
 from agentzoo.data.making.catalogue import BuildOptions
-from agentzoo.data.making.recorded import Recording, played, read_recording, record, seeds_of_noops
+from agentzoo.data.making.recorded import Recording, Starts, played, read_recording, record
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.names import RECORDED
 from agentzoo.envs import make_env
@@ -22,6 +23,7 @@ from agentzoo.errors import ConfigError, DataError
 
 pytest.importorskip("ale_py")
 BREAKOUT = "agentzoo/Breakout-v5"
+ENOUGH = 177  # seeds, of which each number of idle frames has one
 
 
 def play_at_random(seed: int) -> dict[str, NDArray[Any]]:
@@ -51,12 +53,13 @@ def games() -> list[dict[str, NDArray[Any]]]:
 @pytest.fixture
 def recording(games: list[dict[str, NDArray[Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The two games as a folder of DQN's layout, recorded as that of breakout/replay."""
+    monkeypatch.setattr(recorded, "SEEDS", ENOUGH)
     replay = tmp_path / "replay"
     replay.mkdir()
     for part in games[0]:
         with gzip.open(replay / f"{part}.gz", "wb") as file:
             np.save(file, np.concatenate([game[part] for game in games]), allow_pickle=False)
-    record(replay, BREAKOUT, tmp_path / "games" / "breakout-replay.npz")
+    assert record(replay, BREAKOUT, tmp_path / "games" / "breakout-replay.npz") == 0
     monkeypatch.setattr(recorded, "FOLDER", tmp_path / "games")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "data"))
     read_recording.cache_clear()
@@ -65,15 +68,29 @@ def recording(games: list[dict[str, NDArray[Any]]], tmp_path: Path, monkeypatch:
 
 
 def test_every_number_of_idle_frames_has_a_seed() -> None:
-    numbers = [int(np_random(seed)[0].integers(1, 31)) for seed in seeds_of_noops()]
+    numbers = {int(np_random(seed)[0].integers(1, 31)) for seed in range(ENOUGH)}
     assert sorted(numbers) == list(range(1, 31))
+    assert ENOUGH <= recorded.SEEDS
+
+
+@pytest.mark.slow
+def test_a_start_is_found_by_its_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "SEEDS", 10)
+    env = make_env(BREAKOUT)
+    frames = [env.reset(seed=seed)[0][-1] for seed in range(8)]
+    starts = Starts(env)
+    for frame in frames:
+        expected = [seed for seed, other in enumerate(frames) if np.array_equal(frame, other)]
+        assert list(islice(starts.like(frame), len(expected))) == expected
+    assert next(starts.like(np.full_like(frames[0], 255)), None) is None
+    assert len(starts.frames) == 10
 
 
 @pytest.mark.slow
 def test_a_recorded_game_is_the_one_that_was_played(recording: Path, games: list[dict[str, NDArray[Any]]]) -> None:
     found = read_recording("breakout/replay")
     assert found.lengths.tolist() == [len(game["action"]) for game in games]
-    assert set(found.seeds.tolist()) <= set(seeds_of_noops())
+    assert max(found.seeds) < recorded.SEEDS
     build("breakout/replay", BuildOptions())
     episodes = load_episodes("zoo/breakout/replay-v0")
     assert episodes.returns.tolist() == [game["reward"].sum() for game in games]
@@ -98,7 +115,7 @@ def test_a_game_that_ends_elsewhere_and_a_damaged_file_are_refused(recording: Pa
         played(env, seed, np.append(actions, 0))
     with gzip.open(recording / "reward.gz", "wb") as file:
         np.save(file, np.ones(len(found.actions), np.float32), allow_pickle=False)
-    with pytest.raises(DataError, match="no start of agentzoo/Breakout-v5 leads to the frames"):
+    with pytest.raises(DataError, match="no start of agentzoo/Breakout-v5 leads to the frames and rewards of 2"):
         record(recording, BREAKOUT, recording / "x.npz")
     path = recorded.FOLDER / "breakout-replay.npz"
     np.savez(path, seed=found.seeds, length=found.lengths + 1, action=found.actions)

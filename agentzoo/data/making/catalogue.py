@@ -331,7 +331,7 @@ def _games() -> Iterator[DatasetRecipe]:
         yield DatasetRecipe(
             name=name,
             env_id=env_id,
-            made_by=f"Every whole episode of a PPO run on {env_id}, played again from its recorded actions.",
+            made_by=f"Whole episodes of a PPO run on {env_id}, played again from their recorded actions.",
             algorithm="PPO",
             episodes=_recorded(name, env_id),
             steps=None,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,11 +26,12 @@ from agentzoo.data.making.buffers import Imported
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.making.dqn_replay import read_dqn_replay
 from agentzoo.data.making.runners import environment_of, rollout_of
-from agentzoo.envs.atari import MOST_NOOPS
 from agentzoo.errors import DataError
 from agentzoo.store.files import write_atomic
 
 FOLDER = Path(__file__).with_name("games")
+SEEDS = 1_000  # that may have started an episode
+MOST_MISSING = 20  # one in so many episodes may have another start
 
 
 class Recording(NamedTuple):
@@ -102,34 +104,49 @@ def played(env: gym.Env[Any, Any], seed: int, actions: NDArray[np.integer[Any]])
     return rollout_of(seed, frames, list(actions.astype(np.int64)), rewards, bool(terminated), bool(truncated))
 
 
-def seeds_of_noops() -> list[int]:
-    """The smallest reset seed for each number of idle frames with which `AtariPreprocessing` begins an episode."""
-    found: dict[int, int] = {}
-    seed = 0
-    while len(found) < MOST_NOOPS:
-        generator, _ = gym.utils.seeding.np_random(seed)
-        found.setdefault(int(generator.integers(1, MOST_NOOPS + 1)), seed)
-        seed += 1
-    return sorted(found.values())
+class Starts:
+    """The first frames of a game after the reset seeds 0 to 999, each found once.
+
+    The seed decides how many idle frames `AtariPreprocessing` plays, at most 30. In some games, such as Seaquest, it
+    also decides what the console's memory holds at the start.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        self.env = env
+        self.frames: list[NDArray[Any]] = []
+
+    def like(self, frame: NDArray[Any]) -> Iterator[int]:
+        """The seeds whose game starts with this (H, W) frame, smallest first."""
+        for seed in range(SEEDS):
+            if seed == len(self.frames):
+                self.frames.append(self.env.reset(seed=seed)[0][-1])
+            if np.array_equal(self.frames[seed], frame):
+                yield seed
 
 
-def record(replay: Path, env_id: str, path: Path) -> None:
+def record(replay: Path, env_id: str, path: Path) -> int:
     """Write the recording of a folder in the layout of DQN's replay data, which has no seeds.
 
+    Returns:
+        How many episodes are left out, because no reset seed below 1,000 starts them.
+
     Raises:
-        DataError: no start of the game gives an episode's frames and rewards, as with sticky actions.
+        DataError: more than one in twenty is left out, as with sticky actions.
     """
     env = environment_of(env_id)
-    starts = [(seed, env.reset(seed=seed)[0][-1]) for seed in seeds_of_noops()]
-    seeds, lengths, actions = [], [], []
+    starts = Starts(env)
+    seeds, lengths, actions, missing = [], [], [], []
     for number, episode in enumerate(read_dqn_replay(replay, Imported(env_id))):
-        likely = (seed for seed, frame in starts if np.array_equal(frame, episode.observations[0]))
+        likely = starts.like(episode.observations[0])
         found = next((seed for seed in likely if repeats(env, seed, episode)), None)
         if found is None:
-            raise DataError(f"{replay}: no start of {env_id} leads to the frames and rewards of episode {number}.")
+            missing.append(number)
+            _require_few(missing, max(number + 1, MOST_MISSING), replay, env_id)
+            continue
         seeds.append(found)
         lengths.append(len(episode))
         actions.append(episode.actions)
+    _require_few(missing, len(seeds) + len(missing), replay, env_id)
     content = io.BytesIO()
     np.savez_compressed(
         content,
@@ -138,6 +155,15 @@ def record(replay: Path, env_id: str, path: Path) -> None:
         action=np.concatenate(actions).astype(np.uint8),
     )
     write_atomic(path, content.getvalue())
+    return len(missing)
+
+
+def _require_few(missing: list[int], episodes: int, replay: Path, env_id: str) -> None:
+    if MOST_MISSING * len(missing) > episodes:
+        raise DataError(
+            f"{replay}: no start of {env_id} leads to the frames and rewards of {len(missing)} episodes (the last is "
+            f"number {missing[-1]}); at most one in {MOST_MISSING} may be left out. Was it played with sticky actions?"
+        )
 
 
 def repeats(env: gym.Env[Any, Any], seed: int, episode: Rollout) -> bool:
@@ -153,4 +179,4 @@ def repeats(env: gym.Env[Any, Any], seed: int, episode: Rollout) -> bool:
 
 
 if __name__ == "__main__":
-    record(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
+    print(f"{record(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))} episodes left out")
