@@ -24,7 +24,7 @@ from torch.nn.functional import pad, smooth_l1_loss
 from agentzoo.nn.attention import LayerCount
 from agentzoo.nn.base import ActingMode, ModelConfig, SequenceModel, action_loss, mean_over_valid
 from agentzoo.nn.gather import Gather
-from agentzoo.nn.mamba import Mamba, RMSNorm, StateCount
+from agentzoo.nn.mamba import Mamba, RMSNorm, StateCount, advance
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid
 from agentzoo.papers import LV, Citation
 from agentzoo.registry import register
@@ -85,9 +85,9 @@ class DMConfig(ModelConfig):
 class Memory(NamedTuple):
     """The state of recurrent acting; zeros before the first step. G branches: coarse, then fine."""
 
-    conv: Tensor  # (N, layers, G, W-1, I) last inputs of the convolutions
-    ssm: Tensor  # (N, layers, G, states, I)
-    tokens: Tensor  # (N, layers, 2, D) the last two u, which the gather reads; (N, layers, 0, D) without a fine branch
+    conv: Tensor  # (N, W-1, layers·G·I) last inputs of the convolutions
+    ssm: Tensor  # (N, layers·G, states, I)
+    tokens: Tensor  # (N, layers·2, D) the last two u, which the gather reads; (N, 0, D) without a fine branch
     seen: Tensor  # (N,) int64 steps so far
 
 
@@ -123,17 +123,23 @@ class Layer(nn.Module):
 
         Args:
             h: (N, 3, D). mask: (N, 3, 1), 0 at the action of envs that have seen nothing.
-            conv: (N, G, W-1, I). ssm: (N, G, states, I). tokens: (N, 2, D).
+            conv: (N, W-1, G·I). ssm: (N, G, states, I). tokens: (N, 2, D).
         """
         u = self.norm(h) * mask
-        coarse, conv_after, ssm_after = self.coarse.advance(u, None, mask, conv[:, 0], ssm[:, 0])
         if not self.config.use_fine:
-            return self._fuse(h, coarse, None), conv_after.unsqueeze(1), ssm_after.unsqueeze(1), tokens
-        summary = self.config.gather == "summary"
-        gate, shown = (None, mask[:, :1]) if summary else (u, mask)
-        fine, *after = self.fine.advance(self.gather.advance(tokens, u) * shown, gate, shown, conv[:, 1], ssm[:, 1])
-        conv_after, ssm_after = torch.stack((conv_after, after[0]), 1), torch.stack((ssm_after, after[1]), 1)
-        return self._fuse(h, coarse, fine), conv_after, ssm_after, u[:, 1:]
+            (coarse,), conv, ssm = advance([self.coarse], [u], [u], mask, conv, ssm)
+            return self._fuse(h, coarse, None), conv, ssm, tokens
+        gathered = self.gather.advance(tokens, u)
+        if self.config.gather != "summary":
+            blocks, x = [self.coarse, self.fine], [u, gathered * mask]
+            (coarse, fine), conv, ssm = advance(blocks, x, [u, u], mask, conv, ssm)
+            return self._fuse(h, coarse, fine), conv, ssm, u[:, 1:]
+        shown = mask[:, :1]  # a summary is one token where the coarse branch reads three
+        gathered, past = gathered * shown, conv.chunk(2, dim=-1)
+        (coarse,), *own = advance([self.coarse], [u], [u], mask, past[0], ssm[:, :1])
+        (fine,), *its = advance([self.fine], [gathered], [gathered], shown, past[1], ssm[:, 1:])
+        conv, ssm = torch.cat((own[0], its[0]), dim=-1), torch.cat((own[1], its[1]), dim=1)
+        return self._fuse(h, coarse, fine), conv, ssm, u[:, 1:]
 
     def _fine(self, u: Tensor) -> Tensor:
         gathered = self.gather(u)
@@ -248,12 +254,12 @@ class DecisionMamba(SequenceModel):
         """The memory of `n` envs that have seen nothing."""
         like, config = self.obs_mean, self.config
         device, dtype = device or like.device, dtype or like.dtype
-        lead, inner = (n, config.n_layers), config.expand * config.embed_dim
-        branches = 2 if config.use_fine else 1
+        branches = config.n_layers * (2 if config.use_fine else 1)
+        inner, tokens = config.expand * config.embed_dim, 2 * config.n_layers if config.use_fine else 0
         return Memory(
-            conv=torch.zeros(*lead, branches, config.conv_width - 1, inner, device=device, dtype=dtype),
-            ssm=torch.zeros(*lead, branches, config.state_size, inner, device=device, dtype=dtype),
-            tokens=torch.zeros(*lead, 2 if config.use_fine else 0, config.embed_dim, device=device, dtype=dtype),
+            conv=torch.zeros(n, config.conv_width - 1, branches * inner, device=device, dtype=dtype),
+            ssm=torch.zeros(n, branches, config.state_size, inner, device=device, dtype=dtype),
+            tokens=torch.zeros(n, tokens, config.embed_dim, device=device, dtype=dtype),
             seen=torch.zeros(n, dtype=torch.int64, device=device),
         )
 
@@ -273,11 +279,16 @@ class DecisionMamba(SequenceModel):
             dim=1,
         )
         h = self.embed_ln(tokens) + self._time(torch.stack((timestep - 1, timestep, timestep), dim=1))
-        after: list[tuple[Tensor, ...]] = []
-        for i, layer in enumerate(self.layers):
-            h, *own = layer.advance(h, mask, state.conv[:, i], state.ssm[:, i], state.tokens[:, i])  # type: ignore[operator]
-            after.append(tuple(own))
-        conv, ssm, newest = (torch.stack(parts, dim=1) for parts in zip(*after, strict=True))
+        axes, layers = (-1, 1, 1), len(self.layers)  # the axis of each tensor of `Memory` that holds the layers
+        past = [
+            torch.split(part, [part.shape[axis] // layers] * layers, axis)
+            for part, axis in zip((state.conv, state.ssm, state.tokens), axes, strict=True)
+        ]
+        after = []
+        for layer, *own in zip(self.layers, *past, strict=True):
+            h, *now = layer.advance(h, mask, *own)
+            after.append(now)
+        conv, ssm, newest = (torch.cat(parts, axis) for *parts, axis in zip(*after, axes, strict=True))
         return self.decode_actions(self._head(self.norm_f(h[:, -1]))), Memory(conv, ssm, newest, state.seen + 1)
 
     def _blended_target(self, batch: Batch, predicted: Tensor) -> Tensor:

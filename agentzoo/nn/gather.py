@@ -6,8 +6,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from agentzoo.nn.plain import is_plain
+from agentzoo.nn.plain import is_exporting, is_plain
 from agentzoo.nn.tokens import TOKENS_PER_STEP
+
+# The tokens that each output of `advance` reads; 5 is padding.
+_ROWS = {
+    "step": (0, 1, 2, 5, 5, 3, 5, 3, 4),
+    "causal3": (0, 1, 2, 1, 2, 3, 2, 3, 4),
+    "summary": (0, 1, 2),
+}
 
 
 class Gather(nn.Module):
@@ -37,12 +44,13 @@ class Gather(nn.Module):
         Returns:
             (N, 3, D), or the summary of the step that ends with the action, (N, 1, D).
         """
-        if self.kind == "summary":
-            return self._convolve(torch.cat((before, u[:, :1]), dim=1))
-        if self.kind == "causal3":
-            return self._convolve(torch.cat((before, u), dim=1))
-        action = self._convolve(torch.cat((before, u[:, :1]), dim=1))
-        return torch.cat((action, self._convolve(pad(u[:, 1:], (0, 0, TOKENS_PER_STEP - 1, 0)))), dim=1)
+        tokens = pad(torch.cat((before, u), dim=1), (0, 0, 0, 1))  # (N, 6, D), the last one zero
+        rows = tokens.index_select(1, torch.tensor(_ROWS[self.kind], device=u.device))
+        if is_exporting() and is_plain(self.conv):  # ONNX Runtime is slow at short convolutions
+            weight = self.conv.weight.permute(0, 2, 1).flatten(1)
+            return linear(torch.unflatten(rows, 1, (-1, TOKENS_PER_STEP)).flatten(2), weight, self.conv.bias)
+        rows = rows.reshape(-1, TOKENS_PER_STEP, u.shape[2])
+        return self._convolve(rows).reshape(len(u), -1, u.shape[2])
 
     def _convolve(self, x: Tensor) -> Tensor:
         """(B, L, D) -> (B, L - 2, D), or (B, L / 3, D) for summaries."""

@@ -10,6 +10,7 @@ convolution, L tokens. Δ, A, B, C and the skip weight D as in `nn/native/scan.p
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import torch
@@ -21,10 +22,9 @@ from agentzoo.nn.native.scan import (
     ScanInputs,
     continue_scan,
     differentiable_backward,
-    is_exporting,
     selective_scan,
 )
-from agentzoo.nn.plain import is_plain, linear_rows
+from agentzoo.nn.plain import is_exporting, is_plain, linear_rows
 
 StateCount = Annotated[int, Field(ge=1, le=1024)]
 _ROWS = 16  # windows at a time, so that the next operation finds them in the cache
@@ -65,26 +65,6 @@ class Mamba(nn.Module):
         out: Tensor = self.out_proj(y)
         return out
 
-    def advance(
-        self, x: Tensor, gate: Tensor | None, mask: Tensor | None, conv_state: Tensor, ssm_state: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """`forward` over the next tokens of sequences, given the states that hold their past.
-
-        Args:
-            x, gate, mask: as in `forward`, usually one to three tokens.
-            conv_state: (B, W-1, I) the last inputs of the convolution. ssm_state: (B, N, I). Zeros at the start.
-
-        Returns:
-            (B, L, D), and both states after these tokens.
-        """
-        inputs, z = self._project(x, gate)
-        taped = torch.cat((conv_state, inputs), dim=1)  # (B, W-1+L, I)
-        convolved = self._run_conv(taped)[:, self.conv_width - 1 :]
-        inputs_after = self._scan_inputs(convolved if mask is None else convolved * mask, z)
-        y, ssm_state = continue_scan(ssm_state, inputs_after)
-        out: Tensor = self.out_proj(y)
-        return out, taped[:, x.shape[1] :], ssm_state
-
     def _project(self, x: Tensor, gate: Tensor | None) -> tuple[Tensor, Tensor]:
         """The input of the convolution and scan, and the input of the gate, (B, L, I) each."""
         # Two products even from one tensor: splitting one result would copy both parts in the backward pass.
@@ -97,7 +77,7 @@ class Mamba(nn.Module):
         return causal_conv_silu(x, self.conv1d.weight.squeeze(1), self.conv1d.bias)
 
     def _run_conv(self, x: Tensor) -> Tensor:
-        """(B, L, I) -> (B, L, I) by calling the module, which pads W-1 zeros on both sides."""
+        """(B, L, I) -> (B, L, I) by calling the module, which pads W-1 zeros on both sides, and SiLU."""
         return silu(self.conv1d(x.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2))
 
     def _scan_inputs(self, convolved: Tensor, z: Tensor) -> ScanInputs:
@@ -105,6 +85,53 @@ class Mamba(nn.Module):
         low_rank, B, C = selected.split((self.rank, self.states, self.states), dim=-1)
         delta = self.dt_proj(low_rank)  # with its bias, so the scan adds none
         return ScanInputs(convolved, delta, -torch.exp(self.A_log), B, C, self.D, z, torch.zeros_like(self.D))
+
+
+def advance(
+    blocks: Sequence[Mamba],
+    x: Sequence[Tensor],
+    gate: Sequence[Tensor],
+    mask: Tensor | None,
+    conv_state: Tensor,
+    ssm_state: Tensor,
+) -> tuple[list[Tensor], Tensor, Tensor]:
+    """`Mamba.forward` of G blocks over the next tokens of sequences, given the states that hold their past.
+
+    The blocks have equal sizes and run side by side: one operation serves all of them, except in linear layers.
+
+    Args:
+        x, gate: (B, L, D) for each block, usually one to three tokens.
+        mask: (B, L, 1) or None, as in `Mamba.forward`.
+        conv_state: (B, W-1, G·I) the last inputs of the convolutions. ssm_state: (B, G, N, I). Zeros at the start.
+
+    Returns:
+        (B, L, D) for each block, and both states after these tokens.
+    """
+    projected = [block._project(*own) for block, *own in zip(blocks, x, gate, strict=True)]
+    taped = torch.cat((conv_state, torch.cat([inputs for inputs, _ in projected], dim=-1)), dim=1)  # (B, W-1+L, G·I)
+    convolved = _continue_conv(blocks, taped)
+    if mask is not None:
+        convolved = convolved * mask
+    parts = torch.split(convolved, blocks[0].inner, dim=-1)
+    scans = [block._scan_inputs(part, z) for block, part, (_, z) in zip(blocks, parts, projected, strict=True)]
+    together = (torch.stack(own, dim=2 if own[0].ndim == 3 else 0) for own in zip(*scans, strict=True))
+    y, ssm_state = continue_scan(ssm_state, ScanInputs(*together))
+    out = [block.out_proj(part) for block, part in zip(blocks, y.unbind(2), strict=True)]
+    return out, taped[:, x[0].shape[1] :], ssm_state
+
+
+def _continue_conv(blocks: Sequence[Mamba], taped: Tensor) -> Tensor:
+    """(B, W-1+L, G·I) -> (B, L, G·I): the convolution of each block and SiLU, from the W-th token on."""
+    width, convs = blocks[0].conv_width, [block.conv1d for block in blocks]
+    if is_exporting() and all(is_plain(conv) and conv.bias is not None for conv in convs):
+        # ONNX Runtime is slow at convolutions of single channels.
+        weight = torch.cat([conv.weight.squeeze(1).t() for conv in convs], dim=1)  # (W, G·I)
+        bias = torch.cat([conv.bias for conv in convs])  # type: ignore[misc]
+        read = torch.arange(taped.shape[1] - width + 1).unsqueeze(1) + torch.arange(width)
+        taps = torch.unflatten(taped.index_select(1, read.flatten()), 1, (-1, width))  # (B, L, W, G·I)
+        return silu((taps * weight).sum(2) + bias)
+    parts = zip(blocks, torch.split(taped, blocks[0].inner, dim=-1), strict=True)
+    return torch.cat([block._run_conv(part)[:, width - 1 :] for block, part in parts], dim=-1)
 
 
 def causal_conv_silu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -177,6 +204,8 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
+        if is_exporting():  # the form that ONNX Runtime makes one operation of
+            return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.weight
         if not torch.is_grad_enabled():
             return x * _inverse_rms(x, self.eps) * self.weight
         out: Tensor = _RMSNorm.apply(x, self.weight.to(x.dtype), self.eps)  # type: ignore[no-untyped-call]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from agentzoo.nn.mamba import Mamba, RMSNorm, _conv_reference, causal_conv_silu
+from agentzoo.nn.mamba import Mamba, RMSNorm, _conv_reference, advance, causal_conv_silu
 from agentzoo.nn.native import compiled, scan
 from agentzoo.nn.native.scan import ScanInputs, active_path, continue_scan, kernel, selective_scan
 
@@ -124,12 +124,16 @@ def test_derivatives_of_convolution_and_norm() -> None:
 
 def test_recurrence_equals_scan_over_1000_steps() -> None:
     inputs = random_inputs(2, 1000, 8, 4, torch.float32)
-    state, outputs = torch.zeros(2, 4, 8), []
+    other = random_inputs(2, 1000, 8, 4, torch.float32)._replace(A=inputs.A * 2, D=inputs.D + 1)
+    state, outputs = torch.zeros(2, 2, 4, 8), []  # of two scans side by side
+    both = [torch.stack(pair, dim=2 if pair[0].ndim == 3 else 0) for pair in zip(inputs, other, strict=True)]
     for t in range(1000):
-        now = ScanInputs(*(v[:, t : t + 1] if v.ndim == 3 else v for v in inputs))
+        now = ScanInputs(*(v[:, t : t + 1] if v.ndim == 4 else v for v in both))
         y, state = continue_scan(state, now)
         outputs.append(y)
-    assert float((torch.cat(outputs, 1) - selective_scan(inputs)).abs().max()) < 1e-5
+    found = torch.cat(outputs, 1)
+    assert float((found[:, :, 0] - selective_scan(inputs)).abs().max()) < 1e-5
+    assert float((found[:, :, 1] - selective_scan(other)).abs().max()) < 1e-5
 
 
 @compiled_only
@@ -286,15 +290,20 @@ def test_block_equals_transformers_mixer_with_the_same_weights() -> None:
 @pytest.mark.parametrize("pieces", [[1] * 7, [3, 4], [2, 1, 4]])
 def test_block_continued_in_pieces_equals_one_forward(pieces: list[int]) -> None:
     torch.manual_seed(0)
-    block = Mamba(8, states=4).double()
-    x, gate = torch.randn(2, 2, 7, 8, dtype=torch.float64)
-    conv, state = torch.zeros(2, 3, 16, dtype=torch.float64), torch.zeros(2, 4, 16, dtype=torch.float64)
+    blocks = [Mamba(8, states=4).double() for _ in range(2)]
+    for block in blocks:
+        nn.init.normal_(block.D)
+        nn.init.normal_(block.conv1d.bias)  # type: ignore[arg-type]
+    x, gate = torch.randn(2, 2, 2, 7, 8, dtype=torch.float64)  # x and gate, blocks, B, L, D
+    conv, state = torch.zeros(2, 3, 32, dtype=torch.float64), torch.zeros(2, 2, 4, 16, dtype=torch.float64)
     outputs = []
     with torch.no_grad():
-        for part, part_gate in zip(x.split(pieces, 1), gate.split(pieces, 1), strict=True):
-            out, conv, state = block.advance(part, part_gate, None, conv, state)
-            outputs.append(out)
-        assert torch.allclose(torch.cat(outputs, 1), block(x, gate), atol=1e-12)
+        for part, part_gate in zip(x.split(pieces, 2), gate.split(pieces, 2), strict=True):
+            out, conv, state = advance(blocks, list(part), list(part_gate), None, conv, state)
+            outputs.append(torch.stack(out))
+        found = torch.cat(outputs, 2)
+        for block, mine, own, own_gate in zip(blocks, found, x, gate, strict=True):
+            assert torch.allclose(mine, block(own, own_gate), atol=1e-12)
 
 
 def test_masked_tokens_in_front_leave_no_trace() -> None:
@@ -314,11 +323,11 @@ def test_masked_tokens_in_front_leave_no_trace() -> None:
 def test_acting_follows_changed_weights(training: bool) -> None:
     torch.manual_seed(0)
     block, x = Mamba(8, states=4).train(training), torch.randn(1, 3, 8)
-    zeros = torch.zeros(1, 3, 16), torch.zeros(1, 4, 16)
+    zeros = torch.zeros(1, 3, 16), torch.zeros(1, 1, 4, 16)
 
     def acts() -> Tensor:
         with torch.no_grad():
-            out = block.advance(x, None, None, *zeros)[0]
+            (out,), _, _ = advance([block], [x], [x], None, *zeros)
             assert torch.allclose(out, block(x), atol=1e-6)
         return out
 

@@ -27,6 +27,7 @@ from torch.nn.functional import silu, softplus
 
 from agentzoo.nn.native import compiled, scan_compiled
 from agentzoo.nn.native.scan_plain import ScanInputs, continue_scan, doubling_scan, loop_scan
+from agentzoo.nn.plain import is_exporting
 
 __all__ = ["ScanInputs", "ScanPath", "active_path", "continue_scan", "loop_scan", "selective_scan"]
 ScanPath = Literal["auto", "compiled", "blocked", "loop", "doubling", "kernel"]
@@ -37,9 +38,6 @@ ScanPath = Literal["auto", "compiled", "blocked", "loop", "doubling", "kernel"]
 _TOKEN_NUMBERS = 1 << 16
 _BLOCK_NUMBERS = 1 << 19
 _DEVICE_BLOCK_NUMBERS = 1 << 26  # on an accelerator: all windows at once
-
-# True inside `torch.export`, which needs one graph for any number of windows, so no blocks of a few windows.
-is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
 def selective_scan(inputs: ScanInputs, path: ScanPath = "auto") -> Tensor:
@@ -59,7 +57,7 @@ def selective_scan(inputs: ScanInputs, path: ScanPath = "auto") -> Tensor:
     with torch.autocast(cast.x.device.type, enabled=False):
         if path == "loop":
             y = loop_scan(*cast)
-        elif path == "doubling" or is_exporting():
+        elif path == "doubling" or is_exporting():  # one graph for any number of windows, so no blocks of a few
             y = doubling_scan(*cast)
         else:
             differentiates = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in cast)

@@ -29,18 +29,19 @@ def continue_scan(state: Tensor, inputs: ScanInputs) -> tuple[Tensor, Tensor]:
     """The scan from `state` (B, N, I) instead of zero: y (B, L, I) and the state after token L-1.
 
     This is the recurrence of acting, for L of a few tokens: constant work and memory a token. Where x is 0 for a row
-    whose state is 0, the state stays 0: such a row skips the token.
+    whose state is 0, the state stays 0: such a row skips the token. G scans run side by side: state (B, G, N, I), x
+    (B, L, G, I), A (G, I, N), D (G, I), the others alike.
     """
     x, delta, A, B, C, D, z, delta_bias = inputs
     step = softplus(delta + delta_bias)
-    decay = torch.exp(step.unsqueeze(2) * A.transpose(0, 1))  # (B, L, N, I)
-    added = B.unsqueeze(3) * (step * x).unsqueeze(2)
-    states = []
-    for token in range(x.shape[1]):
-        state = torch.addcmul(added[:, token], decay[:, token], state)
+    decay = torch.exp(step.unsqueeze(-2) * A.transpose(-1, -2))  # (B, L, N, I)
+    added = B.unsqueeze(-1) * (step * x).unsqueeze(-2)
+    state, states = state.unsqueeze(1), []
+    for kept, new in zip(torch.split(decay, 1, dim=1), torch.split(added, 1, dim=1), strict=True):
+        state = torch.addcmul(new, kept, state)
         states.append(state)
-    read = (C.unsqueeze(2) @ torch.stack(states, dim=1)).squeeze(2)  # (B, L, I)
-    return (read + D * x) * silu(z), state
+    read = (C.unsqueeze(-2) @ torch.cat(states, dim=1)).squeeze(-2)  # (B, L, I)
+    return (read + D * x) * silu(z), state.squeeze(1)
 
 
 def loop_scan(
