@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from agentzoo.errors import ConfigError
 
-OPSET = 18
+OPSET = 20
 EXAMPLES = 8  # windows that the exporter traces; the graph takes any number
 
 

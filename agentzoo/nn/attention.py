@@ -19,6 +19,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from agentzoo.nn.constants import constant
 from agentzoo.nn.dropout import Dropout
+from agentzoo.nn.plain import is_exporting, linear_rows, per_token
 from agentzoo.nn.tokens import Read, read_tokens
 
 HeadCount = Annotated[int, Field(ge=1, le=256)]
@@ -55,10 +56,17 @@ class CausalAttention(nn.Module):
 
     def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D), the tokens at `read` (all by default)."""
-        q, k, v = self.qkv(x).chunk(3, dim=-1)
-        q, k, v = (self._split(part) for part in (read_tokens(q, read), k, v))  # (B, H, L, D/H)
-        out: Tensor = self.proj(self._mix(q, k, v, read).transpose(1, 2).flatten(2))
-        return out
+        dim = x.shape[2]
+        q, k, v = (self._split(part) for part in self._projected(x, read, (dim, dim, dim)))  # (B, H, L, D/H)
+        return per_token(self.proj, self._mix(q, k, v, read).transpose(1, 2).flatten(2))
+
+    def _projected(self, x: Tensor, read: Read | None, rows: tuple[int, int, int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries of the tokens at `read`, keys and values of all tokens, from `rows` of the projection."""
+        if read is None or self.training:  # in training two products cost more than the queries that nobody reads
+            q, k, v = torch.split(per_token(self.qkv, x), list(rows), dim=-1)
+            return read_tokens(q, read), k, v
+        k, v = torch.split(linear_rows(self.qkv, x, slice(rows[0], None)), list(rows[1:]), dim=-1)
+        return linear_rows(self.qkv, read_tokens(x, read), slice(0, rows[0])), k, v
 
     def _split(self, x: Tensor) -> Tensor:
         return x.view(x.shape[0], x.shape[1], self.n_heads, -1).transpose(1, 2)
@@ -74,12 +82,12 @@ class CausalAttention(nn.Module):
         return scaled_dot_product_attention(q, k, v, attn_mask=bias, dropout_p=dropout)
 
     def _writes_out(self, q: Tensor) -> bool:
-        """Whether softmax and products run as separate operations. This is so in training on a CPU.
+        """Whether softmax and products run as separate operations. This is so in training on a CPU and in graphs.
 
         For such short windows torch's fused kernel takes 3 to 7 times as long in bfloat16, forward and backward. In
         float32 both take the same time. With dropout torch does not fuse, and draws its random numbers slowly.
         """
-        return self.training and q.device.type == "cpu"
+        return (self.training and q.device.type == "cpu") or is_exporting()
 
     def _weights(self, scores: Tensor, factor: float, read: Read | None) -> Tensor:
         """(..., Lq, L): the causal softmax of `factor` times the scores, after dropout."""
@@ -113,7 +121,7 @@ class Block(nn.Module):
         """(B, L, D) -> (B, Lq, D)."""
         mixed = self.attn(self.ln_1(x), read)
         x = self.dropout.add(read_tokens(x, read), mixed)
-        return self.dropout.add(x, self.down(self.activate(self.up(self.ln_2(x)))))
+        return self.dropout.add(x, per_token(self.down, self.activate(per_token(self.up, self.ln_2(x)))))
 
 
 def through(blocks: nn.ModuleList, x: Tensor, read: Read | None) -> Tensor:

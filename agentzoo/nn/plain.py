@@ -1,11 +1,17 @@
-"""Linear layers and convolutions whose weights may be used without calling them."""
+"""Linear layers and convolutions: whose weights may be used without calling them, and how exported graphs run them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+# True inside `torch.export`.
+is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
 
 
 def is_plain(layer: nn.Module) -> bool:
@@ -22,4 +28,16 @@ def linear_rows(layer: nn.Module, x: Tensor, rows: slice) -> Tensor:
     if not isinstance(layer, nn.Linear) or not is_plain(layer):
         out: Tensor = layer(x)[..., rows]
         return out
+    if is_exporting() and layer.bias is not None and x.ndim == 3:
+        return per_token(lambda flat: linear(flat, layer.weight[rows], layer.bias[rows]), x)
     return linear(x, layer.weight[rows], None if layer.bias is None else layer.bias[rows])
+
+
+def per_token(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """(B, L, X) -> (B, L, Y): `layer(x)`.
+
+    A graph runs it on (B·L, X): ONNX Runtime adds the bias within a product only if that is of two matrices.
+    """
+    if not is_exporting():
+        return layer(x)
+    return torch.unflatten(layer(x.flatten(0, 1)), 0, (-1, x.shape[1]))

@@ -14,6 +14,7 @@ from agentzoo.nn.gate import Gate
 from agentzoo.nn.language.lora import LoRALinear
 from agentzoo.nn.language.rotary import Rotary
 from agentzoo.nn.language.sizes import LoRASizes
+from agentzoo.nn.plain import per_token
 from agentzoo.nn.tokens import Read, read_tokens
 
 
@@ -45,15 +46,14 @@ class LanguageAttention(CausalAttention):
 
     def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D), the tokens at `read` (all by default)."""
-        q, k, v = self.qkv(x).split(self.parts["qkv"], dim=-1)
-        q, k, v = self._heads(read_tokens(q, read), self.n_heads), self._heads(k), self._heads(v)  # (B, H, L, D/H)
+        q, k, v = self._projected(x, read, self.parts["qkv"])
+        q, k, v = self._heads(q, self.n_heads), self._heads(k), self._heads(v)  # (B, H, L, D/H)
         if self.rotary is not None:
             q, k = self.rotary.turn(q, x.shape[1], read), self.rotary.turn(k, x.shape[1])
         heads = self._mix(q, k, v, read)
         if self.gate is not None:
             heads = self.gate(heads, read_tokens(x, read))
-        out: Tensor = self.proj(heads.transpose(1, 2).flatten(2))
-        return out
+        return per_token(self.proj, heads.transpose(1, 2).flatten(2))
 
     def _heads(self, x: Tensor, count: int | None = None) -> Tensor:
         return x.view(x.shape[0], x.shape[1], count or self.n_kv_heads, -1).transpose(1, 2)

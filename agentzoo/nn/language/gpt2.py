@@ -25,6 +25,7 @@ from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.language.attention import LanguageAttention
 from agentzoo.nn.language.rotary import Rotary
 from agentzoo.nn.language.sizes import LoRASizes, Sizes
+from agentzoo.nn.plain import per_token
 from agentzoo.nn.tokens import Read, read_tokens
 
 
@@ -91,5 +92,4 @@ class GPT2Block(nn.Module):
         return self.dropout.add(kept, self._mlp(self.ln_2(kept)))
 
     def _mlp(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down(self.activation(self.up(x)))
-        return out
+        return per_token(self.down, self.activation(per_token(self.up, x)))

@@ -140,23 +140,24 @@ class Opened(NamedTuple):
         """Our name -> its tensors in the file, with the shapes by the config. Nothing is allocated."""
         layout, sizes = self.layout, self.described.sizes
         with torch.device("meta"):
-            network = LanguageBackbone(sizes)
+            network = LanguageBackbone(sizes._replace(n_layers=1))  # layers are alike, and building many is slow
         wanted = {}
         for key, value in network.state_dict().items():
             module, part = key.rsplit(".", 1)
-            theirs: str | tuple[str, ...] = layout.final
-            at = prefix
-            if module != "ln_f":
-                _, index, layer = module.split(".", 2)
-                theirs, at = layout.layers[layer], f"{prefix}{layout.blocks}.{index}."
+            if module == "ln_f":
+                wanted[key] = [Part(f"{prefix}{layout.final}.{part}", tuple(value.shape), False)]
+                continue
+            layer = module.removeprefix("blocks.0.")
+            theirs = layout.layers[layer]
             names = (theirs,) if isinstance(theirs, str) else theirs
             rows = network.rows_of(module) if len(names) > 1 else (value.shape[0],)
             shapes = [(count, *value.shape[1:]) for count in rows]
             turned = layout.turned and value.ndim == 2
-            wanted[key] = [
-                Part(f"{at}{one}.{part}", shape[::-1] if turned else shape, turned)
-                for one, shape in zip(names, shapes, strict=True)
-            ]
+            for index in range(sizes.n_layers):
+                wanted[f"blocks.{index}.{layer}.{part}"] = [
+                    Part(f"{prefix}{layout.blocks}.{index}.{one}.{part}", shape[::-1] if turned else shape, turned)
+                    for one, shape in zip(names, shapes, strict=True)
+                ]
         wanted[TOKENS] = [Part(f"{prefix}{layout.tokens}.weight", (self.described.vocab_size, sizes.embed_dim))]
         if layout.positions is not None and self.described.positions is not None:
             wanted[POSITIONS] = [
