@@ -2,7 +2,7 @@
 
 The peer draws windows one at a time in Python and pads each with numpy, as kzl/decision-transformer does; acts on one
 environment with left-padded history; and evaluates episodes one after another, growing its history by concatenation.
-Both hold the same weights and see the same environments, cut at 200 steps.
+Both hold the same random weights, read 20 steps, and play 200 steps of a Hopper that may fall.
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.data.episodes import Episodes, returns_to_go
 from agentzoo.data.windows import WindowSampler
-from agentzoo.envs.making import make_env
-from agentzoo.errors import UnknownNameError
+from agentzoo.envs.making import make_configured
 from agentzoo.evaluation.jobs import rollout_in_jobs
 from agentzoo.evaluation.rollout import run_seeded
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.models.dt import DecisionTransformer
 from agentzoo.recipe import load_recipe
-from agentzoo.research.bench import Figure, compare
+from agentzoo.research.bench import PUBLISHED, Figure, compare
 from agentzoo.research.peers import as_transformers_decision_transformer
 from agentzoo.training.loop import build_model
 from agentzoo.training.optim import make_optimizer
 from agentzoo.types import ActionSpec, ObservationSpec
 
 EPISODES = 20
-LIMIT = 200
+OPTIONS = {"max_episode_steps": 200, "terminate_when_unhealthy": False}
 AGENT_ID = "dt-hopper-medium"
 
 
@@ -42,28 +41,19 @@ def run(runs: int) -> list[Figure]:
     Acting is timed in PyTorch and in ONNX Runtime against the same peer, an evaluation also in two jobs.
     """
     episodes = _random_episodes()
-    recipe = load_recipe(AGENT_ID)
+    recipe = load_recipe(AGENT_ID).override(PUBLISHED)
     model = build_model(recipe, episodes)
     assert isinstance(model, DecisionTransformer)
     peer_trained = as_transformers_decision_transformer(model).train()
     ours = _our_step(recipe, model.train(), episodes)
     figures = [compare("train_step", ours, _peer_step(recipe, peer_trained, episodes), runs)]
-    agent = _agent(episodes)
+    config = AgentConfig.of(recipe, model.io).model_copy(update={"env_options": OPTIONS})
+    agent = Agent(build_model(recipe, episodes), config, recipe)
     peer = _PeerAgent(agent)
     frozen = copy.deepcopy(agent).freeze("onnx")
     for name, one in (("action", agent), ("action, onnx", frozen)):
         figures.append(_actions(name, one, peer, episodes, 10 * runs))
     return [*figures, *_evaluations(agent, frozen, peer, max(runs // 10, 3))]
-
-
-def _agent(episodes: Episodes) -> Agent:
-    """The staged agent, for episodes of realistic length; an untrained one if it is not staged."""
-    try:
-        return Agent.from_pretrained(AGENT_ID, device="cpu")
-    except UnknownNameError:
-        recipe = load_recipe(AGENT_ID)
-        model = build_model(recipe, episodes)
-        return Agent(model, AgentConfig.of(recipe, model.io), recipe)
 
 
 def _random_episodes() -> Episodes:
@@ -215,9 +205,7 @@ def _evaluations(agent: Agent, frozen: Agent, peer: _PeerAgent, runs: int) -> li
     """Twenty episodes, milliseconds an environment step. Two jobs make their environments each time."""
     env_id = agent.config.env
     assert env_id is not None
-    for one in (agent, frozen):
-        one.config = one.config.model_copy(update={"env_options": {"max_episode_steps": LIMIT}})
-    envs = [gym.wrappers.TimeLimit(make_env(env_id).unwrapped, LIMIT) for _ in range(EPISODES)]
+    envs = [make_configured(env_id, OPTIONS) for _ in range(EPISODES)]
     seeds = [episode_seed(0, episode) for episode in range(EPISODES)]
     steps = sum(one.length for one in run_seeded(agent, envs, EPISODES))
     ways = {

@@ -20,7 +20,7 @@ import torch
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.mapped import MappedEpisodes, footprint, write_mapped
 from agentzoo.recipe import Recipe, load_recipe
-from agentzoo.research.bench import Figure, compare
+from agentzoo.research.bench import PUBLISHED, Figure, compare
 from agentzoo.training.grid.drive import Engine, drive
 from agentzoo.training.grid.local import LocalEngine
 from agentzoo.training.grid.tasks import Task
@@ -86,7 +86,13 @@ def _random_episodes() -> Episodes:
 
 def _tasks(folder: Path, steps: int, count: int, log_every: int = 5) -> list[Task]:
     """Runs of this many updates in new folders."""
-    settings = [f"train.steps={steps}", "train.warmup_steps=0", "eval.every=0", f"train.log_every={log_every}"]
+    settings = [
+        *PUBLISHED,
+        f"train.steps={steps}",
+        "train.warmup_steps=0",
+        "eval.every=0",
+        f"train.log_every={log_every}",
+    ]
     recipe = load_recipe(AGENT_ID).override(settings)
     made = Path(tempfile.mkdtemp(dir=folder))
     (made / DATA).symlink_to(folder / DATA)

@@ -22,7 +22,7 @@ from agentzoo.acting.loading import build_network
 from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.recipe import load_recipe
-from agentzoo.research.bench import Figure, compare
+from agentzoo.research.bench import PUBLISHED, Figure, compare
 from agentzoo.research.bench.dtma import random_batch, training_step
 from agentzoo.types import ActionSpec, IOSpec, ObservationSpec
 
@@ -35,7 +35,7 @@ def run(runs: int) -> list[Figure]:
 
     The names say how many threads both have.
     """
-    recipe = load_recipe("dt-hopper-medium")
+    recipe = load_recipe("dt-hopper-medium").override(PUBLISHED)
     action = ActionSpec(kind="box", size=ACTIONS, low=(-1.0,) * ACTIONS, high=(1.0,) * ACTIONS)
     io = IOSpec(observation=ObservationSpec(size=OBS, shapes=((OBS,),)), action=action, context=recipe.data.context)
     config = AgentConfig.of(recipe, io)
