@@ -1,23 +1,34 @@
 """Decision Transformer agents.
 
-The network, data and optimizer are the published ones. Training is sized for a CPU: 20,000 updates instead of
-100,000, so the learning rate is three times as high, warms up over 1,000 updates and falls to zero along a cosine.
+The network is the published one. Training is sized for a CPU: many short windows instead of few long ones, 12,000
+updates of 128 windows of 5 steps without dropout, at a learning rate that falls to zero along a cosine. The paper has
+100,000 updates of 64 windows of 20 steps. On 20 validation episodes of hopper/medium-replay our agent returns 2,465
+after 27 minutes on one core; after 20,000 updates of long windows, in 96 minutes, 2,007 when it acts on 5 steps and
+1,181 when it acts on 20 (one training seed each). The paper's training is `--set model.dropout=0.1
+--set data.context=20 --set train.steps=100000 --set train.batch_size=64 --set train.lr=1e-4
+--set train.schedule=constant`.
 """
 
 from __future__ import annotations
 
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import CLASSIC, HISTORY, LOCOMOTION, MAZES, classic, locomotion, maze_recipe
+from agentzoo.recipes._tasks import CLASSIC, LOCOMOTION, MAZES, classic, locomotion, maze_recipe
 
-CPU_BUDGET = TrainConfig(steps=20_000, lr=3e-4, warmup_steps=1_000, schedule="cosine")
+CONTEXT = 5
+CPU_BUDGET = TrainConfig(steps=12_000, batch_size=128, lr=1e-3, warmup_steps=500, schedule="cosine")
 SMALL_BUDGET = TrainConfig(steps=3_000, batch_size=128, lr=1e-3, warmup_steps=200, schedule="cosine")
 
 
 def _recipe(env: str, kind: str) -> Recipe:
     data, evaluation = locomotion(env, kind)
-    recipe = Recipe(agent_id=f"dt-{env}-{kind}", model=DTConfig(), data=data, train=CPU_BUDGET, eval=evaluation)
-    return recipe.reading(HISTORY.get(kind))
+    return Recipe(
+        agent_id=f"dt-{env}-{kind}",
+        model=DTConfig(dropout=0.0),
+        data=data.model_copy(update={"context": CONTEXT}),
+        train=CPU_BUDGET,
+        eval=evaluation.model_copy(update={"every": 6_000, "every_episodes": 20}),
+    )
 
 
 RECIPES = {

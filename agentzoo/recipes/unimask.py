@@ -100,7 +100,7 @@ def _maze() -> Recipe:
 
 def _agents() -> list[Recipe]:
     return [
-        # a ninth of the published updates; losses still fall
+        # a ninth of the published updates; losses still fall. Short windows do not help: agentzoo/masked/README.md
         _continuous("maze2d-dense", *maze2d_dense(), steps=40_000),
         _hopper(),
         _maze(),
