@@ -51,7 +51,13 @@ def main(arguments: list[str] | None = None) -> None:
 
     episodes = load_episodes(DATASET)
     recipe = finetune_recipe(base, DATASET, NAME, args.steps, "keep").override(
-        ["data.best_fraction=0.5", "eval.every=0", f"eval.episodes={args.episodes}", "train.log_every=5"]
+        [
+            "data.best_fraction=0.5",
+            "data.held_out=0",  # episodes are few: all are trained on
+            "eval.every=0",
+            f"eval.episodes={args.episodes}",
+            "train.log_every=5",
+        ]
     )
     model = train(recipe, args.out / "run", episodes, start=start_from(base, recipe, episodes), hooks=Hooks())
     tuned = Agent(model, AgentConfig.of(recipe, model.io), recipe)

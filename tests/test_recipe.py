@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.evaluation.results import Results
 from agentzoo.models.dt import DecisionTransformer, DTConfig
 from agentzoo.recipe import Recipe, differences, load_recipe
+from agentzoo.recipes import dt
 from agentzoo.recipes._tasks import BEST, LOCOMOTION
 from agentzoo.record import read_record
 from agentzoo.registry import families, family_names, get_family, recipe_table, register
@@ -32,11 +34,16 @@ def test_every_recipe_survives_json(agent_id: str) -> None:
 
 
 def test_published_decision_transformer_settings() -> None:
+    published = DTConfig(embed_dim=128, n_layers=3, n_heads=1, dropout=0.1, timestep_init_std=1.0)
+    assert DTConfig() == published
     recipe = load_recipe("zoo/dt-hopper-medium")
-    assert recipe.model == DTConfig(embed_dim=128, n_layers=3, n_heads=1, dropout=0.1, timestep_init_std=1.0)
-    assert (recipe.data.context, recipe.data.rtg_scale, recipe.train.batch_size) == (20, 1000.0, 64)
+    assert recipe.model == published.model_copy(update={"dropout": 0.0})
+    assert (recipe.data.context, recipe.data.rtg_scale, recipe.train.batch_size) == (5, 1000.0, 128)
     assert (recipe.train.weight_decay, recipe.train.clip) == (1e-4, 0.25)
-    assert recipe.train.steps >= 20_000
+    whole = recipe.override(re.findall(r"--set (\S+=[\w.-]+\w)", re.sub(r"\s+", " ", dt.__doc__ or "")))
+    assert whole.model == published
+    assert (whole.data.context, whole.data.rtg_scale, whole.train.batch_size) == (20, 1000.0, 64)
+    assert (whole.train.steps, whole.train.lr, whole.train.schedule) == (100_000, 1e-4, "constant")
 
 
 @pytest.mark.parametrize("task", [f"{env}-{kind}" for env, kind in BEST])
@@ -63,7 +70,7 @@ def test_set_reaches_fields_that_a_recipe_omits_at_their_default() -> None:
 
 
 def test_shorter_windows_end_a_history_that_does_not_fit() -> None:
-    replay = load_recipe("dt-hopper-medium-replay")
+    replay = load_recipe("gpt2-dt-hopper-medium-replay")
     assert replay.eval.history == 5
     lengths = [replay.override([f"data.context={context}"]).eval.history for context in (20, 5, 4)]
     assert lengths == [5, 5, None]
@@ -77,7 +84,7 @@ def test_set_changes_one_field() -> None:
     assert (changed.train.steps, changed.eval.env, changed.train.clip) == (2000, "Hopper-v4", None)
     assert isinstance(changed.model, DTConfig)
     assert changed.model.embed_dim == 64
-    assert recipe.train.steps == 20_000
+    assert recipe.train.steps == 12_000
 
 
 def test_a_preset_takes_back_what_another_one_set() -> None:
@@ -148,10 +155,12 @@ def test_a_recipe_of_an_unknown_family_is_refused() -> None:
         Recipe.from_json(json.dumps(tree), "test")
 
 
-def test_agents_of_the_maze_comparison_differ_in_their_network_alone() -> None:
+def test_agents_of_the_maze_comparison_differ_in_their_network_and_gpt2_dtma_in_its_windows() -> None:
     one, *others = (load_recipe(f"{name}-pointmaze-medium") for name in ("gpt2-dtma", "gpt2-dt", "dtma", "dt"))
+    assert one.train.batch_size == 128
+    train = one.train.model_copy(update={"batch_size": 256})
     for other in others:
-        assert (other.data, other.train, other.eval) == (one.data, one.train, one.eval)
+        assert (other.data, other.train, other.eval) == (one.data, train, one.eval)
         if other.model.family != "dt":  # it has the family's own size
             for field in ("embed_dim", "n_layers", "n_heads"):
                 assert getattr(other.model, field) == getattr(one.model, field)
@@ -173,7 +182,7 @@ def test_differences_are_named_as_they_are_set() -> None:
     assert differences(tuned, again) == {"base_weights_sha256": ("0" * 64, "1" * 64)}
     assert differences(first, again) == {}  # what is not known is no difference
     assert {name for name in differences(first, load_recipe("bc-hopper-medium")) if name.startswith("model.")} == {
-        *("model.family", "model.embed_dim", "model.dropout")
+        *("model.family", "model.embed_dim")
     }
 
 
@@ -207,7 +216,7 @@ def test_auto_precision_is_no_difference_to_what_a_run_chose() -> None:
     [
         (["model.n_heads=3"], "model: family 'dt': n_heads 3 must divide embed_dim 128"),
         (["eval.every=0", "train.patience=5"], "train.patience needs evaluations while training"),
-        (["eval.history=21"], "eval.history is 21, but a window (data.context) has 20"),
+        (["eval.history=21"], "eval.history is 21, but a window (data.context) has 5"),
         (["train.lr=abc"], "train.lr: Input should be a valid number (got 'abc')"),
     ],
 )

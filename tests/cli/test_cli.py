@@ -174,7 +174,7 @@ def test_list_and_show(zoo: dict[str, str]) -> None:
     assert {one["agent_id"]: one["staged"] for one in listed}["dt-test"] is True
     assert "dt-test" in agentzoo("list", env=zoo).stdout
     shown = json.loads(agentzoo("show", "dt-hopper-medium", "--json", env=zoo).stdout)
-    assert shown["train"]["steps"] == 20_000
+    assert shown["train"]["steps"] == 12_000
     printed = agentzoo("show", "dt-test", env=zoo).stdout
     assert "target_return" in printed
     assert "None" not in printed

@@ -1,8 +1,8 @@
 """Record how staged agents act: `python tests/golden/make.py [AGENT ...]`, all of `hub_cards/` without names.
 
 One `<agent-id>.json` each. The agent plays two episodes. The file keeps ten observations (at every hundredth of the
-time limit; six of the first episode, four of the second), the rewards between them, and what `predict` answers to these
-ten. `test_golden.py` feeds them to the agent again.
+time limit, at most 100 steps apart; six of the first episode, four of the second), the rewards between them, and what
+`predict` answers to these ten. `test_golden.py` feeds them to the agent again.
 
 Run this for a new agent or for new weights. A change of code that needs it changes what published agents do.
 """
@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 STAGED = HERE.parents[1] / "hub_cards"
 STEPS = 10
 CUT = 6  # the step at which the second episode begins
+MOST_APART = 100  # steps between two observations, for games that end long before their limit
 SPARSE = 0.05  # of the target
 PICTURE = "uint8"
 CLEAR = 1e-3  # between the two best choices of a recorded step
@@ -54,7 +55,7 @@ def play(agent: Agent) -> dict[str, Any]:
     assert config.env is not None
     env = make_configured(config.env, config.env_options)
     assert env.spec is not None
-    apart = max(1, (env.spec.max_episode_steps or 0) // 100)
+    apart = min(max(1, (env.spec.max_episode_steps or 0) // 100), MOST_APART)
     kept: dict[str, list[Any]] = {"observations": [], "rewards": [], "starts": []}
     for begin, end in ((0, CUT), (CUT, STEPS)):
         observation, _ = env.reset(seed=begin)

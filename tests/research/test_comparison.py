@@ -27,6 +27,7 @@ from agentzoo.research.studies.families import draw_profiles, over_families
 from research.cases import a_run
 
 CARDS = Path(__file__).resolve().parents[2] / "hub_cards"
+THREE_SEEDS = CARDS / "bc-hopper-medium"
 
 
 def test_runs_are_measured_once_and_seeds_go_together(tmp_path: Path) -> None:
@@ -67,50 +68,51 @@ def test_runs_of_one_name_that_differ_in_more_than_the_seed_get_rows_of_their_ow
 
 
 def test_many_seeds_and_a_long_title_fit_the_record() -> None:
-    (staged,) = compare([CARDS / "dt-hopper-medium"], 100)
-    for count, cell in ((12, "; ".join(["84.6"] * 12)), (70, ("84.6; " * 40)[:189] + "…")):
+    (staged,) = compare([THREE_SEEDS], 100)
+    for count, cell in ((12, "; ".join(["37.4"] * 12)), (70, ("37.4; " * 40)[:189] + "…")):
         study = as_study([staged._replace(results=staged.results[:1] * count)], "long " * 50)
-        assert study.rows[0][2] == "84.6 ± 0.0 [84.6, 84.6]"
+        assert study.rows[0][2] == "37.4 ± 0.0 [37.4, 37.4]"
         assert study.rows[0][3] == cell
         assert len(study.title) == 190
 
 
 def test_staged_agents_bring_their_headline_and_their_seeds() -> None:
-    several, alone = compare([CARDS / "dt-hopper-medium", CARDS / "dm-hopper-medium"], 100)
+    several, alone = compare([THREE_SEEDS, CARDS / "dm-hopper-medium"], 100)
     study = as_study([several, alone], "x")
     assert study.columns == (
         *("agent", "differs in", "normalized score", "each seed", "length", "within 2 points of its end", "published"),
     )
     name, _, over, each, _, soon, published = study.rows[0]
-    assert (name, published) == ("dt-hopper-medium", "67.6 ± 1")
-    assert over == "84.8 ± 2.0 [83.0, 87.0]"  # as on its card
-    assert each == "84.6 [81.1, 87.9]; 83.0 [79.1, 86.8]; 87.0 [83.3, 90.3]"
-    assert re.fullmatch(r"[\d,]+ updates, \d+ minutes", soon)
+    assert (name, published) == ("bc-hopper-medium", "63.9")
+    assert over == "41.0 ± 9.0 [34.3, 51.3]"  # as on its card
+    assert each == "37.4 [33.9, 41.3]; 51.3 [45.7, 57.2]; 34.3 [31.5, 37.8]"
+    assert re.fullmatch(r"[\d,]+ updates, \d+ seconds", soon)
     assert study.rows[1][2:4] == ("93.7 [92.4, 94.9], one seed", "")
+    assert re.fullmatch(r"[\d,]+ updates, \d+ minutes", study.rows[1][5])
+    assert study.rows[1][6] == "98.5 ± 8.19"
 
 
 def test_a_seed_that_a_staged_agent_brings_is_not_counted_twice(tmp_path: Path) -> None:
-    staged = CARDS / "dt-hopper-medium"
+    staged = THREE_SEEDS
     shutil.copytree(staged, tmp_path / "run")
     recipe = read_record(Recipe, staged / "train_config.json").override(["train.seed=2"])
     (tmp_path / "run" / "train_config.json").write_text(recipe.to_json())
-    with pytest.raises(DataError, match="training seed 0 of dt-hopper-medium occurs twice"):
+    with pytest.raises(DataError, match="training seed 0 of bc-hopper-medium occurs twice"):
         compare([staged, tmp_path / "run"], 100)
 
 
 def test_families_share_tasks_by_hand(tmp_path: Path) -> None:
-    """dt has three runs on one task and one on the other, dm one on both; bc has neither task."""
-    names = ("dt-hopper-medium", "dm-hopper-medium", "dt-hopper-medium-replay", "dm-hopper-medium-replay")
+    """chibit has three runs on one task and one on the other, dm one on both; bc has neither task."""
+    names = [f"{name}-hopper-{kind}" for kind in ("medium", "medium-replay") for name in ("chibit", "dm")]
     found = over_families(compare([*(CARDS / name for name in names), CARDS / "bc-walker2d-medium"], 100))
     assert found is not None
     assert found.tasks == ("hopper-medium", "hopper-medium-replay")
     assert found.single == ("dm",)
     assert found.means["dm"].value == pytest.approx((93.72 + 56.06) / 2, abs=0.01)
-    assert found.improvement["dm", "dt"].value == 0.5  # on one task it beats every run, on the other none
+    assert found.improvement["dm", "chibit"].value == 0.5  # on one task it beats every run, on the other none
     first, second = families_study(found).rows
-    assert first == ("dm", "2", "74.9, one run per task", "")
-    assert second[:2] == ("dt", "4")
-    assert second[3] == "0.50 [0.50, 0.50]"
+    assert first == ("chibit", "4", "91.2 [82.7, 93.9]", "")
+    assert second == ("dm", "2", "74.9, one run per task", "0.50 [0.50, 0.50]")
     draw_profiles(found, tmp_path / "x.svg")
     assert "<!-- share of runs above it -->" in (tmp_path / "x.svg").read_text()
     assert over_families(compare([CARDS / "dt-hopper-medium", CARDS / "bc-walker2d-medium"], 100)) is None
@@ -150,7 +152,9 @@ def test_differences_are_what_one_would_set() -> None:
     )
     noted = load_recipe("gpt2-dtma-pointmaze-medium")
     noted = noted.replace(model=noted.model.model_copy(update={"markov_at_start": ((0.5, 1.0),) * 4}))
-    assert differences(load_recipe("dtma-pointmaze-medium"), noted).endswith(", model.backbone=lm-mini")
+    assert differences(load_recipe("dtma-pointmaze-medium"), noted).endswith(
+        ", model.backbone=lm-mini, train.batch_size=128"
+    )
     mine, yours = (whole.replace(model=GPT2DTConfig(backbone="lm-x", backbone_sha256=c * 64)) for c in "ab")
     assert differences(mine, yours.override(["train.seed=1"])) == f"model.backbone_sha256={'b' * 64}"
     assert differences(mine, yours.override(["model.backbone=lm-y"])) == "model.backbone=lm-y"
@@ -195,13 +199,13 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
 
 
 def test_a_narrow_terminal_gets_blocks_instead_of_broken_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [str(CARDS / name) for name in ("dt-hopper-medium", "unimask-pointmaze-medium")]
+    runs = [str(CARDS / name) for name in ("bc-hopper-medium", "unimask-pointmaze-medium")]
     monkeypatch.setenv("COLUMNS", "80")  # without it, a pipe has no end of line
     shown = {}
     for width in (80, 300):
         monkeypatch.setattr(console, "width", width)
         shown[width] = CliRunner().invoke(app, ["research", "compare", *runs, "--out", str(tmp_path / "out")]).output
-        for words in ("normalized score", "84.8 ± 2.0 [83.0, 87.0]", "unimask-pointmaze-medium", "0.99 [0.97, 1.00]"):
+        for words in ("normalized score", "41.0 ± 9.0 [34.3, 51.3]", "unimask-pointmaze-medium", "0.99 [0.97, 1.00]"):
             assert words in shown[width]
     narrow = Table("a very long name of a column", "b")
     narrow.columns[0].no_wrap = True

@@ -109,7 +109,7 @@ def test_filters_search_and_sorting_show_the_right_agents_and_stay_in_the_addres
     assert tab.url == index
 
     tab.goto(f"{index}?env=Hopper-v5&sort=score&dir=asc")  # as somebody else would open the link
-    assert shown(tab) == ["dt-hopper-medium", "dm-hopper-medium"]  # 84.6, 93.7
+    assert shown(tab) == ["dt-hopper-medium", "dm-hopper-medium"]  # 93.70, 93.72
     tab.check("input[value=table]", force=True)
     assert shown(tab, "#table tbody tr") == ["dt-hopper-medium", "dm-hopper-medium"]
     assert shown(tab) == []

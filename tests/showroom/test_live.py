@@ -276,7 +276,7 @@ def test_the_asked_return_speed_and_a_new_episode(tab: Any, address: str) -> Non
     earned = tab.evaluate(f"{PLAYER}.earned")
     assert float(tab.inner_text("#left").replace(",", "")) == pytest.approx(1200 - earned, abs=1)
     assert tab.locator("#actions > div").count() == 3
-    assert tab.locator("#attention > i").count() == min(tab.evaluate(f"{PLAYER}.steps"), 20)
+    assert tab.locator("#attention > i").count() == min(tab.evaluate(f"{PLAYER}.steps"), 5)
     tab.select_option("#speed", "0.25")
     assert tab.evaluate(f"{PLAYER}.speed") == 0.25
     tab.click("#reset")
@@ -390,7 +390,9 @@ def test_a_maze_s_goal_is_dragged_and_reached(tab: Any, address: str) -> None:
     tab.mouse.move(*tab.evaluate(ON_SCREEN, [*far, 0.2]), steps=5)
     tab.mouse.up()
     assert tab.evaluate(goal) == pytest.approx(far, abs=0.02)
-    wall = [far[0] + 0.5 * (1 if far[0] > 0 else -1), far[1]]  # on the edge of its cell
+    beside = [list(np.add(far, step)) for step in ((1, 0), (-1, 0), (0, 1), (0, -1))]
+    inside = next(cell for cell in beside if min(np.hypot(*np.subtract(cell, place)) for place in places) > 0.5)
+    wall = list(np.add(far, inside) / 2)  # on the edge of the cell, where a wall begins
     tab.evaluate(f"(place) => {PLAYER}.aim(place)", wall)
     assert np.hypot(*np.subtract(tab.evaluate(goal), far)) == pytest.approx(0.25)  # as far as goals are drawn
     tab.evaluate("document.getElementById('goal-number').value = 1")
