@@ -28,7 +28,7 @@ from agentzoo.training.interrupt import deferred
 from agentzoo.training.lock import held
 from agentzoo.training.machine import check_machine, pick_device, warn_of_slow_precision
 from agentzoo.training.optim import lr_factor, make_optimizer
-from agentzoo.training.processes import Share, check_launch, gathered, leave, make_accelerator
+from agentzoo.training.processes import Share, check_launch, gathered, make_accelerator, part
 from agentzoo.training.run import BEST as BEST
 from agentzoo.training.run import Run
 from agentzoo.training.settle import claim as claim
@@ -119,7 +119,7 @@ def train(
         trained = _train(recipe, folder, episodes, model, hooks or Hooks(), accelerator, share, trackers)
         if main:
             save_tensors(folder / WEIGHTS, trained.state_dict())
-    leave(accelerator)
+    part(accelerator)
     return trained
 
 

@@ -6,6 +6,7 @@ valid steps, weighted by their number, so gradients and logged values are those 
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Mapping
 from datetime import timedelta
@@ -127,15 +128,16 @@ def gathered(accelerator: Any, value: Any) -> list[Any]:
     return found
 
 
-def leave(accelerator: Any) -> None:
-    """Wait for all processes and leave their group.
+def part(accelerator: Any) -> None:
+    """Wait for all processes; each leaves their group as its Python ends.
 
     A thread of the group that still holds a tensor while Python ends aborts the process, and the launcher calls the
-    run failed (https://github.com/pytorch/pytorch/pull/179291). The barrier lets such a thread finish.
+    run failed (https://github.com/pytorch/pytorch/pull/179291). The barrier lets such a thread finish. The group lasts
+    until then: one made anew would meet the first one's addresses in the launcher's store and could wait for ever.
     """
     if accelerator.num_processes > 1:
         accelerator.wait_for_everyone()
-        accelerator.state.destroy_process_group()
+        atexit.register(accelerator.state.destroy_process_group)
 
 
 def _number(names: tuple[str, ...], default: int) -> int:

@@ -33,7 +33,7 @@ from data.cases import episodes_of
 from agentzoo.training.loop import Hooks, train
 from training.cases import recipe
 
-sys.setswitchinterval(100)  # a thread that is still at work when Python ends aborts the process
+sys.setswitchinterval(10)  # a thread that is still at work when Python ends aborts the process
 torch.set_num_threads(1)
 folder, killed = Path(sys.argv[2]), int(sys.argv[3])
 made = recipe(steps=20, batch_size=64, log_every=1, checkpoint_every=5, warmup_steps=0, lr=1e-3)
@@ -45,7 +45,6 @@ def kill(step):
         os._exit(9)
 
 train(made, folder, data, hooks=Hooks(on_step=kill), device="cpu")
-assert not torch.distributed.is_initialized()
 train(made, folder / "again", data, device="cpu")
 """
 
@@ -81,7 +80,7 @@ def test_two_processes_are_one_with_the_same_batch_are_killed_and_go_on_as_two_o
     start(cut, 2)
     said = start(changed, 1)
     assert len(losses(two)) == 20
-    assert losses(two / "again") == losses(two)  # the processes have joined anew
+    assert losses(two / "again") == losses(two)  # a second training in the same processes
     for folder in (two, changed):
         assert losses(folder) == pytest.approx(losses(one), abs=1e-5)
         assert all(torch.allclose(value, weights(folder)[name], atol=1e-5) for name, value in weights(one).items())
