@@ -11,10 +11,13 @@ from agentzoo.recipes._tasks import locomotion
 
 CPU_BUDGET = TrainConfig(steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", eps=1e-6)
 CURVE_EVERY = 800  # ten points of a learning curve
-# Newest steps that these agents act on, by the kind of data. Chosen among 5, 10 and 20 on 20 validation episodes of
-# each of five of them and dt on hopper/medium-replay: mean returns 2,334, 2,315 and 1,292.
+# Newest steps that agents with windows of 20 steps act on, by the kind of data. Chosen among 5, 10 and 20 on 20
+# validation episodes of each of five of them and dt on hopper/medium-replay: mean returns 2,334, 2,315 and 1,292.
 HISTORY = {"medium-replay": 5}
-NO_DROPOUT: dict[str, Any] = {"dropout": 0.0, "attention_dropout": 0.0, "embed_dropout": 0.0}
+# Windows as short as in the mazes and in the Decision Transformer's recipe, twice as many.
+SHORT_CONTEXT = 5
+SHORT_BUDGET = TrainConfig(steps=8_000, batch_size=128, lr=1e-3, warmup_steps=500, schedule="cosine", eps=1e-6)
+SHORT_CURVE_EVERY = 2_000
 MINI: dict[str, Any] = {
     **PRESETS["markov"],
     "input_maps": "linear",
@@ -25,13 +28,28 @@ MINI: dict[str, Any] = {
     "n_layers": 3,
     "n_heads": 4,
     "activation": "gelu_pytorch_tanh",
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "embed_dropout": 0.0,
 }
 SCRATCH: dict[str, Any] = {**MINI, "backbone": None}
 
 
 def hopper_recipe(name: str, kind: str, model: ModelConfig) -> Recipe:
-    """The recipe of `<name>-hopper-<kind>` on the shared budget; kind: medium or medium-replay."""
+    """The recipe of `<name>-hopper-<kind>` on windows of 20 steps; kind: medium or medium-replay."""
     data, evaluation = locomotion("hopper", kind)
     evaluation = evaluation.model_copy(update={"every": CURVE_EVERY})
     recipe = Recipe(agent_id=f"{name}-hopper-{kind}", model=model, data=data, train=CPU_BUDGET, eval=evaluation)
     return recipe.reading(HISTORY.get(kind))
+
+
+def short_recipe(name: str, kind: str, model: ModelConfig) -> Recipe:
+    """The recipe of `<name>-hopper-<kind>` on windows of 5 steps; kind: medium or medium-replay."""
+    data, evaluation = locomotion("hopper", kind)
+    return Recipe(
+        agent_id=f"{name}-hopper-{kind}",
+        model=model,
+        data=data.model_copy(update={"context": SHORT_CONTEXT}),
+        train=SHORT_BUDGET,
+        eval=evaluation.model_copy(update={"every": SHORT_CURVE_EVERY}),
+    )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from agentzoo.models.gpt2_p import GPT2PConfig
-from agentzoo.recipes._language import MINI, hopper_recipe
+from agentzoo.recipes._language import MINI, short_recipe
 
 NEAREST = (1,)  # the first layer of lm-mini has no Markov head; this head is the nearest
 
 RECIPES = {
     recipe.agent_id: recipe
     for recipe in (
-        hopper_recipe("gpt2-p", kind, GPT2PConfig(**MINI, markov_heads=NEAREST)) for kind in ("medium", "medium-replay")
+        short_recipe("gpt2-p", kind, GPT2PConfig(**MINI, markov_heads=NEAREST)) for kind in ("medium", "medium-replay")
     )
 }
