@@ -95,8 +95,15 @@ def remeasure(
     folder: FolderArg,
     target: TargetOption = None,
     history: HistoryOption = None,
+    float16: Annotated[
+        bool,
+        typer.Option("--float16", help="Store the weights as float16, as `stage` does; older folders hold float32."),
+    ] = False,
     sweep_episodes: Annotated[
-        int, typer.Option(min=0, help="Episodes for each of eight target returns, with another history; 0: no sweep.")
+        int,
+        typer.Option(
+            min=0, help="Episodes for each of eight target returns, with another history or --float16; 0: none."
+        ),
     ] = 20,
     drop_seeds: Annotated[
         bool, typer.Option("--drop-seeds", help="Drop the rows of other training seeds, whose weights are not there.")
@@ -104,7 +111,7 @@ def remeasure(
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
-    """Give a staged agent another target return or history and measure it again; its weights stay."""
+    """Give a staged agent another target return or history, or float16 weights, and measure it again."""
     require_folder(folder)
     from agentzoo.hub.remeasure import remeasure as run
 
@@ -113,6 +120,7 @@ def remeasure(
             folder,
             target=target,
             history=history,
+            float16=float16,
             sweep_episodes=sweep_episodes,
             drop_seeds=drop_seeds,
             trust_env_module=trust_env_module,

@@ -1,4 +1,4 @@
-"""`agentzoo hub remeasure`: measure a staged agent again with another target return or history."""
+"""`agentzoo hub remeasure`: measure a staged agent again with another target return, history or size of weights."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from agentzoo.evaluation.results import Result, Results
 from agentzoo.hub.card import write_card
 from agentzoo.hub.measuring import Measuring, Tally
 from agentzoo.hub.records import read_records, require_promised, write_settings
+from agentzoo.hub.stage import as_float16
 from agentzoo.recipe import Recipe
 from agentzoo.store.files import RESULTS, SWEEP_PLOT, write_atomic
 from agentzoo.store.locate import written_whole
@@ -29,24 +30,27 @@ def remeasure(
     *,
     target: str | None = None,
     history: int | None = None,
+    float16: bool = False,
     sweep_episodes: int = 20,
     drop_seeds: bool = False,
     trust_env_module: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
     on_episodes: Callable[[int, int], None] = lambda *_: None,
 ) -> Result:
-    """Give a staged agent another target return or history and measure it again, all or nothing.
+    """Give a staged agent another target return or history, or weights of half the size, and measure it again.
 
-    Neither has a part in training, so weights, log and studies stay, and the sweep if the history does. Rows of other
-    methods' runs and of the best checkpoint were measured with the old settings and go; the rows of `baselines.json`
-    stay. A clone reads no return, so with another target its episodes stay and only its records change.
+    None of these has a part in training, so log and studies stay, the weights without `float16`, and the sweep if only
+    the target changes. Rows of other methods' runs and of the best checkpoint were measured with the old settings and
+    go; the rows of `baselines.json` stay. A clone reads no return, so with another target its episodes stay and only
+    its records change. All or nothing is written.
 
     Args:
         staged: the agent's folder.
         target: a rule or a number (`data.targets`); by default the present one.
         history: the number of newest steps that acting reads, 0 for the whole window; by default the present one.
+        float16: store the weights as `stage` does today; agents staged by older versions hold float32.
         drop_seeds: drop the rows of other training seeds, whose weights are not in the folder.
-        sweep_episodes: episodes for each of eight target returns if the history changes; 0 drops the sweep.
+        sweep_episodes: episodes for each of eight target returns if history or weights change; 0 drops the sweep.
         on_progress: called with each step that begins.
         on_episodes: called with the number of episodes played so far and of those in all.
 
@@ -54,8 +58,8 @@ def remeasure(
         The new headline.
 
     Raises:
-        CheckpointError: a record or a file that the card shows is missing. ConfigError: an unknown rule, a history
-            longer than the window, or an agent of several training seeds without `drop_seeds`.
+        CheckpointError: a record or a file that the card shows is missing, or a number does not fit float16.
+        ConfigError: an unknown rule, a history longer than the window, or other training seeds without `drop_seeds`.
     """
     config, recipe, results = read_records(staged)
     require_promised(staged)
@@ -63,17 +67,18 @@ def remeasure(
         recipe = recipe.asked_for(_choose(target, recipe, results))
     reads = recipe.eval.history if history is None else history or None
     check_history(reads, config.io.context)
-    moved = reads != recipe.eval.history
-    plays = moved or recipe.model.acts_on_target()
+    changed = reads != recipe.eval.history or float16
+    plays = changed or recipe.model.acts_on_target()
     if plays and not drop_seeds:
         _require_one_seed(staged, results)
     with written_whole(staged) as folder:
         shutil.copytree(staged, folder, dirs_exist_ok=True)
         write_settings(folder, recipe.reading(reads))
+        if float16:
+            as_float16(folder, recipe.model.staged_bytes)
         if plays:
             measuring = Measuring(folder, results.dataset, trust_env_module, on_progress, Tally(on_episodes))
-            found = _measured(measuring, sweep_episodes if moved else None)
-            found |= {"best": None, "baselines": (), "seeds": ()}
+            found = _measured(measuring, sweep_episodes if changed else None)
         else:
             found = _renamed(results, recipe.eval.target_return)
         results = results.model_copy(update=found)
@@ -105,7 +110,7 @@ def _measured(measuring: Measuring, sweep_episodes: int | None) -> dict[str, Any
     if sweep_episodes is not None:
         (measuring.folder / SWEEP_PLOT).unlink(missing_ok=True)
         found |= {"targets": (), "spearman": None, "plotted": False} | measuring.targets(sweep_episodes)
-    return {**found, "filmed": measuring.film()}
+    return {**found, "filmed": measuring.film(), "best": None, "baselines": (), "seeds": ()}
 
 
 def _renamed(results: Results, target: float) -> dict[str, Any]:

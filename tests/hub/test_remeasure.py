@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
+import torch
 from conftest import SMALL
 from typer.testing import CliRunner
 
@@ -16,6 +18,7 @@ from agentzoo.hub.card import check_card
 from agentzoo.hub.records import read_records
 from agentzoo.hub.remeasure import remeasure
 from agentzoo.store.files import CARD, CONFIG, LOG, RECIPE, RESULTS, WEIGHTS, write_atomic
+from agentzoo.store.tensors import read_tensors, save_tensors
 from hub.conftest import edit, make_folder
 
 
@@ -108,3 +111,42 @@ def test_another_history_is_measured_with_its_own_sweep(tmp_path: Path) -> None:
     config, _, last = read_records(folder)
     assert (config.history, last.headline.returns, last.targets) == (None, before.headline.returns, ())
     assert last.headline.command == "agentzoo evaluate dt-test -n 3 --seed 0 --target 50"
+
+
+def test_weights_of_half_the_size_are_measured_as_they_are_stored(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test", env_id="Pendulum-v1")
+    before = read_records(folder)[2]
+    wide, _ = read_tensors(folder / WEIGHTS)
+    done = CliRunner().invoke(app, ["hub", "remeasure", str(folder), "--float16", "--sweep-episodes", "2"])
+    assert done.exit_code == 0, done.output
+    narrow, _ = read_tensors(folder / WEIGHTS)
+    for name, value in wide.items():
+        kept = torch.float32 if name in ("obs_mean", "obs_std") else torch.float16
+        assert narrow[name].dtype == kept
+        assert torch.equal(narrow[name], value.to(kept))
+    config, _, after = read_records(folder)
+    assert config.weights_sha256 == hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+    assert after.headline.returns == evaluate(Agent.from_pretrained(folder), episodes=3).returns
+    assert after.headline.returns != before.headline.returns  # rounding moves Pendulum's actions a little
+    assert len(after.targets) == 8
+    check_card(folder)
+
+
+def test_a_clone_plays_again_with_weights_of_half_the_size(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test", SMALL["bc"], env_id="Pendulum-v1")
+    remeasure(folder, float16=True)
+    after = read_records(folder)[2]
+    assert after.headline.returns == evaluate(Agent.from_pretrained(folder), episodes=3).returns
+    check_card(folder)
+
+
+def test_weights_too_large_for_float16_change_nothing(folder: Path) -> None:
+    tensors, _ = read_tensors(folder / WEIGHTS)
+    first = next(name for name in tensors if not name.startswith("obs_"))
+    tensors[first] = torch.full_like(tensors[first], 70_000.0)  # float16 ends at 65,504
+    save_tensors(folder / WEIGHTS, tensors)
+    edit(folder, CONFIG, weights_sha256=hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest())
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(CheckpointError, match=f"holds numbers too large for float16, in {first}"):
+        remeasure(folder, float16=True)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
