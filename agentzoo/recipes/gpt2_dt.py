@@ -5,8 +5,9 @@ GPT2-DT (`gpt2-dt-*`) is on `lm-mini`, with linear maps and a timestep table of 
 full table: an agent takes 4.9 MB as float16, 4.7 of them for the blocks. A twin (`*-scratch`) has the same size and
 training, random blocks and no language. ChibiT also has language losses. `*-no-language` has the language model's
 weights without these losses, to show what the weights are worth. All train for 8,000 updates, sized for a CPU, instead
-of 100,000. So the learning rate falls to zero along a cosine and starts higher: 3e-4 for ChibiT, whose language losses
-fade within 2,000 updates instead of 5,000, and 1e-3 for GPT2-DT on windows of 5 steps, without dropout.
+of 100,000. So the learning rate falls to zero along a cosine and starts higher, at 3e-4, and ChibiT's language losses
+fade within 2,000 updates instead of 5,000. `gpt2-dt-hopper-medium` and its twin train on windows of 5 steps, without
+dropout and at 1e-3.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from agentzoo.models._language_config import PRESETS
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.recipe import Recipe
-from agentzoo.recipes._language import MINI, hopper_recipe, short_recipe
+from agentzoo.recipes._language import MINI, NO_DROPOUT, hopper_recipe, mini_recipe
 from agentzoo.recipes._tasks import MAZES, maze_recipe
 
 NO_LANGUAGE: dict[str, Any] = {"cosine_weight": 0.0, "lm_weight": 0.0}
@@ -40,13 +41,16 @@ CHIBIT: dict[str, Any] = {
 
 
 def _recipe(name: str, kind: str, fields: dict[str, Any], change: str = "", **changes: Any) -> Recipe:
-    recipe_of = hopper_recipe if fields is CHIBIT else short_recipe
-    recipe = recipe_of(name, kind, GPT2DTConfig(**{**fields, **changes}))
+    fields = {**fields, **changes}
+    of_mini = name == "gpt2-dt"
+    recipe = (
+        mini_recipe(name, kind, GPT2DTConfig, fields) if of_mini else hopper_recipe(name, kind, GPT2DTConfig(**fields))
+    )
     return recipe.replace(agent_id=f"{recipe.agent_id}-{change}") if change else recipe
 
 
 def _all() -> list[Recipe]:
-    found = [maze_recipe("gpt2-dt", maze, GPT2DTConfig(**MINI)) for maze in MAZES]
+    found = [maze_recipe("gpt2-dt", maze, GPT2DTConfig(**{**MINI, **NO_DROPOUT})) for maze in MAZES]
     for kind in ("medium", "medium-replay"):
         for name, fields in (("chibit", CHIBIT), ("gpt2-dt", MINI)):
             found += [_recipe(name, kind, fields), _recipe(name, kind, fields, "scratch", **SCRATCH)]

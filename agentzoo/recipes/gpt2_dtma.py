@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from agentzoo.models.gpt2_dtma import GPT2DTMAConfig
 from agentzoo.recipe import Recipe
-from agentzoo.recipes._language import MINI, short_recipe
+from agentzoo.recipes._language import MINI, NO_DROPOUT, mini_recipe
 from agentzoo.recipes._tasks import MAZES, maze_recipe
 
 MAZE_BATCH = 128
 
 
 def _maze_recipe(maze: str) -> Recipe:
-    recipe = maze_recipe("gpt2-dtma", maze, GPT2DTMAConfig(**MINI))
+    recipe = maze_recipe("gpt2-dtma", maze, GPT2DTMAConfig(**{**MINI, **NO_DROPOUT}))
     return recipe.replace(train=recipe.train.model_copy(update={"batch_size": MAZE_BATCH}))
 
 
@@ -25,6 +25,6 @@ RECIPES = {
     recipe.agent_id: recipe
     for recipe in (
         *(_maze_recipe(maze) for maze in MAZES),
-        *(short_recipe("gpt2-dtma", kind, GPT2DTMAConfig(**MINI)) for kind in ("medium", "medium-replay")),
+        *(mini_recipe("gpt2-dtma", kind, GPT2DTMAConfig, MINI) for kind in ("medium", "medium-replay")),
     )
 }
