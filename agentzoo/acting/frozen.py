@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from agentzoo.acting.onnx_export import EXAMPLES, OPSET, open_session, require, to_onnx
-from agentzoo.acting.passes import WINDOW, Pass, StepPass, pass_of
+from agentzoo.acting.passes import WINDOW, Pass, StepPass, WindowPass, pass_of
 from agentzoo.errors import RuntimeMismatchError, StorageError, warn
 from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.nn.masked_model import Known
@@ -57,7 +57,11 @@ class FrozenNetwork:
 
 
 class FrozenWindow(FrozenNetwork):
-    """Acts from windows of up to K steps."""
+    """Acts from windows of up to K steps, or of the fewer steps of its pass."""
+
+    def __init__(self, model: SequenceModel, run: Pass, data: bytes) -> None:
+        super().__init__(model, run, data)
+        self._steps = run.steps if isinstance(run, WindowPass) else self.io.context
 
     def act(self, batch: Batch) -> Tensor:
         """As `SequenceModel.act`."""
@@ -72,8 +76,8 @@ class FrozenWindow(FrozenNetwork):
         return self.run(*(getattr(batch, name) for name in WINDOW), *known)[0]
 
     def _whole(self, batch: Batch) -> Batch:
-        """The same windows with padding up to K steps."""
-        missing = self.io.context - batch.shape[1]
+        """The same windows with padding up to the steps of the pass."""
+        missing = self._steps - batch.shape[1]
         if not missing:
             return batch
         return batch.map(lambda part: pad(part, (0, 0) * (part.ndim - 2) + (0, missing)))
@@ -96,18 +100,19 @@ class FrozenStep(FrozenNetwork):
         return actions, type(self._zeros)(*after)
 
 
-def freeze(model: SequenceModel, mode: ActingMode, name: str) -> FrozenNetwork:
+def freeze(model: SequenceModel, mode: ActingMode, name: str, steps: int | None = None) -> FrozenNetwork:
     """The pass of `model` for this mode in ONNX Runtime, checked against PyTorch.
 
     Args:
         name: the agent's name, for messages.
+        steps: the longest windows that it will read, for window acting; K by default. A masked network keeps K.
 
     Raises:
         ConfigError: a package is missing, or the network cannot be exported. RuntimeMismatchError: the two runtimes
             disagree.
     """
     require("onnxruntime")
-    run = pass_of(copy.deepcopy(model).eval().cpu(), mode).eval()
+    run = pass_of(copy.deepcopy(model).eval().cpu(), mode, steps).eval()
     file = _cached_file(run)
     kind = FrozenStep if isinstance(run, StepPass) else FrozenWindow
     if file is not None and file.is_file():
@@ -152,7 +157,15 @@ def compare(run: Pass, frozen: FrozenNetwork, name: str) -> float:
 def _cached_file(run: Pass) -> Path | None:
     """The path of this network's exported file; None if the cache folder cannot be trusted."""
     model: Any = run.model
-    parts = [run.name, fingerprint(model), model.config.to_json(), model.io.to_json(), f"opset {OPSET}"]
+    steps = run.steps if isinstance(run, WindowPass) else "all"
+    parts = [
+        run.name,
+        f"{steps} steps",
+        fingerprint(model),
+        model.config.to_json(),
+        model.io.to_json(),
+        f"opset {OPSET}",
+    ]
     parts += [f"{package} {_version(package)}" for package in PACKAGES]
     key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
     try:

@@ -39,21 +39,22 @@ class Pass(nn.Module):
 
 
 class WindowPass(Pass):
-    """`act` on windows of K steps, padded on the right."""
+    """`act` on windows of K steps, padded on the right; or of fewer, `steps`."""
 
     name, inputs = "window", WINDOW
 
-    def __init__(self, model: SequenceModel) -> None:
+    def __init__(self, model: SequenceModel, steps: int | None = None) -> None:
         super().__init__()
         self.model = model
+        self.steps = steps or model.io.context
 
     def forward(self, *parts: Tensor) -> Tensor:
         """The tensors of a `Batch` -> (B, A) actions in env units, or logits."""
         return self.model.act_surely(Batch(*parts))
 
     def sample(self, count: int, seed: int) -> tuple[Tensor, ...]:
-        """Windows of lengths 1 to K in turn."""
-        batch = random_windows(self.model, count, seed)
+        """Windows of lengths 1 to `steps` in turn."""
+        batch = random_windows(self.model, count, seed, self.steps)
         return tuple(getattr(batch, name) for name in WINDOW)
 
 
@@ -122,17 +123,17 @@ class StepPass(Pass):
         return batch.returns_to_go[rows, at], batch.observations[rows, at], before, batch.timesteps[rows, at]
 
 
-def pass_of(model: SequenceModel, mode: ActingMode) -> Pass:
-    """The pass that an agent of `model` needs to act in this mode."""
+def pass_of(model: SequenceModel, mode: ActingMode, steps: int | None = None) -> Pass:
+    """The pass that an agent of `model` needs to act in this mode; a window pass has `steps` steps, K by default."""
     if mode == "recurrent" and isinstance(model, RecurrentModel):
         return StepPass(model)
-    return MaskedPass(model) if isinstance(model, MaskedModel) else WindowPass(model)
+    return MaskedPass(model) if isinstance(model, MaskedModel) else WindowPass(model, steps)
 
 
-def random_windows(model: SequenceModel, count: int, seed: int) -> Batch:
-    """Windows of lengths 1 to K in turn, in raw units and at random times, padded on the right with zeros."""
+def random_windows(model: SequenceModel, count: int, seed: int, steps: int | None = None) -> Batch:
+    """Windows of lengths 1 to `steps` (K by default) in turn, in raw units and at random times, padded on the right."""
     io, rng = model.io, torch.Generator().manual_seed(seed)
-    k, spec = io.context, model.io.action
+    k, spec = steps or io.context, model.io.action
     lengths = torch.arange(count) % k + 1
     valid = torch.arange(k)[None] < lengths[:, None]
     if spec.kind == "discrete":

@@ -203,3 +203,18 @@ def test_a_handful_of_windows_runs_on_one_thread_and_many_on_all(monkeypatch: py
         assert [one.get_session_options().intra_op_num_threads for _, one in sorted(frozen._sessions.items())] == [1, 2]
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_frozen_window_is_as_long_as_the_agent_reads() -> None:
+    """Two of four steps: the graph takes windows of two, and acts as PyTorch does on the newest two."""
+    agent = make_agent()
+    agent.history = 2
+    wanted = play(agent, "window")
+    short = frozen.freeze(agent.model, "window", "dt-test", 2)
+    whole = frozen.freeze(agent.model, "window", "dt-test")
+    assert short.data != whole.data
+    lengths = [entry.shape[1] for entry in short._session().get_inputs()]
+    assert lengths == [2] * len(lengths)
+    agent._network = short
+    agent.history = 2  # acts with the frozen network from now on
+    np.testing.assert_allclose(play(agent, "window"), wanted, atol=1e-4)

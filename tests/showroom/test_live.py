@@ -42,7 +42,8 @@ STEPS = 200
 SAME_STEP = 1e-6  # measured: 2e-8 between MuJoCo 4.0.0 in Python and 3.14.0 in WebAssembly
 SAME_ACTION = 1e-4
 POSER = "unimask-hopper-untrained"  # takes a pose as goal, like unimask-hopper-medium, and is small
-PLAYED = ("unimask-doorkey", "dm-hopper-medium", "dt-hopper-medium", POSER, "bc-pointmaze-medium")  # as listed
+BRIEF = "dt-hopper-brief"  # dt-hopper-medium on its newest two steps
+PLAYED = ("unimask-doorkey", "dm-hopper-medium", BRIEF, "dt-hopper-medium", POSER, "bc-pointmaze-medium")  # as listed
 LARGEST_PAGE = 45e6  # bytes
 MOST_MILLIS = 10.0  # of an action
 
@@ -151,12 +152,16 @@ def test_an_archive_that_is_not_the_pinned_one_is_refused(tmp_path: Path, monkey
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     zoo = tmp_path_factory.mktemp("zoo")
-    for name in (*(set(PLAYED) - {POSER}), "unimask-maze2d-dense"):  # the last one has no scene
+    for name in (*(set(PLAYED) - {BRIEF, POSER}), "unimask-maze2d-dense"):  # the last one has no scene
         shutil.copytree(ROOT / "hub_cards" / name, zoo / name)
     poser = make_folder(zoo / POSER, small_config("unimask"), "Hopper-v5")
-    edit(poser, CONFIG, agent_id=POSER)
-    edit(poser, RECIPE, agent_id=POSER)
-    edit(poser, RESULTS, headline__agent_id=POSER)
+    brief = Path(shutil.copytree(zoo / "dt-hopper-medium", zoo / BRIEF))
+    edit(brief, CONFIG, history=2)
+    edit(brief, RECIPE, eval__history=2)
+    for folder in (poser, brief):
+        edit(folder, CONFIG, agent_id=folder.name)
+        edit(folder, RECIPE, agent_id=folder.name)
+        edit(folder, RESULTS, headline__agent_id=folder.name)
     return zoo
 
 
@@ -456,6 +461,15 @@ def test_actions_are_those_of_the_agent(tab: Any, address: str, zoo: Path) -> No
     for got, want in zip(found, expected, strict=True):
         assert got["action"] == pytest.approx(want, abs=SAME_ACTION)
         assert sum(got["attention"]) == pytest.approx(1.0, abs=1e-4)
+
+    brief = Agent.from_pretrained(zoo / BRIEF)
+    obs, _ = env.reset(seed=0)
+    calls, expected = acted(brief, env, obs, [3600.0] * 12)
+    assert facts[BRIEF]["context"] == brief.history == 2  # of 5: its graph has no place for more
+    found = tab.evaluate(WITH_AGENT, [facts[BRIEF], calls])
+    for got, want in zip(found, expected, strict=True):
+        assert got["action"] == pytest.approx(want, abs=SAME_ACTION)
+    assert [len(got["attention"]) for got in found] == [1] + [2] * 11
 
     walker = Agent.from_pretrained(str(ROOT / "hub_cards" / "unimask-doorkey"))
     grid: Any = make_env(DOORKEY)

@@ -19,7 +19,8 @@ from agentzoo.store.files import write_atomic
 def write_network(folder: Path, path: Path) -> dict[str, Any]:
     """Export the agent in `folder` to `path`, compared with PyTorch; returns its facts, ready for JSON.
 
-    A recurrent network is exported as its step, which takes a fraction of its window's time.
+    A recurrent network is exported as its step, which takes a fraction of its window's time; a window has as many steps
+    as the agent reads. A masked network keeps K steps, since a goal stands in the last of them.
 
     Raises:
         AgentzooError: it cannot be loaded or exported.
@@ -27,14 +28,16 @@ def write_network(folder: Path, path: Path) -> dict[str, Any]:
     agent = Agent.from_pretrained(folder)
     config = agent.config
     memory = memory_of(agent.model)
-    data = freeze(agent.model, "window" if memory is None else "recurrent", config.agent_id).data
+    takes_goals = isinstance(agent.model, MaskedModel)
+    context = config.io.context if takes_goals else config.history or config.io.context
+    data = freeze(agent.model, "window" if memory is None else "recurrent", config.agent_id, context).data
     shows: dict[str, str] = {}
     if memory is None:
-        data, shows = with_attention(data, config.io.context)
+        data, shows = with_attention(data, context)
     write_atomic(path, data)
     action = config.io.action
     return {
-        "context": config.io.context,
+        "context": context,
         "history": config.history or config.io.context,
         "observation_size": config.io.observation.size,
         "action_size": action.size,
@@ -45,7 +48,7 @@ def write_network(folder: Path, path: Path) -> dict[str, Any]:
         "rewards": config.rewards,
         "target_return": agent.target_return,
         "asks": agent.model.config.acts_on_target(),
-        "takes_goals": isinstance(agent.model, MaskedModel),
+        "takes_goals": takes_goals,
         "memory": memory,
         "shows": shows,
         "bytes": len(data),
