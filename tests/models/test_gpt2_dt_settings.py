@@ -224,8 +224,10 @@ def test_a_card_says_what_was_learned_and_how_the_recipe_departs_from_a_preset()
     )
     assert (found.preset, found.departures) == ("wikipedia", ("max_ep_len=32",))
     assert chibit().environment() == {TEXT_VARIABLE: "TEXTS"}
-    mini = load_recipe("gpt2-dt-hopper-medium").model
+    mini = load_recipe("gpt2-dt-hopper-medium-replay").model
     assert mini.origin()[4:6] == ("markov", ("input_maps=linear", "head=linear", "timestep_rank=64"))
+    fitted = load_recipe("gpt2-dt-hopper-medium").model.origin()
+    assert fitted[4:6] == ("markov", ("input_maps=linear", "head=linear", "dropout=0.0", "timestep_rank=64"))
     assert mini.environment() == {}
     twin = load_recipe("chibit-hopper-medium-scratch").model.origin()
     assert (twin.backbone, twin.preset, twin.departures) == (None, "wikipedia", ())
