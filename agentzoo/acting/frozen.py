@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from agentzoo.acting.onnx_export import EXAMPLES, OPSET, open_session, require, to_onnx
-from agentzoo.acting.passes import WINDOW, Pass, StepPass, WindowPass, pass_of
+from agentzoo.acting.passes import WINDOW, Pass, StepPass, pass_of
 from agentzoo.errors import RuntimeMismatchError, StorageError, warn
 from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.nn.masked_model import Known
@@ -61,7 +61,7 @@ class FrozenWindow(FrozenNetwork):
 
     def __init__(self, model: SequenceModel, run: Pass, data: bytes) -> None:
         super().__init__(model, run, data)
-        self._steps = run.steps if isinstance(run, WindowPass) else self.io.context
+        self._steps = run.steps
 
     def act(self, batch: Batch) -> Tensor:
         """As `SequenceModel.act`."""
@@ -157,10 +157,9 @@ def compare(run: Pass, frozen: FrozenNetwork, name: str) -> float:
 def _cached_file(run: Pass) -> Path | None:
     """The path of this network's exported file; None if the cache folder cannot be trusted."""
     model: Any = run.model
-    steps = run.steps if isinstance(run, WindowPass) else "all"
     parts = [
         run.name,
-        f"{steps} steps",
+        f"{run.steps} steps",
         fingerprint(model),
         model.config.to_json(),
         model.io.to_json(),

@@ -30,6 +30,7 @@ class Pass(nn.Module):
 
     name: str
     model: SequenceModel
+    steps: int  # of the longest window that it takes
     inputs: tuple[str, ...]
     outputs: tuple[str, ...] = ("action",)
 
@@ -67,6 +68,7 @@ class MaskedPass(Pass):
     def __init__(self, model: MaskedModel) -> None:
         super().__init__()
         self.model = model
+        self.steps = model.io.context
 
     def forward(self, *parts: Tensor) -> Tensor:
         """The tensors of a `Batch` and of `Known` -> (B, A) actions in env units, or logits."""
@@ -85,7 +87,7 @@ class MaskedPass(Pass):
 class StepPass(Pass):
     """`step` of a recurrent network."""
 
-    name = "step"
+    name, steps = "step", 1
     model: Any  # a RecurrentModel
 
     def __init__(self, model: Any) -> None:
