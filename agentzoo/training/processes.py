@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
 SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE")
 PATIENCE = timedelta(hours=12)  # the other processes wait while one evaluates or loads
+LET_GO = 0.5  # seconds for the group's threads to let go of their tensors
 
 
 def process_index() -> int:
@@ -132,11 +134,13 @@ def part(accelerator: Any) -> None:
     """Wait for all processes; each leaves their group as its Python ends.
 
     A thread of the group that still holds a tensor while Python ends aborts the process, and the launcher calls the
-    run failed (https://github.com/pytorch/pytorch/pull/179291). The barrier lets such a thread finish. The group lasts
-    until then: one made anew would meet the first one's addresses in the launcher's store and could wait for ever.
+    run failed (https://github.com/pytorch/pytorch/pull/179291). After the barrier all their work is done, but one of the
+    two threads may still wait for the interpreter's lock, so this one sleeps, which frees it. The group lasts until
+    Python ends: one made anew would meet the first one's addresses in the launcher's store and could wait for ever.
     """
     if accelerator.num_processes > 1:
         accelerator.wait_for_everyone()
+        time.sleep(LET_GO)
         atexit.register(accelerator.state.destroy_process_group)
 
 
