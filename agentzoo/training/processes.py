@@ -134,9 +134,10 @@ def part(accelerator: Any) -> None:
     """Wait for all processes; each leaves their group as its Python ends.
 
     A thread of the group that still holds a tensor while Python ends aborts the process, and the launcher calls the
-    run failed (https://github.com/pytorch/pytorch/pull/179291). After the barrier all their work is done, but one of the
-    two threads may still wait for the interpreter's lock, so this one sleeps, which frees it. The group lasts until
-    Python ends: one made anew would meet the first one's addresses in the launcher's store and could wait for ever.
+    run failed (https://github.com/pytorch/pytorch/pull/179291). After the barrier all work is done, but one of the two
+    threads may still wait for the interpreter's lock. So this thread sleeps, which frees the lock. The group lasts
+    until Python ends: one made anew would meet the first one's addresses in the launcher's store and could wait for
+    ever.
     """
     if accelerator.num_processes > 1:
         accelerator.wait_for_everyone()
