@@ -19,7 +19,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from agentzoo.nn.constants import constant
 from agentzoo.nn.dropout import Dropout
-from agentzoo.nn.plain import is_exporting, linear_rows, per_token
+from agentzoo.nn.plain import is_exporting, is_plain, linear_rows, per_token
 from agentzoo.nn.tokens import Read, read_tokens
 
 HeadCount = Annotated[int, Field(ge=1, le=256)]
@@ -56,9 +56,24 @@ class CausalAttention(nn.Module):
 
     def forward(self, x: Tensor, read: Read | None = None) -> Tensor:
         """(B, L, D) -> (B, Lq, D), the tokens at `read` (all by default)."""
+        if isinstance(read, Tensor) and not self.training and is_plain(self.qkv):
+            return self._newest(x, read)
         dim = x.shape[2]
         q, k, v = (self._split(part) for part in self._projected(x, read, (dim, dim, dim)))  # (B, H, L, D/H)
         return per_token(self.proj, self._mix(q, k, v, read).transpose(1, 2).flatten(2))
+
+    def _newest(self, x: Tensor, read: Tensor) -> Tensor:
+        """`forward` for one query per window, (B, 1, D).
+
+        q·(W_k x) = (W_kᵀ q)·x: the query goes through W_k instead of all tokens, and their weighted mean through W_v.
+        A bias of the keys adds the same number to all scores, so the softmax does not see it.
+        """
+        to_key, to_value = self.qkv.weight.view(3, self.n_heads, -1, x.shape[2])[1:]  # (H, D/H, D) each
+        q = self._split(linear_rows(self.qkv, read_tokens(x, read), slice(0, x.shape[2])))  # (B, H, 1, D/H)
+        scores = (q.squeeze(2).transpose(0, 1) @ to_key).transpose(0, 1) @ x.transpose(1, 2)  # (B, H, L)
+        weights = self._weights(scores.unsqueeze(2), q.shape[-1] ** -0.5, read).squeeze(2)
+        heads = ((weights @ x).transpose(0, 1) @ to_value.transpose(1, 2)).transpose(0, 1)  # (B, H, D/H)
+        return per_token(self.proj, (heads.flatten(1) + self.qkv.bias[2 * x.shape[2] :]).unsqueeze(1))
 
     def _projected(self, x: Tensor, read: Read | None, rows: tuple[int, int, int]) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of the tokens at `read`, keys and values of all tokens, from `rows` of the projection."""
@@ -121,7 +136,11 @@ class Block(nn.Module):
         """(B, L, D) -> (B, Lq, D)."""
         mixed = self.attn(self.ln_1(x), read)
         x = self.dropout.add(read_tokens(x, read), mixed)
-        return self.dropout.add(x, per_token(self.down, self.activate(per_token(self.up, self.ln_2(x)))))
+        return self.dropout.add(x, per_token(self._mlp, self.ln_2(x)))
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down(self.activate(self.up(x)))
+        return out
 
 
 def through(blocks: nn.ModuleList, x: Tensor, read: Read | None) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from agentzoo.acting.frozen import FrozenStep, FrozenWindow, freeze
 from agentzoo.models.dm import DecisionMamba, DMConfig
-from agentzoo.research.bench import Figure, compare
+from agentzoo.research.bench import ROW, Figure, compare
 from agentzoo.research.peers import mamba_of_sizes
 from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
 
@@ -54,7 +54,7 @@ def run(runs: int) -> list[Figure]:
     with torch.inference_mode():
         memory = model.step(memory, *now)[1]
         figures.append(
-            compare("recurrent_action", lambda: model.step(memory, *now), lambda: model.act(window), 10 * runs)
+            compare("recurrent_action", lambda: model.step(memory, *now), lambda: model.act(window), 10 * runs, row=ROW)
         )
         step_frozen, window_frozen = freeze(model, "recurrent", "dm"), freeze(model, "window", "dm")
         assert isinstance(step_frozen, FrozenStep)
@@ -64,7 +64,7 @@ def run(runs: int) -> list[Figure]:
             "window_action, onnx": lambda: window_frozen.act(window),
         }
         for name, way in ways.items():
-            figures.append(compare(name, way, lambda: model.act(window), 10 * runs))
+            figures.append(compare(name, way, lambda: model.act(window), 10 * runs, row=ROW))
     return figures
 
 

@@ -24,7 +24,7 @@ from agentzoo.evaluation.rollout import run_seeded
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.models.dt import DecisionTransformer
 from agentzoo.recipe import load_recipe
-from agentzoo.research.bench import PUBLISHED, Figure, compare
+from agentzoo.research.bench import PUBLISHED, ROW, Figure, compare
 from agentzoo.research.peers import as_transformers_decision_transformer
 from agentzoo.training.loop import build_model
 from agentzoo.training.optim import make_optimizer
@@ -198,6 +198,7 @@ def _actions(name: str, agent: Agent, peer: _PeerAgent, episodes: Episodes, runs
         lambda: agent.predict(newest, state, deterministic=True, reward=1.0),
         lambda: peer.action(*history),
         runs,
+        row=ROW,
     )
 
 

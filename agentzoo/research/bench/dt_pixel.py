@@ -21,7 +21,7 @@ from agentzoo.data.windows import WindowSampler
 from agentzoo.models.dt_pixel import DTPixelConfig, PixelDecisionTransformer
 from agentzoo.nn.tokens import interleave
 from agentzoo.recipe import load_recipe
-from agentzoo.research.bench import Figure, compare
+from agentzoo.research.bench import ROW, Figure, compare
 from agentzoo.research.peers import transformers_library
 from agentzoo.training.loop import build_model
 from agentzoo.training.optim import make_optimizer
@@ -186,4 +186,7 @@ def _action(name: str, agent: Agent, peer: _Peer, episodes: Episodes, runs: int)
         with torch.no_grad():
             peer(*history)[0, -1].softmax(-1)
 
-    return compare(name, lambda: agent.predict(frames[-1], state, deterministic=True, reward=0.0), theirs, runs)
+    def ours() -> None:
+        agent.predict(frames[-1], state, deterministic=True, reward=0.0)
+
+    return compare(name, ours, theirs, runs, row=ROW)

@@ -16,7 +16,7 @@ from agentzoo.models._language_dt import LanguageDT
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, load_recipe
 from agentzoo.registry import get_family
-from agentzoo.research.bench import Figure, compare
+from agentzoo.research.bench import ROW, Figure, compare
 from agentzoo.training.machine import pick_precision
 from agentzoo.training.optim import make_optimizer
 from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
@@ -43,7 +43,7 @@ def run(runs: int) -> list[Figure]:
             frozen = freeze(models[0], "window", recipes[0].agent_id)
             assert isinstance(frozen, FrozenWindow)
             for name, act in ((f"action {task}", models[0].act), (f"action {task}, onnx", frozen.act)):
-                figures.append(compare(name, partial(act, window), partial(models[1].act, window), 10 * runs))
+                figures.append(compare(name, partial(act, window), partial(models[1].act, window), 10 * runs, row=ROW))
     return figures
 
 

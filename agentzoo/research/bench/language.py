@@ -18,7 +18,7 @@ from agentzoo.acting.frozen import FrozenWindow, freeze
 from agentzoo.models._language_dt import LanguageDT
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, load_recipe
-from agentzoo.research.bench import Figure, compare
+from agentzoo.research.bench import ROW, Figure, compare
 from agentzoo.research.bench.dtma import model_of, random_batch, training_step
 from agentzoo.research.peers import llama_with_the_weights_of
 from agentzoo.types import Batch
@@ -52,7 +52,7 @@ def _actions(ours: SequenceModel, peer: SequenceModel, context: int, runs: int) 
         assert isinstance(frozen, FrozenWindow)
         acts: dict[str, Callable[[Batch], Any]] = {"action": ours.act, "action, onnx": frozen.act}
         return [
-            compare(f"{name}, K = {context}", partial(act, window), partial(peer.act, window), 10 * runs)
+            compare(f"{name}, K = {context}", partial(act, window), partial(peer.act, window), 10 * runs, row=ROW)
             for name, act in acts.items()
         ]
 
