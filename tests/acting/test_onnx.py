@@ -20,6 +20,7 @@ from agentzoo.acting import frozen
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, RuntimeMismatchError
 from agentzoo.nn.base import SequenceModel
+from agentzoo.nn.native import scan
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -63,6 +64,15 @@ def test_choices_are_frozen_too(family: str) -> None:
     agent = make_agent("tests/CountingDiscrete-v0", small_config(family))
     wanted = play(agent, "window")
     np.testing.assert_array_equal(play(agent.freeze(), "window"), wanted)
+
+
+@pytest.mark.slow
+def test_a_graph_of_long_windows_scans_in_doubled_strides(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    """As the test of all families does for short ones, which a graph scans token by token."""
+    monkeypatch.setattr(scan, "GRAPH_TOKENS", 1)
+    agent = make_agent(model=small_config("dm"))
+    wanted = play(agent, "window")
+    np.testing.assert_allclose(play(agent.freeze(), "window"), wanted, atol=1e-4)
 
 
 def test_states_go_on_and_the_network_stays_as_it_was_frozen() -> None:
