@@ -33,7 +33,7 @@ def _recipe(env: str, kind: str) -> Recipe:
 
 RECIPES = {
     recipe.agent_id: recipe
-    for recipe in (_recipe(env, kind) for env in LOCOMOTION for kind in ("medium", "medium-replay"))
+    for recipe in (_recipe(env, kind) for env in LOCOMOTION for kind in ("medium", "medium-replay", "medium-expert"))
 }
 for _maze in MAZES:
     _recipe_there = maze_recipe("dt", _maze, DTConfig(dropout=0.0))
