@@ -58,7 +58,9 @@ def selective_scan(inputs: ScanInputs, path: ScanPath = "auto") -> Tensor:
     with torch.autocast(cast.x.device.type, enabled=False):
         if path == "loop":
             y = loop_scan(*cast)
-        elif path == "doubling" or is_exporting():  # one graph for any number of windows, so no blocks of a few
+        elif path == "doubling":
+            y = doubling_scan(*cast)
+        elif is_exporting():  # one graph for any number of windows, so no blocks of a few
             y = _graph_scan(cast)
         else:
             differentiates = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in cast)
