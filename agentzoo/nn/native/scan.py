@@ -37,8 +37,8 @@ ScanPath = Literal["auto", "compiled", "blocked", "loop", "doubling", "kernel"]
 # 64 x 60 tokens, 256 channels, 16 states: a quarter of either is a third slower, four times as much is half slower.
 _TOKEN_NUMBERS = 1 << 16
 _BLOCK_NUMBERS = 1 << 19
-GRAPH_TOKENS = 64  # of a window that a graph scans token by token; more make it large and slow to export
 _DEVICE_BLOCK_NUMBERS = 1 << 26  # on an accelerator: all windows at once
+GRAPH_TOKENS = 64  # of a window that a graph scans token by token; more make it large and slow to export
 
 
 def selective_scan(inputs: ScanInputs, path: ScanPath = "auto") -> Tensor:

@@ -28,9 +28,9 @@ class ScanInputs(NamedTuple):
 def continue_scan(state: Tensor, inputs: ScanInputs) -> tuple[Tensor, Tensor]:
     """The scan from `state` (B, N, I) instead of zero: y (B, L, I) and the state after token L-1.
 
-    This is the recurrence of acting, for L of a few tokens: constant work and memory a token. Where x is 0 for a row
-    whose state is 0, the state stays 0: such a row skips the token. G scans run side by side: state (B, G, N, I), x
-    (B, L, G, I), A (G, I, N), D (G, I), the others alike.
+    This is the recurrence of acting, for L of a few tokens, and of graphs of short windows: constant work and memory a
+    token. Where x is 0 for a row whose state is 0, the state stays 0: such a row skips the token. G scans run side by
+    side: state (B, G, N, I), x (B, L, G, I), A (G, I, N), D (G, I), the others alike.
     """
     x, delta, A, B, C, D, z, delta_bias = inputs
     step = softplus(delta + delta_bias)
@@ -62,7 +62,7 @@ def loop_scan(
 def doubling_scan(
     x: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor, z: Tensor, delta_bias: Tensor
 ) -> Tensor:
-    """The same in log2(L) steps over whole (B, L, N, I) tensors, for graphs: each joins twice as many tokens."""
+    """The same in log2(L) steps over whole (B, L, N, I) tensors, for graphs of long windows: each doubles its reach."""
     step = softplus(delta + delta_bias)
     decay = torch.exp(step.unsqueeze(2) * A.transpose(0, 1))  # (B, L, N, I)
     state = B.unsqueeze(-1) * (step * x).unsqueeze(2)
