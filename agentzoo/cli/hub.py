@@ -197,7 +197,10 @@ def verify(
 
 @app.command()
 def baselines(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of finished runs of simpler methods.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Folders of finished runs of simpler methods, or staged clones."),
+    ],
     zoo: Annotated[Path, typer.Option("--zoo", help="Folder of staged agents with baselines.json.")] = Path(
         "hub_cards"
     ),

@@ -12,7 +12,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.evaluation.baselines import BASELINES, CLONE, read_baselines, write_baselines
 from agentzoo.evaluation.results import Baseline
 from agentzoo.hub.card import write_card
-from agentzoo.hub.measured import load_finished, measured
+from agentzoo.hub.measured import headline, load_finished, measured
 from agentzoo.recipe import Recipe, differences, load_recipe
 from agentzoo.record import read_record
 from agentzoo.registry import is_clone, recipe_table
@@ -47,7 +47,7 @@ def add_runs(
     """Measure finished runs on the 100 headline episodes, add them to `zoo/baselines.json` and update the cards.
 
     A row replaces one of the same dataset, method and training seed. Results are stored in each run's folder, so a
-    second call measures nothing.
+    second call measures nothing. The row of a staged clone is its headline, of the float16 weights.
 
     Returns:
         The rows, in the order of `runs`.
@@ -58,7 +58,8 @@ def add_runs(
     made = {run: _making(run, trust_env_module) for run in runs}
     path, found, datasets = zoo / BASELINES, [], set()
     for run, (recipe, making) in made.items():
-        result = measured(run, EPISODES, on_progress, trust_env_module)
+        measure = headline if (run / RESULTS).is_file() else measured
+        result = measure(run, EPISODES, on_progress, trust_env_module)
         rows = log.read_log(run)
         updates = int(rows[-1]["step"]) if rows else recipe.train.steps
         row = Baseline(**dict(making), result=result.model_copy(update={"updates": updates}))

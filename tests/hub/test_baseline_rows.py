@@ -41,6 +41,18 @@ def test_every_staged_agent_has_its_row_of_bc(agent_id: str) -> None:
     assert any(one.method == CLONE for one in rows) != (agent_id in WAITING)
 
 
+@pytest.mark.parametrize("agent_id", [name for name in staged_agents() if name.startswith("bc-")])
+def test_a_staged_clone_has_one_score(agent_id: str) -> None:
+    """Its row on other cards equals its own headline: `agentzoo hub baselines hub_cards/bc-...` after staging."""
+    _, recipe, results = read_records(staged_agents()[agent_id])
+    (row,) = [
+        one.result
+        for one in results.yardsticks
+        if one.method == CLONE and one.result.training_seed == recipe.train.seed
+    ]
+    assert (row.weights_sha256, row.returns) == (results.headline.weights_sha256, results.headline.returns)
+
+
 def test_a_run_becomes_a_row_and_cards_show_it(tmp_path: Path) -> None:
     zoo, run = tmp_path / "zoo", tmp_path / "run"
     staged = make_folder(zoo / "dt-test")
