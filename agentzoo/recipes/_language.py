@@ -36,21 +36,21 @@ MINI: dict[str, Any] = {
 SCRATCH: dict[str, Any] = {**MINI, "backbone": None}
 
 
-def hopper_recipe(name: str, kind: str, model: ModelConfig) -> Recipe:
-    """The recipe of `<name>-hopper-<kind>` on windows of 20 steps; kind: medium or medium-replay."""
-    data, evaluation = locomotion("hopper", kind)
+def long_recipe(name: str, kind: str, model: ModelConfig, env: str = "hopper") -> Recipe:
+    """The recipe of `<name>-<env>-<kind>` on windows of 20 steps."""
+    data, evaluation = locomotion(env, kind)
     evaluation = evaluation.model_copy(update={"every": CURVE_EVERY})
-    recipe = Recipe(agent_id=f"{name}-hopper-{kind}", model=model, data=data, train=CPU_BUDGET, eval=evaluation)
+    recipe = Recipe(agent_id=f"{name}-{env}-{kind}", model=model, data=data, train=CPU_BUDGET, eval=evaluation)
     return recipe.reading(HISTORY.get(kind))
 
 
-def mini_recipe(name: str, kind: str, model: type[ModelConfig], fields: dict[str, Any]) -> Recipe:
-    """The recipe of `<name>-hopper-<kind>` for a network of lm-mini's size: short windows on medium."""
-    if kind != "medium":
-        return hopper_recipe(name, kind, model(**fields))
-    data, evaluation = locomotion("hopper", kind)
+def mini_recipe(name: str, kind: str, model: type[ModelConfig], fields: dict[str, Any], env: str = "hopper") -> Recipe:
+    """The recipe of `<name>-<env>-<kind>` for a network of lm-mini's size: short windows, except on medium-replay."""
+    if kind == "medium-replay":
+        return long_recipe(name, kind, model(**fields), env)
+    data, evaluation = locomotion(env, kind)
     return Recipe(
-        agent_id=f"{name}-hopper-{kind}",
+        agent_id=f"{name}-{env}-{kind}",
         model=model(**{**fields, **NO_DROPOUT}),
         data=data.model_copy(update={"context": SHORT_CONTEXT}),
         train=SHORT_BUDGET,

@@ -1,9 +1,10 @@
 """Tasks and budget of the agents on SmolLM2, and their twins from random weights.
 
 The blocks have 10.6 million parameters, those of other agents at most 2 million. So windows are short and few: 5 steps,
-as in the mazes, and 64 windows per update. A training has 1,500 updates and takes eight minutes on one core with native
-bfloat16. The learning rate falls to zero along a cosine. A twin (`*-scratch`) has the same size, data and training, and
-random blocks.
+as in the mazes, and 64 windows per update, without dropout. A training has 3,000 updates and takes 17 minutes on one
+core with native bfloat16. The learning rate falls to zero along a cosine. A twin (`*-scratch`) has the same size, data
+and training, and random blocks. After 1,500 updates at 3e-4 with dropout at the embedding an agent of
+hopper/medium-replay was underfitted (error .150 on data it was trained on, here .101) and returned 963.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from agentzoo.recipe import Recipe, TrainConfig
 from agentzoo.recipes._tasks import locomotion, maze_recipe
 
 BACKBONE = "smollm2-135m-instruct"
-BUDGET = TrainConfig(steps=1_500, batch_size=64, lr=3e-4, warmup_steps=100, schedule="cosine", eps=1e-6)
+BUDGET = TrainConfig(steps=3_000, batch_size=64, lr=1e-3, warmup_steps=200, schedule="cosine", eps=1e-6)
 CONTEXT = 5
-CURVE_EVERY = 250  # six points of a learning curve
+CURVE_EVERY = 500  # six points of a learning curve
 LOCOMOTION = (("hopper", "medium"), ("hopper", "medium-replay"), ("walker2d", "medium"))
 MAZES = ("medium", "large")
 MODEL: dict[str, Any] = {
@@ -27,6 +28,7 @@ MODEL: dict[str, Any] = {
     "head": "linear",
     "timestep_rank": 64,
     "dropout": 0.0,  # Llama's blocks have none
+    "embed_dropout": 0.0,
     "backbone": BACKBONE,
 }
 
@@ -37,7 +39,7 @@ def pairs(name: str, kind: type[LlamaConfig]) -> list[Recipe]:
     for env, data in LOCOMOTION:
         found.append(_locomotion(name, env, data, kind(**MODEL)))
     for maze in MAZES:
-        found.append(_maze(name, maze, kind(**MODEL, embed_dropout=0.0)))
+        found.append(_maze(name, maze, kind(**MODEL)))
     return found + [variant(recipe, "scratch", backbone=None) for recipe in found]
 
 

@@ -13,6 +13,7 @@ LOCOMOTION = {
     "halfcheetah": ("HalfCheetah-v5", 12000.0),
     "walker2d": ("Walker2d-v5", 5000.0),
 }
+KINDS = ("medium", "medium-replay", "medium-expert")
 # The best return in the data, where it is below that.
 BEST = {
     ("hopper", "medium"): 3332.259080321015,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from agentzoo.models.bc import BCConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.recipes._doorkey import DOORKEY_EVAL, doorkey_data
-from agentzoo.recipes._tasks import CLASSIC, LOCOMOTION, MAZES, classic, locomotion, maze2d_dense, pointmaze
+from agentzoo.recipes._tasks import CLASSIC, KINDS, LOCOMOTION, MAZES, classic, locomotion, maze2d_dense, pointmaze
 
 BUDGET = TrainConfig(steps=12_000, batch_size=1_024, lr=1e-3, warmup_steps=500, schedule="cosine", clip=None)
 SMALL_BUDGET = BUDGET.model_copy(update={"steps": 3_000})
@@ -25,7 +25,7 @@ def _recipe(task: str, data: DataConfig, evaluation: EvalConfig, train: TrainCon
     return Recipe(agent_id=f"bc-{task}", model=model, data=data, train=train, eval=evaluation)
 
 
-_LOCOMOTION = [(env, kind) for env in LOCOMOTION for kind in ("medium", "medium-replay", "medium-expert")]
+_LOCOMOTION = [(env, kind) for env in LOCOMOTION for kind in KINDS]
 RECIPES = {
     recipe.agent_id: recipe
     for recipe in (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from agentzoo.models._language_config import PRESETS
 from agentzoo.models.clip_dt import CLIPDTConfig
-from agentzoo.recipes._language import hopper_recipe
+from agentzoo.recipes._language import long_recipe
 
 MODEL = CLIPDTConfig(**PRESETS["markov"], backbone="clip-mini", embed_dim=128, n_layers=3, n_heads=2)
 
 KINDS = ("medium", "medium-replay")
 
-RECIPES = {recipe.agent_id: recipe for recipe in (hopper_recipe("clip-dt", kind, MODEL) for kind in KINDS)}
+RECIPES = {recipe.agent_id: recipe for recipe in (long_recipe("clip-dt", kind, MODEL) for kind in KINDS)}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import CLASSIC, LOCOMOTION, MAZES, classic, locomotion, maze_recipe
+from agentzoo.recipes._tasks import CLASSIC, KINDS, LOCOMOTION, MAZES, classic, locomotion, maze_recipe
 
 CONTEXT = 5
 CPU_BUDGET = TrainConfig(steps=12_000, batch_size=128, lr=1e-3, warmup_steps=500, schedule="cosine")
@@ -31,10 +31,7 @@ def _recipe(env: str, kind: str) -> Recipe:
     )
 
 
-RECIPES = {
-    recipe.agent_id: recipe
-    for recipe in (_recipe(env, kind) for env in LOCOMOTION for kind in ("medium", "medium-replay", "medium-expert"))
-}
+RECIPES = {recipe.agent_id: recipe for recipe in (_recipe(env, kind) for env in LOCOMOTION for kind in KINDS)}
 for _maze in MAZES:
     _recipe_there = maze_recipe("dt", _maze, DTConfig(dropout=0.0))
     RECIPES[_recipe_there.agent_id] = _recipe_there

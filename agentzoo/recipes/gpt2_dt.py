@@ -17,7 +17,7 @@ from typing import Any
 from agentzoo.models._language_config import PRESETS
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.recipe import Recipe
-from agentzoo.recipes._language import MINI, NO_DROPOUT, hopper_recipe, mini_recipe
+from agentzoo.recipes._language import MINI, NO_DROPOUT, long_recipe, mini_recipe
 from agentzoo.recipes._tasks import MAZES, maze_recipe
 
 NO_LANGUAGE: dict[str, Any] = {"cosine_weight": 0.0, "lm_weight": 0.0}
@@ -44,7 +44,7 @@ def _recipe(name: str, kind: str, fields: dict[str, Any], change: str = "", **ch
     fields = {**fields, **changes}
     of_mini = name == "gpt2-dt"
     recipe = (
-        mini_recipe(name, kind, GPT2DTConfig, fields) if of_mini else hopper_recipe(name, kind, GPT2DTConfig(**fields))
+        mini_recipe(name, kind, GPT2DTConfig, fields) if of_mini else long_recipe(name, kind, GPT2DTConfig(**fields))
     )
     return recipe.replace(agent_id=f"{recipe.agent_id}-{change}") if change else recipe
 
