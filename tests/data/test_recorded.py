@@ -106,7 +106,9 @@ def test_a_recorded_game_is_the_one_that_was_played(recording: Path, games: list
 
 
 @pytest.mark.slow
-def test_a_game_that_ends_elsewhere_and_a_damaged_file_are_refused(recording: Path) -> None:
+def test_a_game_that_ends_elsewhere_and_a_damaged_file_are_refused(
+    recording: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found, env = read_recording("breakout/replay"), make_env(BREAKOUT)
     seed, actions = found.episode(0)
     with pytest.raises(DataError, match="does not end there"):
@@ -115,6 +117,7 @@ def test_a_game_that_ends_elsewhere_and_a_damaged_file_are_refused(recording: Pa
         played(env, seed, np.append(actions, 0))
     with gzip.open(recording / "reward.gz", "wb") as file:
         np.save(file, np.ones(len(found.actions), np.float32), allow_pickle=False)
+    monkeypatch.setattr(recorded, "SEEDS", int(found.seeds.max()) + 1)  # the right seeds are tried, too
     with pytest.raises(DataError, match="no start of agentzoo/Breakout-v5 leads to the frames and rewards of 2"):
         record(recording, BREAKOUT, recording / "x.npz")
     path = recorded.FOLDER / "breakout-replay.npz"
