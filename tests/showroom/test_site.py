@@ -162,11 +162,11 @@ def test_the_leaderboard_s_files_hold_its_numbers(site: Path) -> None:
     assert (dm["interval"], dm["trainings"]) == ("episodes", 1)
     assert (dm["published"], dm["published_spread"]) == (98.5, 8.19)
     (dt,) = [row for row in tree["rows"] if row["agent"] == "dt-hopper-medium"]
-    assert (dt["interval"], dt["trainings"], dt["episodes"]) == ("episodes", 1, 100)
+    assert (dt["interval"], dt["trainings"], dt["episodes"]) == ("training seeds", 3, 300)
     clone = next(row for row in tree["rows"] if row["method"] == "bc")
     assert (clone["interval"], clone["trainings"], clone["episodes"]) == ("training seeds", 3, 300)
     assert tree["statistics"]["tasks"] == ["hopper-medium"]
-    assert tree["statistics"]["runs"]["dt"] == 1
+    assert tree["statistics"]["runs"]["dt"] == 3
     chances = {(one["of"], one["over"]): one["value"] for one in tree["statistics"]["probability_of_improvement"]}
     assert chances["dm", "dt"] + chances["dt", "dm"] == pytest.approx(1.0)
 
