@@ -31,7 +31,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def _trained(recipe: Recipe, train: TrainConfig) -> Recipe:
+def _with_budget(recipe: Recipe, train: TrainConfig) -> Recipe:
     model = recipe.model.model_copy(update={"teacher_period": train.steps // PERIODS})
     return recipe.replace(train=train, model=model)
 
@@ -48,11 +48,12 @@ def _all() -> list[Recipe]:
         for kind in KINDS:
             recipe = _locomotion(env, kind)
             data = recipe.data.model_copy(update={"context": CONTEXT})
-            found.append(_trained(recipe.replace(data=data), BUDGET))
+            found.append(_with_budget(recipe.replace(data=data), BUDGET))
     for maze in MAZES:
-        found.append(_trained(maze_recipe("dm", maze, DMConfig(beta_final=0.95)), MAZE_BUDGET))  # beta as in AntMaze
+        model = DMConfig(beta_final=0.95)  # as in AntMaze
+        found.append(_with_budget(maze_recipe("dm", maze, model), MAZE_BUDGET))
     for change, fields in ABLATIONS.items():
-        found.append(_trained(_locomotion("hopper", "medium-replay", change, **fields), ABLATION_BUDGET))
+        found.append(_with_budget(_locomotion("hopper", "medium-replay", change, **fields), ABLATION_BUDGET))
     return found
 
 
