@@ -2,8 +2,6 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# One more than cores: tests wait for browsers, servers and processes a quarter of their time.
-WORKERS = $$($(BIN)/python -c "import os; print(os.cpu_count() + 1)")
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test clean checked hashes
@@ -15,7 +13,7 @@ test: $(VENV)/.dev
 	$(BIN)/ruff check agentzoo tests demos setup.py
 	$(BIN)/ruff format --check agentzoo tests demos setup.py
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 5 --dist loadfile
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
