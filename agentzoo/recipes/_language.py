@@ -48,11 +48,11 @@ def mini_recipe(name: str, kind: str, model: type[ModelConfig], fields: dict[str
     """The recipe of `<name>-<env>-<kind>` for a network of lm-mini's size: short windows, except on medium-replay."""
     if kind == "medium-replay":
         return long_recipe(name, kind, model(**fields), env)
-    data, evaluation = locomotion(env, kind)
+    data, evaluation = locomotion(env, kind, SHORT_CONTEXT)
     return Recipe(
         agent_id=f"{name}-{env}-{kind}",
         model=model(**{**fields, **NO_DROPOUT}),
-        data=data.model_copy(update={"context": SHORT_CONTEXT}),
+        data=data,
         train=SHORT_BUDGET,
         eval=evaluation.model_copy(update={"every": SHORT_CURVE_EVERY}),
     )

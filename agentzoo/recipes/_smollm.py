@@ -14,7 +14,7 @@ from typing import Any
 from agentzoo.models._language_config import PRESETS
 from agentzoo.models._llama_config import LlamaConfig
 from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import locomotion, maze_recipe
+from agentzoo.recipes._tasks import locomotion, maze_recipe, variant
 
 BACKBONE = "smollm2-135m-instruct"
 BUDGET = TrainConfig(steps=3_000, batch_size=64, lr=1e-3, warmup_steps=200, schedule="cosine", eps=1e-6)
@@ -43,18 +43,12 @@ def pairs(name: str, kind: type[LlamaConfig]) -> list[Recipe]:
     return found + [variant(recipe, "scratch", backbone=None) for recipe in found]
 
 
-def variant(recipe: Recipe, ending: str, **fields: Any) -> Recipe:
-    """The same training with these fields of the model changed."""
-    model = type(recipe.model).model_validate({**recipe.model.model_dump(), **fields})
-    return recipe.replace(agent_id=f"{recipe.agent_id}-{ending}", model=model)
-
-
 def _locomotion(name: str, env: str, kind: str, model: LlamaConfig) -> Recipe:
-    data, evaluation = locomotion(env, kind)
+    data, evaluation = locomotion(env, kind, CONTEXT)
     return Recipe(
         agent_id=f"{name}-{env}-{kind}",
         model=model,
-        data=data.model_copy(update={"context": CONTEXT}),
+        data=data,
         train=BUDGET,
         eval=evaluation.model_copy(update={"every": CURVE_EVERY}),
     )

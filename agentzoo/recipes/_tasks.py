@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from agentzoo.data.targets import Target
 from agentzoo.envs import MAZE2D_DENSE
 from agentzoo.nn.base import ModelConfig
@@ -27,8 +29,14 @@ BEST = {
 }
 
 
-def locomotion(env: str, kind: str) -> tuple[DataConfig, EvalConfig]:
-    """Data and evaluation of e.g. ("hopper", "medium-replay").
+def variant(recipe: Recipe, ending: str, **fields: Any) -> Recipe:
+    """The same training with these fields of the model changed."""
+    model = type(recipe.model).model_validate({**recipe.model.model_dump(), **fields})
+    return recipe.replace(agent_id=f"{recipe.agent_id}-{ending}", model=model)
+
+
+def locomotion(env: str, kind: str, context: int = 20) -> tuple[DataConfig, EvalConfig]:
+    """Data, in windows of `context` steps, and evaluation of e.g. ("hopper", "medium-replay").
 
     The target return follows the rule `d4rl` of `data.targets`: the published constant where the data reaches it, else
     the best return in the data.
@@ -36,7 +44,7 @@ def locomotion(env: str, kind: str) -> tuple[DataConfig, EvalConfig]:
     env_id, constant = LOCOMOTION[env]
     best = BEST.get((env, kind))
     target = Target(constant, "d4rl") if best is None else Target(best, "max")
-    data = DataConfig(dataset=f"zoo/{env}/{kind}-v0", context=20, rtg_scale=1000.0)
+    data = DataConfig(dataset=f"zoo/{env}/{kind}-v0", context=context, rtg_scale=1000.0)
     return data, EvalConfig(env=env_id, target_return=target.value, target_rule=target.rule)
 
 

@@ -8,6 +8,6 @@ from agentzoo.recipes._language import long_recipe
 
 MODEL = CLIPDTConfig(**PRESETS["markov"], backbone="clip-mini", embed_dim=128, n_layers=3, n_heads=2)
 
-KINDS = ("medium", "medium-replay")
-
-RECIPES = {recipe.agent_id: recipe for recipe in (long_recipe("clip-dt", kind, MODEL) for kind in KINDS)}
+RECIPES = {
+    recipe.agent_id: recipe for recipe in (long_recipe("clip-dt", kind, MODEL) for kind in ("medium", "medium-replay"))
+}

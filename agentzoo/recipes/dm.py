@@ -14,14 +14,13 @@ from typing import Any
 
 from agentzoo.models.dm import DMConfig
 from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import KINDS, LOCOMOTION, MAZES, locomotion, maze_recipe
+from agentzoo.recipes._tasks import KINDS, LOCOMOTION, MAZES, locomotion, maze_recipe, variant
 
 PERIODS = 40
 CONTEXT = 5
 BUDGET = TrainConfig(
     steps=8_000, batch_size=128, lr=1e-3, warmup_steps=500, schedule="cosine", weight_decay=1e-5, eps=1e-6, clip=0.25
 )
-MAZE_BUDGET = BUDGET.model_copy(update={"steps": 11_000})
 ABLATION_BUDGET = BUDGET.model_copy(update={"steps": 5_000, "batch_size": 64, "lr": 3e-4, "warmup_steps": 250})
 ABLATIONS: dict[str, dict[str, Any]] = {
     "ablation": {},  # the full network, on the budget of the other three
@@ -31,30 +30,31 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def _with_budget(recipe: Recipe, train: TrainConfig) -> Recipe:
-    model = recipe.model.model_copy(update={"teacher_period": train.steps // PERIODS})
-    return recipe.replace(train=train, model=model)
+def _renewing(recipe: Recipe) -> Recipe:
+    """With its past policy renewed as often as published."""
+    model = recipe.model.model_copy(update={"teacher_period": recipe.train.steps // PERIODS})
+    return recipe.replace(model=model)
 
 
-def _locomotion(env: str, kind: str, change: str = "", **fields: Any) -> Recipe:
-    data, evaluation = locomotion(env, kind)
-    agent_id = f"dm-{env}-{kind}" + (f"-{change}" if change else "")
-    return Recipe(agent_id=agent_id, model=DMConfig(**fields), data=data, train=BUDGET, eval=evaluation)
+def _locomotion(env: str, kind: str, context: int, train: TrainConfig) -> Recipe:
+    data, evaluation = locomotion(env, kind, context)
+    return Recipe(agent_id=f"dm-{env}-{kind}", model=DMConfig(), data=data, train=train, eval=evaluation)
 
 
-def _all() -> list[Recipe]:
-    found = []
-    for env in LOCOMOTION:
-        for kind in KINDS:
-            recipe = _locomotion(env, kind)
-            data = recipe.data.model_copy(update={"context": CONTEXT})
-            found.append(_with_budget(recipe.replace(data=data), BUDGET))
-    for maze in MAZES:
-        model = DMConfig(beta_final=0.95)  # as in AntMaze
-        found.append(_with_budget(maze_recipe("dm", maze, model), MAZE_BUDGET))
-    for change, fields in ABLATIONS.items():
-        found.append(_with_budget(_locomotion("hopper", "medium-replay", change, **fields), ABLATION_BUDGET))
-    return found
+def _maze(maze: str) -> Recipe:
+    recipe = maze_recipe("dm", maze, DMConfig(beta_final=0.95))  # as in AntMaze
+    return recipe.replace(train=BUDGET.model_copy(update={"steps": recipe.train.steps}))
 
 
-RECIPES = {recipe.agent_id: recipe for recipe in _all()}
+_LONG = _locomotion("hopper", "medium-replay", 20, ABLATION_BUDGET)
+RECIPES = {
+    recipe.agent_id: recipe
+    for recipe in map(
+        _renewing,
+        (
+            *(_locomotion(env, kind, CONTEXT, BUDGET) for env in LOCOMOTION for kind in KINDS),
+            *(_maze(maze) for maze in MAZES),
+            *(variant(_LONG, change, **fields) for change, fields in ABLATIONS.items()),
+        ),
+    )
+}

@@ -21,11 +21,11 @@ SMALL_BUDGET = TrainConfig(steps=3_000, batch_size=128, lr=1e-3, warmup_steps=20
 
 
 def _recipe(env: str, kind: str) -> Recipe:
-    data, evaluation = locomotion(env, kind)
+    data, evaluation = locomotion(env, kind, CONTEXT)
     return Recipe(
         agent_id=f"dt-{env}-{kind}",
         model=DTConfig(dropout=0.0),
-        data=data.model_copy(update={"context": CONTEXT}),
+        data=data,
         train=CPU_BUDGET,
         eval=evaluation.model_copy(update={"every": 6_000, "every_episodes": 20}),
     )

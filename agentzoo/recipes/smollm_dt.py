@@ -7,7 +7,8 @@ trains only the maps around the blocks.
 from __future__ import annotations
 
 from agentzoo.models.smollm_dt import SmolLMDTConfig
-from agentzoo.recipes._smollm import pairs, variant
+from agentzoo.recipes._smollm import pairs
+from agentzoo.recipes._tasks import variant
 
 RECIPES = {recipe.agent_id: recipe for recipe in pairs("smollm-dt", SmolLMDTConfig)}
 _apart = RECIPES["smollm-dt-hopper-medium-replay"]  # where the paper claims most
