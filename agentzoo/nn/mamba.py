@@ -228,6 +228,7 @@ class _RMSNorm(torch.autograd.Function):
         (x, weight), grad = ctx.saved_tensors, grads[0]
         r = _inverse_rms(x, ctx.eps)
         scaled = grad * weight
+        x = x.to(scaled.dtype)  # under autocast on a GPU x is bfloat16 and its gradient float32
         mean = torch.linalg.vecdot(scaled, x).unsqueeze(-1) / x.shape[-1]
         gx = torch.addcmul(scaled * r, x, r**3 * mean, value=-1.0)
         gweight = (grad * x * r).flatten(0, -2).sum(0)
