@@ -1,7 +1,7 @@
 """bfloat16 as a GPU computes it, on a machine without one.
 
-Autocast on a GPU gives float32 for some operations where autocast on a CPU stays in bfloat16, so a backward pass written
-by hand can meet both types. Here those operations are given float32 inputs, as the GPU's autocast does.
+Autocast on a GPU gives float32 for some operations where autocast on a CPU stays in bfloat16, so a backward pass
+written by hand can meet both types. Here those operations are given float32 inputs, as the GPU's autocast does.
 """
 
 from __future__ import annotations
