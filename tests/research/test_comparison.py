@@ -19,11 +19,12 @@ from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.study import read_study
 from agentzoo.hub.paper_scores import elsewhere
 from agentzoo.models.gpt2_dt import GPT2DTConfig
-from agentzoo.recipe import Recipe, load_recipe
+from agentzoo.recipe import Recipe, Stretch, load_recipe
 from agentzoo.record import read_record
 from agentzoo.research.studies.comparison import as_study, compare, differences, draw_comparison
 from agentzoo.research.studies.families import as_study as families_study
 from agentzoo.research.studies.families import draw_profiles, over_families
+from agentzoo.store.files import RECIPE
 from research.cases import a_run
 
 CARDS = Path(__file__).resolve().parents[2] / "hub_cards"
@@ -52,6 +53,17 @@ def test_runs_are_measured_once_and_seeds_go_together(tmp_path: Path) -> None:
     assert study.rows[0][2:4] == (f"{mean} ± 0.0 [{mean}, {mean}]", f"{first}; {first}")  # of the same weights here
     assert study.rows[1][2].endswith("], one seed")
     assert study.rows[1][3] == ""
+
+
+def test_seeds_that_were_trained_on_other_machines_go_together(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / "a", "dt-test"), a_run(tmp_path / "b", "dt-test", 1)]
+    at = runs[1] / RECIPE
+    stretch = Stretch(
+        from_update=0, processes=1, devices=("cuda (NVIDIA H200)",), precision="bf16", threads=1, torch="2.11.0"
+    )
+    at.write_text(read_record(Recipe, at).replace(ran=(stretch,)).to_json())
+    (both,) = compare(runs, 2)
+    assert [result.training_seed for result in both.results] == [0, 1]
 
 
 def test_runs_of_one_name_that_differ_in_more_than_the_seed_get_rows_of_their_own(tmp_path: Path) -> None:
