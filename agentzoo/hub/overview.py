@@ -36,6 +36,7 @@ class Summary(Config):
     low: float | None = None
     high: float | None = None
     seconds: float | None = None  # duration of its training, on the machine that trained it
+    on_gpu: bool = False  # whether a part of its training ran on a GPU
     seeds: tuple[tuple[float, float | None], ...] = ()  # (return, score) of each training seed, this one first
     clone: Summary | None = None  # behaviour cloning on the same data
     problem: str | None = None  # why a folder of the local zoo cannot be read; nothing else is known then
@@ -121,7 +122,7 @@ def summary_of(agent_id: str, folder: Path, recipe: Summary | None) -> Summary:
     }
     if (folder / RECIPE).exists():
         trained = read_record(_Recipe, folder / RECIPE)
-        fields |= {"steps": trained.train.steps, "dataset": trained.data.dataset}
+        fields |= {"steps": trained.train.steps, "dataset": trained.data.dataset, "on_gpu": trained.on_gpu()}
     if (folder / RESULTS).is_file():
         fields |= read_record(_Results, folder / RESULTS).fields("steps" in fields)
     start = recipe or Summary(agent_id=agent_id, staged=True, steps=0)
@@ -152,9 +153,17 @@ class _Data(_Part):
     dataset: str
 
 
+class _Stretch(_Part):
+    devices: tuple[str, ...]
+
+
 class _Recipe(_Part):
     train: _Train
     data: _Data
+    ran: tuple[_Stretch, ...] = ()
+
+    def on_gpu(self) -> bool:
+        return any(not device.startswith("cpu") for one in self.ran for device in one.devices)
 
 
 class _Headline(_Part):

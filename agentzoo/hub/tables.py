@@ -93,6 +93,6 @@ def _row(one: Summary, link: str | None) -> str:
         "" if (reached := one.typical_return()) is None else amount(reached, ","),
         str(len(one.seeds) or ""),
         "" if one.data_return is None else amount(one.data_return, ","),
-        "" if one.seconds is None else f"{one.seconds / 60:.0f}",
+        "" if one.seconds is None else f"{one.seconds / 60:.0f}{' (GPU)' if one.on_gpu else ''}",
     )
     return "| " + " | ".join(cells) + " |"
