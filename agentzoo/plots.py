@@ -63,7 +63,17 @@ def save_figure(figure: Any, path: Path, **options: Any) -> Path:
 
 
 def image_of(figure: Any, kind: str = "png", **options: Any) -> bytes:
-    """The bytes of the figure as a file of this kind."""
+    """The bytes of the figure as a file of this kind; a PNG has a palette of 256 colours."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else None, **options)
-    return buffer.getvalue()
+    return with_palette(buffer.getvalue()) if kind == "png" else buffer.getvalue()
+
+
+def with_palette(png: bytes) -> bytes:
+    """The same picture in 256 colours, which takes a third of the bytes and looks alike in a plot."""
+    from PIL import Image  # matplotlib brings it
+
+    small = io.BytesIO()
+    colours = Image.open(io.BytesIO(png)).convert("RGB")
+    colours.quantize(256, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    return small.getvalue()

@@ -192,8 +192,9 @@ def draw_heads(judged: Sequence[Judged], path: Path) -> Path:
     heads = [1 + max(head.head for head in one.report.heads) for one in judged]
     columns = 1 if max(heads) > WIDE or len(judged) == 1 else 2
     down = -(-len(judged) // columns)
-    figure = new_figure(WIDTH, 1.2 + down * (0.9 + 0.42 * max(layers)))
-    grid = figure.subplots(down, columns, squeeze=False).flatten()
+    heights = [0.9 + 0.42 * max(layers[row * columns : (row + 1) * columns]) for row in range(down)]
+    figure = new_figure(WIDTH, 1.2 + sum(heights))
+    grid = figure.subplots(down, columns, squeeze=False, height_ratios=heights).flatten()
     threshold = judged[0].report.threshold
     highest = 2 * threshold or max(head.ratio for one in judged for head in one.report.heads)
     for axes, one in zip(grid, judged, strict=False):
