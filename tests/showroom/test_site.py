@@ -55,8 +55,8 @@ def test_every_agent_has_a_page_with_its_numbers(site: Path) -> None:
 def test_a_recipe_marks_what_differs_from_its_defaults(site: Path) -> None:
     text = (site / "agents" / "dm-hopper-medium.html").read_text().replace("<wbr>", "")
     marked = re.findall(r'<tr class="differs"><th scope="row">(\w+)</th>', text)
-    assert {"steps", "lr", "schedule", "teacher_period"} <= set(marked)  # 8,000 of 100,000; 3e-4; cosine
-    assert not {"batch_size", "embed_dim", "context"} & set(marked)  # 64, 128 and 20 are the defaults
+    assert {"steps", "batch_size", "context", "lr", "schedule", "teacher_period"} <= set(marked)  # 8,000 of 100,000, ...
+    assert not {"embed_dim", "weight_decay", "rtg_scale"} & set(marked)  # 128, 1e-4 and 1000 are the defaults
 
 
 class Tags(HTMLParser):
