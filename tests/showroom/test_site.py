@@ -55,7 +55,7 @@ def test_every_agent_has_a_page_with_its_numbers(site: Path) -> None:
 def test_a_recipe_marks_what_differs_from_its_defaults(site: Path) -> None:
     text = (site / "agents" / "dm-hopper-medium.html").read_text().replace("<wbr>", "")
     marked = re.findall(r'<tr class="differs"><th scope="row">(\w+)</th>', text)
-    assert {"steps", "batch_size", "context", "lr", "schedule", "teacher_period"} <= set(marked)  # 8,000 of 100,000, ...
+    assert {"steps", "batch_size", "context", "lr", "schedule", "teacher_period"} <= set(marked)
     assert not {"embed_dim", "rtg_scale"} & set(marked)  # 128 and 1000 are the defaults
 
 
