@@ -66,10 +66,10 @@ def image_of(figure: Any, kind: str = "png", **options: Any) -> bytes:
     """The bytes of the figure as a file of this kind; a PNG has a palette of 256 colours."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else None, **options)
-    return with_palette(buffer.getvalue()) if kind == "png" else buffer.getvalue()
+    return _with_palette(buffer.getvalue()) if kind == "png" else buffer.getvalue()
 
 
-def with_palette(png: bytes) -> bytes:
+def _with_palette(png: bytes) -> bytes:
     """The same picture in 256 colours, which takes a third of the bytes and looks alike in a plot."""
     from PIL import Image  # matplotlib brings it
 
