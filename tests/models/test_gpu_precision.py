@@ -19,9 +19,9 @@ from agentzoo.registry import families, get_family
 
 # Those that networks use of https://docs.pytorch.org/docs/stable/amp.html, "CUDA Ops that can autocast to float32"
 FLOAT32 = {
-    *("__pow__", "cosine_similarity", "cross_entropy", "cumprod", "cumsum", "exp", "expm1", "layer_norm", "log", "log1p"),
-    *("log_softmax", "mse_loss", "norm", "normalize", "pow", "prod", "reciprocal", "rsqrt", "smooth_l1_loss", "softmax"),
-    *("softplus", "sum", "tan"),
+    *("__pow__", "cosine_similarity", "cross_entropy", "cumprod", "cumsum", "exp", "expm1", "layer_norm", "log"),
+    *("log1p", "log_softmax", "mse_loss", "norm", "normalize", "pow", "prod", "reciprocal", "rsqrt", "smooth_l1_loss"),
+    *("softmax", "softplus", "sum", "tan"),
 }
 
 
