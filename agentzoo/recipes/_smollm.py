@@ -8,7 +8,7 @@ Locomotion has few windows: 3,000 updates of 64, which take 17 minutes on one co
 a half on a GPU that trains 15 agents at once. After 1,500 updates at 3e-4 with dropout at the embedding an agent of
 hopper/medium-replay was underfitted (error .150 on data it was trained on, here .101) and returned 963.
 
-Mazes have the budget of all families there, 11,000 updates of 256 windows: four minutes on such a GPU, four hours on one
+Mazes have the budget of all families there, 11,000 updates of 256 windows: four minutes on such a GPU, four hours on a
 core. After 3,000 updates of 64 windows both agents and both twins were underfitted and reached the goal in 75 to 82 of
 100 episodes; with the whole budget in 99 or 100.
 """
