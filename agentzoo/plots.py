@@ -65,7 +65,7 @@ def save_figure(figure: Any, path: Path, **options: Any) -> Path:
 def image_of(figure: Any, kind: str = "png", **options: Any) -> bytes:
     """The bytes of the figure as a file of this kind; a PNG has a palette of 256 colours."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, metadata={"Software": None} if kind == "png" else None, **options)
+    figure.savefig(buffer, format=kind, **options)
     return _with_palette(buffer.getvalue()) if kind == "png" else buffer.getvalue()
 
 

@@ -184,8 +184,10 @@ class Recipe(Config):
         return self.replace(eval=self.eval.model_copy(update={"history": history}))
 
     def unseeded(self) -> Recipe:
-        """A copy with seed 0: the recipes of one training with different seeds become equal."""
-        return self.replace(train=self.train.model_copy(update={"seed": 0}))
+        """A copy with seed 0 and no record of a run: the recipes of one training with different seeds become equal, on
+        whatever machines they ran.
+        """
+        return self.replace(train=self.train.model_copy(update={"seed": 0}), ran=())
 
     def override(self, settings: Iterable[str]) -> Recipe:
         """A copy with `section.field=value` settings applied, values read as JSON or else as text.

@@ -136,6 +136,11 @@ def random_observations(io: IOSpec, lead: tuple[int, ...], seed: int = 0) -> np.
     return rng.normal(size=(*lead, *io.observation.row)).astype(np.float32)
 
 
+def config_of(family: str) -> ModelConfig:
+    """A small config of this family, where one is listed; else its default."""
+    return SMALL[family] if family in SMALL else get_family(family).config(family=family)
+
+
 def io_of(env: gym.Env[Any, Any], context: int) -> IOSpec:
     return IOSpec(
         observation=observation_spec(env.observation_space), action=action_spec(env.action_space), context=context

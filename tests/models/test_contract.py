@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, env_of, io_of, make_agent, random_batch, random_observations
+from conftest import config_of, env_of, io_of, make_agent, random_batch, random_observations
 from torch import nn
 
 from agentzoo.acting.history import AgentState, to_batch
@@ -28,10 +28,6 @@ from agentzoo.types import ActionSpec, Batch, IOSpec
 
 FAMILIES = sorted(families())
 KINDS = ["", "Discrete", "Dict"]
-
-
-def config_of(family: str) -> ModelConfig:
-    return SMALL[family] if family in SMALL else get_family(family).config(family=family)
 
 
 def agent_of(family: str, kind: str = "") -> Agent:

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
-from conftest import SMALL, env_of, io_of, random_batch
+from conftest import config_of, env_of, io_of, random_batch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -42,12 +42,11 @@ def _raised(value: Any) -> Any:
 @pytest.mark.parametrize("family", sorted(families()))
 def test_gradients_in_bfloat16_are_near_those_in_float32(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTZOO_COMPILE", "0")  # the C scan is for CPUs
-    config = SMALL[family] if family in SMALL else get_family(family).config(family=family)
     env = gym.make(env_of(family))
     io = io_of(env, 4)
     env.close()
     torch.manual_seed(0)
-    model = get_family(family).model(config, io).train()
+    model = get_family(family).model(config_of(family), io).train()
     model.begin_step(0, 100)
     batch = random_batch(io, [4, 4, 2, 1, 3])
 

@@ -56,7 +56,7 @@ def test_a_recipe_marks_what_differs_from_its_defaults(site: Path) -> None:
     text = (site / "agents" / "dm-hopper-medium.html").read_text().replace("<wbr>", "")
     marked = re.findall(r'<tr class="differs"><th scope="row">(\w+)</th>', text)
     assert {"steps", "batch_size", "context", "lr", "schedule", "teacher_period"} <= set(marked)
-    assert not {"embed_dim", "rtg_scale"} & set(marked)  # 128 and 1000 are the defaults
+    assert not {"embed_dim", "rtg_scale", "clip"} & set(marked)  # 128, 1000 and 0.25 are the defaults
 
 
 class Tags(HTMLParser):

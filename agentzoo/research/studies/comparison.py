@@ -85,13 +85,13 @@ def compare(
         CheckpointError: a folder holds neither a finished run nor a staged agent with a valid record. DataError: two
             have the same recipe and seed, or seeds of one recipe were measured in different environments.
     """
-    found: dict[str, tuple[Recipe, list[Result], list[Converged]]] = {}  # by recipe, whatever its seed and machine
+    found: dict[str, tuple[Recipe, list[Result], list[Converged]]] = {}  # by the recipe without its seed
     seen: dict[str, Path] = {}
     for run in runs:
         require_finished(run)
         recipe = read_record(Recipe, run / RECIPE)
         require_new(recipe, run, seen)
-        _, results, converged = found.setdefault(recipe.unseeded().replace(ran=()).to_json(), (recipe, [], []))
+        _, results, converged = found.setdefault(recipe.unseeded().to_json(), (recipe, [], []))
         results += trainings(run, episodes, on_progress, trust_env_module)
         soon = convergence_in(read_log(run))
         converged += [] if soon is None else [soon]
