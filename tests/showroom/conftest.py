@@ -84,6 +84,19 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
+def collect_faults(page: Any) -> None:
+    """Keep what goes wrong on a page in its `.faults`: errors, and requests that fail."""
+    page.faults = []
+    page.on("console", lambda said: page.faults.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    page.on("requestfailed", lambda asked: page.faults.extend(_failure(asked)))
+
+
+def _failure(asked: Any) -> list[str]:
+    """The failure of a request. One that the page itself gives up, as an image that gets another source, is none."""
+    return [] if asked.failure == "net::ERR_ABORTED" else [f"{asked.failure}: {asked.url}"]
+
+
 @pytest.fixture(scope="module")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """axe-core's script, from npm, if it is the one we know."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from showroom.conftest import AGENTS, HOSTILE, serious_faults
+from showroom.conftest import AGENTS, HOSTILE, collect_faults, serious_faults
 
 WIDTHS = (390, 1280)
 DOCS = ("docs/index.html", "docs/first-hour.html", "docs/data.html", "docs/api-agents.html")
@@ -23,13 +23,10 @@ def tab(chromium: Any) -> Iterator[Any]:
     """A page that remembers what went wrong in `.faults`: errors, and requests to anything but files."""
     context = chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
     page = context.new_page()
-    page.faults = []
-    page.on("console", lambda said: page.faults.append(said.text) if said.type == "error" else None)
-    page.on("pageerror", lambda error: page.faults.append(str(error)))
+    collect_faults(page)
     page.on(
         "request", lambda asked: None if asked.url.startswith(("file:", "data:")) else page.faults.append(asked.url)
     )
-    page.on("requestfailed", lambda asked: page.faults.append(f"failed: {asked.url}"))
     yield page
     context.close()
 

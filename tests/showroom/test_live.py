@@ -28,7 +28,7 @@ from agentzoo.site.live.networks import with_attention
 from agentzoo.site.live.scenes import scene_of
 from agentzoo.site.render import static
 from agentzoo.store.files import CONFIG, RECIPE, RESULTS
-from showroom.conftest import ROOT, serious_faults
+from showroom.conftest import ROOT, collect_faults, serious_faults
 
 SCENES = (
     ("Hopper-v5", {}),
@@ -190,10 +190,8 @@ def tab(chromium: Any) -> Iterator[Any]:
     context = chromium.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.set_default_timeout(240_000)
-    page.faults, page.loaded = [], {}
-    page.on("console", lambda said: page.faults.append(said.text) if said.type == "error" else None)
-    page.on("pageerror", lambda error: page.faults.append(str(error)))
-    page.on("requestfailed", lambda asked: page.faults.append(f"failed: {asked.url}"))
+    page.loaded = {}
+    collect_faults(page)
     page.on("response", lambda answer: page.loaded.update({answer.url: int(answer.headers.get("content-length", 0))}))
     yield page
     context.close()
