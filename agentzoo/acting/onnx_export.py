@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from agentzoo.errors import ConfigError
+from agentzoo.nn.plain import onnx_attention
 
-OPSET = 20
+OPSET = 20 if onnx_attention is None else 23
 EXAMPLES = 8  # windows that the exporter traces; the graph takes any number
 
 

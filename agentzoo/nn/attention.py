@@ -19,7 +19,7 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 from agentzoo.nn.constants import constant
 from agentzoo.nn.dropout import Dropout
-from agentzoo.nn.plain import is_exporting, is_plain, linear_rows, per_token
+from agentzoo.nn.plain import is_exporting, is_plain, linear_rows, onnx_attention, per_token
 from agentzoo.nn.tokens import Read, read_tokens
 
 HeadCount = Annotated[int, Field(ge=1, le=256)]
@@ -59,7 +59,11 @@ class CausalAttention(nn.Module):
         if isinstance(read, Tensor) and not self.training and is_plain(self.qkv):
             return self._newest(x, read)
         dim = x.shape[2]
-        q, k, v = (self._split(part) for part in self._projected(x, read, (dim, dim, dim)))  # (B, H, L, D/H)
+        parts = self._projected(x, read, (dim, dim, dim))
+        if read is None and is_exporting() and onnx_attention is not None:
+            heads = {"q_num_heads": self.n_heads, "kv_num_heads": self.n_heads}
+            return per_token(self.proj, onnx_attention(*parts, is_causal=True, **heads)[0])
+        q, k, v = (self._split(part) for part in parts)  # (B, H, L, D/H)
         return per_token(self.proj, self._mix(q, k, v, read).transpose(1, 2).flatten(2))
 
     def _newest(self, x: Tensor, read: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 from agentzoo.nn.dropout import Dropout
+from agentzoo.nn.plain import is_exporting
 
 
 class SelfAttention(nn.MultiheadAttention):
@@ -19,7 +20,8 @@ class SelfAttention(nn.MultiheadAttention):
         """(B, K, D) -> (B, K, D)."""
         qkv = linear(x, self.in_proj_weight, self.in_proj_bias).view(*x.shape[:2], 3, self.num_heads, -1)
         q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, K, D/H) each
-        if self.training and self.cheap_dropout.p > 0.0:
+        dropped = self.training and self.cheap_dropout.p > 0.0
+        if dropped or is_exporting():  # the live page reads the weights from the graph
             weights = self.cheap_dropout((q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(dim=-1))
             mixed = weights @ v
         else:

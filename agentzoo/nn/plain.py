@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,8 @@ HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_p
 
 # True inside `torch.export`.
 is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
+# ONNX's `Attention`, one operation of opset 23, for graphs. None in versions of PyTorch that do not have it.
+onnx_attention: Callable[..., Any] | None = getattr(getattr(torch.onnx, "ops", None), "attention", None)
 
 
 def is_plain(layer: nn.Module) -> bool:

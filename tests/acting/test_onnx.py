@@ -75,6 +75,14 @@ def test_a_graph_of_long_windows_scans_in_doubled_strides(monkeypatch: pytest.Mo
     np.testing.assert_allclose(play(agent.freeze(), "window"), wanted, atol=1e-4)
 
 
+def test_a_graph_attends_in_one_operation_where_all_tokens_look() -> None:
+    onnx = pytest.importorskip("onnx")
+    agent = make_agent().freeze()
+    operations = [node.op_type for node in onnx.load_model_from_string(agent._acting._model.data).graph.node]
+    layers = agent.model.config.n_layers
+    assert (operations.count("Attention"), operations.count("Softmax")) == (layers - 1, 1)  # the last reads one token
+
+
 def test_states_go_on_and_the_network_stays_as_it_was_frozen() -> None:
     agent = make_agent()
     _, state = agent.predict(OBS, reward=0.0)
