@@ -52,6 +52,7 @@ def run_training(
     trust: bool,
     license_id: str | None = None,
     measures_start: bool = False,
+    cuda_graph: bool = False,
 ) -> None:
     """Train with a progress bar and save the agent. With several processes, only the main one prints and saves."""
     main = process_index() == 0
@@ -65,7 +66,7 @@ def run_training(
     _introduce(recipe, episodes, folder, device, used)
     measure = short_evaluation(recipe, trust) if measures_start and main and recipe.eval.every else None
     before = None if measure is None or start is None else measure(start)
-    _train(recipe, episodes, folder, start, trackers, device, trust, license_id)
+    _train(recipe, episodes, folder, start, trackers, device, cuda_graph, trust, license_id)
     if not main:
         return
     if measure is not None and before is not None:
@@ -110,6 +111,7 @@ def _train(
     start: SequenceModel | None,
     trackers: Tracking,
     device: str | None,
+    cuda_graph: bool,
     trust: bool,
     license_id: str | None,
 ) -> None:
@@ -141,6 +143,7 @@ def _train(
                 hooks=hooks,
                 trackers=trackers,
                 device=device,
+                cuda_graph=cuda_graph,
                 trust_env_module=trust,
                 license_id=license_id,
             )

@@ -46,6 +46,11 @@ DeviceOption = Annotated[
     str | None, typer.Option("--device", help="One of cpu, cuda, cuda:N, mps. Default: the fastest available.")
 ]
 
+GraphOption = Annotated[
+    bool,
+    typer.Option("--cuda-graph", help="Replay a CUDA graph: several times faster for small networks on a GPU."),
+]
+
 
 def train(
     agent_id: Annotated[
@@ -71,6 +76,7 @@ def train(
     group: GroupOption = None,
     tags: TagsOption = None,
     device: DeviceOption = None,
+    cuda_graph: GraphOption = False,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
@@ -87,7 +93,7 @@ def train(
     from agentzoo.training.planning import plan
 
     trackers = tracking_of(track, project, run_name, group, tags)
-    check_machine(device, trackers.trackers)
+    check_machine(device, trackers.trackers, cuda_graph)
     chosen = [*(settings or []), *([] if seed is None else [f"train.seed={seed}"])]
     recipe, episodes = plan(agent_id, dataset=dataset, env=env, target=target, settings=chosen)
     recipe = settings_of(
@@ -95,7 +101,7 @@ def train(
     ).pinned()  # for its precision
     if dataset is None:
         out = out or _unfinished(agent_id)
-    run_training(recipe, episodes, out, None, threads, trackers, device, trust_env_module)
+    run_training(recipe, episodes, out, None, threads, trackers, device, trust_env_module, cuda_graph=cuda_graph)
 
 
 StartArg = Annotated[
@@ -141,6 +147,7 @@ def finetune(
     group: GroupOption = None,
     tags: TagsOption = None,
     device: DeviceOption = None,
+    cuda_graph: GraphOption = False,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
@@ -154,7 +161,7 @@ def finetune(
     from agentzoo.training.machine import check_machine
 
     trackers = tracking_of(track, project, run_name, group, tags)
-    check_machine(device, trackers.trackers)
+    check_machine(device, trackers.trackers, cuda_graph)
     base = Agent.from_pretrained(agent, revision=revision, trust_env_module=trust_env_module)
     if dataset is not None and recipe_file is None:
         recipe = finetune_recipe(base, dataset_of(dataset), name, steps or 3_000, normalization or "keep", reinit)
@@ -166,7 +173,19 @@ def finetune(
     recipe = settings_of(recipe, settings, seed)
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     start = start_from(base, recipe, episodes)
-    run_training(recipe, episodes, out, start, threads, trackers, device, trust_env_module, base.config.license, True)
+    run_training(
+        recipe,
+        episodes,
+        out,
+        start,
+        threads,
+        trackers,
+        device,
+        trust_env_module,
+        base.config.license,
+        measures_start=True,
+        cuda_graph=cuda_graph,
+    )
 
 
 def _repeated(recipe_file: Path, given: dict[str, Any]) -> Recipe:

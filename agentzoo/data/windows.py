@@ -58,17 +58,23 @@ class WindowSampler:
     def draw(self, batch_size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """First steps (B,) and lengths (B,) of the windows that `sample` returns; processes split these."""
         steps = torch.randint(len(self), (batch_size,), generator=generator, device=generator.device)
-        steps = steps.to(self.left.device)
+        steps = self._moved(steps)
         if self.drawn == "full":
             steps = self._start_in_episode_of(
-                steps, torch.rand(batch_size, generator=generator, device=generator.device)
+                steps, self._moved(torch.rand(batch_size, generator=generator, device=generator.device))
             )
         return self._ending(steps) if self.drawn == "last" else self._beginning(steps)
+
+    def _moved(self, drawn: Tensor) -> Tensor:
+        """On the training device. From pinned memory, so that the processor does not wait for a GPU."""
+        device = self.left.device
+        pinned = device.type == "cuda" and drawn.device.type == "cpu"
+        return drawn.pin_memory().to(device, non_blocking=True) if pinned else drawn.to(device)
 
     def _start_in_episode_of(self, steps: Tensor, share: Tensor) -> Tensor:
         """The start of a full window in each step's episode; `share` (B,) in [0, 1) goes from the first to the last."""
         starts = self.timesteps[steps] + self.left[steps] - self.context + 1  # number of starts in the episode
-        return steps - self.timesteps[steps] + (share.to(steps.device) * starts).long().clamp(max=starts - 1)
+        return steps - self.timesteps[steps] + (share * starts).long().clamp(max=starts - 1)
 
     def at(self, starts: Tensor) -> Batch:
         """The windows that start at the steps `starts` (B,)."""

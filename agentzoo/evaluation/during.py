@@ -38,13 +38,14 @@ def train_in(
     hooks: Hooks | None = None,
     trackers: Tracking | None = None,
     device: str | None = None,
+    cuda_graph: bool = False,
     trust_env_module: bool = False,
     license_id: str | None = None,
 ) -> Agent:
     """Train `recipe` in `folder`, or continue the run there, and save a loadable agent. `check_environment` goes first.
 
     Args:
-        folder, recipe, episodes, start, trackers, device: as `training.loop.train`.
+        folder, recipe, episodes, start, trackers, device, cuda_graph: as `training.loop.train`.
         hooks: progress; its `evaluate` is replaced by the recipe's short evaluations.
         trust_env_module: import the module that an environment id names.
         license_id: the agent's license; by default that of its model.
@@ -55,7 +56,16 @@ def train_in(
     recipe = with_precision(recipe, folder, device)
     evaluate = short_evaluation(recipe, trust_env_module) if recipe.eval.every else None
     hooks = replace(hooks or Hooks(), evaluate=evaluate)
-    model = train(recipe, folder, episodes, start=start, hooks=hooks, trackers=trackers, device=device)
+    model = train(
+        recipe,
+        folder,
+        episodes,
+        start=start,
+        hooks=hooks,
+        trackers=trackers,
+        device=device,
+        cuda_graph=cuda_graph,
+    )
     main = process_index() == 0
     if main:
         recipe = read_record(Recipe, folder / RECIPE)  # with the values that the run chose

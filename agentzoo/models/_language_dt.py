@@ -10,6 +10,7 @@ replacement; a backbone's own learning rate is a factor of the main one (`backbo
 from __future__ import annotations
 
 import warnings
+from collections.abc import Hashable
 from typing import TYPE_CHECKING, get_args
 
 import torch
@@ -144,6 +145,10 @@ class LanguageDT(SequenceModel):
     def begin_step(self, step: int, total: int) -> None:
         """Sets the weight of the language losses, which falls with the updates."""
         self._step = step
+
+    def loss_settings(self) -> Hashable:
+        """The update, while it sets the weight of a language loss."""
+        return None if self.language is None else self._step
 
     def training_state(self) -> dict[str, Tensor]:
         """Token table, centroids, and low-rank updates before they are merged."""

@@ -14,6 +14,7 @@ the branches, W_P the projection after the residual, β the weight of the past p
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -236,6 +237,10 @@ class DecisionMamba(SequenceModel):
             torch._foreach_lerp_(list(self._teacher.values()), list(live.values()), 1.0 - config.ema_decay)
         elif config.teacher == "ema" or (period > 1 and (step % config.teacher_period == 0 or not self._teacher)):
             self._teacher = {name: p.clone() for name, p in live.items()}
+
+    def loss_settings(self) -> Hashable:
+        """β and the past policy, which change once in a period."""
+        return self.beta, tuple(id(value) for value in self._teacher.values())
 
     def training_state(self) -> dict[str, Tensor]:
         """The past policy's weights."""

@@ -14,6 +14,7 @@ published; in a discrete task it is absent, as in the reference code.
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -178,6 +179,10 @@ class UniMask(MaskedModel):
     def begin_step(self, step: int, total: int) -> None:
         """Tasks take turns by the update's number, so a resumed run continues with the right one."""
         self._turn = step
+
+    def loss_settings(self) -> Hashable:
+        """The task whose turn it is."""
+        return self._turn % len(self.config.tasks) if self.config.turns == "batch" else None
 
     def draw_masking(self, batch: Batch) -> Masking:
         """Random masks of the tasks it is trained on, for these windows."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -175,6 +176,13 @@ class SequenceModel(nn.Module, ABC):
 
     def begin_step(self, step: int, total: int) -> None:
         """Called by the loop before update `step` (0-based) of `total`, for schedules and teachers."""
+
+    def loss_settings(self) -> Hashable:
+        """What `loss` reads beside its batch, the weights and random numbers, as `begin_step` sets it.
+
+        A CUDA graph of `loss` is captured again when this changes.
+        """
+        return None
 
     def figures(self) -> Losses:
         """Scalars of the last `loss` for the log; the optimizer does not use them."""

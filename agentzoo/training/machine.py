@@ -17,7 +17,7 @@ DEVICES = ("cpu", "cuda", "mps")
 TRACKERS = ("tensorboard", "wandb", "trackio")
 
 
-def check_machine(device: str | None, trackers: Sequence[str]) -> None:
+def check_machine(device: str | None, trackers: Sequence[str], cuda_graph: bool = False) -> None:
     """Raise ConfigError unless the device and the trackers are known and available; None is the fastest device."""
     needed("accelerate", "train", "training")
     kind, colon, number = (device or "cpu").partition(":")
@@ -33,6 +33,8 @@ def check_machine(device: str | None, trackers: Sequence[str]) -> None:
         )
     if kind == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("PyTorch finds no Apple GPU (mps) here; train with --device cpu.")
+    if cuda_graph and (pick_device(device).type != "cuda" or process_count() > 1):
+        raise ConfigError("--cuda-graph needs one process on a CUDA device; leave it away.")
     if device is None and 0 < torch.cuda.device_count() < local_process_count():
         raise ConfigError(
             f"{local_process_count()} processes share {torch.cuda.device_count()} GPUs here; start one process per "

@@ -1,0 +1,136 @@
+"""The loss and the gradients of one update: operation by operation, or as a CUDA graph.
+
+A small network on a GPU waits for the processor that starts its hundreds of operations one by one. A CUDA graph records
+them once and starts them all at once. Operations and results are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from agentzoo.errors import ConfigError
+from agentzoo.nn.base import SequenceModel
+from agentzoo.types import Batch, Losses
+
+MOST_GRAPHS = 8  # as many as Uni[MASK] has kinds of question
+WARM_UP = 3  # passes before a capture, in which libraries allocate what a graph cannot
+
+_INSTEAD = "train without --cuda-graph"
+
+Gradients = Callable[[Batch, float], Losses]
+
+
+class LossModule(torch.nn.Module):
+    """`model.loss` as a forward pass, since several processes synchronize gradients around `forward` only."""
+
+    def __init__(self, model: SequenceModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch) -> Losses:
+        """The loss terms of a batch."""
+        return self.model.loss(batch)
+
+
+class EagerGradients:
+    """Runs the operations one by one.
+
+    Args:
+        losses: `LossModule`, prepared by the accelerator.
+        optimizer: its parameters' gradients are set.
+    """
+
+    def __init__(self, model: SequenceModel, losses: Any, optimizer: Any, accelerator: Any) -> None:
+        self.model, self.losses, self.optimizer, self.accelerator = model, losses, optimizer, accelerator
+
+    def __call__(self, batch: Batch, weight: float) -> Losses:
+        """Set the gradients; returns "loss", its terms and the family's figures, all detached.
+
+        Args:
+            weight: the factor of the gradients, which is 1 in a single process.
+        """
+        self.optimizer.zero_grad()
+        with self.accelerator.autocast():
+            terms = self.losses(batch)
+        loss = torch.stack(list(terms.values())).sum()
+        self.accelerator.backward(loss if weight == 1.0 else loss * weight)
+        return {name: value.detach() for name, value in {"loss": loss, **terms, **self.model.figures()}.items()}
+
+
+class _Captured(NamedTuple):
+    """A graph and the tensors it reads and writes."""
+
+    graph: Any
+    batch: Batch
+    shown: Losses
+    gradients: list[tuple[Tensor, Tensor | None]]  # of each parameter
+
+
+class GraphGradients:
+    """Replays the operations of `EagerGradients` as a CUDA graph; each batch is copied into its input.
+
+    There is a graph for each value of `SequenceModel.loss_settings`; the oldest makes room for the ninth.
+    Source: https://pytorch.org/docs/stable/notes/cuda.html#whole-network-capture
+    """
+
+    def __init__(self, eager: EagerGradients) -> None:
+        self.eager = eager
+        self._captured: dict[Hashable, _Captured] = {}
+        self._in_a_row = 0  # captures without a replay of an older graph
+
+    def __call__(self, batch: Batch, weight: float) -> Losses:
+        """As `EagerGradients`; the next call overwrites the returned tensors.
+
+        Raises:
+            ConfigError: the family's loss cannot be captured, or changes with every update.
+        """
+        key = (self.eager.model.loss_settings(), batch.shape)
+        self._in_a_row = 0 if key in self._captured else self._in_a_row + 1
+        if self._in_a_row > MOST_GRAPHS:
+            raise ConfigError(f"the loss of {_family(self.eager.model)} changes with every update; {_INSTEAD}.")
+        if key not in self._captured:
+            while len(self._captured) >= MOST_GRAPHS:
+                del self._captured[next(iter(self._captured))]
+            self._captured[key] = self._capture(batch)
+        one = self._captured[key]
+        for name, value in _tensors(batch).items():
+            getattr(one.batch, name).copy_(value)
+        for parameter, gradient in one.gradients:
+            parameter.grad = gradient
+        one.graph.replay()
+        return one.shown
+
+    def _capture(self, batch: Batch) -> _Captured:
+        batch = batch.map(torch.clone)
+        before = torch.cuda.get_rng_state()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                self.eager(batch, 1.0)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.eager.optimizer.zero_grad()  # gradients that the capture makes belong to the graph
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                shown = self.eager(batch, 1.0)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"the loss of {_family(self.eager.model)} cannot be captured as a CUDA graph ({error}); {_INSTEAD}."
+            ) from error
+        torch.cuda.set_rng_state(before)
+        return _Captured(graph, batch, shown, [(one, one.grad) for one in self.eager.model.parameters()])
+
+
+def _tensors(batch: Batch) -> dict[str, Tensor]:
+    found = {field.name: getattr(batch, field.name) for field in fields(batch)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _family(model: SequenceModel) -> str:
+    return str(model.config.family)
