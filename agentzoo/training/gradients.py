@@ -76,9 +76,18 @@ class GraphGradients:
 
     There is a graph for each value of `SequenceModel.loss_settings`; the oldest makes room for the ninth.
     Source: https://pytorch.org/docs/stable/notes/cuda.html#whole-network-capture
+
+    Raises:
+        ConfigError: the family has a `begin_step` and does not say in `loss_settings` what that changes.
     """
 
     def __init__(self, eager: EagerGradients) -> None:
+        family = type(eager.model)
+        if family.begin_step is not SequenceModel.begin_step and family.loss_settings is SequenceModel.loss_settings:
+            raise ConfigError(
+                f"the loss of {_family(eager.model)} may depend on the update, since the family has a begin_step; it "
+                f"needs loss_settings for a CUDA graph. Or {_INSTEAD}."
+            )
         self.eager = eager
         self._captured: dict[Hashable, _Captured] = {}
         self._in_a_row = 0  # captures without a replay of an older graph

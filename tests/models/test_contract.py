@@ -99,6 +99,18 @@ def test_batch_equals_one_by_one(family: str) -> None:
             torch.testing.assert_close(agent.model.act_surely(alone)[0], together[i], atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_equal_settings_of_the_loss_give_an_equal_loss(family: str) -> None:
+    """A CUDA graph of the loss is replayed while the settings stay equal."""
+    model = agent_of(family).model.train()
+    batch, found = random_batch(model.io, [4, 4, 2]), {}
+    for step in (0, 1, 2, 3, 250, 251, 252, 999):
+        model.begin_step(step, 1_000)
+        torch.manual_seed(1)
+        loss = float(torch.stack(list(model.loss(batch).values())).sum().detach())
+        assert found.setdefault(model.loss_settings(), loss) == loss
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_predict_step_by_step_equals_one_forward_on_the_window(family: str, kind: str) -> None:
