@@ -15,13 +15,14 @@ from rich.table import Table
 from agentzoo.cli.console import console, errors_console, listing, plain, print_json, print_listing, print_study
 from agentzoo.cli.grid_table import live_table, status_table
 from agentzoo.cli.options import JsonOption, TargetOption, TrustOption, TrustOptionsOption
-from agentzoo.cli.train import EnvOption, GroupOption, ProjectOption, TagsOption, TrackOption
+from agentzoo.cli.train import EnvOption, GraphOption, GroupOption, ProjectOption, TagsOption, TrackOption
 from agentzoo.errors import ConfigError
 from agentzoo.text import counted, duration
 
 if TYPE_CHECKING:
     from agentzoo.training.grid.drive import Engine
     from agentzoo.training.grid.plan import OwnData, Plan, Row
+    from agentzoo.training.tracking import Tracking
 
 HELP = "Train many runs at once: agents x seeds.\n\n`agentzoo search` tries hyperparameters of one recipe the same way."
 app = typer.Typer(help=HELP, rich_markup_mode=None)
@@ -91,6 +92,7 @@ def grid(
     jobs: JobsOption = None,
     cpus: CpusOption = None,
     gpus: GpusOption = 0.0,
+    cuda_graph: GraphOption = False,
     address: AddressOption = None,
     engine: EngineOption = None,
     sync: SyncOption = None,
@@ -113,10 +115,8 @@ def grid(
     from agentzoo.training.grid.drive import only_driver
     from agentzoo.training.grid.plan import OwnData, make_plan, split, write_plan
     from agentzoo.training.grid.tasks import RunOptions
-    from agentzoo.training.machine import check_machine
 
-    tracking = tracking_of(track, project, None, group, tags)
-    check_machine(None, tracking.trackers)
+    tracking = _checked(tracking_of(track, project, None, group, tags), gpus, cuda_graph)
     with _status("reading the recipes") as say:
         own = OwnData(split(dataset), env, target, lambda name, keys: work.read_dataset(name, keys, say))
         plan = make_plan(out, _rows(agents, file, seeds, settings or [], own), evaluate)
@@ -131,13 +131,24 @@ def grid(
             if not address:
                 with _status("reading the datasets") as say:
                     work.map_datasets(plan, say)
-            options = RunOptions(threads, "cuda" if gpus else "cpu", trust_env_module, trust_env_options, tracking)
+            device = "cuda" if gpus else "cpu"
+            options = RunOptions(threads, device, trust_env_module, trust_env_options, tracking, cuda_graph)
             tasks = work.tasks_of(out, plan, options)
             _print_plan(out, plan, len(tasks), threads)
             _confirm(yes or not tasks)
             write_plan(out, plan)
             _drive(out, plan, tasks, chosen, work.run_task)
         _finish(out, plan, work, stage, zoo, trust_env_module)
+
+
+def _checked(tracking: Tracking, gpus: float, cuda_graph: bool) -> Tracking:
+    """`tracking`; raises ConfigError if this machine or the options lack what was asked for."""
+    from agentzoo.training.machine import check_machine
+
+    check_machine(None, tracking.trackers)
+    if cuda_graph and not gpus:
+        raise ConfigError("--cuda-graph needs a GPU: --gpus-per-run 1 gives each run one.")
+    return tracking
 
 
 @app.command("status")

@@ -49,10 +49,10 @@ def run_training(
     threads: int | None,
     trackers: Tracking,
     device: str | None,
+    cuda_graph: bool,
     trust: bool,
     license_id: str | None = None,
     measures_start: bool = False,
-    cuda_graph: bool = False,
 ) -> None:
     """Train with a progress bar and save the agent. With several processes, only the main one prints and saves."""
     main = process_index() == 0

@@ -101,7 +101,7 @@ def train(
     ).pinned()  # for its precision
     if dataset is None:
         out = out or _unfinished(agent_id)
-    run_training(recipe, episodes, out, None, threads, trackers, device, trust_env_module, cuda_graph=cuda_graph)
+    run_training(recipe, episodes, out, None, threads, trackers, device, cuda_graph, trust_env_module)
 
 
 StartArg = Annotated[
@@ -173,19 +173,8 @@ def finetune(
     recipe = settings_of(recipe, settings, seed)
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     start = start_from(base, recipe, episodes)
-    run_training(
-        recipe,
-        episodes,
-        out,
-        start,
-        threads,
-        trackers,
-        device,
-        trust_env_module,
-        base.config.license,
-        measures_start=True,
-        cuda_graph=cuda_graph,
-    )
+    machine = (threads, trackers, device, cuda_graph)
+    run_training(recipe, episodes, out, start, *machine, trust_env_module, base.config.license, True)
 
 
 def _repeated(recipe_file: Path, given: dict[str, Any]) -> Recipe:

@@ -66,6 +66,7 @@ def _run_task(task: Task, options: RunOptions, on_step: Callable[[int], None]) -
             hooks=Hooks(on_step=on_step),
             trackers=replace(options.tracking, run_name=task.folder.name),
             device=options.device,
+            cuda_graph=options.cuda_graph,
             trust_env_module=options.trust_env_module,
         )
         print(f"trained {recipe.train.steps:,} updates", file=sys.stderr)

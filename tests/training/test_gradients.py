@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from models.cases import coin_episodes
+from typer.testing import CliRunner
 
+from agentzoo.cli import app
 from agentzoo.errors import ConfigError
 from agentzoo.models.bc import BCConfig, BehaviourCloning
 from agentzoo.models.dm import DMConfig
@@ -37,6 +39,12 @@ def test_a_graph_needs_a_cuda_device(device: str | None, tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="--cuda-graph needs one process on a CUDA device"):
         train(recipe(), tmp_path / "run", coin_episodes(), device=device, cuda_graph=True)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_grid_on_cpus_refuses_a_graph(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["grid", "--agents", "dt-hopper-medium", "--out", str(tmp_path), "--cuda-graph"])
+    assert done.exit_code != 0
+    assert "--cuda-graph needs a GPU: --gpus-per-run 1" in str(done.exception)
 
 
 def test_a_loss_that_never_changes_has_one_graph() -> None:

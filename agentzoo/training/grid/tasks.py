@@ -28,8 +28,9 @@ LINES = 8  # of a failed run's log that are shown
 class RunOptions:
     """How all runs of a grid train.
 
-    threads: CPU threads. device: as `training.loop.train`. trust_env_module: import the module that an environment id
-    names. trust_env_options: accept any option of an environment. tracking: trackers; a run is named as its folder.
+    threads: CPU threads. device, cuda_graph: as `training.loop.train`. trust_env_module: import the module that an
+    environment id names. trust_env_options: accept any option of an environment. tracking: trackers; a run is named as
+    its folder.
     """
 
     threads: int = 1
@@ -37,6 +38,7 @@ class RunOptions:
     trust_env_module: bool = False
     trust_env_options: bool = False
     tracking: Tracking = field(default_factory=Tracking)
+    cuda_graph: bool = False
 
 
 @dataclass(frozen=True)
