@@ -182,6 +182,7 @@ class DecisionMamba(SequenceModel):
             self.predict_next_obs = nn.Linear(dim, obs)
         self.beta = 0.0  # of the current update; set by begin_step
         self._teacher: dict[str, Tensor] = {}
+        self._renewals = 0  # of the past policy
         self._figures: Losses = {}
 
     def forward(self, batch: Batch) -> Tensor:
@@ -237,10 +238,11 @@ class DecisionMamba(SequenceModel):
             torch._foreach_lerp_(list(self._teacher.values()), list(live.values()), 1.0 - config.ema_decay)
         elif config.teacher == "ema" or (period > 1 and (step % config.teacher_period == 0 or not self._teacher)):
             self._teacher = {name: p.clone() for name, p in live.items()}
+            self._renewals += 1
 
     def loss_settings(self) -> Hashable:
-        """β and the past policy, which change once in a period."""
-        return self.beta, tuple(id(value) for value in self._teacher.values())
+        """β and how often the past policy was renewed, which change once in a period."""
+        return self.beta, self._renewals
 
     def training_state(self) -> dict[str, Tensor]:
         """The past policy's weights."""
@@ -250,6 +252,7 @@ class DecisionMamba(SequenceModel):
         """Inverse of `training_state`."""
         found = {name.removeprefix("teacher/"): value for name, value in tensors.items()}
         self._teacher = {name: found[name].to(p.device) for name, p in self.named_parameters()} if found else {}
+        self._renewals += 1
 
     def decays(self, name: str) -> bool:
         """Matrices and convolutions; not A_log, the timestep table, norms, biases or the skip weights."""
