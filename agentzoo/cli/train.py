@@ -45,10 +45,9 @@ TagsOption = Annotated[str | None, typer.Option("--tags", help="Tags of the run 
 DeviceOption = Annotated[
     str | None, typer.Option("--device", help="One of cpu, cuda, cuda:N, mps. Default: the fastest available.")
 ]
-
 GraphOption = Annotated[
     bool,
-    typer.Option("--cuda-graph", help="Replay a CUDA graph: several times faster for small networks on a GPU."),
+    typer.Option("--cuda-graph", help="Replay loss and gradients as a CUDA graph: faster for small networks on a GPU."),
 ]
 
 

@@ -7,7 +7,6 @@ them once and starts them all at once. Operations and results are the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 import torch
@@ -107,8 +106,9 @@ class GraphGradients:
                 del self._captured[next(iter(self._captured))]
             self._captured[key] = self._capture(batch)
         one = self._captured[key]
-        for name, value in _tensors(batch).items():
-            getattr(one.batch, name).copy_(value)
+        for name, value in vars(batch).items():
+            if value is not None:
+                getattr(one.batch, name).copy_(value)
         for parameter, gradient in one.gradients:
             parameter.grad = gradient
         one.graph.replay()
@@ -134,11 +134,6 @@ class GraphGradients:
             ) from error
         torch.cuda.set_rng_state(before)
         return _Captured(graph, batch, shown, [(one, one.grad) for one in self.eager.model.parameters()])
-
-
-def _tensors(batch: Batch) -> dict[str, Tensor]:
-    found = {field.name: getattr(batch, field.name) for field in fields(batch)}
-    return {name: value for name, value in found.items() if value is not None}
 
 
 def _family(model: SequenceModel) -> str:
