@@ -87,6 +87,18 @@ def maze_recipe(name: str, maze: str, model: ModelConfig) -> Recipe:
     return Recipe(agent_id=f"{name}-pointmaze-{maze}", model=model, data=data, train=MAZE_BUDGET, eval=evaluation)
 
 
+def windows_of_two(recipe: Recipe, batch_size: int, lr: float, steps: int) -> Recipe:
+    """A maze recipe on windows of two steps.
+
+    The first step of a window is the hardest, since no past action hints at the way, and every episode begins with it.
+    With two steps a window half of the errors are a first step's, with five a fifth. The trials are in
+    `agentzoo/training/README.md`.
+    """
+    train = recipe.train.model_copy(update={"batch_size": batch_size, "lr": lr, "steps": steps})
+    evaluation = recipe.eval.model_copy(update={"every": steps // 4, "every_episodes": 50})
+    return recipe.replace(data=recipe.data.model_copy(update={"context": 2}), train=train, eval=evaluation)
+
+
 CLASSIC = ("cartpole", "pendulum")
 CLASSIC_CONTEXT = 10
 PENDULUM_P90 = -121.18

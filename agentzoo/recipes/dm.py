@@ -14,7 +14,7 @@ from typing import Any
 
 from agentzoo.models.dm import DMConfig
 from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import KINDS, LOCOMOTION, MAZES, locomotion, maze_recipe, variant
+from agentzoo.recipes._tasks import KINDS, LOCOMOTION, MAZES, locomotion, maze_recipe, variant, windows_of_two
 
 PERIODS = 40
 CONTEXT = 5
@@ -42,8 +42,8 @@ def _locomotion(env: str, kind: str, context: int, train: TrainConfig) -> Recipe
 
 
 def _maze(maze: str) -> Recipe:
-    recipe = maze_recipe("dm", maze, DMConfig(beta_final=0.95))  # as in AntMaze
-    return recipe.replace(train=BUDGET.model_copy(update={"steps": recipe.train.steps}))
+    recipe = maze_recipe("dm", maze, DMConfig(beta_final=0.95)).replace(train=BUDGET)  # beta as in AntMaze
+    return windows_of_two(recipe, batch_size=320, lr=2e-3, steps=7_000)
 
 
 _LONG = _locomotion("hopper", "medium-replay", 20, ABLATION_BUDGET)

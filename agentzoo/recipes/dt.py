@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import CLASSIC, KINDS, LOCOMOTION, MAZES, classic, locomotion, maze_recipe
+from agentzoo.recipes._tasks import CLASSIC, KINDS, LOCOMOTION, MAZES, classic, locomotion, maze_recipe, windows_of_two
 
 CONTEXT = 5
 CPU_BUDGET = TrainConfig(steps=12_000, batch_size=128, lr=1e-3, warmup_steps=500, schedule="cosine")
@@ -31,10 +31,15 @@ def _recipe(env: str, kind: str) -> Recipe:
     )
 
 
-RECIPES = {recipe.agent_id: recipe for recipe in (_recipe(env, kind) for env in LOCOMOTION for kind in KINDS)}
-for _maze in MAZES:
-    _recipe_there = maze_recipe("dt", _maze, DTConfig(dropout=0.0))
-    RECIPES[_recipe_there.agent_id] = _recipe_there
+def _maze(maze: str) -> Recipe:
+    recipe = maze_recipe("dt", maze, DTConfig(dropout=0.0))
+    return windows_of_two(recipe, batch_size=640, lr=4e-3, steps=11_000) if maze == "large" else recipe
+
+
+RECIPES = {
+    recipe.agent_id: recipe
+    for recipe in (*(_recipe(env, kind) for env in LOCOMOTION for kind in KINDS), *map(_maze, MAZES))
+}
 for _env in CLASSIC:  # tiny networks, a minute or two of training
     _data, _evaluation = classic(_env)
     _small = DTConfig(embed_dim=64, n_layers=2, dropout=0.0)
