@@ -1,11 +1,11 @@
 """Decision Mamba agents and the three ablations of the paper.
 
 The network is the small preset, the optimizer the published one. Training is sized for a CPU: 8,000 updates of 128
-windows of 5 steps, in the mazes 11,000, instead of 100,000 of longer windows, so the learning rate starts at 1e-3 and
-falls to zero along a cosine. On hopper/medium-replay this takes 44 minutes on one core, and the last short evaluation
-scores 53.3. With 64 windows of 20 steps at 3e-4 it took 162 minutes, in float32, and scored 54.6. The past policy of
-PSER is renewed 40 times in a run, as published: with other `train.steps`, set `model.teacher_period` to a 40th of them.
-The four runs of the ablation have windows of 20 steps and a smaller budget.
+windows of 5 steps, in the mazes 7,000 of 320 windows of 2 steps, instead of 100,000 of longer windows, so the learning
+rate starts at 1e-3 (mazes: 2e-3) and falls to zero along a cosine. On hopper/medium-replay this takes 44 minutes on one
+core, and the last short evaluation scores 53.3. With 64 windows of 20 steps at 3e-4 it took 162 minutes, in float32,
+and scored 54.6. The past policy of PSER is renewed 40 times in a run, as published: with other `train.steps`, set
+`model.teacher_period` to a 40th of them. The four runs of the ablation have windows of 20 steps and a smaller budget.
 """
 
 from __future__ import annotations
