@@ -70,7 +70,8 @@ def run_training(
     if not main:
         return
     if measure is not None and before is not None:
-        _compare(before, measure(Agent.from_pretrained(folder, device="cpu").model), recipe.eval.every_episodes)
+        after = Agent.from_pretrained(folder, device="cpu", trust_env_module=trust)
+        _compare(before, measure(after.model), recipe.eval.every_episodes)
     falls = still_falling(read_log(folder))
     if falls is not None:
         errors_console.print(
@@ -188,4 +189,4 @@ class _Screen:
         reached = f"return {row['eval_return']:.1f}" if score is None else f"score {score:.1f}"
         self.progress.update(self.task, reached=reached)
         if not self.console.is_terminal:  # a log file gets lines instead of the bar
-            self.say(f"step {row['step']}: return {row['eval_return']:.1f}")
+            self.say(f"update {row['step']:,}: {reached}")

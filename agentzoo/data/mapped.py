@@ -74,7 +74,7 @@ class MappedEpisodes(Episodes):
                 parts = {name: _mapped(folder / f"{name}.npy") for name in FRAMES}
                 arrays["observations"] = Frames(**parts, sides=spec.observation.image[1:])
             arrays |= {name: _mapped(folder / f"{name}.npy") for name in ARRAYS if name not in arrays}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:  # numpy raises EOFError for an empty file
             raise DataError(f"{folder} cannot be read: {error}. Delete it; it will be created again.") from error
         return cls(spec.dataset, spec.observation, spec.action, **arrays, folder=folder)
 
@@ -88,7 +88,7 @@ class MappedEpisodes(Episodes):
 
     def steps_left(self) -> NDArray[np.int64]:
         """As `Episodes.steps_left`."""
-        return self._array("steps_left", super().steps_left)
+        return self._array("steps_left", lambda: self._plain().steps_left())
 
     def scaled_returns_to_go(self, scale: float) -> NDArray[np.float32]:
         """As `Episodes.scaled_returns_to_go`."""
@@ -109,7 +109,10 @@ class MappedEpisodes(Episodes):
             with exclusive(self.folder / ".lock", "AGENTZOO_CACHE"):
                 if not path.exists():
                     _save_array(path, make())
-        return _mapped(path)
+        try:
+            return _mapped(path)
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(f"{path} cannot be read: {error}. Delete it; it will be created again.") from error
 
     def _chosen(self, chosen: IntArray) -> Episodes:
         name = hashlib.sha256(np.ascontiguousarray(chosen, dtype=np.int64).tobytes()).hexdigest()[:16]
@@ -197,6 +200,8 @@ def _save_array(path: Path, values: NDArray[Any]) -> None:
         try:
             with os.fdopen(handle, "wb") as file:
                 np.save(file, np.ascontiguousarray(values), allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())  # else a power failure may leave the name without the content
             Path(temporary).replace(path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)

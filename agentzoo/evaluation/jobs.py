@@ -16,7 +16,7 @@ import torch
 
 from agentzoo.agent import Agent
 from agentzoo.errors import AgentzooError, ConfigError, EvaluationError
-from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, env_of, run_seeded
+from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, env_of, require_playable, run_seeded
 
 
 def rollout_in_jobs(
@@ -35,9 +35,10 @@ def rollout_in_jobs(
     Actions are deterministic. The results equal those of one process up to rounding, which depends on the batch size.
 
     Raises:
-        ConfigError: `jobs` below 1, or the agent is not on the CPU. EvaluationError: a process ended too early. Errors
-            of a process are raised here.
+        ConfigError: `jobs`, `episodes` or `n_envs` below 1, an agent that is not on the CPU or has a target or goal per
+            environment. EvaluationError: a process ended too early. Errors of a process are raised here.
     """
+    require_playable(agent, episodes, n_envs)
     if jobs < 1:
         raise ConfigError(f"jobs must be at least 1, got {jobs}.")
     if agent.device.type != "cpu":
@@ -45,17 +46,17 @@ def rollout_in_jobs(
     jobs = min(jobs, episodes, n_envs)
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     data, pipes, processes = pickle.dumps(agent), [], []
-    for job in range(jobs):
-        own, other = context.Pipe(duplex=False)
-        numbers = range(job, episodes, jobs)
-        envs = n_envs // jobs + (job < n_envs % jobs)
-        arguments = (data, env_id, numbers, envs, seed, trust_env_module, other)
-        process = context.Process(target=_play, args=arguments, daemon=True)  # type: ignore[attr-defined]
-        process.start()
-        other.close()  # only the process keeps it open, so its end is detected
-        pipes.append(own)
-        processes.append(process)
     try:
+        for job in range(jobs):
+            own, other = context.Pipe(duplex=False)
+            numbers = range(job, episodes, jobs)
+            envs = n_envs // jobs + (job < n_envs % jobs)
+            arguments = (data, env_id, numbers, envs, seed, trust_env_module, other)
+            process = context.Process(target=_play, args=arguments, daemon=True)  # type: ignore[attr-defined]
+            process.start()
+            processes.append(process)
+            other.close()  # only the process keeps it open, so its end is detected
+            pipes.append(own)
         return _collect(agent, pipes, on_episode)
     finally:
         for process in processes:

@@ -122,13 +122,7 @@ def rollout(
         SpaceError: the environment does not fit the agent. ConfigError: `episodes` or `n_envs` below 1, an agent with a
             target or goal per environment, or an environment whose rewards a wrapper changes.
     """
-    if episodes < 1 or n_envs < 1:
-        raise ConfigError(f"episodes and n_envs must be at least 1, got {episodes} and {n_envs}.")
-    if agent.is_conditioned_each:
-        raise ConfigError(
-            f"{agent.config.agent_id} has a target or goal for each environment, which does not work with episodes of "
-            "different lengths; set one target or goal for all."
-        )
+    require_playable(agent, episodes, n_envs)
     deterministic = is_deterministic(agent) if deterministic is None else deterministic
     if not deterministic:
         agent.set_random_seed(seed)
@@ -182,6 +176,21 @@ def run_episode(
 def _success(info: dict[str, Any]) -> bool | None:
     success = next((info[key] for key in SUCCESS if key in info), None)
     return None if success is None else bool(success)
+
+
+def require_playable(agent: Agent, episodes: int, n_envs: int) -> None:
+    """Check what `rollout` is asked to play.
+
+    Raises:
+        ConfigError: `episodes` or `n_envs` below 1, or an agent with a target or goal per environment.
+    """
+    if episodes < 1 or n_envs < 1:
+        raise ConfigError(f"episodes and n_envs must be at least 1, got {episodes} and {n_envs}.")
+    if agent.is_conditioned_each:
+        raise ConfigError(
+            f"{agent.config.agent_id} has a target or goal for each environment, which does not work with episodes of "
+            "different lengths; set one target or goal for all."
+        )
 
 
 def run_seeded(

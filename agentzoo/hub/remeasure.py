@@ -39,10 +39,10 @@ def remeasure(
 ) -> Result:
     """Give a staged agent another target return or history, or weights of half the size, and measure it again.
 
-    None of these has a part in training, so log and studies stay, the weights without `float16`, and the sweep if only
-    the target changes. Rows of other methods' runs and of the best checkpoint were measured with the old settings and
-    go; the rows of `baselines.json` stay. A clone reads no return, so with another target its episodes stay and only
-    its records change. All or nothing is written.
+    These settings play no part in training, so the log and the studies stay. The weights change only with `float16`.
+    The sweep stays if only the target changes. Rows of other methods' runs and of the best checkpoint were measured
+    with the old settings and go; the rows of `baselines.json` stay. A behaviour clone ignores the target: a new one
+    changes its records, and no episode is played again. The folder is replaced as a whole or not at all.
 
     Args:
         staged: the agent's folder.
@@ -67,6 +67,7 @@ def remeasure(
         recipe = recipe.asked_for(_choose(target, recipe, results))
     reads = recipe.eval.history if history is None else history or None
     check_history(reads, config.io.context)
+    reads = None if reads == config.io.context else reads
     changed = reads != recipe.eval.history or float16
     plays = changed or recipe.model.acts_on_target()
     if plays and not drop_seeds:
@@ -80,7 +81,7 @@ def remeasure(
             measuring = Measuring(folder, results.dataset, trust_env_module, on_progress, Tally(on_episodes))
             found = _measured(measuring, sweep_episodes if changed else None)
         else:
-            found = _renamed(results, recipe.eval.target_return)
+            found = _renamed(results, recipe.eval.target_return) | ({"seeds": ()} if drop_seeds else {})
         results = results.model_copy(update=found)
         write_atomic(folder / RESULTS, results.to_json())
         write_card(folder, zoo=staged.resolve().parent)
@@ -99,8 +100,10 @@ def _require_one_seed(staged: Path, results: Results) -> None:
 def _choose(target: str, recipe: Recipe, results: Results) -> Target:
     """The target; only a percentile needs the dataset."""
     best = np.array([results.dataset.best_return])
-    returns = load_episodes(recipe.data.dataset, recipe.data.obs_keys).returns if target == "p90" else best
-    return choose_target(target, returns, recipe.eval.env)
+    if target != "p90":
+        return choose_target(target, best, recipe.eval.env)
+    episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys).best(recipe.data.best_fraction)
+    return choose_target(target, episodes.returns, recipe.eval.env)
 
 
 def _measured(measuring: Measuring, sweep_episodes: int | None) -> dict[str, Any]:

@@ -180,11 +180,15 @@ def _require_comparable(recipe: Recipe, seeds: Sequence[Path], baselines: Sequen
 
 
 def _keep_license(old: Path, new: Path, on_progress: Callable[[str], None]) -> None:
-    """Keep the license of the replaced agent, set with `agentzoo hub card --license`."""
+    """Keep the license of the replaced agent if it was set with `agentzoo hub card --license`.
+
+    The license of a base agent, which a fine-tuned run carries, stays too.
+    """
     if not (old / CONFIG).is_file():
         return
     before, config = (read_record(AgentConfig, at / CONFIG) for at in (old, new))
-    if before.license != config.license:
+    was_set, carries_one = (one.license != one.model.weights_license() for one in (before, config))
+    if was_set and not carries_one and before.license != config.license:
         on_progress(f"keeping the license of the agent it replaces, {before.license}")
         write_atomic(new / CONFIG, config.model_copy(update={"license": before.license}).to_json())
 
@@ -204,8 +208,8 @@ def as_float16(folder: Path, max_bytes: int = ModelConfig.staged_bytes) -> None:
     size = (folder / WEIGHTS).stat().st_size
     if size > max_bytes:
         raise CheckpointError(
-            f"the weights take {size:,} bytes as float16, but the limit is {max_bytes:,}; --max-mb raises it for your "
-            "own zoo."
+            f"the weights take {size:,} bytes as float16, but the limit is {max_bytes:,}; `agentzoo hub stage "
+            "--max-mb` raises it for your own zoo."
         )
     config = read_record(AgentConfig, folder / CONFIG)
     config = config.model_copy(update={"weights_sha256": sha256(folder / WEIGHTS)})

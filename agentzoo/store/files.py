@@ -48,8 +48,8 @@ def read_text(path: Path) -> str:
     except FileNotFoundError:
         if path.name == CONFIG and (path.parent / RECIPE).is_file() and not (path.parent / WEIGHTS).exists():
             raise CheckpointError(
-                f"{path.parent} holds a training that has not come to its end; `agentzoo train {path.parent}` goes on "
-                "with it, `agentzoo finetune` with a fine-tune."
+                f"{path.parent} holds an unfinished training. Continue it with `agentzoo train {path.parent}`, a "
+                "fine-tune by repeating its `agentzoo finetune` command."
             ) from None
         raise CheckpointError(
             f"{path} is missing: an agent's folder holds {CONFIG}, {WEIGHTS} and, to be trained again, {RECIPE}."
@@ -171,10 +171,4 @@ def remove_unfinished(folder: Path) -> None:
 def sha256(path: Path) -> str:
     """Hex digest of a file's content."""
     with path.open("rb") as file:
-        return (
-            hashlib.file_digest(file, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(file.read())
-        )
-
-
-def _digest(data: bytes) -> str:  # Python 3.10 has no file_digest
-    return hashlib.sha256(data).hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

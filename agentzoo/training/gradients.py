@@ -16,7 +16,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.nn.base import SequenceModel
 from agentzoo.types import Batch, Losses
 
-MOST_GRAPHS = 8  # as many as Uni[MASK] has kinds of question
+MOST_GRAPHS = 8  # each keeps the memory of one pass
 WARM_UP = 3  # passes before a capture, in which libraries allocate what a graph cannot
 
 _INSTEAD = "train without --cuda-graph"
@@ -40,8 +40,10 @@ class EagerGradients:
     """Runs the operations one by one.
 
     Args:
-        losses: `LossModule`, prepared by the accelerator.
+        model: the network.
+        losses: its `LossModule`, prepared by the accelerator.
         optimizer: its parameters' gradients are set.
+        accelerator: casts and runs backward.
     """
 
     def __init__(self, model: SequenceModel, losses: Any, optimizer: Any, accelerator: Any) -> None:
@@ -73,7 +75,7 @@ class _Captured(NamedTuple):
 class GraphGradients:
     """Replays the operations of `EagerGradients` as a CUDA graph; each batch is copied into its input.
 
-    There is a graph for each value of `SequenceModel.loss_settings`; the oldest makes room for the ninth.
+    There is a graph for each value of `SequenceModel.loss_settings`; at most eight are kept, and the oldest is dropped.
     Source: https://pytorch.org/docs/stable/notes/cuda.html#whole-network-capture
 
     Raises:
@@ -84,8 +86,8 @@ class GraphGradients:
         family = type(eager.model)
         if family.begin_step is not SequenceModel.begin_step and family.loss_settings is SequenceModel.loss_settings:
             raise ConfigError(
-                f"the loss of {_family(eager.model)} may depend on the update, since the family has a begin_step; it "
-                f"needs loss_settings for a CUDA graph. Or {_INSTEAD}."
+                f"the loss of {_family(eager.model)} may depend on the update, since the family has a begin_step; "
+                f"define loss_settings in the family, or {_INSTEAD}."
             )
         self.eager = eager
         self._captured: dict[Hashable, _Captured] = {}
@@ -129,8 +131,9 @@ class GraphGradients:
             with torch.cuda.graph(graph):
                 shown = self.eager(batch, 1.0)
         except RuntimeError as error:
+            reason = str(error).partition("\n")[0]  # advice on debugging follows
             raise ConfigError(
-                f"the loss of {_family(self.eager.model)} cannot be captured as a CUDA graph ({error}); {_INSTEAD}."
+                f"the loss of {_family(self.eager.model)} cannot be captured as a CUDA graph ({reason}); {_INSTEAD}."
             ) from error
         torch.cuda.set_rng_state(before)
         return _Captured(graph, batch, shown, [(one, one.grad) for one in self.eager.model.parameters()])

@@ -34,7 +34,7 @@ def check_machine(device: str | None, trackers: Sequence[str], cuda_graph: bool 
     if kind == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("PyTorch finds no Apple GPU (mps) here; train with --device cpu.")
     if cuda_graph and (pick_device(device).type != "cuda" or process_count() > 1):
-        raise ConfigError("--cuda-graph needs one process on a CUDA device; leave it away.")
+        raise ConfigError("--cuda-graph needs one process on a CUDA device; omit it.")
     if device is None and 0 < torch.cuda.device_count() < local_process_count():
         raise ConfigError(
             f"{local_process_count()} processes share {torch.cuda.device_count()} GPUs here; start one process per "

@@ -280,7 +280,7 @@ def test_a_training_that_is_interrupted_says_how_to_go_on(
     assert warnings.formatwarning("too few", UserWarning, "train.py", 1) == "warning: too few\n"
     code, said = run("evaluate", str(folder))
     assert code == 2
-    assert f"{folder} holds a training that has not come to its end; `agentzoo train {folder}` goes on" in said
+    assert f"{folder} holds an unfinished training. Continue it with `agentzoo train {folder}`" in said
     code, said = run("train", str(folder), "--device", "cpu")
     assert code == 0
     assert "continuing from update 5" in said
@@ -309,7 +309,7 @@ def test_train_then_finetune_then_evaluate(tiny_hopper: str, tmp_path: Path) -> 
     small += ["--set", "eval.every_episodes=2", "--set", f"data.dataset={tiny_hopper}", "--device", "cpu"]
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     done = agentzoo("train", "dt-hopper-medium", *small, "--out", first)
-    assert "step 6: return" in done.stderr
+    assert "update 6: score" in done.stderr
     agentzoo("hub", "card", first, "--license", "cc-by-4.0")
     agentzoo(
         "finetune",

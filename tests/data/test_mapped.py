@@ -102,6 +102,18 @@ def _read_all(folder: Path, pipe: Connection) -> None:
 
 
 @pytest.mark.slow
+def test_a_damaged_derived_file_is_named_and_made_again_once_it_is_deleted(tiny_hopper: str) -> None:
+    mapped = map_dataset(tiny_hopper)
+    wanted = np.array(mapped.steps_left())  # the first derived array: it needs no other one
+    path = mapped.folder / "steps_left.npy"
+    for content in (b"", path.read_bytes()[:100]):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"steps_left\.npy cannot be read: .*Delete it; it will be created again"):
+            mapped.steps_left()
+    path.unlink()
+    np.testing.assert_array_equal(mapped.steps_left(), wanted)
+
+
 def test_four_processes_hold_one_copy(tiny_hopper: str) -> None:
     """Each has all pages mapped; divided by who shares them they add up to one dataset, and none is private."""
     folder = map_dataset(tiny_hopper).folder

@@ -54,6 +54,11 @@ def test_what_jobs_cannot_do_is_refused() -> None:
             evaluate(agent, episodes=2, jobs=2, **changes)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="jobs must be at least 1, got 0"):
         rollout_in_jobs(agent, ENV, 2, 0)
+    with pytest.raises(ConfigError, match="episodes and n_envs must be at least 1, got 0 and 20"):
+        evaluate(agent, episodes=0, jobs=2)
+    agent.condition(target_return=[1.0, 2.0])
+    with pytest.raises(ConfigError, match="a target or goal for each environment"):
+        rollout_in_jobs(agent, ENV, 2, 2)
 
 
 class Failing(CountingEnv):

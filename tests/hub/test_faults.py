@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import constants, get_session
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, HubError
@@ -17,7 +18,7 @@ from agentzoo.hub.listing import remote_agents
 from agentzoo.hub.publish import push
 from agentzoo.store.files import sha256
 from agentzoo.store.remote import Where, explain, retried
-from agentzoo.store.watch import LONGEST_WAIT
+from agentzoo.store.watch import LONGEST_WAIT, StoppedError, watched
 from hub.conftest import REPO, cached_files
 from hub.server import TOKEN, Hub
 
@@ -297,3 +298,22 @@ def test_force_download_asks_again(hub: Hub, pushed: Path) -> None:
     forced = Agent.from_pretrained(REPO, force_download=True)
     assert hub.count("GET", "/storage/") == 1
     assert np.array_equal(forced.predict(observations)[0], Agent.from_pretrained(pushed).predict(observations)[0])
+
+
+def test_two_threads_that_ask_the_same_do_not_count_as_a_retry(hub: Hub, pushed: Path) -> None:
+    """The second asks while the first waits for its answer; only one thread that asks again has no connection."""
+    url, found = f"{hub.url}/api/models/{REPO}", []
+
+    def ask() -> None:
+        with watched():
+            found.append(get_session().get(url).status_code)
+
+    with watched() as first:
+        first.asked[f"GET {url}"] = 1  # asked, not answered yet
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+        assert found == [200]
+        first.answers = 0
+        with pytest.raises(StoppedError, match="no connection to"):
+            get_session().get(url)

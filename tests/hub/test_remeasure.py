@@ -63,6 +63,9 @@ def test_a_clone_keeps_its_episodes_and_its_seeds(tmp_path: Path) -> None:
     again = evaluate(Agent.from_pretrained(folder), episodes=3)
     assert (again.returns, again.target_return) == (head.returns, 12.5)  # a clone reads no return
     check_card(folder)
+    remeasure(folder, target="12.5", drop_seeds=True)
+    assert read_records(folder)[2].seeds == ()
+    check_card(folder)
 
 
 def test_what_cannot_be_measured_again_is_refused_and_nothing_changes(folder: Path) -> None:

@@ -229,6 +229,10 @@ def test_the_last_training_is_staged_whatever_the_one_before_scored(tiny_hopper:
     assert Results.from_json(path.read_text(), "results.json").headline.mean_return == first.headline.mean_return
     assert "keeping the license of the agent it replaces, apache-2.0" in heard
     assert "\nlicense: apache-2.0\n" in (folder / "README.md").read_text()
+    carried = read_record(AgentConfig, run / "config.json").model_copy(update={"license": "bsd-3-clause"})
+    (run / "config.json").write_text(carried.to_json())  # as a fine-tune of another's agent
+    quickly(run, zoo)
+    assert "\nlicense: bsd-3-clause\n" in (folder / "README.md").read_text()
     assert os.listdir(zoo) == ["dt-test"]  # noqa: PTH208
 
 

@@ -133,7 +133,7 @@ def test_missing_files(folder: Path) -> None:
     with pytest.raises(CheckpointError, match=r"model.safetensors is missing"):
         Agent.from_pretrained(folder)
     (folder / "config.json").unlink()
-    with pytest.raises(CheckpointError, match=r"holds a training that has not come to its end; `agentzoo train"):
+    with pytest.raises(CheckpointError, match=r"holds an unfinished training. Continue it with `agentzoo train"):
         Agent.from_pretrained(folder)
     (folder / "train_config.json").unlink()
     with pytest.raises(CheckpointError, match=r"config.json is missing: an agent's folder holds"):

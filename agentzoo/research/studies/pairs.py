@@ -180,9 +180,9 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
         picture=picture,
         note=filled(
             f"{finals}brackets hold 95 % bootstrap intervals: of one seed over its episodes, of several over the seeds "
-            "(three seeds give ten different resamples). Updates, mean and range over the seeds, count to the first "
-            "short evaluation that is good enough. So they are as coarse as the interval between evaluations, and "
-            "chance makes them too early.",
+            "(three seeds give ten different resamples). Updates are counted up to the first short "
+            "evaluation that is good enough, mean and range over the seeds. They are only as exact as the interval "
+            "between evaluations, and noise makes them too low.",
             what_differs,
         ),
     )
