@@ -224,6 +224,6 @@ def test_recipes_differ_only_in_what_they_are_called_for() -> None:
         assert recipe.train.steps >= 5_000
     for agent_id in ("dm-hopper-medium", "dm-hopper-medium-replay", "dm-pointmaze-medium"):
         recipe = load_recipe(agent_id)
-        assert recipe.train.steps >= 8_000
+        assert recipe.train.steps * recipe.train.batch_size >= 1_000_000  # windows
         assert isinstance(recipe.model, DMConfig)
         assert recipe.train.steps == 40 * recipe.model.teacher_period
