@@ -179,11 +179,7 @@ def _success(info: dict[str, Any]) -> bool | None:
 
 
 def require_playable(agent: Agent, episodes: int, n_envs: int) -> None:
-    """Check what `rollout` is asked to play.
-
-    Raises:
-        ConfigError: `episodes` or `n_envs` below 1, or an agent with a target or goal per environment.
-    """
+    """Raise ConfigError for less than one episode or environment, or an agent with a target or goal per environment."""
     if episodes < 1 or n_envs < 1:
         raise ConfigError(f"episodes and n_envs must be at least 1, got {episodes} and {n_envs}.")
     if agent.is_conditioned_each:
