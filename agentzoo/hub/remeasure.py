@@ -39,10 +39,9 @@ def remeasure(
 ) -> Result:
     """Give a staged agent another target return or history, or weights of half the size, and measure it again.
 
-    These settings play no part in training, so the log and the studies stay. The weights change only with `float16`.
-    The sweep stays if only the target changes. Rows of other methods' runs and of the best checkpoint were measured
-    with the old settings and go; the rows of `baselines.json` stay. A behaviour clone ignores the target: a new one
-    changes its records, and no episode is played again. The folder is replaced as a whole or not at all.
+    These settings play no part in training, so the log and the studies stay. The sweep stays if only the target
+    changes. Rows of other methods' runs and of the best checkpoint go, the rows of `baselines.json` stay. A clone
+    ignores the target: a new one changes its records alone. The folder is replaced as a whole or not at all.
 
     Args:
         staged: the agent's folder.
