@@ -334,3 +334,7 @@ def test_train_then_finetune_then_evaluate(tiny_hopper: str, tmp_path: Path) -> 
     assert "instead of --steps" in agentzoo("finetune", first, "--recipe", recipe, "--steps", "9", code=2).stderr
     assert (third / "model.safetensors").read_bytes() == (tmp_path / "second" / "model.safetensors").read_bytes()
     assert json.loads(agentzoo("evaluate", second, "-n", "2", "--json").stdout)["episodes"] == 2
+    in_module = ["--set", "eval.env=gymnasium.envs.mujoco:Hopper-v5", "--trust-env-module", "--set", "eval.every=2"]
+    done = agentzoo("finetune", first, "--recipe", recipe, *in_module, "--out", str(tmp_path / "fourth"))
+    assert "before: " in done.stdout
+    assert ", after: " in done.stdout
