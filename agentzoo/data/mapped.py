@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,15 +68,13 @@ class MappedEpisodes(Episodes):
         Raises:
             DataError: a file is missing or broken.
         """
-        try:
+        with _readable(folder):
             spec = _Spec.from_json((folder / SPEC).read_text(), str(folder / SPEC))
             arrays: dict[str, Any] = {}
             if spec.observation.image is not None:
                 parts = {name: _mapped(folder / f"{name}.npy") for name in FRAMES}
                 arrays["observations"] = Frames(**parts, sides=spec.observation.image[1:])
             arrays |= {name: _mapped(folder / f"{name}.npy") for name in ARRAYS if name not in arrays}
-        except (OSError, ValueError, EOFError) as error:  # numpy raises EOFError for an empty file
-            raise DataError(f"{folder} cannot be read: {error}. Delete it; it will be created again.") from error
         return cls(spec.dataset, spec.observation, spec.action, **arrays, folder=folder)
 
     def delayed(self) -> Episodes:
@@ -109,10 +108,8 @@ class MappedEpisodes(Episodes):
             with exclusive(self.folder / ".lock", "AGENTZOO_CACHE"):
                 if not path.exists():
                     _save_array(path, make())
-        try:
+        with _readable(path):
             return _mapped(path)
-        except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{path} cannot be read: {error}. Delete it; it will be created again.") from error
 
     def _chosen(self, chosen: IntArray) -> Episodes:
         name = hashlib.sha256(np.ascontiguousarray(chosen, dtype=np.int64).tobytes()).hexdigest()[:16]
@@ -170,6 +167,15 @@ def footprint(process: int, folder: Path) -> Footprint:
         elif inside and name in totals:
             totals[name] += 1024 * int(rest.split()[0])
     return Footprint(totals["Rss"], totals["Pss"], totals["Private_Dirty"])
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Inside, what cannot be read raises DataError, which says that `path` can be deleted."""
+    try:
+        yield
+    except (OSError, ValueError, EOFError) as error:  # numpy raises EOFError for an empty file
+        raise DataError(f"{path} cannot be read: {error}. Delete it; it will be created again.") from error
 
 
 def _mapped(path: Path) -> NDArray[Any]:

@@ -75,7 +75,7 @@ class _Captured(NamedTuple):
 class GraphGradients:
     """Replays the operations of `EagerGradients` as a CUDA graph; each batch is copied into its input.
 
-    There is a graph for each value of `SequenceModel.loss_settings`; at most eight are kept, and the oldest is dropped.
+    There is a graph for each value of `SequenceModel.loss_settings`; of more than `MOST_GRAPHS` the oldest is dropped.
     Source: https://pytorch.org/docs/stable/notes/cuda.html#whole-network-capture
 
     Raises:

@@ -101,7 +101,6 @@ def _read_all(folder: Path, pipe: Connection) -> None:
     pipe.recv()
 
 
-@pytest.mark.slow
 def test_a_damaged_derived_file_is_named_and_made_again_once_it_is_deleted(tiny_hopper: str) -> None:
     mapped = map_dataset(tiny_hopper)
     wanted = np.array(mapped.steps_left())  # the first derived array: it needs no other one
@@ -114,6 +113,7 @@ def test_a_damaged_derived_file_is_named_and_made_again_once_it_is_deleted(tiny_
     np.testing.assert_array_equal(mapped.steps_left(), wanted)
 
 
+@pytest.mark.slow
 def test_four_processes_hold_one_copy(tiny_hopper: str) -> None:
     """Each has all pages mapped; divided by who shares them they add up to one dataset, and none is private."""
     folder = map_dataset(tiny_hopper).folder
