@@ -48,13 +48,13 @@ def test_figures_are_rliables() -> None:
     assert won.value == pytest.approx(metrics.probability_of_improvement(x, y), abs=1e-12)
 
 
-def test_intervals_are_rliables_up_to_the_draw() -> None:
-    """Both draw runs within tasks; thousands of draws leave a difference of about a fiftieth of the spread."""
+def test_intervals_are_rliables_up_to_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both draw runs within tasks. 2,000 draws leave a bound uncertain by .4 (twelve of rliable's own: 46.7 to 48.0)."""
     x = np.random.default_rng(4).normal(60, 20, (5, 3))
     ours = aggregate({f"task {i}": x[:, i].tolist() for i in range(3)}, resamples=10_000)
-    _, intervals = library.get_interval_estimates(
-        {"x": x}, lambda z: np.array([metrics.aggregate_iqm(z)]), reps=2_000, random_state=np.random.RandomState(0)
-    )
+    # rliable draws from NumPy's global generator, whatever `random_state` it is given
+    monkeypatch.setattr(np.random, "choice", np.random.RandomState(0).choice)
+    _, intervals = library.get_interval_estimates({"x": x}, lambda z: np.array([metrics.aggregate_iqm(z)]), reps=2_000)
     assert np.array([ours.low, ours.high]) == pytest.approx(intervals["x"][:, 0], abs=0.8)
 
 
