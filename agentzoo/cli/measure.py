@@ -1,4 +1,7 @@
-"""Commands that measure: `agentzoo research sweep`, `compare`, `pairs` and `bench`. Heavy imports happen inside."""
+"""Commands that measure: `agentzoo research sweep`, `histories`, `compare`, `pairs` and `bench`.
+
+Heavy imports happen inside.
+"""
 
 from __future__ import annotations
 
@@ -77,16 +80,22 @@ def sweep(
 
 
 def _check_pictures(agents: int, plot: Path | None, out: Path | None, best: float | None) -> None:
-    from agentzoo.evaluation.sweep import MOST_AGENTS
     from agentzoo.plots import require_picture
 
     if best is not None and plot is None and out is None:
         raise ConfigError("--best-in-data draws a line in the plot; add --plot or --out, or omit it.")
-    if out is not None and agents > MOST_AGENTS:
-        raise ConfigError(f"a study has room for {MOST_AGENTS} agents, got {agents}; name fewer, or omit --out.")
+    if out is not None:
+        _require_room(agents, ", or omit --out")
     for picture in (plot, None if out is None else out / SWEEP_PLOT):
         if picture is not None:
             require_picture(picture)
+
+
+def _require_room(agents: int, otherwise: str = "") -> None:
+    from agentzoo.evaluation.sweep import MOST_AGENTS
+
+    if agents > MOST_AGENTS:
+        raise ConfigError(f"a study has room for {MOST_AGENTS} agents, got {agents}; name fewer{otherwise}.")
 
 
 def _print_sweep(title: str, results: Sequence[Result]) -> None:
@@ -98,6 +107,53 @@ def _print_sweep(title: str, results: Sequence[Result]) -> None:
     for one in results:
         table.add_row(f"{one.target_return:g}", one.return_in_words(), amount(one.mean_length))
     print_listing(table)
+
+
+def histories(
+    agents: Annotated[
+        list[str], typer.Argument(metavar="AGENT...", help="Ids, folders or Hub repos.", callback=known_agents)
+    ],
+    lengths: Annotated[
+        list[int] | None,
+        typer.Option("--steps", min=1, help="Steps that acting reads; repeatable. Default: 1, 2, 5, 10, 20, 50, all."),
+    ] = None,
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes for each length.")] = 20,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed of the first episode: episode e is reset with 10000*(seed+1)+e.")
+    ] = 0,
+    out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path("runs/histories"),
+    revision: RevisionOption = None,
+    trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure agents at several context lengths: how much of their window do they need?"""
+    from agentzoo.evaluation.histories import PICTURE, as_study, draw_histories, lengths_of, measure_histories
+    from agentzoo.evaluation.study import write_study
+    from agentzoo.evaluation.sweep import titles
+    from agentzoo.plots import require_picture
+
+    named = list(dict.fromkeys(agents))
+    _require_room(len(named))
+    require_picture(out / PICTURE)
+    loaded = {name: load_agent(name, revision, trust_env_module) for name in named}
+    called = titles(loaded)
+    chosen = {name: lengths_of(agent, lengths or ()) for name, agent in loaded.items()}
+    found = {}
+    with progress_bar("lengths", sum(map(len, chosen.values()))) as bar:
+        for name, title in called.items():
+            found[title] = measure_histories(
+                loaded[name],
+                chosen[name],
+                episodes,
+                seed=seed,
+                trust_env_module=trust_env_module,
+                on_length=lambda: bar(1, title),  # noqa: B023  (called at once)
+            )
+    draw_histories(found, out / PICTURE)
+    study = as_study(found)
+    write_study(study, out)
+    print_study(study, f"{study.title}, drawn in {out}", as_json)
 
 
 def compare(

@@ -18,6 +18,7 @@ app = make_app(
             "compare": measure.compare,
             "pairs": measure.pairs,
             "sweep": measure.sweep,
+            "histories": measure.histories,
             "unimask": masked.app,
             "bench": measure.bench,
         },

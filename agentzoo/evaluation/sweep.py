@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
@@ -55,7 +56,7 @@ def titles(agents: Mapping[str, Agent]) -> dict[str, str]:
     """
     envs = sorted({str(agent.config.env) for agent in agents.values()})
     if len(envs) > 1:
-        raise ConfigError(f"these agents act in different environments: {', '.join(envs)}. Sweep each separately.")
+        raise ConfigError(f"these agents act in different environments: {', '.join(envs)}. Measure each separately.")
     ids = [agent.config.agent_id for agent in agents.values()]
     return {named: name if ids.count(name) == 1 else named for named, name in zip(agents, ids, strict=True)}
 
@@ -110,6 +111,14 @@ def as_study(sweeps: Mapping[str, Sequence[Result]], picture: str, best_in_data:
 COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
 
 
+def draw_returns(axes: Any, at: Sequence[float], results: Sequence[Result], color: str, label: str) -> None:
+    """Draw one curve: the mean returns with their intervals at these positions."""
+    means = [one.mean_return for one in results]
+    low = [one.mean_return - one.return_interval[0] for one in results]
+    high = [one.return_interval[1] - one.mean_return for one in results]
+    axes.errorbar(at, means, yerr=[low, high], marker="o", capsize=3, color=color, label=label)
+
+
 def plot_sweeps(sweeps: Mapping[str, Sequence[Result]], path: Path, best_in_data: float | None = None) -> None:
     """Plot achieved return with its interval against target return, one curve per agent, and the data's best return."""
     first, alone = next(iter(sweeps.values()))[0], len(sweeps) == 1
@@ -123,12 +132,8 @@ def plot_sweeps(sweeps: Mapping[str, Sequence[Result]], path: Path, best_in_data
         if best_in_data < highest:
             axes.axvline(best_in_data, color="0.6", linestyle=":", linewidth=1)
     for (title, results), color in zip(sweeps.items(), cycle(COLORS), strict=False):
-        means = [one.mean_return for one in results]
-        low = [one.mean_return - one.return_interval[0] for one in results]
-        high = [one.return_interval[1] - one.mean_return for one in results]
-        label = "mean, 95 % interval" if alone else title
         asked = [one.target_return for one in results]
-        axes.errorbar(asked, means, yerr=[low, high], marker="o", capsize=3, color=color, label=label)
+        draw_returns(axes, asked, results, color, "mean, 95 % interval" if alone else title)
     axes.set_xlabel("target return")
     axes.set_ylabel(f"achieved return ({first.episodes} episodes)")
     axes.set_title(f"{first.agent_id} on {first.env}" if alone else first.env)

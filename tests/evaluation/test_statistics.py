@@ -49,7 +49,7 @@ def test_figures_are_rliables() -> None:
 
 
 def test_intervals_are_rliables_up_to_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both draw runs within tasks. 2,000 draws leave a bound uncertain by .4 (twelve of rliable's own: 46.7 to 48.0)."""
+    """Both draw runs within tasks; 2,000 draws leave a bound uncertain: twelve of rliable's own are 46.7 to 48.0."""
     x = np.random.default_rng(4).normal(60, 20, (5, 3))
     ours = aggregate({f"task {i}": x[:, i].tolist() for i in range(3)}, resamples=10_000)
     # rliable draws from NumPy's global generator, whatever `random_state` it is given

@@ -101,7 +101,7 @@ def test_what_a_sweep_cannot_show_is_said_before_anything_is_measured(
     wrong = (
         ([*many, *out], r"room for 19 agents, got 20; name fewer, or omit --out"),
         ([here, "--best-in-data", "9"], r"--best-in-data draws a line in the plot; add --plot or --out"),
-        ([here, there], r"act in different environments: tests/Counting-v0, tests/CountingDict-v0\. Sweep each"),
+        ([here, there], r"act in different environments: tests/Counting-v0, tests/CountingDict-v0\. Measure each"),
     )
     for words, said in wrong:
         done = CliRunner().invoke(app, ["research", "sweep", *words, "--up-to", "30"])

@@ -1,0 +1,120 @@
+"""Return against context length: one agent that reads fewer and fewer of the steps it was trained on.
+
+No training is needed, since a training window of K steps also holds every shorter history. The papers train an agent
+for each length instead; such agents can be measured side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
+from pathlib import Path
+
+from agentzoo.agent import Agent
+from agentzoo.errors import ConfigError
+from agentzoo.evaluation.results import Result, evaluate
+from agentzoo.evaluation.rollout import OnEpisode
+from agentzoo.evaluation.study import MOST_IN_CELL, Study
+from agentzoo.evaluation.sweep import COLORS, draw_returns
+from agentzoo.plots import new_figure, save_figure
+from agentzoo.text import amount
+
+PICTURE = "histories.png"
+LENGTHS = (1, 2, 5, 10, 20, 50)
+
+
+def lengths_of(agent: Agent, wanted: Sequence[int] = ()) -> list[int]:
+    """The `wanted` lengths that fit into the agent's window, ascending; by default `LENGTHS` and the whole window.
+
+    Raises:
+        ConfigError: fewer than two are left, so there is nothing to compare, or one is below 1.
+    """
+    whole = agent.config.io.context
+    chosen = sorted({length for length in (wanted or (*LENGTHS, whole)) if length <= whole})
+    if chosen and chosen[0] < 1:
+        raise ConfigError(f"a history has at least 1 step, got {chosen[0]}.")
+    if len(chosen) < 2:
+        among = f" among {', '.join(map(str, wanted))}." if wanted else "."
+        raise ConfigError(
+            f"{agent.config.agent_id} reads windows of {whole} steps, so there is nothing to compare{among}"
+        )
+    return chosen
+
+
+def measure_histories(
+    agent: Agent,
+    lengths: Sequence[int],
+    episodes: int = 20,
+    *,
+    seed: int = 0,
+    trust_env_module: bool = False,
+    on_length: Callable[[], None] = lambda: None,
+    on_episode: OnEpisode = lambda _: None,
+) -> tuple[Result, ...]:
+    """One evaluation per length, with the same target return and episode seeds for all.
+
+    The agent acts from windows. Its acting mode and history are restored afterwards.
+
+    Args:
+        lengths: numbers of newest steps that it reads, each from 1 to its context.
+
+    Raises:
+        ConfigError: a length is out of range.
+    """
+    mode, history = agent.acting, agent.history
+    found = []
+    try:
+        if mode != "window":
+            agent.acting = "window"
+        for length in lengths:
+            agent.history = length
+            found.append(
+                evaluate(agent, episodes=episodes, seed=seed, trust_env_module=trust_env_module, on_episode=on_episode)
+            )
+            on_length()
+    finally:
+        agent.history = history
+        if mode != "window":
+            agent.acting = mode
+    return tuple(found)
+
+
+def as_study(found: Mapping[str, Sequence[Result]], picture: str = PICTURE) -> Study:
+    """The table for a card: one row per length, one column per agent title; empty where its window is shorter."""
+    first = next(iter(found.values()))[0]
+    read = {title: {one.history: one for one in results} for title, results in found.items()}
+    lengths = sorted({length for each in read.values() for length in each if length is not None})
+    rows = [(str(length), *(_cell(each.get(length)) for each in read.values())) for length in lengths]
+    return Study(
+        title="Return against context length",
+        columns=("steps read", *(title[-MOST_IN_CELL:] for title in found)),  # folder names differ at the end
+        rows=tuple(rows),
+        picture=picture,
+        note=f"Return and mean length of {first.episodes} episodes (`--seed {first.seed}`), the same for all; brackets "
+        "are 95 % bootstrap intervals. Each agent is one training, which reads fewer steps of its window here; the "
+        "papers train an agent for each length.",
+    )
+
+
+def _cell(one: Result | None) -> str:
+    return "" if one is None else f"{one.return_in_words()}, {amount(one.mean_length)} steps"
+
+
+def draw_histories(found: Mapping[str, Sequence[Result]], path: Path) -> Path:
+    """Plot the return with its interval against the number of steps read, one curve per agent."""
+    first = next(iter(found.values()))[0]
+    figure = new_figure(6, 4.2)
+    axes = figure.add_subplot()
+    for (title, results), color in zip(found.items(), cycle(COLORS), strict=False):
+        draw_returns(axes, [float(one.history or 0) for one in results], results, color, title)
+    ticks = sorted({one.history for results in found.values() for one in results if one.history is not None})
+    axes.set_xscale("log")
+    axes.set_xticks(ticks, labels=[str(length) for length in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel("steps read")
+    axes.set_ylabel(f"return ({first.episodes} episodes)")
+    axes.set_title(first.env)
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    return save_figure(figure, path)
