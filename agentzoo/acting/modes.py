@@ -147,7 +147,7 @@ class _RecurrentActing:
 
     def __init__(self, model: Any, rtg_scale: float) -> None:
         self._model, self._scale = model, rtg_scale
-        self._sides = [tensor.shape[1:] for tensor in model.initial_state(1)]
+        self._shapes = [tensor.shape[1:] for tensor in model.initial_state(1)]
 
     def empty(self, n: int) -> MemoryState:
         io = self._model.io
@@ -171,9 +171,9 @@ class _RecurrentActing:
                 f"state holds {counted(len(state.timesteps), 'environment')}, the observation has {n}. Pass "
                 "state=None to start new episodes."
             )
-        sides = [tensor.shape[1:] for tensor in state.memory]
-        if sides != self._sides:
-            raise ShapeError(f"state.memory holds {sides} per environment, this agent needs {self._sides}.")
+        shapes = [tensor.shape[1:] for tensor in state.memory]
+        if shapes != self._shapes:
+            raise ShapeError(f"state.memory holds {shapes} per environment, this agent needs {self._shapes}.")
         return state
 
     def act(

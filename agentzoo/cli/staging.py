@@ -21,7 +21,12 @@ HardwareOption = Annotated[
 ]
 MaxOption = Annotated[
     float | None,
-    typer.Option("--max-mb", min=0.1, help="Most megabytes of weights, which are stored as float16.", show_default="5"),
+    typer.Option(
+        "--max-mb",
+        min=0.1,
+        help="Most megabytes of weights, which are stored as float16.",
+        show_default="the family's limit, 5 for most",
+    ),
 ]
 
 

@@ -17,6 +17,7 @@ import torch
 from agentzoo.agent import Agent
 from agentzoo.errors import AgentzooError, ConfigError, EvaluationError
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, env_of, require_playable, run_seeded
+from agentzoo.parent import end_with_parent
 
 
 def rollout_in_jobs(
@@ -69,6 +70,7 @@ def _play(
 ) -> None:
     """Run one process: it sends each episode's result, then the source of rewards, or an error."""
     torch.set_num_threads(1)
+    end_with_parent()
     try:
         agent: Agent = pickle.loads(data)  # a frozen network opens a session of one thread
         count = min(n_envs, len(numbers))

@@ -77,7 +77,7 @@ def fetch(
 
     where = Where(repo_id, revision)
     check_revision(revision)
-    with_message = f"{what} {where} could not be fetched from the Hub"
+    failed = f"{what} {where} could not be fetched from the Hub"
 
     def download(token: str | bool | None, offline: bool) -> str:
         return snapshot_download(
@@ -91,20 +91,20 @@ def fetch(
         )
 
     try:
-        folder = calling(lambda token: download(token, local_files_only), token, where, with_message)
+        folder = calling(lambda token: download(token, local_files_only), token, where, failed)
     except HubError as error:
         if not isinstance(error.__cause__, StoppedError) or force_download:
-            raise HubError(f"{error} Nothing broken stays in the cache.") from error.__cause__
+            raise
         try:
             folder = download(False, True)  # cached files load even if the Hub is down
         except Exception:
-            raise HubError(f"{error} Nothing broken stays in the cache.") from error.__cause__
+            raise error from error.__cause__
     if not is_snapshot(Path(folder)):
-        raise HubError(f"{with_message}: it was stored in {folder}, which is not a folder of the cache.")
+        raise HubError(f"{failed}: it was stored in {folder}, which is not a folder of the cache.")
     broken = _drop_broken(Path(folder), files)
     if broken:
         raise HubError(
-            f"{with_message}: {', '.join(broken)} has another hash than the Hub announced and was deleted from the "
+            f"{failed}: {', '.join(broken)} has another hash than the Hub announced and was deleted from the "
             "cache. Call again; if this repeats, the server's copy is damaged."
         )
     return Path(folder)
@@ -164,7 +164,9 @@ def retried(call: Callable[[], T], watch: Watch | None = None) -> T:
             if wait is None or attempt == ATTEMPTS - 1:
                 raise
             status = _response(error).status_code
-        _log.warning("the Hub answered %s; again in %g s, try %d of %d", status, wait, attempt + 2, ATTEMPTS)
+        _log.warning(
+            "the Hub answered %s; trying again in %g seconds, attempt %d of %d", status, wait, attempt + 2, ATTEMPTS
+        )
         time.sleep(wait)
     raise AssertionError("unreachable")
 
@@ -223,7 +225,7 @@ def explain(error: BaseException, where: Where) -> str:
     if any(name in _UNREACHABLE for name in names):
         return _explain_stop("no connection")
     if any(name in _CUT for name in names) or "Consistency check failed" in str(error):
-        return "The connection broke several times. Call again: complete files are kept."
+        return "The connection broke several times. Call again: complete files are kept, broken ones are not."
     if "LocalEntryNotFoundError" in names or "OfflineModeIsEnabled" in names:
         return (
             "It is not in the cache, and the Hub was not asked (local_files_only or HF_HUB_OFFLINE). Call once with "

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import psutil
 import pytest
 import torch
 from conftest import CountingEnv, make_agent
+from training.grid_cases import wait_for
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, EvaluationError, ObservationError
@@ -92,6 +95,19 @@ def test_a_job_that_fails_ends_the_evaluation(how: str, error: type[Exception], 
             rollout_in_jobs(make_agent(), "tests/Failing-v0", 4, 2)
     finally:
         del gym.registry["tests/Failing-v0"]
+
+
+def test_a_killed_evaluation_leaves_no_process_behind() -> None:
+    words = ["evaluate", "zoo/dt-cartpole-mixed", "-n", "4000", "--jobs", "2"]
+    command = subprocess.Popen([sys.executable, "-m", "agentzoo", *words], stderr=subprocess.DEVNULL)
+    try:
+        parent = psutil.Process(command.pid)
+        wait_for(lambda: len(parent.children()) == 2)
+        jobs = parent.children()
+    finally:
+        command.kill()
+        command.wait()
+    wait_for(lambda: not any(job.is_running() for job in jobs), 10)
 
 
 def test_threads_of_the_caller_stay_and_its_agent_too() -> None:

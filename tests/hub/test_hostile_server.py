@@ -199,8 +199,8 @@ def test_each_retry_is_a_line(hub: Hub, pushed: Path, caplog: pytest.LogCaptureF
     Agent.from_pretrained(REPO)
     lines = [record.getMessage() for record in caplog.records if record.name == "agentzoo.hub"]
     assert lines == [
-        "the Hub answered 503; again in 1 s, try 2 of 3",
-        "the Hub answered 503; again in 2 s, try 3 of 3",
+        "the Hub answered 503; trying again in 1 seconds, attempt 2 of 3",
+        "the Hub answered 503; trying again in 2 seconds, attempt 3 of 3",
     ]
     hub.fail("GET", "/storage/", after=100, times=1)
     Agent.from_pretrained(REPO, force_download=True)

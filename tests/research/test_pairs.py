@@ -63,8 +63,8 @@ def test_curves_and_steps_by_hand(runs: list[Path]) -> None:
 def test_an_agent_that_scores_nothing_is_never_nearly_there(tmp_path: Path) -> None:
     (curve,) = read_curves([a_run(tmp_path / "a", "chibit-hopper-medium", 0, {200: 1.0, 400: -0.5})], 3)
     assert curve.steps_to_nearly() == []
-    assert curve.soon() == "no score above 0"
-    assert curve._replace(points=({200: 1.0, 400: -0.5}, {200: 2.0, 400: 2.0})).soon() == "200, never in 1 of 2"
+    assert curve.nearly_in_words() == "no score above 0"
+    assert curve._replace(points=({200: 1.0, 400: -0.5}, {200: 2.0, 400: 2.0})).nearly_in_words() == "200, never in 1 of 2"
 
 
 def test_finished_runs_are_measured_and_nearly_is_of_what_was_measured(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_finished_seeds_that_ran_out_of_patience_share_the_steps_they_have(tmp_p
     assert curve.steps.tolist() == [100, 200, 300]
     assert curve.scores[1] == pytest.approx([0.1 * final, 0.2 * final, 0.3 * final], rel=1e-4)  # the log rounds
     assert curve.steps_to_nearly() == [200, 500]  # each seed's own: the second got there after the first had ended
-    assert curve.soon() == "350 (200 to 500)"
+    assert curve.nearly_in_words() == "350 (200 to 500)"
 
 
 def test_each_pair_says_in_what_it_differs(runs: list[Path], tmp_path: Path) -> None:

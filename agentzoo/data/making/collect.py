@@ -11,8 +11,6 @@ Otherwise every worker runs the script again.
 from __future__ import annotations
 
 import multiprocessing
-import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -23,6 +21,8 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from agentzoo.parent import end_with_parent
 
 BLOCK = 32
 
@@ -119,15 +119,7 @@ def _start_worker() -> None:
     import torch
 
     torch.set_num_threads(1)
-    threading.Thread(target=_follow_parent, daemon=True).start()
-
-
-def _follow_parent() -> None:
-    """End this worker when its parent process ends, so that a killed build leaves no workers behind."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    end_with_parent()
 
 
 def only_last(length: int, value: bool) -> NDArray[np.bool_]:

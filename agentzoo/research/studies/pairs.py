@@ -28,7 +28,7 @@ from agentzoo.store.named import is_finished
 from agentzoo.training import log
 
 PICTURE = "curves.png"
-NEARLY = 0.9
+SHARE_OF_FINAL = 0.9
 PANELS_ABREAST = 3
 TWIN = "-scratch"
 WEIGHTS_ONLY = "-no-language"  # pre-trained weights without language losses
@@ -71,10 +71,10 @@ class Curve(NamedTuple):
         """Updates until a short evaluation reaches 90 % of `final`, for each seed where one does."""
         found = []
         for points, final in zip(self.points, self.final(), strict=True):
-            found += sorted(step for step, score in points.items() if score >= NEARLY * final > 0)[:1]
+            found += sorted(step for step, score in points.items() if score >= SHARE_OF_FINAL * final > 0)[:1]
         return found
 
-    def soon(self) -> str:
+    def nearly_in_words(self) -> str:
         """`steps_to_nearly` in words: mean and range over the seeds, and the number of seeds without one."""
         found = self.steps_to_nearly()
         never = self.seeds - len(found)
@@ -166,7 +166,7 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
     """The table of all agents, and the differences of each pair."""
     rows = []
     for curve in sorted(curves, key=lambda c: c.agent_id):
-        rows.append((curve.agent_id, curve.over_seeds(), curve.each(), curve.soon()))
+        rows.append((curve.agent_id, curve.over_seeds(), curve.each(), curve.nearly_in_words()))
     what_differs = [
         f"{one.agent_id} differs from {twin.agent_id} in {differences(twin.recipe, one.recipe)}."
         for one, twin in pairs_of(curves)
@@ -175,7 +175,12 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
     finals = f"{' or '.join(map(str, episodes))} episodes with the final weights of each seed, " if episodes else ""
     return Study(
         title="With and without language",
-        columns=("agent", "mean ± std [95 %] over seeds", "final score of each seed", f"updates to {NEARLY:.0%} of it"),
+        columns=(
+            "agent",
+            "mean ± std [95 %] over seeds",
+            "final score of each seed",
+            f"updates to {SHARE_OF_FINAL:.0%} of it",
+        ),
         rows=tuple(rows),
         picture=picture,
         note=filled(
@@ -204,9 +209,9 @@ def draw_curves(curves: Sequence[Curve], path: Path) -> Path:
             (line,) = axes.plot(curve.steps, mean, marker="o", markersize=3, label=curve.agent_id)
             low, high = curve.scores.min(axis=0), curve.scores.max(axis=0)
             axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color())
-            soon = curve.steps_to_nearly()
-            if soon:
-                axes.axvline(float(np.mean(soon)), color=line.get_color(), linestyle=":", linewidth=1)
+            reached = curve.steps_to_nearly()
+            if reached:
+                axes.axvline(float(np.mean(reached)), color=line.get_color(), linestyle=":", linewidth=1)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("updates (dotted: 90 % of the final score)", fontsize=8)
         axes.set_ylabel("score of short evaluations", fontsize=8)

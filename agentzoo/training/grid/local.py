@@ -11,8 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,6 +19,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from agentzoo.errors import ConfigError
+from agentzoo.parent import end_with_parent
 from agentzoo.training.grid.tasks import Job, Outcome, Task, fail, read_failure, work
 
 WARM = "agentzoo.training.grid.warm"
@@ -204,9 +204,7 @@ def _main(job: Job, task: Task, environment: dict[str, str]) -> None:
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _interrupt)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_die_with, args=(parent.join,), daemon=True).start()
+    end_with_parent(STOPPED)  # else it would keep its folder locked after the driver was killed
     try:
         outcome = work(job, task)
     except KeyboardInterrupt:
@@ -216,9 +214,3 @@ def _main(job: Job, task: Task, environment: dict[str, str]) -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
-
-
-def _die_with(wait: Callable[[], None]) -> None:
-    """End this process when its driver dies; otherwise it would keep running and keep its folder locked."""
-    wait()
-    os._exit(STOPPED)
