@@ -6,7 +6,7 @@ from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.overview import Summary
 from agentzoo.hub.zoo import summaries
 from agentzoo.registry import CLONE, is_clone
-from agentzoo.text import amount
+from agentzoo.text import amount, fixed
 
 HEAD = "agent | environment | score (95 %) | return | seeds | data | minutes |"
 RULE = "---|---|---:|---:|---:|---:|---:|"
@@ -79,9 +79,12 @@ def _merit(one: Summary) -> tuple[float, float]:
 
 
 def _clone(one: Summary) -> str:
-    """The score of behaviour cloning on the same data, else its return."""
+    """The mean score of behaviour cloning on the same data, else its mean return."""
     clone = one.clone
-    return "" if clone is None else clone.shown_score() or amount(clone.typical_return() or 0.0, ",")
+    if clone is None:
+        return ""
+    score = clone.typical_score()
+    return amount(clone.typical_return() or 0.0, ",") if score is None else fixed(score, 1)
 
 
 def _row(one: Summary, link: str | None) -> str:
