@@ -21,6 +21,7 @@ from agentzoo.text import amount
 
 PICTURE = "histories.png"
 LENGTHS = (1, 2, 5, 10, 20, 50)
+APART = 0.03  # distance of two curves, as a share of the length
 
 
 def lengths_of(agent: Agent, wanted: Sequence[int] = ()) -> list[int]:
@@ -105,8 +106,9 @@ def draw_histories(found: Mapping[str, Sequence[Result]], path: Path) -> Path:
     first = next(iter(found.values()))[0]
     figure = new_figure(6, 4.2)
     axes = figure.add_subplot()
-    for (title, results), color in zip(found.items(), cycle(COLORS), strict=False):
-        draw_returns(axes, [float(one.history or 0) for one in results], results, color, title)
+    for i, ((title, results), color) in enumerate(zip(found.items(), cycle(COLORS), strict=False)):
+        aside = 1.0 + APART * i  # equal returns stay visible
+        draw_returns(axes, [aside * (one.history or 0) for one in results], results, color, title)
     ticks = sorted({one.history for results in found.values() for one in results if one.history is not None})
     axes.set_xscale("log")
     axes.set_xticks(ticks, labels=[str(length) for length in ticks])
@@ -114,7 +116,9 @@ def draw_histories(found: Mapping[str, Sequence[Result]], path: Path) -> Path:
     axes.set_xlabel("steps read")
     axes.set_ylabel(f"return ({first.episodes} episodes)")
     axes.set_title(first.env)
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    low, high = axes.get_ylim()
+    low = min(0.0, low)
+    axes.set_ylim(low, high + 0.05 * (high - low))
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     return save_figure(figure, path)

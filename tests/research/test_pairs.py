@@ -64,7 +64,9 @@ def test_an_agent_that_scores_nothing_is_never_nearly_there(tmp_path: Path) -> N
     (curve,) = read_curves([a_run(tmp_path / "a", "chibit-hopper-medium", 0, {200: 1.0, 400: -0.5})], 3)
     assert curve.steps_to_nearly() == []
     assert curve.nearly_in_words() == "no score above 0"
-    assert curve._replace(points=({200: 1.0, 400: -0.5}, {200: 2.0, 400: 2.0})).nearly_in_words() == "200, never in 1 of 2"
+    assert (
+        curve._replace(points=({200: 1.0, 400: -0.5}, {200: 2.0, 400: 2.0})).nearly_in_words() == "200, never in 1 of 2"
+    )
 
 
 def test_finished_runs_are_measured_and_nearly_is_of_what_was_measured(tmp_path: Path) -> None:
