@@ -33,7 +33,7 @@ def _recipe(env: str, kind: str) -> Recipe:
 
 def _maze(maze: str) -> Recipe:
     recipe = maze_recipe("dt", maze, DTConfig(dropout=0.0))
-    return windows_of_two(recipe, batch_size=640, lr=4e-3, steps=11_000) if maze == "large" else recipe
+    return windows_of_two(recipe, batch_size=640, lr=4e-3, steps=11_000) if maze in ("umaze", "large") else recipe
 
 
 RECIPES = {
