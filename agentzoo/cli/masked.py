@@ -10,7 +10,7 @@ from rich.table import Table
 
 from agentzoo.cli.console import console, plain, print_json, print_listing, print_study, progress_bar
 from agentzoo.cli.groups import CommandGroup
-from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, known_agent, load_agent
+from agentzoo.cli.options import EpisodeSeedOption, JsonOption, RevisionOption, TrustOption, known_agent, load_agent
 from agentzoo.text import counted
 
 app = typer.Typer(cls=CommandGroup, help="Studies of Uni[MASK].", no_args_is_help=True)
@@ -129,9 +129,7 @@ def maze2d(
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the result.")] = Path("runs/maze2d"),
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="Episodes for each way of acting.")] = 100,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Seed of the first episode: episode e is reset with 10000*(seed+1)+e.")
-    ] = 0,
+    seed: EpisodeSeedOption = 0,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     as_json: JsonOption = False,

@@ -13,7 +13,15 @@ import typer
 from rich.table import Table
 
 from agentzoo.cli.console import console, plain, print_json, print_listing, print_study, progress_bar
-from agentzoo.cli.options import JsonOption, RevisionOption, TrustOption, TrustOptionsOption, known_agents, load_agent
+from agentzoo.cli.options import (
+    AgentsArg,
+    EpisodeSeedOption,
+    JsonOption,
+    RevisionOption,
+    TrustOption,
+    TrustOptionsOption,
+    load_agent,
+)
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.store.files import SWEEP_PLOT
 from agentzoo.store.named import require_finished
@@ -24,16 +32,12 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    agents: Annotated[
-        list[str], typer.Argument(metavar="AGENT...", help="Ids, folders or Hub repos.", callback=known_agents)
-    ],
+    agents: AgentsArg,
     highest: Annotated[float, typer.Option("--up-to", help="The largest target return.")],
     lowest: Annotated[float, typer.Option("--from", help="The targets are evenly spaced above this value.")] = 0.0,
     count: Annotated[int, typer.Option("--targets", min=3, max=100, help="Number of target returns.")] = 8,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes for each target.")] = 20,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed of the first episode: episode e is reset with 10000*(seed+1)+e.")
-    ] = 0,
+    seed: EpisodeSeedOption = 0,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Plot achieved return against target return into this file.")
     ] = None,
@@ -48,19 +52,18 @@ def sweep(
 ) -> None:
     """Measure agents at several target returns. Targets far above the data show how they extrapolate."""
     from agentzoo.evaluation.study import write_study
-    from agentzoo.evaluation.sweep import as_study, even_targets, plot_sweeps, titles
+    from agentzoo.evaluation.sweep import as_study, by_title, even_targets, plot_sweeps
     from agentzoo.evaluation.sweep import sweep as run
 
     named = list(dict.fromkeys(agents))
     _check_pictures(len(named), plot, out, best)
     targets = even_targets(highest, count, lowest)
-    loaded = {name: load_agent(name, revision, trust_env_module) for name in named}
-    called = titles(loaded)
+    loaded = by_title({name: load_agent(name, revision, trust_env_module) for name in named})
     found = {}
-    with progress_bar("targets", len(named) * count) as bar:
-        for name, title in called.items():
+    with progress_bar("targets", len(loaded) * count) as bar:
+        for title, agent in loaded.items():
             found[title] = run(
-                loaded[name],
+                agent,
                 targets,
                 episodes,
                 seed=seed,
@@ -110,17 +113,13 @@ def _print_sweep(title: str, results: Sequence[Result]) -> None:
 
 
 def histories(
-    agents: Annotated[
-        list[str], typer.Argument(metavar="AGENT...", help="Ids, folders or Hub repos.", callback=known_agents)
-    ],
+    agents: AgentsArg,
     lengths: Annotated[
         list[int] | None,
         typer.Option("--steps", min=1, help="Steps that acting reads; repeatable. Default: 1, 2, 5, 10, 20, 50, all."),
     ] = None,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes for each length.")] = 20,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Seed of the first episode: episode e is reset with 10000*(seed+1)+e.")
-    ] = 0,
+    seed: EpisodeSeedOption = 0,
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path("runs/histories"),
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
@@ -130,21 +129,20 @@ def histories(
     """Measure agents at several context lengths: how much of their window do they need?"""
     from agentzoo.evaluation.histories import PICTURE, as_study, draw_histories, lengths_of, measure_histories
     from agentzoo.evaluation.study import write_study
-    from agentzoo.evaluation.sweep import titles
+    from agentzoo.evaluation.sweep import by_title
     from agentzoo.plots import require_picture
 
     named = list(dict.fromkeys(agents))
     _require_room(len(named))
     require_picture(out / PICTURE)
-    loaded = {name: load_agent(name, revision, trust_env_module) for name in named}
-    called = titles(loaded)
-    chosen = {name: lengths_of(agent, lengths or ()) for name, agent in loaded.items()}
+    loaded = by_title({name: load_agent(name, revision, trust_env_module) for name in named})
+    chosen = {title: lengths_of(agent, lengths or ()) for title, agent in loaded.items()}
     found = {}
     with progress_bar("lengths", sum(map(len, chosen.values()))) as bar:
-        for name, title in called.items():
+        for title, agent in loaded.items():
             found[title] = measure_histories(
-                loaded[name],
-                chosen[name],
+                agent,
+                chosen[title],
                 episodes,
                 seed=seed,
                 trust_env_module=trust_env_module,

@@ -59,6 +59,9 @@ AgentArg = Annotated[
     str,
     typer.Argument(metavar="AGENT", help="An id like dt-hopper-medium, a folder, or a Hub repo.", callback=known_agent),
 ]
+AgentsArg = Annotated[
+    list[str], typer.Argument(metavar="AGENT...", help="Ids, folders or Hub repos.", callback=known_agents)
+]
 RevisionOption = Annotated[str | None, typer.Option("--revision", help="Commit, tag or branch on the Hub.")]
 TrustOption = Annotated[
     bool, typer.Option("--trust-env-module", help="Import the module that an environment's id names.")
@@ -69,6 +72,9 @@ TrustOptionsOption = Annotated[
 ]
 TokenOption = Annotated[
     str | None, typer.Option("--token", help="Token to use instead of HF_TOKEN or `hf auth login`.")
+]
+EpisodeSeedOption = Annotated[
+    int, typer.Option("--seed", min=0, help="Seed of the first episode: episode e is reset with 10000*(seed+1)+e.")
 ]
 FolderArg = Annotated[Path, typer.Argument(metavar="DIR", help="An agent's folder with its records.")]
 HistoryOption = Annotated[

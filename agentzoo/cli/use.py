@@ -23,6 +23,7 @@ from agentzoo.cli.console import (
 )
 from agentzoo.cli.options import (
     AgentArg,
+    EpisodeSeedOption,
     HistoryOption,
     JsonOption,
     RevisionOption,
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id to use instead of the agent's.")]
 EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes to play.")]
-SeedOption = Annotated[
-    int, typer.Option("--seed", min=0, help="Seed of the first episode: episode e is reset with 10000*(seed+1)+e.")
-]
 TargetOption = Annotated[
     float | None, typer.Option("--target", help="Target return, in units of the environment's reward.")
 ]
@@ -217,7 +215,7 @@ def evaluate(
     agent: AgentArg,
     episodes: EpisodesOption = 100,
     env: EnvOption = None,
-    seed: SeedOption = 0,
+    seed: EpisodeSeedOption = 0,
     n_envs: Annotated[int, typer.Option("--envs", min=1, help="Environments stepped side by side.")] = 20,
     target: TargetOption = None,
     acting: ActingOption = None,
@@ -289,7 +287,7 @@ def enjoy(
     agent: AgentArg,
     episodes: EpisodesOption = 3,
     env: EnvOption = None,
-    seed: SeedOption = 0,
+    seed: EpisodeSeedOption = 0,
     target: TargetOption = None,
     runtime: RuntimeOption = "pytorch",
     revision: RevisionOption = None,
@@ -313,7 +311,7 @@ def record(
     output: Annotated[Path, typer.Argument(help="The .mp4 or .gif file to write.")],
     episodes: EpisodesOption = 1,
     env: EnvOption = None,
-    seed: SeedOption = 0,
+    seed: EpisodeSeedOption = 0,
     target: TargetOption = None,
     runtime: RuntimeOption = "pytorch",
     every: Annotated[int, typer.Option("--every", min=1, help="Keep every Nth frame.")] = 4,

@@ -13,7 +13,6 @@ from pathlib import Path
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, evaluate
-from agentzoo.evaluation.rollout import OnEpisode
 from agentzoo.evaluation.study import MOST_IN_CELL, Study
 from agentzoo.evaluation.sweep import COLORS, draw_returns
 from agentzoo.plots import new_figure, save_figure
@@ -50,7 +49,6 @@ def measure_histories(
     seed: int = 0,
     trust_env_module: bool = False,
     on_length: Callable[[], None] = lambda: None,
-    on_episode: OnEpisode = lambda _: None,
 ) -> tuple[Result, ...]:
     """One evaluation per length, with the same target return and episode seeds for all.
 
@@ -69,9 +67,7 @@ def measure_histories(
             agent.acting = "window"
         for length in lengths:
             agent.history = length
-            found.append(
-                evaluate(agent, episodes=episodes, seed=seed, trust_env_module=trust_env_module, on_episode=on_episode)
-            )
+            found.append(evaluate(agent, episodes=episodes, seed=seed, trust_env_module=trust_env_module))
             on_length()
     finally:
         agent.history = history

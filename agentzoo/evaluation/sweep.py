@@ -48,8 +48,8 @@ def sweep(
     return tuple(found)
 
 
-def titles(agents: Mapping[str, Agent]) -> dict[str, str]:
-    """Name -> title in a table: the agent's id, or the name if ids are equal.
+def by_title(agents: Mapping[str, Agent]) -> dict[str, Agent]:
+    """Named agents by their titles in a table: the agent's id, or its name if ids are equal.
 
     Raises:
         ConfigError: the agents act in different environments, so their returns are not comparable.
@@ -58,7 +58,10 @@ def titles(agents: Mapping[str, Agent]) -> dict[str, str]:
     if len(envs) > 1:
         raise ConfigError(f"these agents act in different environments: {', '.join(envs)}. Measure each separately.")
     ids = [agent.config.agent_id for agent in agents.values()]
-    return {named: name if ids.count(name) == 1 else named for named, name in zip(agents, ids, strict=True)}
+    return {
+        agent_id if ids.count(agent_id) == 1 else name: agent
+        for (name, agent), agent_id in zip(agents.items(), ids, strict=True)
+    }
 
 
 def even_targets(highest: float, count: int = 8, lowest: float = 0.0) -> list[float]:
