@@ -113,9 +113,11 @@ def test_filters_search_and_sorting_show_the_right_agents_and_stay_in_the_addres
     tab.click("#table th[data-sort=score] button")
     assert shown(tab, "#table tbody tr") == ["dm-hopper-medium", "dt-hopper-medium"]
     assert tab.get_attribute("#table th[data-sort=score]", "aria-sort") == "descending"
-    tab.locator("#table tbody tr:visible a").first.click()
+    with tab.expect_navigation():  # until the page's script has run
+        tab.locator("#table tbody tr:visible a").first.click()
     assert "agents/dm-hopper-medium.html?env=Hopper-v5" in tab.url
-    tab.click(".crumbs .back")
+    with tab.expect_navigation():
+        tab.click(".crumbs .back")
     assert shown(tab, "#table tbody tr") == ["dm-hopper-medium", "dt-hopper-medium"]
     assert tab.faults == []
 
