@@ -28,6 +28,7 @@ from agentzoo.store.named import require_finished
 from agentzoo.text import amount
 
 if TYPE_CHECKING:
+    from agentzoo.agent import Agent
     from agentzoo.evaluation.results import Result
 
 
@@ -118,6 +119,12 @@ def histories(
         list[int] | None,
         typer.Option("--steps", min=1, help="Steps that acting reads; repeatable. Default: 1, 2, 5, 10, 20, 50, all."),
     ] = None,
+    trained: Annotated[
+        bool,
+        typer.Option(
+            "--trained", help="The agents are trainings with windows of different lengths. Each reads them whole."
+        ),
+    ] = False,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes for each length.")] = 20,
     seed: EpisodeSeedOption = 0,
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path("runs/histories"),
@@ -127,31 +134,45 @@ def histories(
     as_json: JsonOption = False,
 ) -> None:
     """Measure agents at several context lengths: how much of their window do they need?"""
-    from agentzoo.evaluation.histories import PICTURE, as_study, draw_histories, lengths_of, measure_histories
+    from agentzoo.evaluation.histories import PICTURE, as_study, draw_histories, measure_histories
     from agentzoo.evaluation.study import write_study
-    from agentzoo.evaluation.sweep import by_title
     from agentzoo.plots import require_picture
 
-    named = list(dict.fromkeys(agents))
-    _require_room(len(named))
+    if trained and lengths:
+        raise ConfigError("--trained agents read their whole windows; omit --steps.")
     require_picture(out / PICTURE)
-    loaded = by_title({name: load_agent(name, revision, trust_env_module) for name in named})
-    chosen = {title: lengths_of(agent, lengths or ()) for title, agent in loaded.items()}
-    found = {}
-    with progress_bar("lengths", sum(map(len, chosen.values()))) as bar:
-        for title, agent in loaded.items():
-            found[title] = measure_histories(
+    named = list(dict.fromkeys(agents))
+    if not trained:
+        _require_room(len(named))
+    plan = _plan({name: load_agent(name, revision, trust_env_module) for name in named}, lengths, trained)
+    found: dict[str, list[Result]] = {title: [] for title, _, _ in plan}
+    with progress_bar("lengths", sum(len(chosen) for _, _, chosen in plan)) as bar:
+        for title, agent, chosen in plan:
+            found[title] += measure_histories(
                 agent,
-                chosen[title],
+                chosen,
                 episodes,
                 seed=seed,
                 trust_env_module=trust_env_module,
                 on_length=lambda: bar(1, title),  # noqa: B023  (called at once)
             )
-    draw_histories(found, out / PICTURE)
-    study = as_study(found)
+    draw_histories(found, out / PICTURE, trained)
+    study = as_study(found, trained=trained)
     write_study(study, out)
     print_study(study, f"{study.title}, drawn in {out}", as_json)
+
+
+def _plan(loaded: dict[str, Agent], lengths: Sequence[int] | None, trained: bool) -> list[tuple[str, Agent, list[int]]]:
+    """(title of the curve, agent, lengths to measure it at) for `histories`."""
+    from agentzoo.evaluation.histories import lengths_of, trained_lengths
+    from agentzoo.evaluation.sweep import by_title
+
+    titled = by_title(loaded)
+    if not trained:
+        return [(title, agent, lengths_of(agent, lengths or ())) for title, agent in titled.items()]
+    grouped = trained_lengths(list(loaded.values()))
+    _require_room(len(grouped))
+    return [(title, one, [one.config.io.context]) for title, each in grouped.items() for one in each]
 
 
 def compare(

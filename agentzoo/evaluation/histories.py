@@ -1,7 +1,7 @@
-"""Return against context length: one agent that reads fewer and fewer of the steps it was trained on.
+"""Return against context length, of one agent that reads fewer and fewer steps, or of an agent trained for each length.
 
-No training is needed, since a training window of K steps also holds every shorter history. The papers train an agent
-for each length instead; such agents can be measured side by side.
+The first needs no training, since a training window of K steps also holds every shorter history. The second is what the
+papers do.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ from agentzoo.text import amount
 
 PICTURE = "histories.png"
 LENGTHS = (1, 2, 5, 10, 20, 50)
+X_READ, X_TRAINED = "steps read", "steps in a window"  # the first column, and the x-axis
+OF_ONE = (
+    "Each agent is one training, which reads fewer steps of its window here; the papers train an agent for each length."
+)
+OF_EACH = "Each number is a training of its own, with windows of that length; one training seed each."
 APART = 0.03  # distance of two curves, as a share of the length
 
 
@@ -76,20 +81,42 @@ def measure_histories(
     return tuple(found)
 
 
-def as_study(found: Mapping[str, Sequence[Result]], picture: str = PICTURE) -> Study:
-    """The table for a card: one row per length, one column per agent title; empty where its window is shorter."""
+def trained_lengths(agents: Sequence[Agent]) -> dict[str, list[Agent]]:
+    """The trainings of each agent id, by the length of their windows, ascending.
+
+    Raises:
+        ConfigError: two trainings of an id have windows of one length, or there is only one.
+    """
+    grouped: dict[str, list[Agent]] = {}
+    for agent in sorted(agents, key=lambda one: one.config.io.context):
+        grouped.setdefault(agent.config.agent_id, []).append(agent)
+    for name, trainings in grouped.items():
+        lengths = [one.config.io.context for one in trainings]
+        if len(lengths) < 2 or len(set(lengths)) < len(lengths):
+            raise ConfigError(
+                f"the trainings of {name} have windows of {', '.join(map(str, lengths))} steps; name two or more of "
+                "different lengths."
+            )
+    return grouped
+
+
+def as_study(found: Mapping[str, Sequence[Result]], picture: str = PICTURE, trained: bool = False) -> Study:
+    """The table for a card: one row per length, one column per agent title; empty where an agent lacks the length.
+
+    Args:
+        trained: the results of a title are of different trainings, each with windows of that length.
+    """
     first = next(iter(found.values()))[0]
     read = {title: {one.history: one for one in results} for title, results in found.items()}
     lengths = sorted({length for each in read.values() for length in each if length is not None})
     rows = [(str(length), *(_cell(each.get(length)) for each in read.values())) for length in lengths]
     return Study(
         title="Return against context length",
-        columns=("steps read", *(title[-MOST_IN_CELL:] for title in found)),  # folder names differ at the end
+        columns=(X_TRAINED if trained else X_READ, *(title[-MOST_IN_CELL:] for title in found)),  # ends differ
         rows=tuple(rows),
         picture=picture,
         note=f"Return and mean length of {first.episodes} episodes (`--seed {first.seed}`), the same for all; brackets "
-        "are 95 % bootstrap intervals. Each agent is one training, which reads fewer steps of its window here; the "
-        "papers train an agent for each length.",
+        "are 95 % bootstrap intervals. " + (OF_EACH if trained else OF_ONE),
     )
 
 
@@ -97,8 +124,8 @@ def _cell(one: Result | None) -> str:
     return "" if one is None else f"{one.return_in_words()}, {amount(one.mean_length)} steps"
 
 
-def draw_histories(found: Mapping[str, Sequence[Result]], path: Path) -> Path:
-    """Plot the return with its interval against the number of steps read, one curve per agent."""
+def draw_histories(found: Mapping[str, Sequence[Result]], path: Path, trained: bool = False) -> Path:
+    """Plot the return with its interval against the number of steps, one curve per agent; `trained` as `as_study`."""
     first = next(iter(found.values()))[0]
     figure = new_figure(6, 4.2)
     axes = figure.add_subplot()
@@ -109,7 +136,7 @@ def draw_histories(found: Mapping[str, Sequence[Result]], path: Path) -> Path:
     axes.set_xscale("log")
     axes.set_xticks(ticks, labels=[str(length) for length in ticks])
     axes.minorticks_off()
-    axes.set_xlabel("steps read")
+    axes.set_xlabel(X_TRAINED if trained else X_READ)
     axes.set_ylabel(f"return ({first.episodes} episodes)")
     axes.set_title(first.env)
     low, high = axes.get_ylim()

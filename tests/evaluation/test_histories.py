@@ -16,7 +16,14 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.histories import PICTURE, as_study, draw_histories, lengths_of, measure_histories
+from agentzoo.evaluation.histories import (
+    PICTURE,
+    as_study,
+    draw_histories,
+    lengths_of,
+    measure_histories,
+    trained_lengths,
+)
 from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.study import read_study
 
@@ -87,6 +94,28 @@ def test_the_command(tmp_path: Path) -> None:
     agent.history = 3
     assert study.rows[1][1].startswith(evaluate(agent, episodes=2).return_in_words())
     assert (tmp_path / PICTURE).is_file()
+
+
+def test_trainings_of_one_id_are_points_of_one_curve_at_their_own_windows(tmp_path: Path) -> None:
+    folders = [str(make_agent(context=length).save_pretrained(tmp_path / f"k{length}")) for length in (5, 2)]
+    words = ["research", "histories", *folders, "--trained", "-n", "2", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    study = read_study(tmp_path / "out")
+    assert study.columns == ("steps in a window", "dt-test")
+    for row, folder in zip(study.rows, folders[::-1], strict=True):
+        alone = evaluate(Agent.from_pretrained(folder), episodes=2)
+        assert row[1].startswith(alone.return_in_words())
+    assert [row[0] for row in study.rows] == ["2", "5"]
+    assert "a training of its own" in study.note
+    refused = CliRunner().invoke(app, [*words, "--steps", "1"])
+    assert "omit --steps" in str(refused.exception)
+
+
+def test_trainings_with_windows_of_one_length_are_no_curve() -> None:
+    for lengths in ((4,), (2, 4, 4)):
+        with pytest.raises(ConfigError, match=f"dt-test have windows of {', '.join(map(str, lengths))} steps"):
+            trained_lengths([make_agent(context=length) for length in lengths])
 
 
 def test_what_cannot_be_compared_is_said_before_anything_is_measured(
