@@ -7,7 +7,7 @@ from typing import Any
 from agentzoo.models._language_config import PRESETS
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import Recipe, TrainConfig
-from agentzoo.recipes._tasks import locomotion
+from agentzoo.recipes._tasks import locomotion, maze_recipe, windows_of_two
 
 CPU_BUDGET = TrainConfig(steps=8_000, lr=3e-4, warmup_steps=400, schedule="cosine", eps=1e-6)
 CURVE_EVERY = 800  # ten points of a learning curve
@@ -35,6 +35,9 @@ MINI: dict[str, Any] = {
     "activation": "gelu_pytorch_tanh",
 }
 SCRATCH: dict[str, Any] = {**MINI, "backbone": None}
+# Of 100 validation episodes in the large maze dtma, gpt2-dt and gpt2-dtma reach the goal in 97, 98 and 95 at this
+# learning rate, in 90, 98 and 98 at twice it. In the umaze they reach it in all.
+SHORTEST: dict[str, Any] = {"batch_size": 640, "lr": 2e-3, "steps": 11_000}
 
 
 def long_recipe(name: str, kind: str, model: ModelConfig, env: str = "hopper") -> Recipe:
@@ -57,3 +60,9 @@ def mini_recipe(name: str, kind: str, model: type[ModelConfig], fields: dict[str
         train=SHORT_BUDGET,
         eval=evaluation.model_copy(update={"every": SHORT_CURVE_EVERY}),
     )
+
+
+def mini_maze(name: str, maze: str, model: ModelConfig) -> Recipe:
+    """The recipe of `<name>-pointmaze-<maze>` for a network of lm-mini's size: windows of two steps, in medium of 5."""
+    recipe = maze_recipe(name, maze, model)
+    return recipe if maze == "medium" else windows_of_two(recipe, **SHORTEST)

@@ -17,8 +17,8 @@ from typing import Any
 from agentzoo.models._language_config import PRESETS
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.recipe import Recipe
-from agentzoo.recipes._language import MINI, NO_DROPOUT, long_recipe, mini_recipe
-from agentzoo.recipes._tasks import MAZES, maze_recipe
+from agentzoo.recipes._language import MINI, NO_DROPOUT, long_recipe, mini_maze, mini_recipe
+from agentzoo.recipes._tasks import MAZES
 
 NO_LANGUAGE: dict[str, Any] = {"cosine_weight": 0.0, "lm_weight": 0.0}
 SCRATCH: dict[str, Any] = {"backbone": None, **NO_LANGUAGE}
@@ -50,7 +50,7 @@ def _recipe(name: str, kind: str, fields: dict[str, Any], change: str = "", **ch
 
 
 def _all() -> list[Recipe]:
-    found = [maze_recipe("gpt2-dt", maze, GPT2DTConfig(**{**MINI, **NO_DROPOUT})) for maze in MAZES]
+    found = [mini_maze("gpt2-dt", maze, GPT2DTConfig(**{**MINI, **NO_DROPOUT})) for maze in MAZES]
     for kind in ("medium", "medium-replay"):
         for name, fields in (("chibit", CHIBIT), ("gpt2-dt", MINI)):
             found += [_recipe(name, kind, fields), _recipe(name, kind, fields, "scratch", **SCRATCH)]
