@@ -1,6 +1,6 @@
 """Training: one loop for every family, resumable at any moment.
 
-On one CPU thread, a run that is killed and resumed equals the uninterrupted one to the bit.
+On one CPU thread, a run that is killed and resumed equals the uninterrupted one bit for bit.
 """
 
 from __future__ import annotations
@@ -193,6 +193,8 @@ def _train(
     progress = state.Progress()
     if (folder / state.CHECKPOINT).exists():
         progress = state.load_state(folder, model, raw, generator, share.rank, share.processes, config.seed)
+        if not (folder / BEST).exists():  # deleted by `claim`
+            progress.best_return = None
         hooks.on_resume(progress.step)
     devices = gathered(accelerator, str(accelerator.device))
     if accelerator.is_main_process:
