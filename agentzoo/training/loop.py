@@ -193,8 +193,6 @@ def _train(
     progress = state.Progress()
     if (folder / state.CHECKPOINT).exists():
         progress = state.load_state(folder, model, raw, generator, share.rank, share.processes, config.seed)
-        if not (folder / BEST).exists():  # deleted by `claim`
-            progress.best_return = None
         hooks.on_resume(progress.step)
     devices = gathered(accelerator, str(accelerator.device))
     if accelerator.is_main_process:

@@ -42,6 +42,8 @@ class Run:
         self.model, self.hooks, self.progress, self.errors = model, hooks, progress, errors
         self.sums: dict[str, Tensor] = {k: torch.tensor(v) for k, v in progress.sums.items()}
         self.main: bool = accelerator.is_main_process
+        if not (folder / BEST).exists():  # `training.settle.claim` deletes it
+            progress.best_return = None
         self.columns: list[str] = []
         self.row_began = time.perf_counter()
         self.row_first = progress.step
