@@ -192,6 +192,8 @@ class Recipe(Config):
     def override(self, settings: Iterable[str]) -> Recipe:
         """A copy with `section.field=value` settings applied, values read as JSON or else as text.
 
+        Another `eval.env` drops the options and reference returns of the old one, unless they are among the settings.
+
         Raises:
             ConfigError: no such field (with the nearest name), or a value of the wrong type or out of range.
         """
@@ -226,9 +228,19 @@ class Recipe(Config):
                 node[name] = json.loads(text)
             except json.JSONDecodeError:
                 node[name] = text
+        _forget_old_environment(tree["eval"], self.eval.env, named)
         if "data.context" in named and "eval.history" not in named:
             tree["eval"]["history"] = _within(tree["eval"]["history"], tree["data"]["context"])
         return Recipe.from_json(json.dumps(tree), "the recipe with --set applied")
+
+
+def _forget_old_environment(evaluation: dict[str, Any], before: str, named: set[str]) -> None:
+    """Drop what belongs to the environment `before`, if the new one differs by more than its module."""
+    if str(evaluation["env"]).rpartition(":")[2] == before.rpartition(":")[2]:
+        return
+    for name, empty in (("env_options", {}), ("reference", None)):
+        if f"eval.{name}" not in named:
+            evaluation[name] = empty
 
 
 def _within(history: int | None, context: Any) -> int | None:

@@ -18,6 +18,7 @@ from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import ConfigError, warn
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, TrainConfig
+from agentzoo.record import checked
 from agentzoo.registry import get_family
 from agentzoo.store.files import WEIGHTS
 from agentzoo.store.tensors import save_tensors
@@ -43,8 +44,12 @@ from agentzoo.types import IOSpec
 def build_model(recipe: Recipe, episodes: Episodes) -> SequenceModel:
     """A fresh network for a dataset: weights from `train.seed`, and normalization from all its observations, even those
     of episodes that `data.best_fraction` leaves out.
+
+    Raises:
+        ConfigError: a window of `data.context` steps of this data is too large.
     """
-    io = IOSpec(observation=episodes.observation, action=episodes.action, context=recipe.data.context)
+    sizes = {"observation": episodes.observation, "action": episodes.action, "context": recipe.data.context}
+    io = checked(IOSpec, f"a network for {episodes.dataset}", **sizes)
     torch.manual_seed(recipe.train.seed)
     model = get_family(recipe.model.family).model(recipe.model, io)
     if recipe.data.normalization != "none":
