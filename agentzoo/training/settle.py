@@ -134,6 +134,13 @@ def record_stretch(folder: Path, recipe: Recipe, step: int, devices: list[str]) 
     return stored
 
 
+def unfinished_run(named: str) -> Path | None:
+    """The folder `named` if it is a run, which then continues. A staged agent is trained again in another folder."""
+    folder = Path(named)
+    is_run = (folder / state.CHECKPOINT).is_file() or not (folder / WEIGHTS).exists()
+    return folder if (folder / RECIPE).is_file() and is_run else None
+
+
 def _stored(folder: Path) -> Recipe | None:
     path = folder / RECIPE
     return read_record(Recipe, path) if path.exists() else None

@@ -15,7 +15,7 @@ from conftest import SMALL, make_agent
 from data.cases import episodes_of
 from models.cases import coin_episodes
 
-from agentzoo.cli.running import settings_of, tracking_of
+from agentzoo.cli.running import tracking_of
 from agentzoo.config import read_recipe
 from agentzoo.data.episodes import Episodes
 from agentzoo.errors import CheckpointError, ObservationError, TrainingError
@@ -28,6 +28,7 @@ from agentzoo.store.tensors import read_tensors
 from agentzoo.training.hooks import Evaluation, Hooks
 from agentzoo.training.log import read_log, still_falling
 from agentzoo.training.loop import train
+from agentzoo.training.planning import with_precision_of
 from agentzoo.training.tracking import TRACKING, Tracking, flat
 from agentzoo.training.watch import COLUMNS, ActionErrors
 from training.cases import Stopped, recipe, repeatable, run, stop_at
@@ -187,9 +188,9 @@ def test_a_loss_that_still_falls_is_said() -> None:
 
 def test_bf16_is_insisted_on_by_hand_alone() -> None:
     half = load_recipe("dt-hopper-medium").override(["train.precision=bf16"])
-    assert settings_of(half, None, 3).train.precision == "auto"
-    assert settings_of(half, ["train.precision=bf16"], None).train.precision == "bf16"
-    assert settings_of(half.override(["train.precision=fp32"]), None, None).train.precision == "fp32"
+    assert with_precision_of(half, ["train.seed=3"]).train.precision == "auto"
+    assert with_precision_of(half, ["train.precision=bf16"]).train.precision == "bf16"
+    assert with_precision_of(half.override(["train.precision=fp32"]), ()).train.precision == "fp32"
 
 
 def test_a_run_that_is_resumed_goes_on_in_the_same_tracker_run(tmp_path: Path) -> None:
