@@ -18,7 +18,7 @@ from agentzoo.recipe import Recipe
 from agentzoo.text import amount, counted
 from agentzoo.training.log import read_log, still_falling
 from agentzoo.training.loop import Evaluation, Hooks, with_precision
-from agentzoo.training.machine import device_line, gpu_names, pick_device
+from agentzoo.training.machine import device_line, gpu_names, training_device
 from agentzoo.training.processes import local_process_count, process_count, process_index
 from agentzoo.training.tracking import Tracking
 
@@ -95,7 +95,7 @@ def _introduce(recipe: Recipe, episodes: Episodes, folder: Path, device: str | N
     console.print(
         f"{recipe.agent_id}: {counted(len(episodes), 'step')} of {plain(recipe.data.dataset)} -> {plain(folder)}"
     )
-    place = pick_device(device)
+    place = training_device(device)
     line = device_line(place, gpu_names(), process_count())
     if line:
         errors_console.print(line)

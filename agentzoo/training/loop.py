@@ -28,7 +28,7 @@ from agentzoo.training.hooks import Evaluation as Evaluation  # names imported w
 from agentzoo.training.hooks import Hooks as Hooks
 from agentzoo.training.interrupt import deferred
 from agentzoo.training.lock import held
-from agentzoo.training.machine import check_machine, pick_device, warn_of_slow_precision
+from agentzoo.training.machine import check_machine, training_device, warn_of_slow_precision
 from agentzoo.training.optim import lr_factor, make_optimizer
 from agentzoo.training.processes import Share, check_launch, gathered, make_accelerator, part
 from agentzoo.training.run import BEST as BEST
@@ -111,7 +111,7 @@ def train(
     check_machine(device, trackers.trackers, cuda_graph)
     check_launch()
     recipe = with_data(with_precision(recipe, folder, device), folder, episodes)
-    place = pick_device(device)
+    place = training_device(device)
     accelerator = make_accelerator(place, recipe.train.precision, str(folder), list(trackers.trackers))
     share = Share.of(recipe.train.batch_size, accelerator)
     if start is None:
