@@ -20,9 +20,10 @@ from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import write_dataset
 from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.recipe import load_recipe
-from agentzoo.training.loop import build_model
+from agentzoo.training.loop import Hooks, build_model
 from agentzoo.training.planning import name_for, plan, scale_of
 from agentzoo.types import ObservationSpec
+from training.cases import Stopped, stop_at
 
 QUICK = ("train.steps=4", "train.warmup_steps=1", "eval.every=4", "eval.every_episodes=2", "train.checkpoint_every=4")
 SMALL = ("model.embed_dim=16", "model.n_layers=1", "data.context=4")
@@ -167,6 +168,20 @@ def test_train_finetune_and_evaluate_from_python(datasets: Path) -> None:
     assert len(agentzoo.rollout(agent, envs, 2)) == 2
     again = agentzoo.make_vec_env(agent, 2, seed=3)
     np.testing.assert_array_equal(agentzoo.make_vec_env(agent, 2, seed=3).reset(), again.reset())
+
+
+def test_a_run_that_python_names_continues_where_it_is(datasets: Path) -> None:
+    """As `agentzoo train FOLDER` does, and bf16 is insisted on by hand alone."""
+    settings = [*QUICK, *SMALL, "train.checkpoint_every=1", "train.precision=bf16"]
+    with pytest.raises(Stopped):
+        agentzoo.train("dt", dataset="my/cart-pole-v0", settings=settings, out="mine", hooks=stop_at(2), device="cpu")
+    resumed: list[int] = []
+    agentzoo.train("mine", settings=["train.precision=bf16"], hooks=Hooks(on_resume=resumed.append), device="cpu")
+    assert resumed == [2]
+    assert (datasets / "mine" / "config.json").is_file()
+    assert not (datasets / "runs").exists()
+    assert plan("mine")[0].train.precision == "auto"
+    assert plan("mine", settings=["train.precision=bf16"])[0].train.precision == "bf16"
 
 
 def test_finetune_says_what_it_changed(datasets: Path) -> None:
