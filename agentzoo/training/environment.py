@@ -14,7 +14,10 @@ from agentzoo.store.tensors import first_names
 
 UNUSED = {*RENDERING, "seed"}  # options that do not change the task
 # wrappers that change neither observations, actions nor rewards
-WATCHING = {"HumanRendering", "RecordEpisodeStatistics", "RecordVideo", "RenderCollection"}
+WATCHING = {
+    *("HumanRendering", "RecordEpisodeStatistics", "RecordVideo", "RenderCollection"),
+    *("DataCollector", "Monitor"),  # Minari's and stable-baselines3's
+}
 
 
 class Environment(NamedTuple):

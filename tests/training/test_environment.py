@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import minari
 import numpy as np
 import pytest
 from conftest import CountingEnv, make_agent
 from gymnasium.envs.registration import EnvSpec
+from stable_baselines3.common.monitor import Monitor
 
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import write_dataset
@@ -23,7 +25,6 @@ from agentzoo.training.environment import Environment, environment_of
 from agentzoo.training.planning import plan
 
 ABOUT: dict[str, Any] = {"algorithm_name": "chance", "author": "a test", "description": "By chance."}
-HOPPER = "dt-hopper-medium"
 
 
 def spec_of(env: gym.Env[Any, Any]) -> dict[str, Any]:
@@ -71,12 +72,12 @@ def test_the_limit_of_an_environment_that_has_none_of_its_own() -> None:
         assert environment_of({"env_spec": spec}) == Environment("tests/Counting-v0", options)
 
 
-def test_an_environment_that_a_recipe_cannot_hold_is_refused() -> None:
+def test_an_environment_that_a_recipe_cannot_hold_is_refused(root: None) -> None:
     """Unless the user asks for it, and then a warning names what is lost."""
     ranged = spec_of(gym.make("Hopper-v5", healthy_z_range=(0.2, 2.0)))
     wrapped = spec_of(gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), -1.0, 1.0))
-    watched = spec_of(gym.wrappers.RecordEpisodeStatistics(gym.make("Pendulum-v1")))
-    assert environment_of(watched) == Environment("Pendulum-v1", {})
+    for watched in (gym.wrappers.RecordEpisodeStatistics, minari.DataCollector, Monitor):
+        assert environment_of(spec_of(watched(gym.make("Pendulum-v1")))) == Environment("Pendulum-v1", {})
     for metadata, env_id, lost in (
         (ranged, "Hopper-v5", r"healthy_z_range=\[0\.2, 2\.0\]"),
         (wrapped, "Pendulum-v1", "the wrapper RescaleAction"),
@@ -108,7 +109,7 @@ def test_scores_and_constants_of_another_task_are_not_used(root: None) -> None:
 
 
 def test_another_env_drops_what_belongs_to_the_old_one() -> None:
-    recipe = load_recipe(HOPPER).override(['eval.env_options={"frame_skip": 3}', "eval.reference=[1.0, 2.0]"])
+    recipe = load_recipe("dt-hopper-medium").override(['eval.env_options={"frame_skip": 3}', "eval.reference=[1.0, 2.0]"])
     again = recipe.override(["eval.env=my.module:Hopper-v5"]).eval
     assert (again.env_options, again.reference) == ({"frame_skip": 3}, (1.0, 2.0))
     other = recipe.override(["eval.env=Walker2d-v5"]).eval
