@@ -109,7 +109,9 @@ def test_scores_and_constants_of_another_task_are_not_used(root: None) -> None:
 
 
 def test_another_env_drops_what_belongs_to_the_old_one() -> None:
-    recipe = load_recipe("dt-hopper-medium").override(['eval.env_options={"frame_skip": 3}', "eval.reference=[1.0, 2.0]"])
+    recipe = load_recipe("dt-hopper-medium").override(
+        ['eval.env_options={"frame_skip": 3}', "eval.reference=[1.0, 2.0]"]
+    )
     again = recipe.override(["eval.env=my.module:Hopper-v5"]).eval
     assert (again.env_options, again.reference) == ({"frame_skip": 3}, (1.0, 2.0))
     other = recipe.override(["eval.env=Walker2d-v5"]).eval
