@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import Field
 
 from agentzoo.errors import ConfigError
-from agentzoo.nn.base import ModelConfig
-from agentzoo.recipe import AgentId, EnvId, History, Option, Positive, Recipe, load_recipe, parse_model_config
+from agentzoo.recipe import AgentId, AnyModel, EnvId, History, Option, Positive, Recipe, load_recipe
 from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE
 from agentzoo.types import Config, Digest, IOSpec, TargetReturn
@@ -22,7 +21,7 @@ class AgentConfig(Config):
 
     format: Literal[1] = 1
     agent_id: AgentId
-    model: SerializeAsAny[ModelConfig]
+    model: AnyModel
     io: IOSpec
     rtg_scale: Positive
     rewards: Literal["dense", "delayed"]
@@ -32,11 +31,6 @@ class AgentConfig(Config):
     history: History = None
     weights_sha256: Digest | None = None  # of model.safetensors
     license: License = "mit"
-
-    @field_validator("model", mode="before")
-    @classmethod
-    def _parse_model(cls, value: Any) -> Any:
-        return parse_model_config(value) if isinstance(value, dict) else value
 
     @classmethod
     def of(cls, recipe: Recipe, io: IOSpec) -> AgentConfig:

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BeforeValidator,
     Field,
     SerializeAsAny,
     SerializerFunctionWrapHandler,
     ValidationError,
-    field_validator,
     model_serializer,
     model_validator,
 )
@@ -32,6 +32,28 @@ Option = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]  # name
 
 # Newest env steps that acting reads; None: the whole window. Not part of training
 History = Annotated[int, Field(ge=1, le=8192)] | None
+
+
+def parse_model_config(tree: dict[str, Any]) -> ModelConfig:
+    """The model config that `tree` describes, checked by the config class of its family.
+
+    Raises:
+        ConfigError: `tree` names no family, or a field is not valid for it. UnknownNameError: no such family.
+    """
+    name = tree.get("family")
+    if not isinstance(name, str):
+        raise ConfigError(f"a model config names its `family`; this one holds {str(sorted(tree))[:200]}.")
+    try:
+        return get_family(name).config.model_validate_json(json.dumps(tree))
+    except ValidationError as error:
+        raise ConfigError(f"family {name!r}: {explain(error)}") from None
+
+
+def _model_of(value: Any) -> Any:
+    return parse_model_config(value) if isinstance(value, dict) else value
+
+
+AnyModel = Annotated[SerializeAsAny[ModelConfig], BeforeValidator(_model_of)]  # the config of any family
 
 
 class DataConfig(Config):
@@ -105,7 +127,7 @@ class Recipe(Config):
     """Model, data, training and evaluation of one agent."""
 
     agent_id: AgentId
-    model: SerializeAsAny[ModelConfig]
+    model: AnyModel
     data: DataConfig
     train: TrainConfig
     eval: EvalConfig
@@ -113,11 +135,6 @@ class Recipe(Config):
     base_weights_sha256: Digest | None = None  # of that agent's model.safetensors
     reinit: bool = False  # a fine-tune: layers whose shape differs from the base's start from random weights
     ran: Annotated[tuple[Stretch, ...], Field(max_length=1_000)] = ()  # written by the run; empty in packaged recipes
-
-    @field_validator("model", mode="before")
-    @classmethod
-    def _parse_model(cls, value: Any) -> Any:
-        return parse_model_config(value) if isinstance(value, dict) else value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Recipe:
@@ -192,6 +209,8 @@ class Recipe(Config):
     def override(self, settings: Iterable[str]) -> Recipe:
         """A copy with `section.field=value` settings applied, values read as JSON or else as text.
 
+        Another `eval.env` drops the options and reference returns of the old one, unless they are among the settings.
+
         Raises:
             ConfigError: no such field (with the nearest name), or a value of the wrong type or out of range.
         """
@@ -226,9 +245,19 @@ class Recipe(Config):
                 node[name] = json.loads(text)
             except json.JSONDecodeError:
                 node[name] = text
+        _forget_old_environment(tree["eval"], self.eval.env, named)
         if "data.context" in named and "eval.history" not in named:
             tree["eval"]["history"] = _within(tree["eval"]["history"], tree["data"]["context"])
         return Recipe.from_json(json.dumps(tree), "the recipe with --set applied")
+
+
+def _forget_old_environment(evaluation: dict[str, Any], before: str, named: set[str]) -> None:
+    """Drop what belongs to the environment `before`, if the new one differs by more than its module."""
+    if str(evaluation["env"]).rpartition(":")[2] == before.rpartition(":")[2]:
+        return
+    for name, empty in (("env_options", {}), ("reference", None)):
+        if f"eval.{name}" not in named:
+            evaluation[name] = empty
 
 
 def _within(history: int | None, context: Any) -> int | None:
@@ -273,21 +302,6 @@ def _fields(recipe: Recipe) -> dict[str, Any]:
         else:
             found[name] = value
     return found
-
-
-def parse_model_config(tree: dict[str, Any]) -> ModelConfig:
-    """The model config that `tree` describes, checked by the config class of its family.
-
-    Raises:
-        ConfigError: `tree` names no family, or a field is not valid for it. UnknownNameError: no such family.
-    """
-    name = tree.get("family")
-    if not isinstance(name, str):
-        raise ConfigError(f"a model config names its `family`; this one holds {str(sorted(tree))[:200]}.")
-    try:
-        return get_family(name).config.model_validate_json(json.dumps(tree))
-    except ValidationError as error:
-        raise ConfigError(f"family {name!r}: {explain(error)}") from None
 
 
 def load_recipe(agent_id: str) -> Recipe:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -43,6 +43,18 @@ def read_record(kind: type[M], path: Path) -> M:
         CheckpointError: missing, unreadable, not text or far too large. ConfigError: its content cannot be used.
     """
     return kind.from_json(read_text(path), str(path))
+
+
+def checked(kind: type[M], what: str, **fields: Any) -> M:
+    """A record with these fields; `what` names it in the error.
+
+    Raises:
+        ConfigError: a wrong type or a value out of range.
+    """
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        raise ConfigError(f"{what} cannot be used: {explain(error)}") from None
 
 
 def explain(error: ValidationError) -> str:

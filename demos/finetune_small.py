@@ -22,10 +22,10 @@ from rich.table import Table
 from agentzoo import Agent, evaluate
 from agentzoo.config import AgentConfig
 from agentzoo.data.making.collect import Rollout
-from agentzoo.data.minari import load_episodes, write_dataset
+from agentzoo.data.minari import write_dataset
 from agentzoo.recipe import Recipe
 from agentzoo.store.files import RECIPE, read_text
-from agentzoo.training.finetune import finetune_recipe, start_from
+from agentzoo.training.finetune import plan_finetune, start_from
 from agentzoo.training.loop import Hooks, train
 
 BASE = "zoo/dt-hopper-medium"
@@ -49,16 +49,14 @@ def main(arguments: list[str] | None = None) -> None:
     base = Agent.from_pretrained(BASE)
     collect(base, args.collect)
 
-    episodes = load_episodes(DATASET)
-    recipe = finetune_recipe(base, DATASET, NAME, args.steps, "keep").override(
-        [
-            "data.best_fraction=0.5",
-            "data.held_out=0",  # episodes are few: all are trained on
-            "eval.every=0",
-            f"eval.episodes={args.episodes}",
-            "train.log_every=5",
-        ]
-    )
+    settings = [
+        "data.best_fraction=0.5",
+        "data.held_out=0",  # episodes are few: all are trained on
+        "eval.every=0",
+        f"eval.episodes={args.episodes}",
+        "train.log_every=5",
+    ]
+    recipe, episodes = plan_finetune(base, DATASET, name=NAME, steps=args.steps, settings=settings)
     model = train(recipe, args.out / "run", episodes, start=start_from(base, recipe, episodes), hooks=Hooks())
     tuned = Agent(model, AgentConfig.of(recipe, model.io), recipe)
     tuned.save_pretrained(args.out / "run")

@@ -26,7 +26,7 @@ SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Change one setting: field=value, e.g. steps=2000; may be repeated.")
 ]
 ThreadsOption = Annotated[
-    int | None, typer.Option("--threads", min=1, help="CPU threads; 1 makes runs repeat to the bit.")
+    int | None, typer.Option("--threads", min=1, help="CPU threads; 1 makes runs repeat bit for bit.")
 ]
 HardwareOption = Annotated[str, typer.Option("--hardware", help="The hardware it is trained on, for the card.")]
 

@@ -12,14 +12,13 @@ from agentzoo.acting.threads import use_free_cores
 from agentzoo.agent import Agent
 from agentzoo.cli.console import Words, console, errors_console, plain
 from agentzoo.data.episodes import Episodes
-from agentzoo.evaluation.during import check_environment, short_evaluation, train_in
+from agentzoo.evaluation.during import check_environment, run_folder, short_evaluation, train_in
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.text import amount, counted
 from agentzoo.training.log import read_log, still_falling
 from agentzoo.training.loop import Evaluation, Hooks, with_precision
-from agentzoo.training.machine import device_line, gpu_names, pick_device
-from agentzoo.training.planning import with_precision_of
+from agentzoo.training.machine import device_line, gpu_names, training_device
 from agentzoo.training.processes import local_process_count, process_count, process_index
 from agentzoo.training.tracking import Tracking
 
@@ -35,10 +34,9 @@ def tracking_of(
     return Tracking(tuple(trackers or ()), project, run_name, group, named)
 
 
-def settings_of(recipe: Recipe, settings: list[str] | None, seed: int | None) -> Recipe:
-    """The recipe with `--set` and `--seed` applied, and its precision chosen by `with_precision_of`."""
-    asked = [*(settings or []), *([f"train.seed={seed}"] if seed is not None else [])]
-    return with_precision_of(recipe.override(asked), asked)
+def settings_with(settings: list[str] | None, seed: int | None) -> list[str]:
+    """The settings of `--set` and `--seed`."""
+    return [*(settings or []), *([] if seed is None else [f"train.seed={seed}"])]
 
 
 def run_training(
@@ -61,7 +59,7 @@ def run_training(
         warnings.simplefilter("ignore")
     used = use_free_cores(threads, local_process_count())
     check_environment(recipe, episodes, trust)
-    folder = out or Path("runs") / f"{recipe.agent_id}-s{recipe.train.seed}"
+    folder = out or run_folder(recipe)
     recipe = with_precision(recipe, folder, device)
     _introduce(recipe, episodes, folder, device, used)
     measure = short_evaluation(recipe, trust) if measures_start and main and recipe.eval.every else None
@@ -97,7 +95,7 @@ def _introduce(recipe: Recipe, episodes: Episodes, folder: Path, device: str | N
     console.print(
         f"{recipe.agent_id}: {counted(len(episodes), 'step')} of {plain(recipe.data.dataset)} -> {plain(folder)}"
     )
-    place = pick_device(device)
+    place = training_device(device)
     line = device_line(place, gpu_names(), process_count())
     if line:
         errors_console.print(line)

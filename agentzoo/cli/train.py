@@ -29,7 +29,7 @@ SetOption = Annotated[
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Training seed; short for --set train.seed=N.")]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", min=1, help="CPU threads; 1 makes runs repeat to the bit. Default: the free cores."),
+    typer.Option("--threads", min=1, help="CPU threads; 1 makes runs repeat bit for bit. Default: the free cores."),
 ]
 TrackOption = Annotated[
     list[str] | None, typer.Option("--track", help="One of tensorboard, wandb, trackio; may be repeated.")
@@ -87,20 +87,18 @@ def train(
     else:
         require_template(agent_id)
         require_possible(dataset)
-    from agentzoo.cli.running import run_training, settings_of, tracking_of
+    from agentzoo.cli.running import run_training, settings_with, tracking_of
     from agentzoo.training.machine import check_machine
     from agentzoo.training.planning import plan
+    from agentzoo.training.settle import unfinished_run
 
     trackers = tracking_of(track, project, run_name, group, tags)
     check_machine(device, trackers.trackers, cuda_graph)
-    chosen = [*(settings or []), *([] if seed is None else [f"train.seed={seed}"])]
+    chosen = settings_with(settings, seed)
     recipe, episodes = plan(agent_id, dataset=dataset, env=env, target=target, settings=chosen)
-    recipe = settings_of(
-        recipe, [one for one in chosen if one.startswith("train.")], None
-    ).pinned()  # for its precision
     if dataset is None:
-        out = out or _unfinished(agent_id)
-    run_training(recipe, episodes, out, None, threads, trackers, device, cuda_graph, trust_env_module)
+        out = out or unfinished_run(agent_id)
+    run_training(recipe.pinned(), episodes, out, None, threads, trackers, device, cuda_graph, trust_env_module)
 
 
 StartArg = Annotated[
@@ -114,6 +112,9 @@ StartArg = Annotated[
 ]
 NewDataOption = Annotated[
     str | None, typer.Option("--dataset", help="Minari id of the data to train on.", callback=possible_dataset)
+]
+NewTargetOption = Annotated[
+    str | None, typer.Option("--target", help="A number, max, p90 or d4rl. Default: the data's, by the agent's rule.")
 ]
 
 
@@ -136,6 +137,10 @@ def finetune(
     reinit: Annotated[
         bool, typer.Option("--reinit", help="Start layers of another shape from random weights.")
     ] = False,
+    env: Annotated[
+        str | None, typer.Option("--env", help="Gymnasium id. Default: the dataset's, else the agent's.")
+    ] = None,
+    target: NewTargetOption = None,
     out: OutOption = None,
     settings: SetOption = None,
     seed: SeedOption = None,
@@ -152,25 +157,22 @@ def finetune(
 ) -> None:
     """Continue the training of an agent on other data."""
     from agentzoo.agent import Agent
-    from agentzoo.cli.running import run_training, settings_of, tracking_of
-    from agentzoo.data.minari import load_episodes
-    from agentzoo.data.remote import dataset_of
+    from agentzoo.cli.running import run_training, settings_with, tracking_of
     from agentzoo.errors import ConfigError
-    from agentzoo.training.finetune import finetune_recipe, start_from
+    from agentzoo.training.finetune import plan_finetune, plan_repeat, start_from
     from agentzoo.training.machine import check_machine
 
     trackers = tracking_of(track, project, run_name, group, tags)
     check_machine(device, trackers.trackers, cuda_graph)
     base = Agent.from_pretrained(agent, revision=revision, trust_env_module=trust_env_module)
+    chosen = settings_with(settings, seed)
+    given: dict[str, Any] = {"name": name, "steps": steps, "normalization": normalization, "env": env, "target": target}
     if dataset is not None and recipe_file is None:
-        recipe = finetune_recipe(base, dataset_of(dataset), name, steps or 3_000, normalization or "keep", reinit)
+        recipe, episodes = plan_finetune(base, dataset, reinit=reinit, settings=chosen, **given)
     elif recipe_file is not None and dataset is None:
-        given = {"--name": name, "--steps": steps, "--normalization": normalization, "--reinit": reinit or None}
-        recipe = _repeated(recipe_file, given)
+        recipe, episodes = plan_repeat(_repeated(recipe_file, {**given, "reinit": reinit or None}), chosen)
     else:
         raise ConfigError("name either the data, with --dataset, or a fine-tune to repeat, with --recipe.")
-    recipe = settings_of(recipe, settings, seed)
-    episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     start = start_from(base, recipe, episodes)
     machine = (threads, trackers, device, cuda_graph)
     run_training(recipe, episodes, out, start, *machine, trust_env_module, base.config.license, True)
@@ -181,17 +183,7 @@ def _repeated(recipe_file: Path, given: dict[str, Any]) -> Recipe:
     from agentzoo.config import read_recipe
     from agentzoo.errors import ConfigError
 
-    options = [option for option, value in given.items() if value is not None]
+    options = [f"--{option}" for option, value in given.items() if value is not None]
     if options:
         raise ConfigError(f"--recipe sets everything; use --set instead of {', '.join(options)}.")
     return read_recipe(recipe_file)
-
-
-def _unfinished(named: str) -> Path | None:
-    """The folder `named` if it is a run, which then continues. A staged agent is trained again in another folder."""
-    from agentzoo.store.files import RECIPE, WEIGHTS
-    from agentzoo.training.state import CHECKPOINT
-
-    folder = Path(named)
-    is_run = (folder / CHECKPOINT).is_file() or not (folder / WEIGHTS).exists()
-    return folder if (folder / RECIPE).is_file() and is_run else None

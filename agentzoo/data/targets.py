@@ -7,12 +7,14 @@ episodes (`p90`), or a number set by the user (`number`). A recipe stores the nu
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
+from agentzoo.data.references import RENDERING
 from agentzoo.errors import ConfigError
-from agentzoo.types import FloatArray
+from agentzoo.types import MOST_ASKED, FloatArray
 
 TargetRule = Literal["d4rl", "max", "p90", "number"]
 # The larger of the two targets in arXiv:2106.01345, section 4; other environments have none.
@@ -26,23 +28,35 @@ class Target(NamedTuple):
     rule: TargetRule
 
 
-def choose_target(wanted: str, returns: FloatArray, env_id: str) -> Target:
+def choose_target(wanted: str, returns: FloatArray, env_id: str, options: Iterable[str] = ()) -> Target:
     """The target return for `wanted`, the name of a rule or a number.
 
     Args:
         returns: (E,) returns of the data's episodes, raw units.
         env_id: Gymnasium id, for the constant.
+        options: names of the environment's options. Any option except for rendering makes it another task, without a
+            constant.
 
     Raises:
-        ConfigError: neither a rule nor a number.
+        ConfigError: neither a rule nor a number, or a target that is not finite or too large.
     """
+    value, rule = _chosen(wanted, returns, env_id, options)
+    if not abs(value) <= MOST_ASKED:  # NaN as well
+        raise ConfigError(
+            f"the target return is {value:g} ({wanted}); it must be a number from {-MOST_ASKED:g} to {MOST_ASKED:g}. "
+            "Pass another one with --target (target=)."
+        )
+    return Target(value, rule)
+
+
+def _chosen(wanted: str, returns: FloatArray, env_id: str, options: Iterable[str]) -> Target:
     if wanted == "p90":
         return Target(float(np.percentile(returns, 90)), "p90")
     best = float(np.max(returns))
     if wanted == "max":
         return Target(best, "max")
     if wanted == "d4rl":
-        constant = CONSTANTS.get(env_id.rsplit("-v", 1)[0])
+        constant = None if set(options) - RENDERING else CONSTANTS.get(env_id.rsplit("-v", 1)[0])
         return Target(best, "max") if constant is None or best < constant else Target(constant, "d4rl")
     try:
         return Target(float(wanted), "number")

@@ -16,10 +16,11 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, suppress
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 
 from agentzoo.errors import warn
 
@@ -84,6 +85,22 @@ def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
     Raises:
         gymnasium.error.Error: as `gymnasium.make`. ImportError: gymnasium-robotics or ale-py is needed but missing.
     """
+    _register_package(env_id)
+    if kwargs.get("render_mode") == "rgb_array" and sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
+    with quiet_compiler():
+        return gym.make(env_id, **kwargs)
+
+
+def registered(env_id: str) -> EnvSpec | None:
+    """The registered spec of an id, with or without a module; None if no installed package registers it."""
+    with suppress(ImportError):
+        _register_package(env_id)
+    return gym.registry.get(env_id.rpartition(":")[2])
+
+
+def _register_package(env_id: str) -> None:
+    """Import and register the package of an environment that Gymnasium does not know by itself."""
     if env_id.startswith("ALE/"):
         import ale_py
 
@@ -93,10 +110,6 @@ def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:
             import gymnasium_robotics
 
         gym.register_envs(gymnasium_robotics)
-    if kwargs.get("render_mode") == "rgb_array" and sys.platform == "linux" and not os.environ.get("DISPLAY"):
-        os.environ.setdefault("MUJOCO_GL", "egl")
-    with quiet_compiler():
-        return gym.make(env_id, **kwargs)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version, parse_env_id
 
 from agentzoo import envs
-from agentzoo.envs.options import check_env_options
+from agentzoo.envs.options import MOST_STEPS, check_env_options
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 
 PLANE = 0  # mujoco's mjGEOM_PLANE
@@ -91,7 +91,7 @@ def make_configured(
     trust_env_options: bool = False,
     **own: Any,
 ) -> gym.Env[Any, Any]:
-    """`make_env` with the options of a config or recipe.
+    """`make_env` with the options of a config or recipe. An episode ends after `MOST_STEPS` steps if not before.
 
     Args:
         env_id: the environment.
@@ -106,12 +106,14 @@ def make_configured(
     check_env_id(env_id, trust_env_module)
     check_env_options(env_id, options, trust_env_options)
     try:
-        return make_env(env_id, trust_env_module=trust_env_module, **{**options, **own})
+        made = make_env(env_id, trust_env_module=trust_env_module, **{**options, **own})
     except TypeError as error:
         if not (options or own):
             raise
         what = f"env_options {dict(options)}" if options else " ".join(f"{name}={own[name]!r}" for name in own)
         raise ConfigError(f"{env_id} cannot be created with {what}: {error}") from error
+    endless = made.spec is None or made.spec.max_episode_steps in (None, -1)
+    return gym.wrappers.TimeLimit(made, MOST_STEPS) if endless else made
 
 
 def requirements_of(env_id: str) -> list[str]:

@@ -29,6 +29,11 @@ from agentzoo.training.tracking import Tracking
 CANNOT = (ImportError, gym.error.DependencyNotInstalled, AssertionError)  # errors of missing or broken packages
 
 
+def run_folder(recipe: Recipe) -> Path:
+    """The folder of a run that is given none: `runs/<agent>-s<seed>`."""
+    return Path("runs") / f"{recipe.agent_id}-s{recipe.train.seed}"
+
+
 def train_in(
     folder: Path,
     recipe: Recipe,

@@ -162,6 +162,7 @@ def evaluate(
     checkpoint: Literal["final", "best"] = "final",
     command: str | None = None,
     trust_env_module: bool = False,
+    trust_env_options: bool = False,
     jobs: int = 1,
     on_episode: OnEpisode = lambda _: None,
 ) -> Result:
@@ -174,6 +175,7 @@ def evaluate(
         deterministic: whether actions are the most likely ones, or sampled. By default as the agent's recipe says.
         command: the command that repeats this evaluation, for the record. By default it is built if the agent was named
             or is staged under its id on this machine.
+        trust_env_module, trust_env_options: as in `Agent.from_pretrained`, also for an agent that is loaded.
         jobs: processes of one thread that share the environments and episodes, see `evaluation.jobs`.
 
     Raises:
@@ -187,14 +189,15 @@ def evaluate(
     if where is None:
         raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
     deterministic = is_deterministic(agent) if deterministic is None else deterministic
-    asked, began = agent.target_return, time.perf_counter()
+    asked, trusted, began = agent.target_return, agent.trust_env_options, time.perf_counter()
     agent.target_return = target_return if target_return is not None else asked
+    agent.trust_env_options = trusted or trust_env_options
     shared = {"seed": seed, "n_envs": n_envs, "trust_env_module": trust_env_module, "on_episode": on_episode}
     try:
         found = _played(agent, where, episodes, jobs, deterministic, shared)
         used = agent.target_return
     finally:
-        agent.target_return = asked
+        agent.target_return, agent.trust_env_options = asked, trusted
     seconds = time.perf_counter() - began
     env_id = where if isinstance(where, str) else _id_of(where)
     own = agent.config.env_options if where == agent.config.env else {}

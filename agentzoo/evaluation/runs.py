@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 
 from agentzoo.agent import Agent
-from agentzoo.data.minari import load_episodes
-from agentzoo.data.remote import dataset_of
-from agentzoo.evaluation.during import check_environment, train_in
-from agentzoo.training.finetune import finetune_recipe, start_from
+from agentzoo.data.episodes import Episodes
+from agentzoo.envs.options import trusting_env_options
+from agentzoo.evaluation.during import check_environment, run_folder, train_in
+from agentzoo.nn.base import SequenceModel
+from agentzoo.recipe import Recipe
+from agentzoo.training.finetune import STEPS, plan_finetune, start_from
 from agentzoo.training.loop import Hooks
 from agentzoo.training.machine import check_machine
 from agentzoo.training.planning import plan
-
-RUNS = Path("runs")
+from agentzoo.training.settle import unfinished_run
 
 
 def train(
@@ -29,6 +31,7 @@ def train(
     device: str | None = None,
     cuda_graph: bool = False,
     trust_env_module: bool = False,
+    trust_env_options: bool = False,
 ) -> Agent:
     """Train an agent, or continue the run in `out`, and return the agent.
 
@@ -37,12 +40,14 @@ def train(
         dataset: your own dataset; it sets the environment, the target and the scale of returns.
         env: the Gymnasium id, if the dataset does not name it.
         target: the target return, or a rule: "max", "p90", "d4rl".
-        out: the run's folder; `runs/<agent>-s<seed>` by default.
-        settings: changes of the recipe, like "train.steps=2000".
+        out: the run's folder; by default `agent`, if it is the folder of a run, else `runs/<agent>-s<seed>`.
+        settings: changes of the recipe, like "train.steps=2000". A bf16 recipe trains in fp32 on a machine where bf16
+            is slow, unless "train.precision=bf16" is among them.
         hooks: callbacks for progress.
         device: "cpu", "cuda", ...; the fastest available by default.
         cuda_graph: replay a CUDA graph, which is faster for small networks on a GPU.
         trust_env_module: import the module that an environment id names.
+        trust_env_options: accept any option of the environment (`envs.options`).
 
     Raises:
         UnknownNameError: no such agent, family or dataset. ConfigError: a setting, device or environment that cannot be
@@ -53,17 +58,9 @@ def train(
     wanted = None if target is None else str(target)
     recipe, episodes = plan(agent, dataset=dataset, env=env, target=wanted, settings=settings)
     recipe = recipe.pinned()
-    check_environment(recipe, episodes, trust_env_module)
-    folder = Path(out) if out is not None else RUNS / f"{recipe.agent_id}-s{recipe.train.seed}"
-    return train_in(
-        folder,
-        recipe,
-        episodes,
-        hooks=hooks,
-        device=device,
-        cuda_graph=cuda_graph,
-        trust_env_module=trust_env_module,
-    )
+    out = out if out is not None or dataset is not None else unfinished_run(agent)
+    with trusting_env_options() if trust_env_options else nullcontext():
+        return _checked_run(out, recipe, episodes, hooks, device, cuda_graph, trust_env_module)
 
 
 def finetune(
@@ -71,15 +68,18 @@ def finetune(
     dataset: str,
     *,
     name: str | None = None,
-    steps: int = 3_000,
+    steps: int = STEPS,
     normalization: str = "keep",
     reinit: bool = False,
+    env: str | None = None,
+    target: str | float | None = None,
     out: str | Path | None = None,
     settings: Iterable[str] = (),
     hooks: Hooks | None = None,
     device: str | None = None,
     cuda_graph: bool = False,
     trust_env_module: bool = False,
+    trust_env_options: bool = False,
 ) -> Agent:
     """Fine-tune an agent on other data and return the new agent; the given agent does not change.
 
@@ -90,20 +90,46 @@ def finetune(
         steps: number of updates.
         normalization: "keep" the agent's mean and std, or "dataset" for those of the new data.
         reinit: start layers of another shape from random weights.
-        out, settings, hooks, device, cuda_graph, trust_env_module: as in `train`.
+        env: the Gymnasium id, instead of the one that the dataset names; if it names none, the agent's by default.
+        target: the target return, or a rule: "max", "p90", "d4rl". By default the agent's rule chooses it for the data.
+        out, settings, hooks, device, cuda_graph, trust_env_module, trust_env_options: as in `train`.
 
     Raises:
         ConfigError: the agent has no recipe. CheckpointError: layers differ in shape. Otherwise as `train`.
     """
     check_machine(device, (), cuda_graph)
-    base = agent if isinstance(agent, Agent) else Agent.from_pretrained(agent, trust_env_module=trust_env_module)
-    recipe = finetune_recipe(base, dataset_of(dataset), name, steps, normalization, reinit).override(settings)
-    episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
-    start = start_from(base, recipe, episodes)
+    with trusting_env_options() if trust_env_options else nullcontext():
+        base = agent if isinstance(agent, Agent) else Agent.from_pretrained(agent, trust_env_module=trust_env_module)
+        recipe, episodes = plan_finetune(
+            base,
+            dataset,
+            name=name,
+            steps=steps,
+            normalization=normalization,
+            reinit=reinit,
+            env=env,
+            target=None if target is None else str(target),
+            settings=settings,
+        )
+        start = start_from(base, recipe, episodes)
+        machine = (device, cuda_graph, trust_env_module)
+        return _checked_run(out, recipe, episodes, hooks, *machine, start, base.config.license)
+
+
+def _checked_run(
+    out: str | Path | None,
+    recipe: Recipe,
+    episodes: Episodes,
+    hooks: Hooks | None,
+    device: str | None,
+    cuda_graph: bool,
+    trust_env_module: bool,
+    start: SequenceModel | None = None,
+    license_id: str | None = None,
+) -> Agent:
     check_environment(recipe, episodes, trust_env_module)
-    folder = Path(out) if out is not None else RUNS / f"{recipe.agent_id}-s{recipe.train.seed}"
     return train_in(
-        folder,
+        run_folder(recipe) if out is None else Path(out),
         recipe,
         episodes,
         start=start,
@@ -111,5 +137,5 @@ def finetune(
         device=device,
         cuda_graph=cuda_graph,
         trust_env_module=trust_env_module,
-        license_id=base.config.license,
+        license_id=license_id,
     )

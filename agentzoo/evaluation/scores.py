@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from agentzoo.data.minari import stored_metadata
-from agentzoo.data.references import D4RL_REFERENCES, Reference, normalized_score, reference_in, reference_of
+from agentzoo.data.references import D4RL_REFERENCES, Reference, normalized_score, reference_of
 from agentzoo.recipe import Recipe
+from agentzoo.training.environment import reference_for_data
 from agentzoo.types import FloatArray
 
 __all__ = [
@@ -40,13 +41,13 @@ def reference_for(env_id: str, options: Iterable[str], recipe: Recipe | None) ->
 
 
 def with_reference(recipe: Recipe) -> Recipe:
-    """The recipe with the returns that score 0 and 100, if its dataset is on this machine and has them.
+    """The recipe with the returns that score 0 and 100, if its dataset, on this machine, has them for its environment.
 
     A recipe that has references, or whose environment has agreed ones, does not change.
     """
     if recipe.eval.reference is not None:
         return recipe
-    found = reference_in(stored_metadata(recipe.data.dataset), recipe.eval.env, recipe.eval.env_options)
+    found = reference_for_data(stored_metadata(recipe.data.dataset), recipe.eval.env, recipe.eval.env_options)
     return recipe.replace(eval=recipe.eval.model_copy(update={"reference": found}))
 
 

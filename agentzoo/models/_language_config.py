@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from agentzoo.nn.attention import require_whole_heads
 from agentzoo.nn.base import ModelConfig, Origin, Term
 from agentzoo.nn.language.cotraining import TEXT_VARIABLE
 from agentzoo.nn.language.sizes import Activation, Architecture, HeadCount, InnerWidth, LayerCount, Sizes, Width
@@ -76,8 +77,7 @@ class LanguageDTConfig(ModelConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> LanguageDTConfig:
-        if self.embed_dim % self.n_heads:
-            raise ValueError(f"n_heads {self.n_heads} must divide embed_dim {self.embed_dim}")
+        require_whole_heads(self.embed_dim, self.n_heads)
         if (self.rotary_dim > 0) != (self.architecture == "gptj"):
             raise ValueError("rotary_dim is for architecture gptj only")
         if self.rotary_dim % 2 or self.rotary_dim > self.embed_dim // self.n_heads:

@@ -14,7 +14,7 @@ import torch
 from pydantic import model_validator
 from torch import Tensor, nn
 
-from agentzoo.nn.attention import Backbone, HeadCount, LayerCount
+from agentzoo.nn.attention import Backbone, HeadCount, LayerCount, with_whole_heads
 from agentzoo.nn.base import ModelConfig, SequenceModel
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.masked_model import ReturnClasses, encode_returns, factor_error, return_size
@@ -41,11 +41,7 @@ class DecisionGPTConfig(ModelConfig):
     return_classes: ReturnClasses | None = None  # None: the return-to-go is a number, with its timestep
     use_returns: bool = True  # False: the return-to-go token stays but always holds 0
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> DecisionGPTConfig:
-        if self.embed_dim % self.n_heads:
-            raise ValueError(f"n_heads {self.n_heads} must divide embed_dim {self.embed_dim}")
-        return self
+    _whole_heads = model_validator(mode="after")(with_whole_heads)
 
     def acts_on_target(self) -> bool:
         """True unless it clones behaviour."""

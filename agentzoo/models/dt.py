@@ -15,7 +15,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from agentzoo.nn.attention import Activation, Backbone, HeadCount, LayerCount
+from agentzoo.nn.attention import Activation, Backbone, HeadCount, LayerCount, with_whole_heads
 from agentzoo.nn.base import ModelConfig, SequenceModel, action_loss
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, interleave, newest_state_token, timestep_table
@@ -49,11 +49,7 @@ class DTConfig(ModelConfig):
         """Without the parts that its tokens never hold."""
         return tuple(name for name in super().inputs() if self.use_actions or name != "action")
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> DTConfig:
-        if self.embed_dim % self.n_heads:
-            raise ValueError(f"n_heads {self.n_heads} must divide embed_dim {self.embed_dim}")
-        return self
+    _whole_heads = model_validator(mode="after")(with_whole_heads)
 
 
 @register("dt", DTConfig)

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from agentzoo.nn.attention import Backbone, HeadCount, LayerCount
+from agentzoo.nn.attention import Backbone, HeadCount, LayerCount, with_whole_heads
 from agentzoo.nn.base import action_loss
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.pixels import PixelConfig, PixelModel
@@ -56,11 +56,7 @@ class DTPixelConfig(PixelConfig):
             "the newest",
         )
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> DTPixelConfig:
-        if self.embed_dim % self.n_heads:
-            raise ValueError(f"n_heads {self.n_heads} must divide embed_dim {self.embed_dim}")
-        return self
+    _whole_heads = model_validator(mode="after")(with_whole_heads)
 
 
 @register("dt-pixel", DTPixelConfig)

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from agentzoo.nn.attention import Backbone, HeadCount, LayerCount
+from agentzoo.nn.attention import Backbone, HeadCount, LayerCount, with_whole_heads
 from agentzoo.nn.base import ModelConfig, SequenceModel, mean_over_valid
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.tokens import (
@@ -61,11 +61,7 @@ class ODTConfig(ModelConfig):
     entropy_floor: Annotated[float, Field(ge=-100.0, le=100.0)] = -1.0  # β per number of the action, in nats
     start_temperature: Annotated[float, Field(gt=0.0, le=100.0)] = 0.1  # λ when training begins
 
-    @model_validator(mode="after")
-    def _heads_divide(self) -> ODTConfig:
-        if self.embed_dim % self.n_heads:
-            raise ValueError(f"n_heads {self.n_heads} must divide embed_dim {self.embed_dim}")
-        return self
+    _whole_heads = model_validator(mode="after")(with_whole_heads)
 
     @classmethod
     def presets(cls) -> dict[str, dict[str, Any]]:

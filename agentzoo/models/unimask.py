@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from agentzoo.nn.attention import HeadCount, LayerCount
+from agentzoo.nn.attention import HeadCount, LayerCount, require_whole_heads
 from agentzoo.nn.base import ModelConfig
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.encoder import EncoderLayer
@@ -62,8 +62,8 @@ class UniMaskConfig(ModelConfig):
 
     @model_validator(mode="after")
     def _consistent(self) -> UniMaskConfig:
-        if self.body == "transformer" and self.embed_dim % self.n_heads:
-            raise ValueError(f"n_heads {self.n_heads} must divide embed_dim {self.embed_dim}")
+        if self.body == "transformer":
+            require_whole_heads(self.embed_dim, self.n_heads)
         if not self.tasks:
             raise ValueError(f"tasks must name at least one of {', '.join(STEP_TASKS)}, rnd, rnd-bc, rnd-rc")
         return self

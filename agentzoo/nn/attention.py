@@ -10,7 +10,7 @@ same. In training the last block gives one token in three, in acting one token p
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -25,6 +25,18 @@ from agentzoo.nn.tokens import Read, read_tokens
 HeadCount = Annotated[int, Field(ge=1, le=256)]
 LayerCount = Annotated[int, Field(ge=1, le=128)]
 Activation = Literal["relu", "gelu"]
+
+
+def require_whole_heads(embed_dim: int, n_heads: int) -> None:
+    """Raise ValueError, which pydantic explains, unless the heads divide the width."""
+    if embed_dim % n_heads:
+        raise ValueError(f"n_heads {n_heads} must divide embed_dim {embed_dim}")
+
+
+def with_whole_heads(config: Any) -> Any:
+    """The config of a transformer, checked by `require_whole_heads`: a pydantic validator."""
+    require_whole_heads(config.embed_dim, config.n_heads)
+    return config
 
 
 @constant

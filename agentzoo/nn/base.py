@@ -16,6 +16,7 @@ from agentzoo.papers import Citation
 from agentzoo.types import WHITE, ActionDistribution, Batch, Config, IOSpec, Losses
 
 ActingMode = Literal["window", "recurrent"]
+MOST_TIMESTEPS = 100_000  # rows of a timestep table
 
 
 class Term(NamedTuple):
@@ -53,7 +54,8 @@ class ModelConfig(Config):
     recorded: ClassVar[dict[str, str]] = {}  # field that training fills in -> field that names the file it describes
 
     family: str
-    max_ep_len: Annotated[int, Field(ge=1, le=100_000)] = 1000  # rows of a timestep table; later steps use the last
+    # rows of a timestep table; later steps use the last
+    max_ep_len: Annotated[int, Field(ge=1, le=MOST_TIMESTEPS)] = 1000
 
     def origin(self) -> Origin | None:
         """The initial weights; None if this training started from random ones."""

@@ -3,19 +3,129 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from agentzoo.agent import Agent
 from agentzoo.data.episodes import Episodes
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.data.minari import load_episodes, stored_metadata
+from agentzoo.data.remote import dataset_of
+from agentzoo.data.targets import choose_target
+from agentzoo.errors import CheckpointError, ConfigError, warn
 from agentzoo.nn.base import SequenceModel
-from agentzoo.recipe import Recipe
+from agentzoo.recipe import EvalConfig, Recipe
 from agentzoo.store.files import RECIPE
 from agentzoo.store.tensors import first_names
+from agentzoo.training.environment import (
+    Environment,
+    environment_of,
+    named_environment,
+    reference_for_data,
+    same_environment,
+)
 from agentzoo.training.loop import build_model
+from agentzoo.training.planning import Reader, warn_of_high_target, with_precision_of
+from agentzoo.types import FloatArray
 
 NORMALIZATION = ("obs_mean", "obs_std")
+STEPS = 3_000  # updates, if none are asked for
+FAR = 10.0  # times: returns this much larger or smaller are warned of
+
+
+def plan_finetune(
+    base: Agent,
+    dataset: str,
+    *,
+    name: str | None = None,
+    steps: int | None = None,
+    normalization: str | None = None,
+    reinit: bool = False,
+    env: str | None = None,
+    target: str | None = None,
+    settings: Iterable[str] = (),
+    read: Reader = load_episodes,
+) -> tuple[Recipe, Episodes]:
+    """The recipe of a fine-tune and its data, read with the base's observation keys.
+
+    The environment is that of the data, as for new agents, and the base's if the data names none. The target return
+    follows from the data by the base's rule; a number set by hand stays if the environment does.
+
+    Args:
+        dataset: Minari's id, a name of `agentzoo data list` or an address `hf://...`.
+        name: the new agent's id; `<base>-finetuned` by default.
+        steps: updates, 3,000 by default.
+        normalization: "keep" (default) or "dataset", see `start_from`.
+        reinit: as in `finetune_recipe`.
+        env: a Gymnasium id instead of the data's.
+        target: a number or a rule of `data.targets`.
+        settings, read: as in `planning.plan`.
+
+    Raises:
+        UnknownNameError: no such dataset. ConfigError: the base has no recipe, a setting does not fit, or a recipe
+            cannot hold the data's environment. SpaceError: the data lacks one of the base's keys.
+    """
+    settings = list(settings)
+    recipe = finetune_recipe(base, dataset_of(dataset), name, steps or STEPS, normalization or "keep", reinit)
+    if recipe.data.obs_keys is None:
+        keys = base.config.io.observation.keys
+        recipe = recipe.replace(data=recipe.data.model_copy(update={"obs_keys": keys}))
+    asked = recipe.override(settings).data
+    episodes = read(asked.dataset, asked.obs_keys)
+    returns = episodes.best(asked.best_fraction).returns
+    recipe = recipe.replace(eval=_evaluation(recipe.eval, stored_metadata(asked.dataset), env, returns))
+    recipe = Recipe.from_json(recipe.to_json(), f"the recipe for {asked.dataset}").override(settings)
+    if target is not None:
+        recipe = recipe.asked_for(choose_target(target, returns, recipe.eval.env, recipe.eval.env_options))
+    _warn_of_other_scale(base, recipe, returns)
+    warn_of_high_target(recipe, returns)
+    return with_precision_of(recipe, settings), episodes
+
+
+def plan_repeat(recipe: Recipe, settings: Iterable[str], read: Reader = load_episodes) -> tuple[Recipe, Episodes]:
+    """The recipe of a fine-tune that is repeated, with these settings, and its data."""
+    settings = list(settings)
+    recipe = with_precision_of(recipe.override(settings), settings)
+    return recipe, read(recipe.data.dataset, recipe.data.obs_keys)
+
+
+def _evaluation(own: EvalConfig, metadata: dict[str, Any], env: str | None, returns: FloatArray) -> EvalConfig:
+    """The base's evaluation with the environment, references and target return of other data."""
+    named = named_environment(metadata)
+    if env is None and named is None:
+        found = Environment(own.env, own.env_options)
+    elif env is not None and same_environment(env, own.env) and not (named and same_environment(env, named)):
+        found = Environment(env, own.env_options)
+    else:
+        found = environment_of(metadata, env)
+    known = same_environment(found.env, own.env)
+    same = known and found.options == own.env_options
+    where = own.env if known and env is None else found.env  # its module may register it
+    target = own.target_return, own.target_rule
+    if own.target_rule != "number" or not same:
+        wanted = "p90" if own.target_rule == "p90" else "d4rl"
+        target = choose_target(wanted, returns, where, found.options)
+    reference = reference_for_data(metadata, where, found.options) or (own.reference if same else None)
+    changed = {"env": where, "env_options": found.options, "reference": reference}
+    return own.model_copy(update={**changed, "target_return": target[0], "target_rule": target[1]})
+
+
+def _warn_of_other_scale(base: Agent, recipe: Recipe, returns: FloatArray) -> None:
+    """Warn of returns far from those that the base was trained for, since both are divided by the same number."""
+    assert base.recipe is not None
+    usual, largest = abs(base.recipe.eval.target_return), float(np.abs(returns).max())
+    scale = recipe.data.rtg_scale
+    if not recipe.model.acts_on_target() or 0.0 in (usual, largest) or scale != base.recipe.data.rtg_scale:
+        return
+    if not 1.0 / FAR <= largest / usual <= FAR:
+        warn(
+            f"returns of {recipe.data.dataset} reach {largest:g}, those of {recipe.base} {usual:g}: divided by "
+            f"{scale:g}, they are far from the numbers its network knows. --set data.rtg_scale="
+            f"{scale * largest / usual:.3g} brings them close.",
+            depth=3,
+        )
 
 
 def finetune_recipe(
@@ -24,6 +134,7 @@ def finetune_recipe(
     """The recipe of a fine-tune: the base's recipe on other data, for `steps` updates, at most a tenth of them warm-up.
 
     Args:
+        normalization: "keep", "dataset" or "none". "keep" becomes "none" if the base does not normalize.
         reinit: layers of another shape start from random weights (`train.seed`), and layers that the new network lacks
             are dropped; without it both are an error.
 
@@ -33,6 +144,8 @@ def finetune_recipe(
     if base.recipe is None:
         raise ConfigError(f"{base.config.agent_id} has no {RECIPE}, which a fine-tune needs.")
     recipe = base.recipe
+    if normalization == "keep" and recipe.data.normalization == "none":
+        normalization = "none"
     settings = [
         f"data.dataset={json.dumps(dataset)}",
         f"data.normalization={json.dumps(normalization)}",

@@ -12,6 +12,7 @@ from typing import Any
 
 from agentzoo.errors import CheckpointError, shown
 from agentzoo.store.files import LOG, write_atomic
+from agentzoo.store.tensors import first_names
 
 MOST_BYTES = 256 * 1024 * 1024
 MOST_DIGITS = 12  # of a step
@@ -19,8 +20,19 @@ COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds")  # of ev
 
 
 def start_log(folder: Path, columns: Sequence[str], up_to: int) -> None:
-    """Create the file, or drop the rows that a killed run wrote after its last checkpoint at step `up_to`."""
+    """Create the file, or drop the rows that a killed run wrote after its last checkpoint at step `up_to`.
+
+    Raises:
+        CheckpointError: the rows to keep have a column that is not in `columns`.
+    """
     rows = [row for row in read_log(folder) if int(row["step"]) <= up_to]
+    others = [name for name in (rows[0] if rows else ()) if name not in columns]
+    if others:
+        raise CheckpointError(
+            f"{folder / LOG} has columns that this run does not log: {first_names(others, 5)}. Another recipe or "
+            "version of agentzoo wrote it. Move the file away to continue with a new log, or train in another folder "
+            "(--out)."
+        )
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()

@@ -1,6 +1,6 @@
 """Training: one loop for every family, resumable at any moment.
 
-On one CPU thread, a run that is killed and resumed equals the uninterrupted one to the bit.
+On one CPU thread, a run that is killed and resumed equals the uninterrupted one bit for bit.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import ConfigError, warn
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe, TrainConfig
+from agentzoo.record import checked
 from agentzoo.registry import get_family
 from agentzoo.store.files import WEIGHTS
 from agentzoo.store.tensors import save_tensors
@@ -27,7 +28,7 @@ from agentzoo.training.hooks import Evaluation as Evaluation  # names imported w
 from agentzoo.training.hooks import Hooks as Hooks
 from agentzoo.training.interrupt import deferred
 from agentzoo.training.lock import held
-from agentzoo.training.machine import check_machine, pick_device, warn_of_slow_precision
+from agentzoo.training.machine import check_machine, training_device, warn_of_slow_precision
 from agentzoo.training.optim import lr_factor, make_optimizer
 from agentzoo.training.processes import Share, check_launch, gathered, make_accelerator, part
 from agentzoo.training.run import BEST as BEST
@@ -43,8 +44,12 @@ from agentzoo.types import IOSpec
 def build_model(recipe: Recipe, episodes: Episodes) -> SequenceModel:
     """A fresh network for a dataset: weights from `train.seed`, and normalization from all its observations, even those
     of episodes that `data.best_fraction` leaves out.
+
+    Raises:
+        ConfigError: a window of `data.context` steps of this data is too large.
     """
-    io = IOSpec(observation=episodes.observation, action=episodes.action, context=recipe.data.context)
+    sizes = {"observation": episodes.observation, "action": episodes.action, "context": recipe.data.context}
+    io = checked(IOSpec, f"a network for {episodes.dataset}", **sizes)
     torch.manual_seed(recipe.train.seed)
     model = get_family(recipe.model.family).model(recipe.model, io)
     if recipe.data.normalization != "none":
@@ -106,7 +111,7 @@ def train(
     check_machine(device, trackers.trackers, cuda_graph)
     check_launch()
     recipe = with_data(with_precision(recipe, folder, device), folder, episodes)
-    place = pick_device(device)
+    place = training_device(device)
     accelerator = make_accelerator(place, recipe.train.precision, str(folder), list(trackers.trackers))
     share = Share.of(recipe.train.batch_size, accelerator)
     if start is None:

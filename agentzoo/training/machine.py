@@ -33,7 +33,7 @@ def check_machine(device: str | None, trackers: Sequence[str], cuda_graph: bool 
         )
     if kind == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("PyTorch finds no Apple GPU (mps) here; train with --device cpu.")
-    if cuda_graph and (pick_device(device).type != "cuda" or process_count() > 1):
+    if cuda_graph and (training_device(device).type != "cuda" or process_count() > 1):
         raise ConfigError("--cuda-graph needs one process on a CUDA device; omit it.")
     if device is None and 0 < torch.cuda.device_count() < local_process_count():
         raise ConfigError(
@@ -48,7 +48,7 @@ def check_machine(device: str | None, trackers: Sequence[str], cuda_graph: bool 
             raise ConfigError(f"tracker {name!r} is not installed: pip install {name}, or 'agentzoo[track]' for all.")
 
 
-def pick_device(device: str | None) -> torch.device:
+def training_device(device: str | None) -> torch.device:
     """The device of `--device`, by default the fastest. `check_machine` checks it."""
     if device is not None:
         return torch.device(device)
@@ -103,11 +103,11 @@ def pick_precision(asked: str, device: str | None) -> Literal["fp32", "bf16"]:
 
     Args:
         asked: `train.precision`; "auto" is bf16 if the processor has native bfloat16, else fp32.
-        device: as `pick_device`.
+        device: as `training_device`.
     """
     if asked != "auto":
         return "bf16" if asked == "bf16" else "fp32"
-    place = pick_device(device)
+    place = training_device(device)
     if place.type == "mps":
         return "fp32"
     if place.type == "cuda":

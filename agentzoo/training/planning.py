@@ -6,26 +6,26 @@ optimizer are those of the family's agent on hopper/medium.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from agentzoo.config import named_recipe
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import dataset_metadata, load_episodes
-from agentzoo.data.references import reference_in
 from agentzoo.data.remote import dataset_of
 from agentzoo.data.targets import choose_target
-from agentzoo.errors import ConfigError, warn
+from agentzoo.errors import warn
+from agentzoo.nn.base import MOST_TIMESTEPS
 from agentzoo.recipe import EvalConfig, Recipe
 from agentzoo.recipes._table import require_template
+from agentzoo.record import checked
 from agentzoo.registry import recipe_table
+from agentzoo.store.files import RECIPE
+from agentzoo.training.environment import environment_of, reference_for_data
 from agentzoo.types import FloatArray
 
 Reader = Callable[[str, tuple[str, ...] | None], Episodes]  # dataset id, observation keys -> episodes
@@ -47,29 +47,29 @@ def plan(
         named: an agent's id, a run's folder or a `train_config.json`; with `dataset` also a family such as `dt`.
         dataset: Minari's id, a name of `agentzoo data list` or an address `hf://...`. It then gives the environment,
             the target, the scale of returns and the agent's name.
-        env: the Gymnasium id, if the dataset does not name it.
+        env: the Gymnasium id, if the dataset does not name it; options and references of another one are dropped.
         target: a number or a rule of `data.targets`.
-        settings: `section.field=value`, applied last.
+        settings: `section.field=value`, applied last. Without `train.precision=bf16` among them, a bf16 recipe trains
+            in fp32 on a machine where bf16 is slow.
         read: the function that reads a dataset.
 
     Raises:
-        UnknownNameError: no such agent, family or dataset. ConfigError: the dataset names no environment, or a setting
-            does not fit.
+        UnknownNameError: no such agent, family or dataset. ConfigError: the dataset names no environment or one that a
+            recipe cannot hold, or a setting does not fit.
     """
     settings = list(settings)
     if dataset is not None:
         recipe, episodes = recipe_for(named, dataset_of(dataset), env, read)
         recipe = recipe.override(settings)
     else:
-        if env is not None:
-            settings.append(f"eval.env={env}")
+        settings = [*([] if env is None else [f"eval.env={env}"]), *settings]
         recipe = with_data_here(named_recipe(named).override(settings))
         episodes = read(recipe.data.dataset, recipe.data.obs_keys)
     returns = episodes.best(recipe.data.best_fraction).returns
     if target is not None:
-        recipe = recipe.asked_for(choose_target(target, returns, recipe.eval.env))
-    _warn_of_high_target(recipe, returns)
-    return recipe, episodes
+        recipe = recipe.asked_for(choose_target(target, returns, recipe.eval.env, recipe.eval.env_options))
+    warn_of_high_target(recipe, returns)
+    return with_precision_of(recipe, settings), episodes
 
 
 def with_data_here(recipe: Recipe) -> Recipe:
@@ -105,24 +105,27 @@ def recipe_for(
     if metadata_keys is None and isinstance(own, list) and own:
         metadata_keys = tuple(map(str, own))
         episodes = read(dataset_id, metadata_keys)
-    env_id, options = _environment(metadata, env)
+    env_id, options = environment_of(metadata, env)
     returns = episodes.best(template.data.best_fraction).returns
-    target = choose_target("d4rl", returns, env_id)
-    longest = int(episodes.lengths.max())
+    target = choose_target("d4rl", returns, env_id, options)
+    # a table of timesteps has at most 100,000 rows; later steps use the last
+    longest = min(int(episodes.lengths.max()), MOST_TIMESTEPS)
     data = template.data.model_copy(
         update={"dataset": dataset_id, "obs_keys": metadata_keys, "rtg_scale": scale_of(returns)}
     )
-    evaluation = EvalConfig(
+    evaluation = checked(
+        EvalConfig,
+        f"the evaluation of an agent of {dataset_id}",
         env=env_id,
         env_options=options,
         target_return=target.value,
         target_rule=target.rule,
         every=template.eval.every,
         sampled=template.eval.sampled,
-        reference=reference_in(metadata, env_id, options),
+        reference=reference_for_data(metadata, env_id, options),
     )
     recipe = template.replace(
-        agent_id=name_for(named, dataset_id),
+        agent_id=name_for(_name(named, template), dataset_id),
         model=template.model.model_copy(update={"max_ep_len": max(template.model.max_ep_len, longest)}),
         data=data,
         eval=evaluation,
@@ -137,59 +140,39 @@ def scale_of(returns: FloatArray) -> float:
 
 
 def name_for(named: str, dataset_id: str) -> str:
-    """`dt` and `my/x-v0` -> `dt-my-x`; the zoo's own namespace is left out."""
+    """`dt` and `my/x-v0` -> `dt-my-x`; the zoo's own namespace is left out.
+
+    Args:
+        named: a family, or an agent's id.
+    """
     family = named.split("-" + TEMPLATE)[0]
     plain = re.sub(r"-v\d+$", "", dataset_id.removeprefix("zoo/")).lower()
     return f"{family}-{re.sub(r'[^a-z0-9_]+', '-', plain)}"[:96].strip("-")
+
+
+def _name(named: str, template: Recipe) -> str:
+    """The family or agent that `named` means, which may be a path."""
+    return template.agent_id if _is_recipe(named) else named.removeprefix("zoo/")
+
+
+def _is_recipe(named: str) -> bool:
+    return named.endswith(".json") or (Path(named) / RECIPE).is_file()
 
 
 def _template(named: str) -> Recipe:
     require_template(named)
     table = recipe_table()
     name = named.removeprefix("zoo/")
-    if name in table or Path(named).exists() or named.endswith(".json"):
+    if name in table or _is_recipe(named):
         return named_recipe(named)
     of_family = [one for one, recipe in table.items() if recipe.model.family == name]
     found = [f"{name}-{TEMPLATE}", *(one for one in table if one.startswith(f"{name}-")), *of_family]
-    recipe: Recipe = next(table[one] for one in found if one in table)
-    return recipe
+    known = [table[one] for one in found if one in table]
+    return known[0] if known else named_recipe(named)  # a folder without a recipe: an error that says so
 
 
-def _environment(metadata: dict[str, Any], env: str | None) -> tuple[str, dict[str, Any]]:
-    """The Gymnasium id and options of the data's environment, unless `env` is given."""
-    spec = _spec(metadata)
-    if env is not None:
-        spec = spec if spec.get("id") == env else {"id": env}
-    name = spec.get("id")
-    if not isinstance(name, str):
-        raise ConfigError("the dataset does not name its environment; pass its Gymnasium id with --env (env=).")
-    usual = gym.registry.get(name)
-    registered = {} if usual is None else usual.kwargs
-    kwargs = {key: value for key, value in (spec.get("kwargs") or {}).items() if (key, value) not in registered.items()}
-    options = {
-        key: value
-        for key, value in kwargs.items()
-        if isinstance(value, bool | int | float | str) and key not in ("render_mode", "seed", "width", "height")
-    }
-    steps = spec.get("max_episode_steps")
-    if isinstance(steps, int) and usual is not None and usual.max_episode_steps not in (None, steps):
-        options["max_episode_steps"] = steps
-    return name, options
-
-
-def _spec(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The environment's spec as plain data; Minari stores it as JSON text."""
-    found = metadata.get("eval_env_spec") or metadata.get("env_spec")
-    if found is None:
-        return {}
-    try:
-        tree = json.loads(found if isinstance(found, str) else found.to_json())
-    except (ValueError, AttributeError, TypeError):
-        return {}
-    return tree if isinstance(tree, dict) else {}
-
-
-def _warn_of_high_target(recipe: Recipe, returns: FloatArray) -> None:
+def warn_of_high_target(recipe: Recipe, returns: FloatArray) -> None:
+    """Warn of a target return that no episode of the data reaches."""
     best = float(returns.max())
     if recipe.model.acts_on_target() and recipe.eval.target_return > best + 1e-6 * abs(best):
         warn(

@@ -42,6 +42,8 @@ class Run:
         self.model, self.hooks, self.progress, self.errors = model, hooks, progress, errors
         self.sums: dict[str, Tensor] = {k: torch.tensor(v) for k, v in progress.sums.items()}
         self.main: bool = accelerator.is_main_process
+        if not (folder / BEST).exists():  # `training.settle.claim` deletes it
+            progress.best_return = None
         self.columns: list[str] = []
         self.row_began = time.perf_counter()
         self.row_first = progress.step
@@ -59,21 +61,31 @@ class Run:
     def after_step(
         self, rate: float, optimizer: torch.optim.Optimizer, generator: torch.Generator, stops: bool = False
     ) -> None:
-        """Log, evaluate and save when due, and if the run `stops` here."""
+        """Log, evaluate and save when due, and if the run `stops` here.
+
+        Raises:
+            TrainingError: a non-finite loss, or a failed evaluation. The latter is raised after this update's
+                checkpoint is saved, so that the run can continue without it.
+        """
         config, step = self.recipe.train, self.progress.step
         last = step == config.steps
         evaluates = self.recipe.eval.every > 0 and (step % self.recipe.eval.every == 0 or last)
         saves = step % config.checkpoint_every == 0 or last or stops
         logs = step % config.log_every == 0
+        failed, ends = None, False
         if logs or evaluates or saves:
             self._require_finite()
         if logs or evaluates or last:  # staging reads the last row
             measures = step % (ERRORS_EVERY * config.log_every) == 0 or evaluates or last
-            self._row(rate, self._evaluate() if evaluates else None, self._measure() if measures else {})
+            found, failed = self._evaluate() if evaluates else (None, None)
+            self._row(rate, found, self._measure() if measures else {})
         if evaluates:  # only the main process evaluates, but all must stop together
             self.progress.best_step = from_main(self.accelerator, self.progress.best_step)
-        if saves:
+            ends = bool(from_main(self.accelerator, int(failed is not None)))
+        if saves or ends:
             self._save(optimizer, generator)
+        if ends:
+            raise self._evaluation_error(failed) from failed
         self.hooks.on_step(step)
 
     def is_out_of_patience(self) -> bool:
@@ -100,15 +112,27 @@ class Run:
                 "(--out) with a lower train.lr or train.clip (--set)."
             )
 
-    def _evaluate(self) -> Evaluation | None:
+    def _evaluate(self) -> tuple[Evaluation | None, Exception | None]:
+        """A short evaluation, or the error that ended it."""
         if self.hooks.evaluate is None or not self.main:
-            return None
-        with self._aside():
-            found = self.hooks.evaluate(self.model)
+            return None, None
+        try:
+            with self._aside():
+                found = self.hooks.evaluate(self.model)
+        except Exception as error:  # whatever the environment raises; the updates so far are saved first
+            return None, error
         if self.progress.best_return is None or found.mean_return > self.progress.best_return:
             self.progress.best_return, self.progress.best_step = found.mean_return, self.progress.step
             save_tensors(self.folder / BEST, self.model.state_dict(), {"step": str(self.progress.step)})
-        return found
+        return found, None
+
+    def _evaluation_error(self, error: Exception | None) -> TrainingError:
+        why = "in the main process" if error is None else f"with {type(error).__name__}: {error}"
+        without = "" if self.recipe.train.patience else ", with --set eval.every=0 without evaluations"
+        return TrainingError(
+            f"the short evaluation after update {self.progress.step} failed {why}. The checkpoint of this update is "
+            f"saved: correct the environment and repeat the command to continue{without}."
+        )
 
     def _measure(self) -> dict[str, float]:
         if not self.main:

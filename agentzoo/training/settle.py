@@ -10,12 +10,16 @@ from agentzoo.data.episodes import Episodes
 from agentzoo.errors import TrainingError
 from agentzoo.recipe import Recipe, Stretch, differences
 from agentzoo.record import read_record
-from agentzoo.store.files import RECIPE, WEIGHTS, remove_unfinished, write_atomic
+from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, remove_unfinished, write_atomic
+from agentzoo.store.locate import require_own
 from agentzoo.training import state
 from agentzoo.training.machine import device_name, pick_precision
+from agentzoo.training.run import BEST
 
 HELD_OUT = 0.05  # share of the episodes, if the recipe does not set it
 LEAST_EPISODES = 20  # with fewer episodes nothing is held out
+# fields whose change leaves the returns of short evaluations comparable
+SAME_KIND = {"eval.episodes", "eval.every", "eval.every_episodes", "eval.reference", "eval.target_rule"}
 
 
 def with_precision(recipe: Recipe, folder: Path, device: str | None) -> Recipe:
@@ -60,14 +64,24 @@ def with_data(recipe: Recipe, folder: Path, episodes: Episodes) -> Recipe:
 def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
     """Check that the folder is empty or holds this recipe's run. `writes`: store the recipe there.
 
+    An unfinished run may change how it is evaluated (`eval.*`), unless `train.patience` lets evaluations end it. The
+    best checkpoint so far is deleted if the new evaluations are of another kind.
+
     Raises:
-        TrainingError: it holds a staged agent, or a run of another recipe; the message names the difference.
+        TrainingError: it holds a staged agent, weights without a recipe, or a run of another recipe; the message names
+            the difference. StorageError: it holds another agent, or a backbone.
     """
+    require_own(folder, recipe.agent_id)
     if writes:
         remove_unfinished(folder)
     found = _stored(folder)
     if found is not None:
-        changed = [f"{name}: {old!r} there, {new!r} asked" for name, (old, new) in differences(found, recipe).items()]
+        differing = differences(found, recipe)
+        may_change = not recipe.train.patience and not (folder / WEIGHTS).exists()
+        free = [name for name in differing if may_change and name.startswith("eval.")]
+        changed = [
+            f"{name}: {old!r} there, {new!r} asked" for name, (old, new) in differing.items() if name not in free
+        ]
         if changed:
             raise TrainingError(
                 f"{folder} holds a run of {found.agent_id!r} with another recipe ({'; '.join(changed)}). "
@@ -78,7 +92,18 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
                 f"{folder} holds a trained {found.agent_id!r} but no {state.CHECKPOINT} to continue from; training "
                 "would start again and overwrite it. Choose another --out."
             )
-    elif writes:
+        if writes and free:
+            if not SAME_KIND.issuperset(free):
+                (folder / BEST).unlink(missing_ok=True)
+            write_atomic(folder / RECIPE, found.replace(eval=recipe.eval).to_json())
+        return
+    others = [name for name in (WEIGHTS, CONFIG, state.CHECKPOINT) if (folder / name).exists()]
+    if others:
+        raise TrainingError(
+            f"{folder} holds {', '.join(others)} but no {RECIPE}: training cannot continue from them and would "
+            "overwrite them. Choose another --out."
+        )
+    if writes:
         write_atomic(folder / RECIPE, recipe.replace(ran=()).to_json())
 
 
@@ -107,6 +132,13 @@ def record_stretch(folder: Path, recipe: Recipe, step: int, devices: list[str]) 
     stored = stored.replace(ran=tuple(kept[-1_000:]))
     write_atomic(folder / RECIPE, stored.to_json())
     return stored
+
+
+def unfinished_run(named: str) -> Path | None:
+    """The folder `named` if it is a run, which then continues. A staged agent is trained again in another folder."""
+    folder = Path(named)
+    is_run = (folder / state.CHECKPOINT).is_file() or not (folder / WEIGHTS).exists()
+    return folder if (folder / RECIPE).is_file() and is_run else None
 
 
 def _stored(folder: Path) -> Recipe | None:

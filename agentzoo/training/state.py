@@ -123,7 +123,7 @@ def load_state(
             warn(
                 f"{folder / CHECKPOINT} was written by {began} process{'es' * (began > 1)}, but this run has "
                 f"{processes}: windows stay the same, but dropout differs, so the weights will not equal those of an "
-                "uninterrupted run to the bit.",
+                "uninterrupted run bit for bit.",
                 depth=2,
             )
     return progress

@@ -36,6 +36,19 @@ def test_another_word_is_refused() -> None:
         choose_target("best", RETURNS, "Hopper-v5")
 
 
+@pytest.mark.parametrize("wanted", ["nan", "inf", "-Infinity", "5e9", "max"])
+def test_a_target_that_no_recipe_holds_is_refused(wanted: str) -> None:
+    returns = np.array([1.0, 2e9]) if wanted == "max" else RETURNS
+    with pytest.raises(ConfigError, match=rf"target return is \S+ \({wanted}\); it must be a number from -1e\+09"):
+        choose_target(wanted, returns, "Hopper-v5")
+
+
+def test_options_make_another_task_without_a_constant() -> None:
+    returns = np.array([10.0, 3700.0])
+    assert choose_target("d4rl", returns, "Hopper-v5", ("width",)) == Target(3600.0, "d4rl")
+    assert choose_target("d4rl", returns, "Hopper-v5", ("healthy_reward",)) == Target(3700.0, "max")
+
+
 def test_a_recipe_keeps_the_rule_until_a_number_is_set() -> None:
     recipe = load_recipe("dt-hopper-medium")
     assert recipe.eval.target_rule == "max"

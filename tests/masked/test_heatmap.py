@@ -190,7 +190,7 @@ def test_a_small_map_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     # a fine-tune starts from the network of random masks, not from noise
     rows = (out / "rnd-ft-past-s0" / "training_log.csv").read_text().splitlines()
     assert float(dict(zip(rows[0].split(","), rows[1].split(","), strict=True))["eval_return"]) < 0
-    # a cell that was lost is made again, to the bit; the others stay
+    # a cell that was lost is made again, bit for bit; the others stay
     before = {path: path.stat().st_mtime_ns for path in out.glob("*/losses.json")}
     lost = out / "bc-s0" / "losses.json"
     kept = lost.read_text()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from conftest import CountingEnv
+from data.cases import episodes_of
 
 import agentzoo
+from agentzoo.data.episodes import Episodes
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import write_dataset
 from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.recipe import load_recipe
+from agentzoo.training.loop import Hooks, build_model
 from agentzoo.training.planning import name_for, plan, scale_of
+from agentzoo.types import ObservationSpec
+from training.cases import Stopped, stop_at
 
 QUICK = ("train.steps=4", "train.warmup_steps=1", "eval.every=4", "eval.every_episodes=2", "train.checkpoint_every=4")
 SMALL = ("model.embed_dim=16", "model.n_layers=1", "data.context=4")
@@ -103,6 +109,38 @@ def test_a_target_above_the_data_is_warned_of(datasets: Path) -> None:
         plan("bc-hopper-medium", settings=settings)  # it reads no target
 
 
+def test_a_run_or_a_file_as_template_gives_its_agent_a_name(datasets: Path) -> None:
+    """A folder that happens to be called like a family changes nothing."""
+    made = load_recipe("dt-hopper-medium").override(["model.embed_dim=32"]).replace(agent_id="dt-mine")
+    (datasets / "runs" / "x").mkdir(parents=True)
+    (datasets / "dt").mkdir()
+    for path in (datasets / "runs" / "x" / "train_config.json", datasets / "mine.json"):
+        path.write_text(made.to_json())
+    for named in ("runs/x", str(datasets / "runs" / "x"), "mine.json"):
+        recipe, _ = plan(named, dataset="my/cart-pole-v0")
+        assert (recipe.agent_id, recipe.model.embed_dim) == ("dt-mine-my-cart-pole", 32)  # type: ignore[attr-defined]
+    for named, agent_id in (("dt", "dt-my-cart-pole"), ("zoo/dt-hopper-medium", "dt-my-cart-pole")):
+        assert plan(named, dataset="my/cart-pole-v0")[0].agent_id == agent_id
+
+
+def test_data_beyond_the_bounds_of_a_recipe(datasets: Path) -> None:
+    """Longer episodes share the last timestep; a window that is too large and a wrong environment are explained."""
+
+    def read(*_: Any) -> Episodes:
+        return episodes_of([1.0] * 100_001)
+
+    recipe, _ = plan("dt", dataset="my/cart-pole-v0", read=read)
+    assert recipe.model.max_ep_len == 100_000
+    with pytest.raises(ConfigError, match=r"agent of my/robot-v0 cannot be used: env: .*\(got '-Wrong-v0'\)"):
+        plan("dt", dataset="my/robot-v0", env="-Wrong-v0")
+    size = 60_000
+    one = episodes_of([1.0])
+    spec = ObservationSpec(size=size, shapes=((size,),))
+    wide = replace(one, observation=spec, observations=np.zeros((1, size), np.float32))
+    with pytest.raises(ConfigError, match=r"a network for hand cannot be used: a window of 8192 steps holds .*lower"):
+        build_model(recipe.override(["data.context=8192"]), wide)
+
+
 def test_datasets_go_by_the_names_of_data_list(datasets: Path) -> None:
     with pytest.raises(UnknownNameError, match="'zoo/hopper/expert-v0'"):
         plan("dt", dataset="hopper/expert")
@@ -130,6 +168,20 @@ def test_train_finetune_and_evaluate_from_python(datasets: Path) -> None:
     assert len(agentzoo.rollout(agent, envs, 2)) == 2
     again = agentzoo.make_vec_env(agent, 2, seed=3)
     np.testing.assert_array_equal(agentzoo.make_vec_env(agent, 2, seed=3).reset(), again.reset())
+
+
+def test_a_run_that_python_names_continues_where_it_is(datasets: Path) -> None:
+    """As `agentzoo train FOLDER` does, and bf16 is insisted on by hand alone."""
+    settings = [*QUICK, *SMALL, "train.checkpoint_every=1", "train.precision=bf16"]
+    with pytest.raises(Stopped):
+        agentzoo.train("dt", dataset="my/cart-pole-v0", settings=settings, out="mine", hooks=stop_at(2), device="cpu")
+    resumed: list[int] = []
+    agentzoo.train("mine", settings=["train.precision=bf16"], hooks=Hooks(on_resume=resumed.append), device="cpu")
+    assert resumed == [2]
+    assert (datasets / "mine" / "config.json").is_file()
+    assert not (datasets / "runs").exists()
+    assert plan("mine")[0].train.precision == "auto"
+    assert plan("mine", settings=["train.precision=bf16"])[0].train.precision == "bf16"
 
 
 def test_finetune_says_what_it_changed(datasets: Path) -> None:

@@ -15,19 +15,20 @@ from conftest import SMALL, make_agent
 from data.cases import episodes_of
 from models.cases import coin_episodes
 
-from agentzoo.cli.running import settings_of, tracking_of
+from agentzoo.cli.running import tracking_of
 from agentzoo.config import read_recipe
 from agentzoo.data.episodes import Episodes
-from agentzoo.errors import CheckpointError, TrainingError
+from agentzoo.errors import CheckpointError, ObservationError, TrainingError
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import Recipe, differences, load_recipe
 from agentzoo.record import read_record
 from agentzoo.registry import get_family
 from agentzoo.store.files import RECIPE
 from agentzoo.store.tensors import read_tensors
-from agentzoo.training.hooks import Hooks
+from agentzoo.training.hooks import Evaluation, Hooks
 from agentzoo.training.log import read_log, still_falling
 from agentzoo.training.loop import train
+from agentzoo.training.planning import with_precision_of
 from agentzoo.training.tracking import TRACKING, Tracking, flat
 from agentzoo.training.watch import COLUMNS, ActionErrors
 from training.cases import Stopped, recipe, repeatable, run, stop_at
@@ -187,9 +188,9 @@ def test_a_loss_that_still_falls_is_said() -> None:
 
 def test_bf16_is_insisted_on_by_hand_alone() -> None:
     half = load_recipe("dt-hopper-medium").override(["train.precision=bf16"])
-    assert settings_of(half, None, 3).train.precision == "auto"
-    assert settings_of(half, ["train.precision=bf16"], None).train.precision == "bf16"
-    assert settings_of(half.override(["train.precision=fp32"]), None, None).train.precision == "fp32"
+    assert with_precision_of(half, ["train.seed=3"]).train.precision == "auto"
+    assert with_precision_of(half, ["train.precision=bf16"]).train.precision == "bf16"
+    assert with_precision_of(half.override(["train.precision=fp32"]), ()).train.precision == "fp32"
 
 
 def test_a_run_that_is_resumed_goes_on_in_the_same_tracker_run(tmp_path: Path) -> None:
@@ -209,3 +210,44 @@ def test_the_whole_recipe_is_the_config_of_a_tracker() -> None:
 def test_a_checkpoint_carries_its_checksum(tmp_path: Path) -> None:
     run(tmp_path, recipe(steps=10))
     assert len(read_tensors(tmp_path / "checkpoint.safetensors")[1]["sha256"]) == 64
+
+
+def test_a_failed_evaluation_keeps_its_update_and_can_be_left_out(tmp_path: Path) -> None:
+    """The run continues from that update with other `eval` settings, and ends with the same weights."""
+
+    def fails(_: object) -> Evaluation:
+        raise ObservationError("the environment returned NaN")
+
+    whole = run(tmp_path / "whole", recipe())
+    made = recipe().override(["eval.every=13"])
+    expected = r"after update 13 failed with ObservationError: .* NaN\. .* is saved: .*--set eval\.every=0"
+    with pytest.raises(TrainingError, match=expected):
+        run(tmp_path / "run", made, Hooks(evaluate=fails))
+    resumed: list[int] = []
+    continued = made.override(["eval.every=0", "eval.episodes=7"])
+    weights = run(tmp_path / "run", continued, Hooks(on_resume=resumed.append))
+    assert resumed == [13]
+    assert all(torch.equal(whole[name], weights[name]) for name in whole)
+    stored = read_record(Recipe, tmp_path / "run" / RECIPE)
+    assert (stored.eval, len(stored.ran)) == (continued.eval, 1)
+    with pytest.raises(TrainingError, match=r"eval\.every: 0 there, 5 asked"):  # it is finished
+        run(tmp_path / "run", made.override(["eval.every=5"]))
+
+
+def test_patience_fixes_how_a_run_is_evaluated(tmp_path: Path) -> None:
+    made = recipe().override(["eval.every=5", "train.patience=20"])
+    with pytest.raises(Stopped):
+        run(tmp_path, made, stop_at(12))
+    with pytest.raises(TrainingError, match=r"eval\.every: 5 there, 6 asked"):
+        run(tmp_path, made.override(["eval.every=6"]))
+
+
+def test_the_best_checkpoint_is_of_one_kind_of_evaluation(tmp_path: Path) -> None:
+    def reaching(value: float) -> Hooks:
+        return replace(stop_at(12), evaluate=lambda _: Evaluation(value, None))
+
+    made = recipe().override(["eval.every=5"])
+    with pytest.raises(Stopped):
+        run(tmp_path, made, reaching(100.0))
+    run(tmp_path, made.override(["eval.target_return=0.5"]), Hooks(evaluate=lambda _: Evaluation(1.0, None)))
+    assert read_tensors(tmp_path / "best.safetensors")[1] == {"step": "15"}

@@ -19,7 +19,7 @@ from models.cases import coin_episodes
 
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.normalize import observation_statistics
-from agentzoo.errors import TrainingError
+from agentzoo.errors import CheckpointError, TrainingError
 from agentzoo.models.dt import DecisionTransformer, DTConfig
 from agentzoo.recipe import TrainConfig
 from agentzoo.registry import get_family
@@ -320,3 +320,21 @@ def test_two_processes_train_one_network_and_go_on_as_two_alone(tmp_path: Path) 
     assert not (tmp_path / "cut" / "model.safetensors").exists()
     run_processes("cut", 2, 99)
     assert same(weights("whole"), weights("cut"))
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "checkpoint.safetensors"])
+def test_weights_without_a_recipe_are_not_trained_over(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(TrainingError, match=rf"holds {name} but no train_config.json"):
+        run(tmp_path, recipe(steps=1))
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "{}"
+
+
+def test_a_log_with_other_columns_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        run(tmp_path, recipe(), stop_at(12))
+    log = tmp_path / "training_log.csv"
+    log.write_text(log.read_text().replace("action_mse", "old_mse"))
+    with pytest.raises(CheckpointError, match=r"columns that this run does not log: old_mse\. .*Move the file away"):
+        run(tmp_path, recipe())

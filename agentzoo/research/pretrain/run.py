@@ -1,6 +1,6 @@
 """The loop of pre-training: AdamW, warm-up and cosine, a CSV log, and a checkpoint for exact resuming.
 
-On one CPU thread, a run that is killed and resumed equals the uninterrupted one to the bit.
+On one CPU thread, a run that is killed and resumed equals the uninterrupted one bit for bit.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import Field, model_validator
 
 from agentzoo.errors import ConfigError, did_you_mean
+from agentzoo.nn.attention import require_whole_heads
 from agentzoo.types import Config
 
 S = TypeVar("S", bound="PretrainSettings")
@@ -44,12 +45,6 @@ class PretrainSettings(Config):
             except json.JSONDecodeError:
                 tree[name] = text
         return type(self).from_json(json.dumps(tree), "the settings with --set applied")
-
-
-def require_whole_heads(embed_dim: int, n_heads: int) -> None:
-    """Raise ValueError, which pydantic explains, unless the heads divide the width."""
-    if embed_dim % n_heads:
-        raise ValueError(f"n_heads {n_heads} must divide embed_dim {embed_dim}")
 
 
 class LMSettings(PretrainSettings):

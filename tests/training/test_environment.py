@@ -1,0 +1,128 @@
+"""The environment of a recipe is the one of its data, or the user hears what differs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import minari
+import numpy as np
+import pytest
+from conftest import CountingEnv, make_agent
+from gymnasium.envs.registration import EnvSpec
+from stable_baselines3.common.monitor import Monitor
+
+from agentzoo.data.making.collect import Rollout
+from agentzoo.data.minari import write_dataset
+from agentzoo.envs import making
+from agentzoo.errors import ConfigError
+from agentzoo.evaluation.rollout import rollout
+from agentzoo.evaluation.scores import with_reference
+from agentzoo.recipe import load_recipe
+from agentzoo.training.environment import Environment, environment_of
+from agentzoo.training.planning import plan
+
+ABOUT: dict[str, Any] = {"algorithm_name": "chance", "author": "a test", "description": "By chance."}
+
+
+def spec_of(env: gym.Env[Any, Any]) -> dict[str, Any]:
+    """Metadata as Minari stores it."""
+    assert env.spec is not None
+    env.close()
+    return {"env_spec": env.spec.to_json()}
+
+
+def of_hopper(dataset: str, env: gym.Env[Any, Any], bonus: float = 1.0) -> str:
+    """One episode of Hopper's shape whose metadata names `env` and references of its own."""
+    ends = np.arange(5) == 4
+    one = Rollout(0, np.zeros((6, 11)), np.zeros((5, 3), np.float32), np.full(5, bonus), ends, np.zeros(5, dtype=bool))
+    write_dataset(dataset, [one], env=env, extra={"ref_min_score": 1.0, "ref_max_score": 9.0}, **ABOUT)
+    env.close()
+    return dataset
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "kwargs", "options"),
+    [
+        ("CartPole-v1", {}, {}),
+        ("CartPole-v1", {"sutton_barto_reward": True}, {"sutton_barto_reward": True}),
+        ("CartPole-v1", {"render_mode": "rgb_array"}, {}),
+        ("CartPole-v1", {"max_episode_steps": 30}, {"max_episode_steps": 30}),
+        ("CartPole-v1", {"max_episode_steps": 3_000_000}, {"max_episode_steps": 100_000}),
+        ("CartPole-v1", {"max_episode_steps": -1}, {"max_episode_steps": 100_000}),  # it has no limit
+    ],
+)
+def test_options_and_limit_of_the_data_are_kept(env_id: str, kwargs: dict[str, Any], options: dict[str, Any]) -> None:
+    assert environment_of(spec_of(gym.make(env_id, **kwargs))) == Environment(env_id, options)
+
+
+def test_the_limit_of_an_environment_that_has_none_of_its_own() -> None:
+    for steps, options in (
+        (4, {"max_episode_steps": 4}),
+        (None, {}),
+    ):  # without one, `make_configured` sets the largest
+        spec = json.dumps({"id": "tests/Counting-v0", "max_episode_steps": steps})
+        assert environment_of({"env_spec": spec}) == Environment("tests/Counting-v0", options)
+
+
+def test_an_environment_that_a_recipe_cannot_hold_is_refused(root: None) -> None:
+    """Unless the user asks for it, and then a warning names what is lost."""
+    ranged = spec_of(gym.make("Hopper-v5", healthy_z_range=(0.2, 2.0)))
+    wrapped = spec_of(gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), -1.0, 1.0))
+    for watched in (gym.wrappers.RecordEpisodeStatistics, minari.DataCollector, Monitor):
+        assert environment_of(spec_of(watched(gym.make("Pendulum-v1")))) == Environment("Pendulum-v1", {})
+    for metadata, env_id, lost in (
+        (ranged, "Hopper-v5", r"healthy_z_range=\[0\.2, 2\.0\]"),
+        (wrapped, "Pendulum-v1", "the wrapper RescaleAction"),
+    ):
+        with pytest.raises(ConfigError, match=rf"made in {env_id} with {lost}, which a recipe cannot hold.*--env"):
+            environment_of(metadata)
+        with pytest.warns(UserWarning, match=rf"evaluated in {env_id} without {lost}"):
+            assert environment_of(metadata, env_id) == Environment(env_id, {})
+        assert environment_of(metadata, "my.module:Own-v0") == Environment("my.module:Own-v0", {})
+
+
+def test_scores_and_constants_of_another_task_are_not_used(root: None) -> None:
+    """Options make another task, without D4RL's references and target; so does an environment that is asked for."""
+    data = of_hopper("my/plain-v0", gym.make("Hopper-v5"), bonus=1e3)
+    plain, _ = plan("dt", dataset=data)
+    assert (plain.eval.target_return, plain.eval.target_rule) == (3600.0, "d4rl")
+    assert plain.eval.reference is None  # D4RL's
+    own = of_hopper("my/own-v0", gym.make("Hopper-v5", healthy_reward=0.0, max_episode_steps=50), bonus=1e3)
+    changed, _ = plan("dt", dataset=own)
+    assert changed.eval.env_options == {"healthy_reward": 0.0, "max_episode_steps": 50}
+    assert (changed.eval.target_return, changed.eval.target_rule) == (5000.0, "max")
+    assert changed.eval.reference == (1.0, 9.0)
+    elsewhere, _ = plan("dt", dataset=own, env="tests/Counting-v0")
+    assert (elsewhere.eval.env_options, elsewhere.eval.reference) == ({}, None)
+    assert with_reference(elsewhere).eval.reference is None
+    module, _ = plan("dt", dataset=own, env="gymnasium.envs:Hopper-v5")
+    assert module.eval.env_options == changed.eval.env_options
+    assert module.eval.reference == (1.0, 9.0)
+
+
+def test_another_env_drops_what_belongs_to_the_old_one() -> None:
+    recipe = load_recipe("dt-hopper-medium").override(
+        ['eval.env_options={"frame_skip": 3}', "eval.reference=[1.0, 2.0]"]
+    )
+    again = recipe.override(["eval.env=my.module:Hopper-v5"]).eval
+    assert (again.env_options, again.reference) == ({"frame_skip": 3}, (1.0, 2.0))
+    other = recipe.override(["eval.env=Walker2d-v5"]).eval
+    assert (other.env, other.env_options, other.reference) == ("Walker2d-v5", {}, None)
+    kept = recipe.override(['eval.env_options={"frame_skip": 2}', "eval.env=Walker2d-v5"]).eval
+    assert kept.env_options == {"frame_skip": 2}
+
+
+def test_an_episode_without_a_limit_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "MOST_STEPS", 20)
+    endless = EnvSpec("tests/Endless-v0", entry_point=CountingEnv, kwargs={"length": 10**9})
+    monkeypatch.setitem(gym.registry, endless.id, endless)
+    agent = make_agent("tests/Counting-v0")
+    assert [one.length for one in rollout(agent, endless.id, 1)] == [20]

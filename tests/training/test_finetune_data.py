@@ -1,0 +1,175 @@
+"""What a fine-tune takes from its data: environment, target, references, observation keys."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from conftest import make_agent
+from gymnasium.envs.registration import EnvSpec
+from typer.testing import CliRunner
+
+import agentzoo
+from agentzoo.agent import Agent
+from agentzoo.cli.command import app
+from agentzoo.data.episodes import Episodes
+from agentzoo.data.making.collect import Rollout
+from agentzoo.data.minari import write_dataset
+from agentzoo.errors import ConfigError, SpaceError
+from agentzoo.recipe import Recipe
+from agentzoo.training.finetune import plan_finetune, start_from
+
+ABOUT: dict[str, Any] = {"algorithm_name": "chance", "author": "a test", "description": "By chance."}
+QUICK = ("eval.every=0", "train.log_every=1", "train.batch_size=4")
+
+
+def episode(length: int, reward: float = 1.0, observations: Any = None) -> Rollout:
+    """Steps of CartPole's shape that end with a termination."""
+    seen = np.zeros((length + 1, 4), np.float32) if observations is None else observations
+    ends = np.arange(length) == length - 1
+    return Rollout(0, seen, np.arange(length) % 2, np.full(length, reward), ends, np.zeros(length, dtype=bool))
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two episodes of return 4 and 6: without an environment, of CartPole, and of a shorter CartPole."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    both, cart = [episode(4), episode(6)], gym.make("CartPole-v1")
+    spaces = {"observation_space": cart.observation_space, "action_space": cart.action_space}
+    write_dataset("my/plain-v0", both, **spaces, **ABOUT)
+    write_dataset("my/cart-v0", both, env=cart, **ABOUT)
+    shorter = gym.make("CartPole-v1", max_episode_steps=6)
+    write_dataset("my/short-v0", both, env=shorter, extra={"ref_min_score": 1.0, "ref_max_score": 9.0}, **ABOUT)
+    return tmp_path
+
+
+def base_with(*settings: str, env: str = "CartPole-v1", **eval_: Any) -> Agent:
+    base = make_agent(env, **{"target_return": 5.0, "target_rule": "max", "reference": (0.0, 500.0), **eval_})
+    assert base.recipe is not None
+    base.recipe = base.recipe.override(settings)
+    return base
+
+
+def planned(base: Agent, dataset: str, **options: Any) -> Recipe:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return plan_finetune(base, dataset, **options)[0]
+
+
+def test_a_fine_tune_is_evaluated_in_the_environment_of_its_data(root: Path) -> None:
+    base = base_with()
+    for dataset in ("my/plain-v0", "my/cart-v0"):  # the base's environment
+        same = planned(base, dataset).eval
+        assert (same.env, same.env_options, same.reference) == ("CartPole-v1", {}, (0.0, 500.0))
+        assert (same.target_return, same.target_rule) == (6.0, "max")
+    other = planned(base, "my/short-v0").eval
+    assert (other.env_options, other.reference) == ({"max_episode_steps": 6}, (1.0, 9.0))
+    asked = planned(base, "my/short-v0", env="Acrobot-v1").eval
+    assert (asked.env, asked.env_options, asked.reference) == ("Acrobot-v1", {}, None)
+    assert planned(base_with(env_options={"sutton_barto_reward": True}), "my/cart-v0").eval.reference is None
+    in_module = base_with(env="gymnasium.envs:CartPole-v1")
+    assert planned(in_module, "my/cart-v0").eval.env == "gymnasium.envs:CartPole-v1"
+
+
+def test_the_target_of_a_fine_tune_follows_from_its_data(root: Path) -> None:
+    """By the base's rule; a number set by hand stays in the same environment."""
+    ninth = planned(base_with(target_rule="p90"), "my/cart-v0").eval
+    assert (ninth.target_return, ninth.target_rule) == (pytest.approx(5.8), "p90")
+    by_hand = base_with(target_rule="number")
+    for dataset, found in (("my/cart-v0", (5.0, "number")), ("my/short-v0", (6.0, "max"))):
+        evaluation = planned(by_hand, dataset).eval
+        assert (evaluation.target_return, evaluation.target_rule) == found
+    for options in ({"target": "3.5"}, {"settings": ["eval.target_return=3.5"]}):
+        evaluation = planned(base_with(), "my/cart-v0", **options).eval
+        assert (evaluation.target_return, evaluation.target_rule) == (3.5, "number")
+    with pytest.raises(ConfigError, match=r"the target return is nan"):
+        planned(base_with(), "my/cart-v0", target="nan")
+
+
+def test_returns_far_from_the_bases_are_warned_of(root: Path) -> None:
+    write_dataset("my/rich-v0", [episode(6, 100.0)], env=gym.make("CartPole-v1"), **ABOUT)
+    said = r"returns of my/rich-v0 reach 600, those of dt-test 5: divided by 10, .* data\.rtg_scale=1\.2e\+03"
+    with pytest.warns(UserWarning, match=said):
+        plan_finetune(base_with(), "my/rich-v0")
+    planned(base_with(), "my/rich-v0", settings=["data.rtg_scale=1200.0"])
+    planned(base_with(target_return=100.0), "my/rich-v0")
+
+
+def test_the_bases_keys_of_a_dict_are_read(root: Path) -> None:
+    base = make_agent("tests/CountingDict-v0")
+    box = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action = gym.spaces.Box(-2.0, 2.0, (2,), np.float32)
+    for name, keys in (("more", "abc"), ("less", "ac")):
+        seen = {key: np.zeros((4, 3), np.float32) for key in keys}
+        ends = np.arange(3) == 2
+        one = Rollout(0, seen, np.zeros((3, 2), np.float32), np.ones(3), ends, np.zeros(3, dtype=bool))
+        spaces = {"observation_space": gym.spaces.Dict(dict.fromkeys(keys, box)), "action_space": action}
+        write_dataset(f"my/{name}-v0", [one], **spaces, **ABOUT)
+    recipe, episodes = plan_finetune(base, "my/more-v0", target="max")
+    assert recipe.data.obs_keys == episodes.observation.keys == ("a", "b")
+    start_from(base, recipe, episodes)
+    with pytest.raises(SpaceError, match="observation key 'b'"):
+        plan_finetune(base, "my/less-v0")
+
+
+def test_an_agent_of_raw_observations_is_fine_tuned_without_normalization() -> None:
+    base = Agent.from_pretrained("zoo/unimask-doorkey", device="cpu")
+    io = base.config.io
+    seen = torch.nn.functional.one_hot(torch.zeros(4, io.observation.size // 16, dtype=torch.long), 16)
+    episodes = Episodes(
+        "my/doors-v0",
+        io.observation,
+        io.action,
+        seen.reshape(4, -1).numpy().astype(np.float32),
+        *(np.zeros(4, dtype=np.int64), np.ones(4), np.array([4]), np.array([True])),
+    )
+    recipe, _ = plan_finetune(base, "zoo/doorkey/train-500-v0", target="max", read=lambda *_: episodes)
+    assert recipe.data.normalization == "none"
+    start = start_from(base, recipe, episodes)
+    assert all(torch.equal(value, start.state_dict()[name]) for name, value in base.model.state_dict().items())
+
+
+def test_both_ways_to_fine_tune_ask_for_the_same(root: Path) -> None:
+    folder = base_with().save_pretrained(root / "base")
+    options = {"name": "mine", "target": "p90", "env": "CartPole-v1", "steps": 2, "normalization": "dataset"}
+    agentzoo.finetune(folder, "my/plain-v0", out="python", settings=QUICK, device="cpu", **options)  # type: ignore[arg-type]
+    given = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    changes = [part for one in QUICK for part in ("--set", one)]
+    arguments = ["finetune", str(folder), "--dataset", "my/plain-v0", "--out", "command", "--device", "cpu"]
+    done = CliRunner().invoke(app, [*arguments, *given, *changes], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    by_python, by_command = (
+        json.loads((root / name / "train_config.json").read_text()) for name in ("python", "command")
+    )
+    by_python.pop("ran"), by_command.pop("ran")
+    assert by_python == by_command
+    assert (by_python["eval"]["target_return"], by_python["agent_id"]) == (pytest.approx(5.8), "mine")
+
+
+def test_options_are_trusted_where_the_caller_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the error advises: `train`, `finetune` and `evaluate` take `trust_env_options`."""
+    own = EnvSpec("tests/Own-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=9)
+    monkeypatch.setitem(gym.registry, own.id, own)
+    changes = (*QUICK[1:], "train.warmup_steps=0", "eval.every=1", "eval.every_episodes=1")
+    new = (*changes, "train.steps=1", "model.embed_dim=16", "model.n_layers=1")
+    new = (*new, 'eval.env_options={"sutton_barto_reward": true}')
+
+    def tried(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        with pytest.raises(ConfigError, match=r"'sutton_barto_reward' is not .*pass trust_env_options=True"):
+            function(*arguments, **options)
+        return function(*arguments, **options, trust_env_options=True)
+
+    tried(agentzoo.train, "dt", dataset="my/plain-v0", env=own.id, out="run", settings=new, device="cpu")
+    tried(agentzoo.finetune, "run", "my/plain-v0", steps=1, out="tuned", settings=changes, device="cpu")
+    tried(agentzoo.evaluate, "tuned", episodes=1)
+    loaded = Agent.from_pretrained("tuned", device="cpu")
+    tried(agentzoo.evaluate, loaded, episodes=2, n_envs=2, jobs=2)
+    assert not loaded.trust_env_options
