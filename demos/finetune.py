@@ -18,11 +18,10 @@ from rich.table import Table
 
 from agentzoo import Agent, evaluate
 from agentzoo.config import AgentConfig
-from agentzoo.data.minari import load_episodes
 from agentzoo.evaluation.during import short_evaluation
 from agentzoo.evaluation.results import Result
 from agentzoo.recipe import Recipe
-from agentzoo.training.finetune import finetune_recipe, start_from
+from agentzoo.training.finetune import plan_finetune, start_from
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import Hooks, train
 
@@ -40,10 +39,9 @@ def main() -> None:
     args = options.parse_args()
 
     base = Agent.from_pretrained(BASE)
-    episodes = load_episodes(args.dataset)
     name = f"dt-{args.dataset.removeprefix('zoo/').split('-v')[0].replace('/', '-')}"
-    tuned = finetune_recipe(base, args.dataset, name, args.steps, "keep")
-    tuned = tuned.override(["eval.every=500", "eval.every_episodes=5"])
+    often = ["eval.every=500", "eval.every_episodes=5"]
+    tuned, episodes = plan_finetune(base, args.dataset, name=name, steps=args.steps, settings=often)
     fresh = tuned.override([f'agent_id="{name}-scratch"', "base=null", 'data.normalization="dataset"'])
 
     results = {"before": measured(base, args.episodes, args.out / "before.json")}
