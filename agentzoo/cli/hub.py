@@ -248,10 +248,11 @@ def export(
 ) -> None:
     """Write the network as an ONNX file and compare its actions with the agent's.
 
-    The inputs are windows of the last K steps (`context` in the metadata): raw observations; the agent's actions, 0 at
-    the newest step; returns-to-go divided by `rtg_scale`; timesteps from 0; and `valid`. Windows are padded on the
-    right with zeros. `input_contract` in the metadata lists shapes and types. demos/act_with_onnx.py plays an episode
-    with onnxruntime (1.23 or later) and numpy.
+    The inputs are windows of the last K steps that the agent reads (`context` in the metadata): raw observations; the
+    agent's actions, 0 at the newest step; returns-to-go divided by `rtg_scale`; timesteps from 0; and `valid`. Windows
+    are padded on the right with zeros. `input_contract` in the metadata lists shapes and types; where `sampled` is
+    true, actions are drawn from the logits. demos/act_with_onnx.py plays an episode with onnxruntime (1.23 or later)
+    and numpy.
     """
     from agentzoo.agent import Agent
     from agentzoo.hub.export import export_onnx
