@@ -15,7 +15,7 @@ from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
 from agentzoo.hub.card import card_text, check_card, write_card
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.metadata import check_metadata
-from agentzoo.hub.records import read_records, require_promised
+from agentzoo.hub.records import read_records, require_promised, unlike_record
 from agentzoo.nn.language.pretrained import load_backbone
 from agentzoo.store.files import CARD, RECIPE, RESULTS, read_text
 from agentzoo.store.locate import (
@@ -250,6 +250,10 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
         _, _, results = read_records(folder)
         if (results.headline.agent_id, results.headline.weights_sha256) != (name, agent.config.weights_sha256):
             raise CheckpointError(f"{folder / RESULTS} was measured on other weights; measure these and stage again.")
+        if differs := unlike_record(agent, results.headline):
+            raise CheckpointError(
+                f"{folder} does not act as it was measured: {differs}. `agentzoo hub remeasure` measures it again."
+            )
         require_promised(folder)
     if not (folder / CARD).is_file():
         raise CheckpointError(f"{folder} has no {CARD}; `agentzoo hub card {folder}` writes one from its records.")
