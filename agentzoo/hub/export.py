@@ -30,8 +30,8 @@ CONTRACT = (
     "valid (K,) bool. A window holds the last K steps, oldest first, padded on the right with zeros and valid=False. "
     "Inputs that a network does not read are absent. Output: action (A,) in environment units, clipped, or one logit a "
     "choice: if `sampled` is true, draw the choice from softmax(logits), as the scores were measured; else take the "
-    "largest. K is `context`, the steps that the agent reads. context, rtg_scale, target_return and sampled are in this "
-    "file's metadata."
+    "largest. K is `context`, the steps that the agent reads. context, rtg_scale, target_return and sampled are in the "
+    "metadata of this file."
 )
 TOLERANCE = 1e-4  # relative to the largest action or logit, if that is above 1
 

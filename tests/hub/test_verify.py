@@ -32,7 +32,15 @@ def fits(folder: Path, name: str) -> bool | None:
 def test_verify_confirms_an_honest_agent(folder: Path) -> None:
     report = verify(folder)
     assert report.holds
-    assert {check.name for check in report.checks} == {"weights", "recipe", "package", "results", "card", "settings", "score"}
+    assert {check.name for check in report.checks} == {
+        "weights",
+        "recipe",
+        "package",
+        "results",
+        "card",
+        "settings",
+        "score",
+    }
     assert report.measured is not None
     assert report.measured.returns == read_records(folder)[2].headline.returns
     assert verify(folder, 2).holds
