@@ -101,8 +101,7 @@ class Entry(NamedTuple):
     @property
     def ends_at_goal(self) -> bool:
         """Whether episodes end when the goal is reached, so that success and steps say it all."""
-        head = self.head
-        return head is not None and head.success_rate is not None and len(set(head.lengths)) > 1
+        return self.head is not None and self.head.ends_at_goal
 
     def summary(self) -> Summary:
         """Its means over training seeds, as in the README's tables."""

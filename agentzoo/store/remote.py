@@ -115,6 +115,12 @@ def is_snapshot(folder: Path) -> bool:
     return folder.parent.name == "snapshots" and folder.resolve().parent == folder.parent.resolve()
 
 
+def origin_of(folder: Path) -> Where | None:
+    """The repo and commit of a folder that `fetch` returned; None for any other folder."""
+    repo_id = folder.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
+    return Where(repo_id, folder.name) if is_snapshot(folder) and is_repo_id(repo_id) else None
+
+
 def calling(
     call: Callable[[str | bool | None], T],
     token: str | bool | None,
