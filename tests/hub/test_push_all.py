@@ -94,6 +94,27 @@ def test_a_run_that_was_stopped_goes_on(hub: Hub, zoo: Path) -> None:
     assert [one.pushed for one in push_all("me")] == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"agents": {"mine": {"repo_id": "me/mine"},},}', "cannot be used: "),
+        ('{"agents": []}', "its agents are no object of ids"),
+        ("[]", "neither agents nor a default"),
+    ],
+)
+def test_a_damaged_index_is_kept_and_refused_before_anything_is_sent(
+    hub: Hub, zoo: Path, tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "index.json").write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        push_all("me")
+    assert (tmp_path / "index.json").read_text() == text
+    assert hub.seen == []
+    (tmp_path / "index.json").unlink()
+    push_all("me")
+    assert set(json.loads((tmp_path / "index.json").read_text())["agents"]) == set(IDS)
+
+
 def test_what_a_wheel_brought_along_is_not_pushed(
     hub: Hub, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
