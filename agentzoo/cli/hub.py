@@ -79,6 +79,10 @@ def push(
     if as_json:
         print_json(done._asdict())
         return
+    if not done.changed:
+        what = "pull request was opened" if create_pr else "commit was made"
+        console.print(f"{plain(repo_id)} already holds these files; no {what}.")
+        return
     console.print(f"{plain(done.url)}\n{counted(len(done.files), 'file')}: {plain(', '.join(done.files))}")
     if done.left_out:
         console.print(f"left out, not part of an agent: {plain(', '.join(done.left_out))}")
@@ -153,7 +157,7 @@ def card(
 
     if studies:
         show_studies(folder, studies, keep)
-    write_card(folder, license_id, zoo=folder.parent)
+    write_card(folder, license_id, zoo=folder.resolve().parent)
     console.print(f"wrote {plain(folder / CARD)}")
 
 
@@ -242,6 +246,7 @@ def export(
     output: Annotated[Path, typer.Argument(metavar="FILE", help="The .onnx file to write.")],
     format_: Annotated[str, typer.Option("--format", help="Format of the file; only onnx.")] = "onnx",
     revision: RevisionOption = None,
+    token: TokenOption = None,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
@@ -262,7 +267,9 @@ def export(
     if output.suffix != ".onnx":
         raise ConfigError(f"the file must end in .onnx, got {output}.")
     with console.status("exporting"):
-        loaded = Agent.from_pretrained(agent, revision=revision, device="cpu", trust_env_module=trust_env_module)
+        loaded = Agent.from_pretrained(
+            agent, revision=revision, token=token, device="cpu", trust_env_module=trust_env_module
+        )
         report = export_onnx(loaded, output)
     if as_json:
         print_json(report.model_dump())

@@ -21,6 +21,7 @@ from agentzoo.evaluation.methods import task_of
 from agentzoo.evaluation.results import Results
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.evaluation.statistics import convergence_in
+from agentzoo.hub.licenses import require_license
 from agentzoo.hub.lines import all_lines, best_differs, mean_line, summary
 from agentzoo.hub.metadata import as_html, check_metadata, code, front_matter, inline
 from agentzoo.hub.paper_scores import PUBLISHED, SELECTION, SOURCES, Published
@@ -103,6 +104,7 @@ def write_card(
         ConfigError: not a license name. CheckpointError: a record is missing.
     """
     if license_id is not None:
+        require_license(license_id)
         config = read_record(AgentConfig, folder / CONFIG)
         tree = {**json.loads(config.to_json()), "license": license_id}
         write_atomic(folder / CONFIG, AgentConfig.from_json(json.dumps(tree), f"license {license_id!r}").to_json())

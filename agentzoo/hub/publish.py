@@ -38,6 +38,11 @@ LOSES_MEASUREMENTS = (
     "Measure it and push the folder (`agentzoo hub stage`, `agentzoo hub push`), or pass replace_measured=True."
 )
 
+IS_PUBLIC = (
+    "{where} is public, and a push does not make an existing repo private; nothing was uploaded. Make it private in "
+    "the repo's settings, or push without --private (private=True)."
+)
+
 
 class Pushed(NamedTuple):
     """The result of a push."""
@@ -47,6 +52,7 @@ class Pushed(NamedTuple):
     url: str  # of the commit, or of the pull request
     files: tuple[str, ...]
     left_out: tuple[str, ...]  # files in the folder that are not part of an agent
+    changed: bool  # False: the repo already held these files, so no commit and no pull request was made
 
 
 @dataclass
@@ -72,7 +78,10 @@ class _Upload:
         self.api = api = HfApi(token=token, library_name=LIBRARY)
         self.on_progress(f"checking {repo_id}")
         retried(lambda: api.create_repo(repo_id, private=self.private, exist_ok=True))
-        self.head = retried(lambda: api.model_info(repo_id, revision=branch)).sha
+        info = retried(lambda: api.model_info(repo_id, revision=branch))
+        if self.private and info.private is False:
+            raise ConfigError(IS_PUBLIC.format(where=self.where))
+        self.head = info.sha
         there = {entry.path for entry in retried(lambda: list(api.list_repo_tree(repo_id, revision=self.head)))}
         if RESULTS in there and RESULTS in self.known and RESULTS not in files and not self.replace_measured:
             raise ConfigError(LOSES_MEASUREMENTS.format(where=self.where))
@@ -110,7 +119,7 @@ def push(
     holds are deleted in the same commit. Pushing an unchanged folder makes no commit and keeps its tag.
 
     Args:
-        private: whether a new repo is private; None uses the account's default.
+        private: whether a new repo is private; None uses the account's default. True refuses a repo that is public.
         branch: "main" by default; must exist.
         tag: name to give the commit.
         create_pr: propose the commit as a pull request, which its owner merges; nothing changes on the branch.
@@ -137,7 +146,8 @@ def push(
     if tag is not None:
         failed = f"{folder} was pushed to {where} as {info.oid}, but not tagged {tag!r}"
         _tag(upload.api, token, where, tag, info.oid, failed)
-    return Pushed(repo_id, info.oid, info.pr_url or info.commit_url, tuple(files), tuple(left_out))
+    url, changed = info.pr_url or info.commit_url, info.oid != upload.head
+    return Pushed(repo_id, info.oid, url, tuple(files), tuple(left_out), changed)
 
 
 def _check_names(repo_id: str, branch: str | None, tag: str | None, create_pr: bool) -> None:

@@ -605,8 +605,13 @@ def test_a_license_is_written_into_config_and_card_or_refused(folder: Path) -> N
     write_card(folder)
     assert ModelCard.load(folder / "README.md").data.license == "apache-2.0"
     kept = (folder / "config.json").read_text()
-    with pytest.raises(ConfigError, match="license"):
-        write_card(folder, "My own words: pay me")
+    for name, words in (
+        ("My own words: pay me", "license"),
+        ("apache-2", "Did you mean 'apache-2.0'"),
+        ("nonsense", "mit"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            write_card(folder, name)
     assert (folder / "config.json").read_text() == kept
     write_card(folder, "mit")
     assert (folder / "README.md").read_text() == before
