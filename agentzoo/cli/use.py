@@ -35,6 +35,7 @@ from agentzoo.cli.options import (
 )
 from agentzoo.cli.remote import list_remote
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+from agentzoo.store.files import require_writable
 from agentzoo.store.named import warn_of_no_zoo
 from agentzoo.text import amount, counted
 
@@ -234,7 +235,7 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Measure mean return and normalized score, with 95 % intervals over episodes."""
-    from agentzoo.store.files import require_writable, write_atomic
+    from agentzoo.store.files import write_atomic
 
     if output is not None:
         require_writable(output)
@@ -327,6 +328,7 @@ def record(
     """Render episodes to a video or a GIF."""
     if output.suffix not in (".mp4", ".gif"):
         raise ConfigError(f"the output must end in .mp4 or .gif, got {output.name!r}.")
+    require_writable(output)
     loaded = load_agent(agent, revision, trust_env_module, target, runtime)
     from agentzoo.evaluation.film import film, save_gif, save_video
 

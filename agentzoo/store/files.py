@@ -96,8 +96,8 @@ def require_writable(path: Path) -> None:
     if path.is_dir():
         raise StorageError(f"{path} is a folder; name the file to write.")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path.parent).close()
+        folder = next(folder for folder in path.absolute().parents if folder.exists())  # the others are made by writing
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise StorageError(f"{path} cannot be written: {error}. Name another file.") from error
 

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, StorageError, UnknownNameError
+from agentzoo.store.files import require_writable
 
 
 @pytest.fixture
@@ -34,6 +35,25 @@ def test_a_file_that_cannot_be_written_is_reported_before_measuring(
         found = CliRunner().invoke(app, ["evaluate", folder, "--output", str(output)])
         assert isinstance(found.exception, StorageError)
         assert words in str(found.exception)
+
+
+def test_a_film_or_plot_that_cannot_be_written_is_reported_before_the_agent_is_loaded(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("agentzoo.agent.Agent.from_pretrained", lambda *_, **__: pytest.fail("it was loaded"))
+    for command in (
+        ["record", folder, str(tmp_path / "file" / "x.mp4")],
+        ["research", "sweep", folder, "--up-to", "9", "--plot", str(tmp_path / "file" / "x.png")],
+    ):
+        found = CliRunner().invoke(app, command)
+        assert isinstance(found.exception, StorageError), found.output
+        assert "cannot be written" in str(found.exception)
+
+
+def test_a_folder_of_results_is_not_made_before_there_are_results(tmp_path: Path) -> None:
+    require_writable(tmp_path / "new" / "inner" / "x.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("command", [["list", "--into"], ["grid", "--file"]])
