@@ -10,6 +10,7 @@ from agentzoo.config import AgentConfig
 from agentzoo.envs import is_game
 from agentzoo.errors import CheckpointError, shown
 from agentzoo.evaluation.results import Result, Results
+from agentzoo.hub.licenses import LICENSES
 from agentzoo.recipe import Recipe
 from agentzoo.text import counted, fixed
 
@@ -117,6 +118,8 @@ def check_metadata(text: str, library: str = "agentzoo", pipeline: str | None = 
     ]
     if not tree.get("license"):
         problems.append("license is missing")
+    elif str(tree["license"]) not in LICENSES:
+        problems.append(f"license {shown(str(tree['license']))!r} is not one that it knows (use `other`)")
     names = [one.dataset_type for one in data.eval_results or []] + list(data.datasets or [])
     problems += [f"{name!r} is not a dataset name" for name in names if not HUB_NAME.fullmatch(str(name))]
     if problems:

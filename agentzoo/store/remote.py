@@ -242,7 +242,7 @@ def explain(error: BaseException, where: Where) -> str:
     if "LocalTokenNotFoundError" in names:
         return f"No token was found. {LOG_IN}"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return "The disk is full. Make room, or pass another cache_dir."
+        return "The disk is full. Make room, or name another folder with HF_HOME (in Python also cache_dir=)."
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]} Check the name, the token and the network and call again."
 

@@ -613,5 +613,9 @@ def test_a_license_is_written_into_config_and_card_or_refused(folder: Path) -> N
         with pytest.raises(ConfigError, match=words):
             write_card(folder, name)
     assert (folder / "config.json").read_text() == kept
+    (folder / "config.json").write_text(kept.replace('"apache-2.0"', '"nonsense"'))
+    write_card(folder)
+    with pytest.raises(CheckpointError, match=r"license 'nonsense' is not one that it knows \(use `other`\)"):
+        check_card(folder)
     write_card(folder, "mit")
     assert (folder / "README.md").read_text() == before
