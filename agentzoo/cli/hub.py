@@ -22,7 +22,7 @@ from agentzoo.cli.options import (
 )
 from agentzoo.cli.staging import remeasure, stage
 from agentzoo.errors import ConfigError
-from agentzoo.store.named import require_finished, require_folder, require_remote
+from agentzoo.store.named import require_finished, require_folder, require_remote, warn_of_no_zoo
 from agentzoo.text import amount, counted
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Stage, check, push and pull agents; import, export.")
@@ -43,7 +43,9 @@ def push(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and list what --all would push; send nothing.")
     ] = False,
-    private: Annotated[bool, typer.Option("--private", help="If the repo is created, make it private.")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Create a private repo; refuse one that is public.")
+    ] = False,
     branch: Annotated[str | None, typer.Option("--branch", help="An existing branch. Default: main.")] = None,
     tag: Annotated[str | None, typer.Option("--tag", help="Name for the new commit, e.g. v1.")] = None,
     message: Annotated[str | None, typer.Option("--message", "-m", help="Message of the commit.")] = None,
@@ -91,6 +93,7 @@ def push(
 def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json: bool) -> None:
     from agentzoo.hub.publish_all import plan, push_all
 
+    warn_of_no_zoo()
     if dry_run:
         with console.status("checking"):
             items = plan(org)

@@ -79,8 +79,7 @@ class _Upload:
         self.on_progress(f"checking {repo_id}")
         retried(lambda: api.create_repo(repo_id, private=self.private, exist_ok=True))
         info = retried(lambda: api.model_info(repo_id, revision=branch))
-        if self.private and info.private is False:
-            raise ConfigError(IS_PUBLIC.format(where=self.where))
+        require_not_public(self.private, info, self.where)
         self.head = info.sha
         there = {entry.path for entry in retried(lambda: list(api.list_repo_tree(repo_id, revision=self.head)))}
         if RESULTS in there and RESULTS in self.known and RESULTS not in files and not self.replace_measured:
@@ -148,6 +147,12 @@ def push(
         _tag(upload.api, token, where, tag, info.oid, failed)
     url, changed = info.pr_url or info.commit_url, info.oid != upload.head
     return Pushed(repo_id, info.oid, url, tuple(files), tuple(left_out), changed)
+
+
+def require_not_public(private: bool | None, info: Any, where: Where | str) -> None:
+    """Raise ConfigError if a private push would go to a public repo, of which the Hub says `info`."""
+    if private and info.private is False:
+        raise ConfigError(IS_PUBLIC.format(where=where))
 
 
 def _check_names(repo_id: str, branch: str | None, tag: str | None, create_pr: bool) -> None:

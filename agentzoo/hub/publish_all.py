@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from agentzoo.errors import ConfigError, HubError
 from agentzoo.hub.datasets import push_card
 from agentzoo.hub.listing import LIBRARY
-from agentzoo.hub.publish import check_folder, push, uploaded
+from agentzoo.hub.publish import check_folder, push, require_not_public, uploaded
 from agentzoo.store.files import require_writable, write_atomic
 from agentzoo.store.index import index_path, read_index
 from agentzoo.store.locate import local_zoo, staged_agents, staged_backbones
@@ -76,11 +76,12 @@ def push_all(
     """Push every folder of `plan(org)` and the datasets' card, write the index, download all and compare hashes.
 
     Args:
-        private: whether new repos are private.
+        private: whether new repos are private; True refuses repos that are public.
         index: the file to write; by default the index in use.
 
     Raises:
-        ConfigError: the present index cannot be used. StorageError: it cannot be written.
+        ConfigError: the present index cannot be used, or `private` meets a public repo. StorageError: the index cannot
+            be written.
         HubError: a push failed or a file differs; the message says how many are done. Call again to continue.
     """
     index = index or index_path()
@@ -104,14 +105,14 @@ def push_all(
 
 
 def _pushed(item: Item, token: str | bool | None, private: bool | None) -> Published:
-    commit = _same_there(item, token)
+    commit = _same_there(item, token, private)
     if commit is not None:
         return Published(item.name, item.repo_id, commit, pushed=False)
     made = push(item.folder, item.repo_id, token=token, private=private)
     return Published(item.name, item.repo_id, made.commit, pushed=True)
 
 
-def _same_there(item: Item, token: str | bool | None) -> str | None:
+def _same_there(item: Item, token: str | bool | None, private: bool | None) -> str | None:
     """The newest commit of the repo if it holds exactly these files; None if there is no such repo or it differs."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
@@ -119,10 +120,11 @@ def _same_there(item: Item, token: str | bool | None) -> str | None:
     def look(token: str | bool | None) -> tuple[str | None, list[Any]]:
         api = HfApi(token=token, library_name=LIBRARY)
         try:
-            head = api.model_info(item.repo_id).sha
-            return head, list(api.list_repo_tree(item.repo_id, revision=head))
+            info = api.model_info(item.repo_id)
         except RepositoryNotFoundError:
             return None, []
+        require_not_public(private, info, item.repo_id)
+        return info.sha, list(api.list_repo_tree(item.repo_id, revision=info.sha))
 
     head, tree = calling(look, token, Where(item.repo_id), f"{item.repo_id} could not be read")
     if head is None:

@@ -65,8 +65,9 @@ def test_a_missing_text_file_is_no_file_of_an_agent(command: list[str], tmp_path
 
 def test_a_zoo_that_is_no_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path / "zooo"))
-    with pytest.warns(UserWarning, match=r"AGENTZOO_ZOO is .*zooo, and there is no such folder"):
-        assert CliRunner().invoke(app, ["list"]).exit_code == 0
+    for command, status in ((["list"], 0), (["hub", "push", "--all", "--org", "me", "--dry-run"], 1)):
+        with pytest.warns(UserWarning, match=r"AGENTZOO_ZOO is .*zooo, and there is no such folder"):
+            assert CliRunner().invoke(app, command).exit_code == status
 
 
 def test_a_backbone_is_no_unknown_agent() -> None:
