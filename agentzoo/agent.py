@@ -33,6 +33,7 @@ from agentzoo.record import read_record
 from agentzoo.registry import service
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, sha256, write_atomic
 from agentzoo.store.locate import find_agent, require_own
+from agentzoo.store.remote import Where, origin_of
 from agentzoo.store.tensors import fingerprint, save_tensors
 
 
@@ -53,6 +54,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         self._actions = Actions(config.io.action)
         self._conditions = Conditions()
         self._targets = None
+        self.origin: Where | None = None  # the Hub repo and commit that `from_pretrained` loaded
         self.trust_env_options = True  # `from_pretrained` sets it: its config may come from elsewhere
         self._env: Any = None
         self._warned: set[str] = set()
@@ -93,7 +95,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         """Load an agent by id (`zoo/dt-hopper-medium`), Hub repo or folder.
 
         Args:
-            id_or_path: looked up as a folder, in the local zoo, then on the Hub (cache first).
+            id_or_path: looked up as a folder, in the local zoo, then on the Hub.
             env: an environment, or the id of one, to bind as `set_env` does. `predict` then reads rewards from it.
             revision, subfolder, token, cache_dir, local_files_only, force_download: as in `huggingface_hub`.
             device: "auto" is CUDA if available.
@@ -124,7 +126,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         if (folder / RECIPE).is_file():
             recipe = read_record(Recipe, folder / RECIPE)
         agent = cls(model.to(place), config, recipe)
-        agent.trust_env_options = trust_env_options
+        agent.trust_env_options, agent.origin = trust_env_options, origin_of(folder)
         if env is not None:
             agent.set_env(env, trust_env_module=trust_env_module)
         return agent.freeze(runtime)

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentzoo.errors import ConfigError
 from agentzoo.extras import needed
-from agentzoo.store.files import write_atomic
+from agentzoo.store.files import require_writable, write_atomic
 
 KINDS = (".png", ".pdf", ".svg")
 
@@ -45,10 +45,11 @@ def entitle(figure: Any, text: str, size: float) -> None:
 
 
 def require_picture(path: Path) -> None:
-    """Raise ConfigError unless a figure can be saved at `path`. Call it before slow work."""
+    """Raise ConfigError or StorageError unless a figure can be saved at `path`. Call it before slow work."""
     figure_class()
     if path.suffix not in KINDS:
         raise ConfigError(f"a picture ends in .png, .pdf or .svg, not {path.suffix!r}.")
+    require_writable(path)
 
 
 def save_figure(figure: Any, path: Path, **options: Any) -> Path:

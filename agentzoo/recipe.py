@@ -27,6 +27,8 @@ Positive = Annotated[float, Field(gt=0.0, le=1e9)]
 AgentId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,95}$")]
 EnvId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,199}$")]  # Gymnasium's characters
 DatasetId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}$")]
+RepoId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")]
+Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Option = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]  # name of a keyword argument
 
 
@@ -133,6 +135,8 @@ class Recipe(Config):
     eval: EvalConfig
     base: AgentId | None = None  # a fine-tune: the agent whose weights it starts from
     base_weights_sha256: Digest | None = None  # of that agent's model.safetensors
+    base_repo: RepoId | None = None  # the Hub repo that agent was loaded from, and its commit
+    base_revision: Commit | None = None
     reinit: bool = False  # a fine-tune: layers whose shape differs from the base's start from random weights
     ran: Annotated[tuple[Stretch, ...], Field(max_length=1_000)] = ()  # written by the run; empty in packaged recipes
 
@@ -154,8 +158,9 @@ class Recipe(Config):
     def _without_defaults_of_later_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         tree: dict[str, Any] = write(self)
         # recipes written before these fields existed stay the same
-        if tree.get("base_weights_sha256") is None:
-            tree.pop("base_weights_sha256", None)
+        for name in ("base_weights_sha256", "base_repo", "base_revision"):
+            if tree.get(name) is None:
+                tree.pop(name, None)
         if not tree.get("reinit"):
             tree.pop("reinit", None)
         if tree.get("eval", {}).get("target_rule") == "number":
@@ -282,7 +287,8 @@ def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:
     sources = {"base_weights_sha256": "base", "data.dataset_sha256": "data.dataset"}
     for model in (first.model, other.model):
         sources |= {f"model.{field}": f"model.{source}" for field, source in model.recorded.items()}
-    found.pop("ran", None)
+    for name in ("ran", "base_repo", "base_revision"):  # where the base was loaded from; its hash says what it is
+        found.pop(name, None)
     if "auto" in found.get("train.precision", ()):
         del found["train.precision"]  # a run stores what it chose
     if None in found.get("data.held_out", ()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -67,3 +68,11 @@ def test_the_core_is_light() -> None:
     extras = project["optional-dependencies"]
     assert "sys_platform == 'linux'" in extras["mamba"][0]
     assert all(">=" in line or line.startswith("agentzoo[") for lines in extras.values() for line in lines)
+
+
+def test_the_readme_names_every_extra_and_what_all_holds() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    rows = re.findall(r"^\| (`.*`) \|", (ROOT / "README.md").read_text().split("| extra |")[1].split("\n\n")[0], re.M)
+    named = re.findall(r"`([a-z]+)`", " ".join(rows))
+    assert sorted([*named, "dev"]) == sorted(extras)
+    assert set(extras["all"][0][len("agentzoo[") : -1].split(",")) == set(named[: named.index("all")])

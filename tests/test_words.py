@@ -18,7 +18,8 @@ from agentzoo.hub.tables import best_table, with_table
 from agentzoo.hub.verify import check_files
 from agentzoo.recipe import differences, load_recipe
 from agentzoo.store.files import CARD
-from agentzoo.store.locate import hub_location, staged_agents, staged_backbones
+from agentzoo.store.index import hub_location
+from agentzoo.store.locate import staged_agents, staged_backbones
 from agentzoo.training.planning import plan
 
 ROOT = Path(__file__).resolve().parents[1]

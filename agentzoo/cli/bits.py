@@ -21,18 +21,18 @@ def bits(
     """Measure language models on a text, in bits per byte."""
     from agentzoo.nn.language.corpus import read_document
     from agentzoo.nn.language.pretrained import load_backbone
-    from agentzoo.research.analysis.bits import bits_a_byte
+    from agentzoo.research.analysis.bits import bits_per_byte
 
     read = read_document(text).text.encode()[:size].decode(errors="ignore")
     found = []
     with errors_console.status("reading") as status:
         for name in names:
             status.update(f"reading with {plain(name)}")
-            found.append(bits_a_byte(load_backbone(name), read, window))
+            found.append(bits_per_byte(load_backbone(name), read, window))
     if as_json:
         print_json([one._asdict() for one in found])
         return
     table = listing("model", "bits per byte", "tokens", "tokens per window")
     for one in found:
-        table.add_row(plain(one.name), f"{one.bits_a_byte:.2f}", f"{one.tokens:,}", str(one.window))
+        table.add_row(plain(one.name), f"{one.bits_per_byte:.2f}", f"{one.tokens:,}", str(one.window))
     print_listing(table)

@@ -287,7 +287,9 @@ def push(
         str, typer.Argument(metavar="NAME", help="A dataset on this machine: a Minari id, or hopper/medium.")
     ],
     org: Annotated[str, typer.Option("--org", help="The Hub account or organization to upload to.")],
-    private: Annotated[bool, typer.Option("--private", help="Create a private repo.")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Create a private repo; refuse one that is public.")
+    ] = False,
     token: TokenOption = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -22,7 +22,7 @@ from agentzoo.cli.options import (
 )
 from agentzoo.cli.staging import remeasure, stage
 from agentzoo.errors import ConfigError
-from agentzoo.store.named import require_finished, require_folder, require_remote
+from agentzoo.store.named import require_finished, require_folder, require_remote, warn_of_no_zoo
 from agentzoo.text import amount, counted
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Stage, check, push and pull agents; import, export.")
@@ -43,7 +43,9 @@ def push(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and list what --all would push; send nothing.")
     ] = False,
-    private: Annotated[bool, typer.Option("--private", help="If the repo is created, make it private.")] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Create a private repo; refuse one that is public.")
+    ] = False,
     branch: Annotated[str | None, typer.Option("--branch", help="An existing branch. Default: main.")] = None,
     tag: Annotated[str | None, typer.Option("--tag", help="Name for the new commit, e.g. v1.")] = None,
     message: Annotated[str | None, typer.Option("--message", "-m", help="Message of the commit.")] = None,
@@ -79,6 +81,10 @@ def push(
     if as_json:
         print_json(done._asdict())
         return
+    if not done.changed:
+        what = "pull request was opened" if create_pr else "commit was made"
+        console.print(f"{plain(repo_id)} already holds these files; no {what}.")
+        return
     console.print(f"{plain(done.url)}\n{counted(len(done.files), 'file')}: {plain(', '.join(done.files))}")
     if done.left_out:
         console.print(f"left out, not part of an agent: {plain(', '.join(done.left_out))}")
@@ -87,6 +93,7 @@ def push(
 def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json: bool) -> None:
     from agentzoo.hub.publish_all import plan, push_all
 
+    warn_of_no_zoo()
     if dry_run:
         with console.status("checking"):
             items = plan(org)
@@ -153,7 +160,7 @@ def card(
 
     if studies:
         show_studies(folder, studies, keep)
-    write_card(folder, license_id, zoo=folder.parent)
+    write_card(folder, license_id, zoo=folder.resolve().parent)
     console.print(f"wrote {plain(folder / CARD)}")
 
 
@@ -242,16 +249,18 @@ def export(
     output: Annotated[Path, typer.Argument(metavar="FILE", help="The .onnx file to write.")],
     format_: Annotated[str, typer.Option("--format", help="Format of the file; only onnx.")] = "onnx",
     revision: RevisionOption = None,
+    token: TokenOption = None,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write the network as an ONNX file and compare its actions with the agent's.
 
-    The inputs are windows of the last K steps (`context` in the metadata): raw observations; the agent's actions, 0 at
-    the newest step; returns-to-go divided by `rtg_scale`; timesteps from 0; and `valid`. Windows are padded on the
-    right with zeros. `input_contract` in the metadata lists shapes and types. demos/act_with_onnx.py plays an episode
-    with onnxruntime (1.23 or later) and numpy.
+    The inputs are windows of the last K steps that the agent reads (`context` in the metadata): raw observations; the
+    agent's actions, 0 at the newest step; returns-to-go divided by `rtg_scale`; timesteps from 0; and `valid`. Windows
+    are padded on the right with zeros. `input_contract` in the metadata lists shapes and types; where `sampled` is
+    true, actions are drawn from the logits. demos/act_with_onnx.py plays an episode with onnxruntime (1.23 or later)
+    and numpy.
     """
     from agentzoo.agent import Agent
     from agentzoo.hub.export import export_onnx
@@ -261,7 +270,9 @@ def export(
     if output.suffix != ".onnx":
         raise ConfigError(f"the file must end in .onnx, got {output}.")
     with console.status("exporting"):
-        loaded = Agent.from_pretrained(agent, revision=revision, device="cpu", trust_env_module=trust_env_module)
+        loaded = Agent.from_pretrained(
+            agent, revision=revision, token=token, device="cpu", trust_env_module=trust_env_module
+        )
         report = export_onnx(loaded, output)
     if as_json:
         print_json(report.model_dump())

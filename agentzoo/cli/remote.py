@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from agentzoo.cli.console import console, plain, print_json, print_listing
+from agentzoo.text import amount
 
 
 def list_remote(author: str | None, token: str | None, as_json: bool) -> None:
@@ -16,10 +17,11 @@ def list_remote(author: str | None, token: str | None, as_json: bool) -> None:
     if as_json:
         print_json([one.model_dump() for one in found])
         return
-    table = Table("repo", "score", "measured (from its card)", "downloads", title="agents on the Hub")
+    table = Table("repo", "score", "return", "measured (from its card)", "downloads", title="agents on the Hub")
     for one in found:
         score = "" if one.score is None else f"{one.score:g}"
-        table.add_row(plain(one.repo_id), score, plain(one.metric or ""), str(one.downloads or ""))
+        reached = "" if one.mean_return is None else amount(one.mean_return)
+        table.add_row(plain(one.repo_id), score, reached, plain(one.metric or ""), str(one.downloads or ""))
     print_listing(table)
     if not found:
         console.print("none; repos are found by `library_name: agentzoo` in their card.")

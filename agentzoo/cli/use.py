@@ -35,6 +35,8 @@ from agentzoo.cli.options import (
 )
 from agentzoo.cli.remote import list_remote
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+from agentzoo.store.files import require_writable
+from agentzoo.store.named import warn_of_no_zoo
 from agentzoo.text import amount, counted
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ def list_command(
         _refuse("with --markdown", {"--all": all_, "--json": as_json})
         _write_table(None)
         return
+    warn_of_no_zoo()
     known = [one for one in _summaries(env, family) if env in (None, one.env) and family in (None, one.family)]
     found = [one for one in known if all_ or one.staged or one.problem]
     if as_json:
@@ -234,8 +237,8 @@ def evaluate(
     """Measure mean return and normalized score, with 95 % intervals over episodes."""
     from agentzoo.store.files import write_atomic
 
-    if output is not None and output.is_dir():
-        raise ConfigError(f"{output} is a folder; name the file to write.")
+    if output is not None:
+        require_writable(output)
     loaded = load_agent(agent, revision, trust_env_module)
     from agentzoo.evaluation.results import evaluate as run
 
@@ -268,11 +271,12 @@ def evaluate(
 
 
 def _print_result(result: Result) -> None:
+    several = result.episodes > 1  # one episode has no interval
     low, high = result.return_interval
-    facts = {"return": f"{amount(result.mean_return)}  [{amount(low)}, {amount(high)}] (95 %)"}
+    facts = {"return": amount(result.mean_return) + f"  [{amount(low)}, {amount(high)}] (95 %)" * several}
     if result.score is not None and result.score_interval is not None:
         low, high = result.score_interval
-        facts["normalized score"] = f"{result.score:.1f}  [{low:.1f}, {high:.1f}] (95 %)"
+        facts["normalized score"] = f"{result.score:.1f}" + f"  [{low:.1f}, {high:.1f}] (95 %)" * several
     if result.success_rate is not None:
         facts["success"] = f"{100 * result.success_rate:.0f} % of episodes"
     facts |= {
@@ -324,6 +328,7 @@ def record(
     """Render episodes to a video or a GIF."""
     if output.suffix not in (".mp4", ".gif"):
         raise ConfigError(f"the output must end in .mp4 or .gif, got {output.name!r}.")
+    require_writable(output)
     loaded = load_agent(agent, revision, trust_env_module, target, runtime)
     from agentzoo.evaluation.film import film, save_gif, save_video
 

@@ -84,6 +84,11 @@ class Result(Config):
         low, high = self.score_interval
         return f"{fixed(self.score, 1)} [{fixed(low, 1)}, {fixed(high, 1)}]"
 
+    @property
+    def ends_at_goal(self) -> bool:
+        """Whether episodes end when the goal is reached, so that success and steps say it all."""
+        return self.success_rate is not None and len(set(self.lengths)) > 1
+
     def success_flags(self) -> tuple[bool, ...] | None:
         """Which episodes reached their goal; None if unknown.
 

@@ -17,9 +17,11 @@ from agentzoo.envs import extras_of, is_game, needs_make_env
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.backbones import BACKBONES, read_backbones
 from agentzoo.evaluation.baselines import BASELINES, compare_with_clones, read_baselines
+from agentzoo.evaluation.methods import task_of
 from agentzoo.evaluation.results import Results
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.evaluation.statistics import convergence_in
+from agentzoo.hub.licenses import require_license
 from agentzoo.hub.lines import all_lines, best_differs, mean_line, summary
 from agentzoo.hub.metadata import as_html, check_metadata, code, front_matter, inline
 from agentzoo.hub.paper_scores import PUBLISHED, SELECTION, SOURCES, Published
@@ -57,12 +59,13 @@ def card_text(folder: Path, repo_id: str | None = None) -> str:
         "results": results,
         "model": config.model,
         "repo_id": repo_id,
-        "metadata": front_matter(config, recipe, results, repo_id),
+        "metadata": front_matter(config, recipe, results),
         "title": config.model.title or config.model.family,
         "start": config.model.origin(),
         **_use(config, repo_id),
         **_training(recipe, results),
         **_measured(config, recipe, results),
+        "command": _command(config, results, repo_id),
     }
     return _template().render(facts)
 
@@ -101,6 +104,7 @@ def write_card(
         ConfigError: not a license name. CheckpointError: a record is missing.
     """
     if license_id is not None:
+        require_license(license_id)
         config = read_record(AgentConfig, folder / CONFIG)
         tree = {**json.loads(config.to_json()), "license": license_id}
         write_atomic(folder / CONFIG, AgentConfig.from_json(json.dumps(tree), f"license {license_id!r}").to_json())
@@ -150,6 +154,7 @@ def _use(config: AgentConfig, repo_id: str | None) -> dict[str, Any]:
     needs_maker = bool(options) or needs_make_env(env)
     return {
         "address": repo_id or f"zoo/{config.agent_id}",
+        "named": repo_id or config.agent_id,
         "extras": extras_of(env),
         "sees_images": config.io.observation.image is not None,
         "needs_maker": needs_maker,
@@ -158,12 +163,22 @@ def _use(config: AgentConfig, repo_id: str | None) -> dict[str, Any]:
     }
 
 
+def _command(config: AgentConfig, results: Results | None, repo_id: str | None) -> str | None:
+    """The command that measures the agent again; on a repo's card it names the repo."""
+    command = None if results is None else results.headline.command
+    own = f"agentzoo evaluate {config.agent_id} "
+    if command is None or repo_id is None or not command.startswith(own):
+        return command
+    return f"agentzoo evaluate {repo_id} {command.removeprefix(own)}"
+
+
 def _training(recipe: Recipe, results: Results | None) -> dict[str, Any]:
     """Facts about the training."""
     variables = "".join(f"{name}={value} " for name, value in recipe.model.environment().items())
     command = f"{variables}agentzoo train {RECIPE}"
     if recipe.base:
-        command = f"agentzoo finetune {code(recipe.base)} --recipe {RECIPE}"
+        pinned = f" --revision {recipe.base_revision}" if recipe.base_repo and recipe.base_revision else ""
+        command = f"agentzoo finetune {code(recipe.base_repo or recipe.base)}{pinned} --recipe {RECIPE}"
     command += " --trust-env-module" if ":" in recipe.eval.env else ""
     made = recipe_of(recipe.data.dataset)
     options = "" if made is None else made.build_options
@@ -204,6 +219,7 @@ def _measured(config: AgentConfig, recipe: Recipe, results: Results | None) -> d
         "over": mean_line("mean", everyone) if results.seeds else None,
         "scored": any(one.score for one in lines),
         "goal": head.success_rate is not None,
+        "ends_at_goal": head.ends_at_goal,
         "lines": lines,
         "summary": summary(results, paper),
         "is_clone": is_clone(config.model.family),
@@ -222,10 +238,17 @@ def _measured(config: AgentConfig, recipe: Recipe, results: Results | None) -> d
 
 
 def published_beside(config: AgentConfig, recipe: Recipe) -> Published | None:
-    """A paper's number for the agent with this id, if it acts in the same environment."""
+    """A paper's number for the agent with this id, if it acts in the same environment and learned from the same task.
+
+    The dataset may be of another collection: `mujoco/hopper/medium-v0` for `zoo/hopper/medium-v0`.
+    """
     known = recipe_table().get(config.agent_id)
-    if known is not None and (known.eval.env, known.eval.env_options) != (config.env, config.env_options):
-        return None
+    if known is not None:
+        task = task_of(known.data.dataset)
+        if (known.eval.env, known.eval.env_options) != (config.env, config.env_options):
+            return None
+        if not f"-{task_of(recipe.data.dataset)}".endswith(f"-{task}"):
+            return None
     return next(iter(PUBLISHED.get(config.agent_id, ())), None)
 
 

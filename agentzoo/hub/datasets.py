@@ -16,6 +16,7 @@ from agentzoo.data.names import datasets_root
 from agentzoo.data.summary import Row, rows
 from agentzoo.errors import ConfigError
 from agentzoo.hub.listing import LIBRARY
+from agentzoo.hub.publish import require_not_public
 from agentzoo.store.files import CARD
 from agentzoo.store.remote import Where, calling, is_repo_id, retried
 from agentzoo.text import amount
@@ -130,7 +131,9 @@ def _commit(
     def commit(token: str | bool | None) -> Any:
         api = HfApi(token=token, library_name=LIBRARY)
         retried(lambda: api.create_repo(repo_id, repo_type=KIND, private=private, exist_ok=True))
-        head = retried(lambda: api.dataset_info(repo_id)).sha
+        info = retried(lambda: api.dataset_info(repo_id))
+        require_not_public(private, info, repo_id)
+        head = info.sha
         listed = _listed(api, repo_id, head)
         for key, added in (("datasets", datasets), ("namespaces", subspaces)):
             listed[key] = sorted({*listed.get(key, []), *added})

@@ -1,7 +1,8 @@
 """Export an agent's network as an ONNX file from windows of K steps to actions, compared with PyTorch before writing.
 
 The caller keeps the history: raw observations, actions, returns-to-go divided by `rtg_scale`, timesteps from 0, and
-`valid`. Windows are padded on the right with zeros. The file's metadata holds K and the scale.
+`valid`. Windows are padded on the right with zeros. K is the agent's `history` where it has one. The file's metadata
+holds K, the scale, and whether actions are sampled from the logits.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from agentzoo.acting.onnx_export import EXAMPLES, open_session, require, to_onnx
 from agentzoo.acting.passes import WindowPass
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, RuntimeMismatchError
+from agentzoo.evaluation.rollout import is_deterministic
 from agentzoo.nn.masked_model import MaskedModel
 from agentzoo.store.files import write_atomic
 from agentzoo.types import Config
@@ -27,7 +29,9 @@ CONTRACT = (
     "target return less all rewards so far, divided by rtg_scale; timesteps (K,) int64, steps of the episode from 0; "
     "valid (K,) bool. A window holds the last K steps, oldest first, padded on the right with zeros and valid=False. "
     "Inputs that a network does not read are absent. Output: action (A,) in environment units, clipped, or one logit a "
-    "choice. K is `context`; context, rtg_scale and target_return are in this file's metadata."
+    "choice: if `sampled` is true, draw the choice from softmax(logits), as the scores were measured; else take the "
+    "largest. K is `context`, the steps that the agent reads. context, rtg_scale, target_return and sampled are in the "
+    "metadata of this file."
 )
 TOLERANCE = 1e-4  # relative to the largest action or logit, if that is above 1
 
@@ -55,6 +59,8 @@ class _Clipped(WindowPass):
 def export_onnx(agent: Agent, path: Path) -> ExportReport:
     """Write the file if ONNX Runtime and PyTorch give the same actions.
 
+    Its windows have the steps that the agent reads: `agent.history`, or K.
+
     Raises:
         ConfigError: a package is missing, or the family cannot be exported. RuntimeMismatchError: the two runtimes
             disagree; nothing is written.
@@ -63,13 +69,13 @@ def export_onnx(agent: Agent, path: Path) -> ExportReport:
     require("onnxruntime")
     if isinstance(agent.model, MaskedModel):
         raise ConfigError(f"a {agent.config.model.family!r} network has no single forward pass to export.")
-    run = _Clipped(copy.deepcopy(agent.model)).eval().cpu()  # a copy, since `cpu()` moves the network
+    run = _Clipped(copy.deepcopy(agent.model), agent.history).eval().cpu()  # a copy, since `cpu()` moves the network
     model = onnx.load_model_from_string(to_onnx(run, run.sample(EXAMPLES, 0), run.inputs, run.outputs, name))
-    onnx.helper.set_model_props(model, _properties(agent))
+    onnx.helper.set_model_props(model, _properties(agent, run.steps))
     data: bytes = model.SerializeToString()
     session = open_session(data)
     names = {entry.name for entry in session.get_inputs()}  # the graph omits inputs that the network does not read
-    worst, counts = 0.0, (1, 2 * agent.config.io.context + 3)
+    worst, counts = 0.0, (1, 2 * run.steps + 3)
     for count in counts:
         parts = run.sample(count, seed=count)
         with torch.inference_mode():
@@ -85,15 +91,16 @@ def export_onnx(agent: Agent, path: Path) -> ExportReport:
     return ExportReport(path=str(path), bytes=len(data), compared=sum(counts), largest_difference=worst)
 
 
-def _properties(agent: Agent) -> dict[str, str]:
+def _properties(agent: Agent, steps: int) -> dict[str, str]:
     config = agent.config
     return {
         "agent_id": config.agent_id,
         "input_contract": CONTRACT,
-        "context": str(config.io.context),
+        "context": str(steps),
         "rtg_scale": repr(config.rtg_scale),
         "rewards": config.rewards,
         "target_return": repr(agent.target_return),
+        "sampled": "false" if is_deterministic(agent) else "true",
         "env": config.env or "",
         "weights_sha256": agent.weights_sha256 or "",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 from agentzoo.store.remote import Where, calling, retried
@@ -18,15 +19,16 @@ class RemoteAgent(Config):
 
     repo_id: str
     commit: str | None
-    score: float | None
-    metric: str | None
+    score: float | None  # normalized
+    mean_return: float | None
+    metric: str | None  # the name of the first of these that the card has
     downloads: int | None
 
 
 def remote_agents(
     author: str | None = None, token: str | bool | None = None, limit: int | None = None
 ) -> list[RemoteAgent]:
-    """Repos of the Hub with this library's tag, with the score on their card.
+    """Repos of the Hub with this library's tag, with the score and the return on their card.
 
     Raises:
         HubError: the request failed.
@@ -57,14 +59,28 @@ def _with_card(api: Any, info: Any) -> Any:
 
 
 def _summary(info: Any) -> RemoteAgent:
-    """One line from an untrusted card: a value that is not a finite number is not shown as a score."""
-    score = metric = None
+    """One line from an untrusted card: a value that is not a finite number is not shown."""
     results = getattr(info.card_data, "eval_results", None)
-    first: Any = results[0] if isinstance(results, list) and results else None
-    value = getattr(first, "metric_value", None)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        with contextlib.suppress(OverflowError):  # an integer with hundreds of digits
-            score = float(value) if math.isfinite(value) else None
-        metric = None if score is None else str(first.metric_name or first.metric_type)[:200]
+    score, score_name = _measured(results, lambda kind: kind.endswith("normalized_score"))
+    mean_return, return_name = _measured(results, lambda kind: kind == "mean_reward")
     downloads = info.downloads if isinstance(info.downloads, int) else None
-    return RemoteAgent(repo_id=str(info.id), commit=info.sha, score=score, metric=metric, downloads=downloads)
+    return RemoteAgent(
+        repo_id=str(info.id),
+        commit=info.sha,
+        score=score,
+        mean_return=mean_return,
+        metric=score_name or return_name,
+        downloads=downloads,
+    )
+
+
+def _measured(results: Any, wanted: Callable[[str], bool]) -> tuple[float | None, str | None]:
+    """Value and name of the first result of a wanted type."""
+    for one in results if isinstance(results, list) else []:
+        kind, value = str(getattr(one, "metric_type", "")), getattr(one, "metric_value", None)
+        if not wanted(kind) or not isinstance(value, int | float) or isinstance(value, bool):
+            continue
+        with contextlib.suppress(OverflowError):  # an integer with hundreds of digits
+            if math.isfinite(value):
+                return float(value), str(one.metric_name or kind)[:200]
+    return None, None

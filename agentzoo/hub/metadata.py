@@ -10,6 +10,7 @@ from agentzoo.config import AgentConfig
 from agentzoo.envs import is_game
 from agentzoo.errors import CheckpointError, shown
 from agentzoo.evaluation.results import Result, Results
+from agentzoo.hub.licenses import LICENSES
 from agentzoo.recipe import Recipe
 from agentzoo.text import counted, fixed
 
@@ -51,11 +52,10 @@ def hub_datasets(dataset: str) -> list[str] | None:
     return [f"farama-minari/{namespace}"] if namespace in FARAMA else None
 
 
-def front_matter(config: AgentConfig, recipe: Recipe, results: Results | None, repo_id: str | None = None) -> str:
+def front_matter(config: AgentConfig, recipe: Recipe, results: Results | None) -> str:
     """The YAML block at the top of a card, without its two lines of dashes.
 
-    Args:
-        repo_id: the card's repo; the base of a fine-tune is then named as a repo of the same owner.
+    It names the base of a fine-tune if that was loaded from a Hub repo: the Hub links to it.
     """
     from huggingface_hub import ModelCardData
 
@@ -67,15 +67,11 @@ def front_matter(config: AgentConfig, recipe: Recipe, results: Results | None, r
         pipeline_tag="reinforcement-learning",
         tags=[*tags, *([code(config.env)] if config.env else [])],
         datasets=hub_datasets(recipe.data.dataset),
-        base_model=_base(recipe.base, repo_id),
+        base_model=recipe.base_repo,
         model_name=config.agent_id,
         eval_results=_evaluations(results.headline) if results is not None else None,
     )
     return str(data.to_yaml()).rstrip()
-
-
-def _base(base: str | None, repo_id: str | None) -> str | None:
-    return base if base is None or repo_id is None else f"{repo_id.split('/')[0]}/{base}"
 
 
 def _evaluations(head: Result) -> list[Any]:
@@ -122,6 +118,8 @@ def check_metadata(text: str, library: str = "agentzoo", pipeline: str | None = 
     ]
     if not tree.get("license"):
         problems.append("license is missing")
+    elif str(tree["license"]) not in LICENSES:
+        problems.append(f"license {shown(str(tree['license']))!r} is not one that it knows (use `other`)")
     names = [one.dataset_type for one in data.eval_results or []] + list(data.datasets or [])
     problems += [f"{name!r} is not a dataset name" for name in names if not HUB_NAME.fullmatch(str(name))]
     if problems:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import ConfigDict, Field
 
@@ -16,6 +16,9 @@ from agentzoo.registry import CLONE, family_names
 from agentzoo.store.files import CONFIG, RECIPE, RESULTS
 from agentzoo.store.locate import check_links, staged_agents
 from agentzoo.text import fixed
+
+if TYPE_CHECKING:
+    from agentzoo.evaluation.results import Result
 
 Seconds = Annotated[float, Field(ge=0.0)]
 
@@ -59,15 +62,19 @@ class Summary(Config):
 
         Mean and interval are over training seeds if there are several, else over episodes.
         """
-        if scores := self._scores():
-            low, high = _interval(scores)
-            return f"{fixed(fmean(scores), 1)} [{fixed(low, 1)}, {fixed(high, 1)}]"
-        if self.score is None or self.low is None or self.high is None:
+        score, interval = self.typical_score(), self.score_interval()
+        if score is None or interval is None:
             return ""
-        return f"{fixed(self.score, 1)} [{fixed(self.low, 1)}, {fixed(self.high, 1)}]"
+        return f"{fixed(score, 1)} [{fixed(interval[0], 1)}, {fixed(interval[1], 1)}]"
+
+    def score_interval(self) -> tuple[float, float] | None:
+        """The interval of `typical_score`; None if the record has none."""
+        if scores := self._scores():
+            return interval_over(scores)
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
 
-def _interval(values: list[float]) -> tuple[float, float]:
+def interval_over(values: list[float]) -> tuple[float, float]:
     """`mean_interval`. For up to three numbers it is their range: a resample holds the lowest only once in 27 draws."""
     if len(values) <= 3:
         return min(values), max(values)
@@ -186,7 +193,7 @@ class _Training(_Part):
     updates: int | None = None
 
 
-def _measured(seeds: Sequence[_Headline]) -> dict[str, Any]:
+def measured(seeds: Sequence[_Headline | Result]) -> dict[str, Any]:
     """Fields of a `Summary` from the results of one or more training seeds; the interval is the first one's."""
     low, high = seeds[0].score_interval or (None, None)
     each = tuple((one.mean_return, one.score) for one in seeds)
@@ -204,13 +211,13 @@ class _Results(_Part):
         """Fields of a `Summary`; updates only if there is a recipe."""
         head = self.headline
         found = {
-            **_measured((head, *self.seeds)),
+            **measured((head, *self.seeds)),
             "data_return": self.dataset.mean_return,
             "seconds": self.training.seconds,
         }
         clones = [one.result for one in self.yardsticks if one.method == CLONE]
         if clones:
-            found["clone"] = Summary(agent_id=CLONE, staged=False, **_measured(clones))
+            found["clone"] = Summary(agent_id=CLONE, staged=False, **measured(clones))
         if has_recipe and self.training.updates:
             found["steps"] = self.training.updates
         return found

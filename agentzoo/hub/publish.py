@@ -15,7 +15,7 @@ from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
 from agentzoo.hub.card import card_text, check_card, write_card
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.metadata import check_metadata
-from agentzoo.hub.records import read_records, require_promised
+from agentzoo.hub.records import read_records, require_promised, unlike_record
 from agentzoo.nn.language.pretrained import load_backbone
 from agentzoo.store.files import CARD, RECIPE, RESULTS, read_text
 from agentzoo.store.locate import (
@@ -38,6 +38,11 @@ LOSES_MEASUREMENTS = (
     "Measure it and push the folder (`agentzoo hub stage`, `agentzoo hub push`), or pass replace_measured=True."
 )
 
+IS_PUBLIC = (
+    "{where} is public, and a push does not make an existing repo private; nothing was uploaded. Make it private in "
+    "the repo's settings, or push without --private (private=True)."
+)
+
 
 class Pushed(NamedTuple):
     """The result of a push."""
@@ -47,6 +52,7 @@ class Pushed(NamedTuple):
     url: str  # of the commit, or of the pull request
     files: tuple[str, ...]
     left_out: tuple[str, ...]  # files in the folder that are not part of an agent
+    changed: bool  # False: the repo already held these files, so no commit and no pull request was made
 
 
 @dataclass
@@ -72,7 +78,9 @@ class _Upload:
         self.api = api = HfApi(token=token, library_name=LIBRARY)
         self.on_progress(f"checking {repo_id}")
         retried(lambda: api.create_repo(repo_id, private=self.private, exist_ok=True))
-        self.head = retried(lambda: api.model_info(repo_id, revision=branch)).sha
+        info = retried(lambda: api.model_info(repo_id, revision=branch))
+        require_not_public(self.private, info, self.where)
+        self.head = info.sha
         there = {entry.path for entry in retried(lambda: list(api.list_repo_tree(repo_id, revision=self.head)))}
         if RESULTS in there and RESULTS in self.known and RESULTS not in files and not self.replace_measured:
             raise ConfigError(LOSES_MEASUREMENTS.format(where=self.where))
@@ -110,7 +118,7 @@ def push(
     holds are deleted in the same commit. Pushing an unchanged folder makes no commit and keeps its tag.
 
     Args:
-        private: whether a new repo is private; None uses the account's default.
+        private: whether a new repo is private; None uses the account's default. True refuses a repo that is public.
         branch: "main" by default; must exist.
         tag: name to give the commit.
         create_pr: propose the commit as a pull request, which its owner merges; nothing changes on the branch.
@@ -137,7 +145,14 @@ def push(
     if tag is not None:
         failed = f"{folder} was pushed to {where} as {info.oid}, but not tagged {tag!r}"
         _tag(upload.api, token, where, tag, info.oid, failed)
-    return Pushed(repo_id, info.oid, info.pr_url or info.commit_url, tuple(files), tuple(left_out))
+    url, changed = info.pr_url or info.commit_url, info.oid != upload.head
+    return Pushed(repo_id, info.oid, url, tuple(files), tuple(left_out), changed)
+
+
+def require_not_public(private: bool | None, info: Any, where: Where | str) -> None:
+    """Raise ConfigError if a private push would go to a public repo, of which the Hub says `info`."""
+    if private and info.private is False:
+        raise ConfigError(IS_PUBLIC.format(where=where))
 
 
 def _check_names(repo_id: str, branch: str | None, tag: str | None, create_pr: bool) -> None:
@@ -250,6 +265,10 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
         _, _, results = read_records(folder)
         if (results.headline.agent_id, results.headline.weights_sha256) != (name, agent.config.weights_sha256):
             raise CheckpointError(f"{folder / RESULTS} was measured on other weights; measure these and stage again.")
+        if differs := unlike_record(agent, results.headline):
+            raise CheckpointError(
+                f"{folder} does not act as it was measured: {differs}. `agentzoo hub remeasure` measures it again."
+            )
         require_promised(folder)
     if not (folder / CARD).is_file():
         raise CheckpointError(f"{folder} has no {CARD}; `agentzoo hub card {folder}` writes one from its records.")

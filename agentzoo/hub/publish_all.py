@@ -5,7 +5,6 @@ Repos with the same content are skipped, so a stopped run can be repeated.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import tempfile
 from collections.abc import Callable
@@ -15,10 +14,11 @@ from typing import Any, NamedTuple
 from agentzoo.errors import ConfigError, HubError
 from agentzoo.hub.datasets import push_card
 from agentzoo.hub.listing import LIBRARY
-from agentzoo.hub.publish import check_folder, push, uploaded
-from agentzoo.store.files import write_atomic
-from agentzoo.store.locate import index_path, local_zoo, staged_agents, staged_backbones
-from agentzoo.store.remote import Where, calling, fetch, is_repo_id
+from agentzoo.hub.publish import check_folder, push, require_not_public, uploaded
+from agentzoo.store.files import require_writable, write_atomic
+from agentzoo.store.index import index_path, read_index
+from agentzoo.store.locate import local_zoo, staged_agents, staged_backbones
+from agentzoo.store.remote import Where, blob_name, calling, fetch, is_repo_id
 
 OnProgress = Callable[[str], None]
 
@@ -76,12 +76,17 @@ def push_all(
     """Push every folder of `plan(org)` and the datasets' card, write the index, download all and compare hashes.
 
     Args:
-        private: whether new repos are private.
+        private: whether new repos are private; True refuses repos that are public.
         index: the file to write; by default the index in use.
 
     Raises:
+        ConfigError: the present index cannot be used, or `private` meets a public repo. StorageError: the index cannot
+            be written.
         HubError: a push failed or a file differs; the message says how many are done. Call again to continue.
     """
+    index = index or index_path()
+    _known_index(index)  # a broken one is refused before anything is sent
+    require_writable(index)
     items = plan(org)
     done: list[Published] = []
     for i, item in enumerate(items):
@@ -92,7 +97,7 @@ def push_all(
             raise HubError(f"{error} {i} of {len(items)} are published; the same command continues.") from error
     on_progress("the card of the datasets")
     datasets = push_card(org, token=token, private=private)
-    _write_index(index or index_path(), done, datasets)
+    _write_index(index, done, datasets)
     for i, (item, published) in enumerate(zip(items, done, strict=True)):
         on_progress(f"checking {i + 1} of {len(items)}: {item.name}")
         _check(item, published, token)
@@ -100,14 +105,14 @@ def push_all(
 
 
 def _pushed(item: Item, token: str | bool | None, private: bool | None) -> Published:
-    commit = _same_there(item, token)
+    commit = _same_there(item, token, private)
     if commit is not None:
         return Published(item.name, item.repo_id, commit, pushed=False)
     made = push(item.folder, item.repo_id, token=token, private=private)
     return Published(item.name, item.repo_id, made.commit, pushed=True)
 
 
-def _same_there(item: Item, token: str | bool | None) -> str | None:
+def _same_there(item: Item, token: str | bool | None, private: bool | None) -> str | None:
     """The newest commit of the repo if it holds exactly these files; None if there is no such repo or it differs."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RepositoryNotFoundError
@@ -115,10 +120,11 @@ def _same_there(item: Item, token: str | bool | None) -> str | None:
     def look(token: str | bool | None) -> tuple[str | None, list[Any]]:
         api = HfApi(token=token, library_name=LIBRARY)
         try:
-            head = api.model_info(item.repo_id).sha
-            return head, list(api.list_repo_tree(item.repo_id, revision=head))
+            info = api.model_info(item.repo_id)
         except RepositoryNotFoundError:
             return None, []
+        require_not_public(private, info, item.repo_id)
+        return info.sha, list(api.list_repo_tree(item.repo_id, revision=info.sha))
 
     head, tree = calling(look, token, Where(item.repo_id), f"{item.repo_id} could not be read")
     if head is None:
@@ -132,19 +138,18 @@ def _same_there(item: Item, token: str | bool | None) -> str | None:
 
 def _equal(content: bytes, entry: Any) -> bool:
     """Whether the content has the hash that the Hub lists: sha256 for a large file, git's for a small one."""
-    if getattr(entry, "lfs", None):
-        return bool(entry.lfs.sha256 == hashlib.sha256(content).hexdigest())
-    header = b"blob %d\0" % len(content)
-    return bool(entry.blob_id == hashlib.sha1(header + content, usedforsecurity=False).hexdigest())
+    named = entry.lfs.sha256 if getattr(entry, "lfs", None) else entry.blob_id
+    return bool(named == blob_name(content, len(named)))
+
+
+def _known_index(path: Path) -> dict[str, Any]:
+    """The present index, which a push adds to; empty if there is none yet."""
+    return read_index(path) if path.exists() else {}
 
 
 def _write_index(path: Path, done: list[Published], datasets: dict[str, str]) -> None:
     agents = {one.name: {"repo_id": one.repo_id, "revision": one.commit} for one in done}
-    try:
-        known = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        known = {}
-    known = known if isinstance(known, dict) else {}
+    known = _known_index(path)
     known = {**known, "agents": {**known.get("agents", {}), **agents}, "datasets": datasets}
     write_atomic(path, json.dumps(known, indent=2, sort_keys=True) + "\n")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.errors import CheckpointError
-from agentzoo.evaluation.results import Results
+from agentzoo.evaluation.results import Result, Results
+from agentzoo.evaluation.rollout import is_deterministic
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
 from agentzoo.store.files import CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, write_atomic
@@ -31,6 +33,17 @@ def write_settings(folder: Path, recipe: Recipe) -> None:
     config = read_record(AgentConfig, folder / CONFIG)
     asked = {"target_return": recipe.eval.target_return, "history": recipe.eval.history}
     write_atomic(folder / CONFIG, config.model_copy(update=asked).to_json())
+
+
+def unlike_record(agent: Agent, head: Result) -> str:
+    """How a loaded agent acts, where its headline was measured otherwise: `history is None, measured with 5`; or ""."""
+    acts = {
+        "target_return": (agent.target_return, head.target_return),
+        "acting": (agent.acting, head.acting),
+        "history": (agent.history_in_use, head.history),
+        "deterministic": (is_deterministic(agent), head.deterministic),
+    }
+    return "; ".join(f"{name} is {own}, measured with {then}" for name, (own, then) in acts.items() if own != then)
 
 
 def require_promised(folder: Path) -> None:

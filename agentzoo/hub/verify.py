@@ -17,6 +17,7 @@ from agentzoo.evaluation.scores import mean_interval, normalized_score, referenc
 from agentzoo.evaluation.sweep import FEWEST_RANKED, rank_correlation
 from agentzoo.hub.card import check_card
 from agentzoo.hub.metadata import inline
+from agentzoo.hub.records import unlike_record
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
 from agentzoo.registry import recipe_table
@@ -61,6 +62,7 @@ def verify(
 ) -> Report:
     """Check an agent's files against each other and against the package, then measure it again.
 
+    The headline's target return, history, acting mode and sampling must be those that the loaded agent acts with.
     The score holds if the new mean return lies in the card's 95 % interval, or the card's mean in the new interval. The
     episodes use the seeds on the card, so an equal number of episodes repeats the card's protocol. With fewer episodes
     it also holds if the means differ by less than 1.96 standard errors. Success rates are compared the same way.
@@ -76,6 +78,7 @@ def verify(
     measured = None
     if checks[0].holds and results is not None:
         loaded = Agent.from_pretrained(folder, trust_env_module=trust_env_module)
+        checks.append(_settings(loaded, results.headline))
         measured, check = _score(loaded, results.headline, episodes, n_envs, trust_env_module, on_episode)
         checks.append(check)
     else:
@@ -214,6 +217,12 @@ def _card(folder: Path) -> Check:
     except AgentzooError as error:
         return Check(name="card", holds=False, said=str(error))
     return Check(name="card", holds=True, said="matches the records")
+
+
+def _settings(agent: Agent, head: Result) -> Check:
+    """Check that the agent acts as it did when the headline was measured."""
+    differs = unlike_record(agent, head)
+    return Check(name="settings", holds=not differs, said=differs or "it acts as it was measured")
 
 
 def _score(

@@ -35,7 +35,8 @@ from agentzoo.research.analysis.gate_report import gate_curve
 from agentzoo.research.fuzz_checkpoints import checkpoint_readers
 from agentzoo.research.fuzz_damage import Reader
 from agentzoo.store.files import CARD, CONFIG, LOG, RECIPE, RESULTS, WEIGHTS, write_atomic
-from agentzoo.store.locate import INDEX_VARIABLE, ZOO_VARIABLE, hub_location
+from agentzoo.store.index import INDEX_VARIABLE, hub_location
+from agentzoo.store.locate import ZOO_VARIABLE
 from agentzoo.training.log import read_log
 from agentzoo.types import IOSpec
 

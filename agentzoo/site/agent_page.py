@@ -110,7 +110,7 @@ def _facts(entry: Entry) -> list[tuple[str, str]]:
     head, results = entry.head, entry.results
     found = [("context", f"{entry.config.io.context} steps"), ("target return", f"{entry.config.target_return:,g}")]
     if head is not None:
-        found.append(("return", head.return_in_words()))
+        found.append(("return", entry.return_in_words()))
         found.append(("episodes", f"{head.episodes}, {head.mean_length:,.0f} steps long"))
     if results is not None:
         found.append(("mean return of the data", amount(results.dataset.mean_return, ",")))

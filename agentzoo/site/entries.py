@@ -6,6 +6,7 @@ import csv
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from agentzoo.config import AgentConfig
@@ -14,6 +15,7 @@ from agentzoo.evaluation.baselines import BASELINES, Baselines, Compared, compar
 from agentzoo.evaluation.methods import method_of, task_of
 from agentzoo.evaluation.results import Baseline, Result, Results
 from agentzoo.hub.card import card_text, named_repo, published_beside, updates_done
+from agentzoo.hub.overview import Summary, interval_over, measured
 from agentzoo.hub.paper_scores import PUBLISHED, Published
 from agentzoo.nn.base import ActingMode
 from agentzoo.recipe import Recipe
@@ -99,31 +101,56 @@ class Entry(NamedTuple):
     @property
     def ends_at_goal(self) -> bool:
         """Whether episodes end when the goal is reached, so that success and steps say it all."""
-        head = self.head
-        return head is not None and head.success_rate is not None and len(set(head.lengths)) > 1
+        return self.head is not None and self.head.ends_at_goal
+
+    def summary(self) -> Summary:
+        """Its means over training seeds, as in the README's tables."""
+        found = measured(self.trainings) if self.trainings else {}
+        return Summary(agent_id=self.agent_id, staged=True, **found)
 
     def measure(self, acting: ActingMode | None = None) -> tuple[str, str]:
-        """The headline as (number, kind): a score, else a success rate if episodes end at a goal, else a return.
+        """What was measured as (number, kind): a score, else a success rate if episodes end at a goal, else a return.
 
         Args:
-            acting: take the evaluation in this acting mode, if the record has one.
+            acting: of these weights alone, in this acting mode if the record has it; by default the mean over training
+                seeds.
         """
-        others = self.results.acting if self.results else ()
-        head = next((one for one in others if one.acting == acting), self.head)
+        head, summary = self.head, self.summary()
         if head is None:
             return "–", "not measured yet"
-        if head.score is not None:
-            return f"{head.score:.1f}", "normalized score"
-        if self.ends_at_goal and head.success_rate is not None:
-            return f"{100 * head.success_rate:.0f} %", "reach the goal"
-        return amount(head.mean_return, ","), "return"
+        score, reached, rates = summary.typical_score(), summary.typical_return(), self._success_rates()
+        if acting is not None:
+            others = self.results.acting if self.results else ()
+            one = next((one for one in others if one.acting == acting), head)
+            score, reached, rates = one.score, one.mean_return, [one.success_rate or 0.0]
+        if score is not None:
+            return f"{score:.1f}", "normalized score"
+        if self.ends_at_goal:
+            return f"{100 * fmean(rates):.0f} %", "reach the goal"
+        return amount(reached or 0.0, ","), "return"
+
+    def _success_rates(self) -> list[float]:
+        return [one.success_rate or 0.0 for one in self.trainings]
 
     def interval(self) -> tuple[float, float] | None:
         """The 95 % interval of `measure`; None if the record has none."""
         head = self.head
         if head is None or (head.score is None and self.ends_at_goal):
             return None
-        return head.score_interval if head.score is not None else head.return_interval
+        return self.summary().score_interval() if head.score is not None else self.return_interval()
+
+    def return_interval(self) -> tuple[float, float]:
+        """The 95 % interval of the mean return: over training seeds if there are several, else over episodes."""
+        first, *more = self.trainings
+        return interval_over([first.mean_return, *(one.mean_return for one in more)]) if more else first.return_interval
+
+    def return_in_words(self) -> str:
+        """The mean return over training seeds and its interval: `2733 [2617, 2842]`; empty if nothing was measured."""
+        reached = self.summary().typical_return()
+        if reached is None:
+            return ""
+        low, high = self.return_interval()
+        return f"{amount(reached)} [{amount(low)}, {amount(high)}]"
 
 
 class Unreadable(NamedTuple):

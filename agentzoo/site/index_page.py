@@ -88,13 +88,15 @@ def index_page(zoo: Zoo, media: Mapping[str, Media], parts: Parts = NO_PARTS) ->
 
 def _merit(entry: Entry) -> tuple[str, float, str]:
     """Environments by name, in each the best first."""
-    head = entry.head
-    value = 0.0 if head is None else head.score if head.score is not None else head.mean_return
+    summary = entry.summary()
+    score, reached = summary.typical_score(), summary.typical_return()
+    value = score if score is not None else reached or 0.0
     return entry.env.lower(), -value, entry.agent_id
 
 
 def _card(entry: Entry, media: Media) -> Card:
-    head, (number, unit) = entry.head, entry.measure()
+    summary, (number, unit) = entry.summary(), entry.measure()
+    score, reached = summary.typical_score(), summary.typical_return()
     interval = entry.interval()
     verdict = entry.compared.verdict if entry.compared else None
     trainings = max(len(entry.trainings), 1)
@@ -104,8 +106,8 @@ def _card(entry: Entry, media: Media) -> Card:
         "env": entry.env,
         "family": entry.family,
         "dataset": entry.dataset,
-        "score": "" if head is None or head.score is None else f"{head.score:.4f}",
-        "return": "" if head is None else f"{head.mean_return:.6g}",
+        "score": "" if score is None else f"{score:.4f}",
+        "return": "" if reached is None else f"{reached:.6g}",
         "bc": "" if verdict is None else str(ORDER[verdict]),
         "seeds": str(trainings),
         "parameters": "" if parameters is None else str(parameters),
@@ -116,8 +118,8 @@ def _card(entry: Entry, media: Media) -> Card:
         (entry.family, False),
         (entry.env, False),
         (entry.dataset, False),
-        ("" if head is None else head.score_in_words(), True),
-        ("" if head is None else head.return_in_words(), True),
+        (summary.shown_score(), True),
+        (entry.return_in_words(), True),
         (VERDICTS[verdict][1] if verdict else "", False),
         (str(trainings), True),
         ("" if parameters is None else f"{parameters:,}", True),
@@ -144,12 +146,13 @@ def _between(entry: Entry, low: float, high: float) -> str:
 
 
 def _track(entry: Entry) -> Markup:
-    """The score between a random policy and the expert, with a mark for bc and for its data."""
-    head = entry.head
-    if head is None or head.score is None or head.score_interval is None:
+    """The mean score of its trainings between a random policy and the expert, with a mark for bc and for its data."""
+    summary = entry.summary()
+    score, interval = summary.typical_score(), summary.score_interval()
+    if score is None or interval is None:
         return Markup()
-    low, high = (value / 100.0 for value in head.score_interval)
-    parts = [element("i", class_="fill", style=f"width:{percent(head.score / 100)}")]
+    low, high = (value / 100.0 for value in interval)
+    parts = [element("i", class_="fill", style=f"width:{percent(score / 100)}")]
     parts.append(element("i", class_="interval", style=f"left:{percent(low)};right:{percent(1 - high)}"))
     clones = [one.result.score for one in entry.rows if one.method == "bc" and one.result.score is not None]
     if clones and not entry.is_clone:

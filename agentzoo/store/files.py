@@ -34,7 +34,7 @@ HOST = re.sub(r"[^A-Za-z0-9]", "_", platform.node()) or "here"
 
 
 def read_text(path: Path) -> str:
-    """A small JSON file of an agent's folder.
+    """A small text file: one of an agent's folder, or one that the user names.
 
     Raises:
         CheckpointError: missing, unreadable, not text or far too large.
@@ -51,6 +51,8 @@ def read_text(path: Path) -> str:
                 f"{path.parent} holds an unfinished training. Continue it with `agentzoo train {path.parent}`, a "
                 "fine-tune by repeating its `agentzoo finetune` command."
             ) from None
+        if path.name not in (CONFIG, WEIGHTS, RECIPE, RESULTS, CARD):
+            raise CheckpointError(f"there is no file {path}.") from None
         raise CheckpointError(
             f"{path} is missing: an agent's folder holds {CONFIG}, {WEIGHTS} and, to be trained again, {RECIPE}."
         ) from None
@@ -87,6 +89,17 @@ def write_atomic(path: Path, content: bytes | str) -> None:
             os.fsync(folder)  # else a power failure may undo the rename
         finally:
             os.close(folder)
+
+
+def require_writable(path: Path) -> None:
+    """Raise StorageError, before the work whose result goes there, unless `write_atomic` can write this file."""
+    if path.is_dir():
+        raise StorageError(f"{path} is a folder; name the file to write.")
+    try:
+        folder = next(folder for folder in path.absolute().parents if folder.exists())  # the others are made by writing
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error}. Name another file.") from error
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Finds an agent's files: in a named folder, in the local zoo, or on the Hub (cache first)."""
+"""Finds an agent's files: in a named folder, in the local zoo, or on the Hub."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from agentzoo.errors import (
     AgentzooError,
@@ -34,10 +33,10 @@ from agentzoo.store.files import (
     staging,
     swap_in,
 )
-from agentzoo.store.remote import check_revision, fetch, is_repo_id
+from agentzoo.store.index import hub_location
+from agentzoo.store.remote import fetch, is_repo_id
 
 ZOO_VARIABLE = "AGENTZOO_ZOO"
-INDEX_VARIABLE = "AGENTZOO_INDEX"
 FILES = (CONFIG, WEIGHTS, RECIPE, RESULTS, CARD)
 STUDY_PICTURES = tuple(f"study-{i}.png" for i in range(4))
 # the files of an agent's Hub repo
@@ -48,13 +47,6 @@ BACKBONE_FILES = (
     *("corpus.json", "pretrain.json", RESULTS, LOG, CARD),
 )
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
-
-
-class HubLocation(NamedTuple):
-    """A Hub repo and a commit, tag or branch."""
-
-    repo_id: str
-    revision: str | None
 
 
 def local_zoo() -> Path | None:
@@ -110,41 +102,6 @@ def is_backbone(folder: Path) -> bool:
     except (AgentzooError, ValueError, RecursionError):
         return False
     return isinstance(tree, dict) and "model_type" in tree and "agent_id" not in tree
-
-
-def index_path() -> Path:
-    """The file that maps ids to repos: the one in `$AGENTZOO_INDEX`, else the packaged one."""
-    return Path(os.environ.get(INDEX_VARIABLE) or str(resources.files("agentzoo") / "hub_index.json"))
-
-
-def hub_location(agent_id: str) -> HubLocation | None:
-    """The index entry of `zoo/<id>`: from the packaged `hub_index.json`, or the file in `$AGENTZOO_INDEX`.
-
-    Raises:
-        ConfigError: the index is not a JSON object with `agents`, of `id: {"repo_id": ..., "revision": ...}`, or a
-            `default` repo id with `{agent_id}` in it.
-    """
-    path = os.environ.get(INDEX_VARIABLE) or str(resources.files("agentzoo") / "hub_index.json")
-    try:
-        if not Path(path).is_file():  # a device or pipe never ends
-            raise ValueError("it is not a regular file" if Path(path).exists() else "there is no such file")
-        index = json.loads(read_text(Path(path)))
-        if not {"agents", "default"} & index.keys():
-            raise ValueError("it has neither agents nor a default")
-        entry = index.get("agents", {}).get(agent_id)
-        pattern = index.get("default")
-        if entry is None and pattern is None:
-            return None
-        repo_id = entry["repo_id"] if entry else pattern.replace("{agent_id}", agent_id)
-        revision = entry.get("revision") if entry else None
-        if not isinstance(repo_id, str) or not is_repo_id(repo_id):
-            raise ValueError(f"{str(repo_id)[:80]!r} is not a repo id")
-        if revision is not None and not isinstance(revision, str):
-            raise ValueError(f"{str(revision)[:80]!r} is not a revision")
-        check_revision(revision)
-        return HubLocation(repo_id, revision)
-    except (*(CheckpointError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError),) as error:
-        raise ConfigError(f"the agent index {path} cannot be used: {error}") from error
 
 
 def find_agent(
@@ -217,6 +174,11 @@ def _absent(plain: str, staged: dict[str, Path]) -> str:
         return (
             f" One is staged at {staged[plain]}, but a revision or a forced download needs a Hub repo, and the index "
             "has none for it; pass OWNER/NAME."
+        )
+    if plain in (backbones := staged_backbones()):
+        return (
+            f" It is a backbone, from which agents start, in {backbones[plain]}. `agentzoo research inspect {plain}` "
+            "shows its heads, and its README.md what it is."
         )
     known = sorted({*staged, *recipe_rows()})
     if plain not in known:

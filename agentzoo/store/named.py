@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.errors import CheckpointError, ConfigError, warn
 from agentzoo.store.files import CONFIG, WEIGHTS, read_text
-from agentzoo.store.locate import HubLocation, hub_location, require_known, staged_agents, staged_backbones
+from agentzoo.store.index import HubLocation, hub_location
+from agentzoo.store.locate import ZOO_VARIABLE, require_known, staged_agents, staged_backbones
 from agentzoo.store.remote import is_repo_id
 
 RANDOM = "random"  # stands for random weights of every other network's size
 # language models on the Hub without an owner in their name
 WITHOUT_OWNER = ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "distilgpt2")
+
+
+def warn_of_no_zoo() -> None:
+    """Warn if `$AGENTZOO_ZOO` names no folder, since nothing can be staged in it yet."""
+    zoo = os.environ.get(ZOO_VARIABLE)
+    if zoo and not Path(zoo).is_dir():
+        warn(f"${ZOO_VARIABLE} is {zoo}, and there is no such folder, so no agent is staged.", 2)
 
 
 def is_finished(run: Path) -> bool:

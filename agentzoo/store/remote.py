@@ -20,6 +20,7 @@ from agentzoo.store.watch import LONGEST_WAIT, StoppedError, Watch, watched
 
 T = TypeVar("T")
 ATTEMPTS = 3
+LOG_IN = "Log in with `hf auth login` or set HF_TOKEN (in Python also token=)."  # what every command and call accepts
 BUSY = (408, 429, 500, 502, 503, 504)
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./+-]{0,199}")
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}")
@@ -73,7 +74,7 @@ def fetch(
         HubError: the download failed; says why and what to do. The cache holds no incomplete file. ConfigError: an
             impossible token or revision.
     """
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import constants, snapshot_download
 
     where = Where(repo_id, revision)
     check_revision(revision)
@@ -91,7 +92,8 @@ def fetch(
         )
 
     try:
-        folder = calling(lambda token: download(token, local_files_only), token, where, failed)
+        asks = not (local_files_only or constants.HF_HUB_OFFLINE)  # else no token is sent, so none has to be sound
+        folder = calling(lambda token: download(token, local_files_only), token if asks else False, where, failed)
     except HubError as error:
         if not isinstance(error.__cause__, StoppedError) or force_download:
             raise
@@ -113,6 +115,12 @@ def fetch(
 def is_snapshot(folder: Path) -> bool:
     """Whether this is the folder of one commit in a cache of the Hub's client."""
     return folder.parent.name == "snapshots" and folder.resolve().parent == folder.parent.resolve()
+
+
+def origin_of(folder: Path) -> Where | None:
+    """The repo and commit of a folder that `fetch` returned; None for any other folder."""
+    repo_id = folder.parent.parent.name.removeprefix("models--").replace("--", "/", 1)
+    return Where(repo_id, folder.name) if is_snapshot(folder) and is_repo_id(repo_id) else None
 
 
 def calling(
@@ -232,9 +240,9 @@ def explain(error: BaseException, where: Where) -> str:
             "network access."
         )
     if "LocalTokenNotFoundError" in names:
-        return "No token was found. Log in with `hf auth login`, set HF_TOKEN or pass token=."
+        return f"No token was found. {LOG_IN}"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return "The disk is full. Make room, or pass another cache_dir."
+        return "The disk is full. Make room, or name another folder with HF_HOME (in Python also cache_dir=)."
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]} Check the name, the token and the network and call again."
 
@@ -246,7 +254,7 @@ def _explain_stop(why: str) -> str:
         return f"{why[:1].upper()}{why[1:]}"
     return (
         f"No connection to {constants.ENDPOINT}. Check the network and HF_ENDPOINT; files in the cache still load "
-        "with local_files_only=True."
+        "with HF_HUB_OFFLINE=1 (in Python also local_files_only=True)."
     )
 
 
@@ -257,7 +265,7 @@ def _explain_answer(response: Any, names: list[str], where: Where) -> str:
     if "RevisionNotFoundError" in names:
         return f"{answer}: {where.repo_id} has no branch, tag or commit {where.revision!r}."
     if "GatedRepoError" in names:
-        return f"{answer}: access needs the owner's permission. Request it on the repo's page, then pass your token."
+        return f"{answer}: access needs the owner's permission. Request it on the repo's page. {LOG_IN}"
     if "RemoteEntryNotFoundError" in names or "EntryNotFoundError" in names:
         return f"{answer}: a file of the repo is missing. Ask the owner, or pass another revision."
     if "DisabledRepoError" in names:
@@ -265,10 +273,12 @@ def _explain_answer(response: Any, names: list[str], where: Where) -> str:
     if "RepositoryNotFoundError" in names or status == 404 or (status == 401 and code == "RepoNotFound"):
         return (
             f"{answer}: there is no repo {where.repo_id}, or it is private and your token gives no access. Check the "
-            "name; log in with `hf auth login`, set HF_TOKEN or pass token=."
+            f"name. {LOG_IN}"
         )
+    if status == 401 and not _carried_token(response):
+        return f"{answer}: this needs a token, and none was found. {LOG_IN}"
     if status == 401:
-        return f"{answer}: it does not accept your token. Log in with `hf auth login`, set HF_TOKEN or pass token=."
+        return f"{answer}: it does not accept your token. {LOG_IN}"
     if status == 403:
         return (
             f"{answer}: your token does not allow this. Create one that may read {where.repo_id}, or write to it for a "
@@ -291,6 +301,10 @@ def _explain_answer(response: Any, names: list[str], where: Where) -> str:
     return f"{answer}. Check the name and the token and call again."
 
 
+def _carried_token(response: Any) -> bool:
+    return "authorization" in getattr(getattr(response, "request", None), "headers", {})
+
+
 def _drop_broken(folder: Path, files: Sequence[str]) -> list[str]:
     """Delete files from the cache whose content does not match their ETag; returns their names.
 
@@ -304,14 +318,15 @@ def _drop_broken(folder: Path, files: Sequence[str]) -> list[str]:
             continue
         blob = pointer.parent / pointer.readlink()
         etag = blob.name
-        if re.fullmatch(r"[0-9a-f]{64}|[0-9a-f]{40}", etag) and _digest(pointer.read_bytes(), len(etag)) != etag:
+        if re.fullmatch(r"[0-9a-f]{64}|[0-9a-f]{40}", etag) and blob_name(pointer.read_bytes(), len(etag)) != etag:
             broken.append(name)
             pointer.unlink()
             blob.unlink(missing_ok=True)
     return broken
 
 
-def _digest(data: bytes, length: int) -> str:
+def blob_name(data: bytes, length: int) -> str:
+    """The hash by which the Hub names a file: sha256, of 64 digits, for large ones; git's, of 40, for the others."""
     if length == 64:
         return hashlib.sha256(data).hexdigest()
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

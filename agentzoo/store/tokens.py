@@ -22,6 +22,8 @@ def checked_token(token: str | bool | None) -> str | bool | None:
         ConfigError: it is empty, or has a line break or another character that tokens do not have. The message does not
             show the token.
     """
+    if token is False:  # none is sent, the stored one neither
+        return token
     if not isinstance(token, str):
         _require_sound(_stored(), "the stored token (HF_TOKEN or `hf auth login`)")
         return token

@@ -20,14 +20,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from agentzoo.errors import ConfigError, shown
 
 LIMIT_VARIABLE = "AGENTZOO_HUB_TIMEOUT"
 LIMIT = 300.0  # seconds without progress after which a load or push stops
-CONNECT = 3.0  # seconds for a connection
+CONNECT = 3.0  # seconds for a connection, unless the user gives the Hub's client more
+CLIENT_VARIABLES = ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT")
 PROGRESS = 65_536  # bytes that count as progress
 LONGEST_WAIT = 60.0  # seconds; a Hub that asks for more is reported instead of waited for
 MOST_REQUESTS = 5_000  # of one call; a listing may never end
@@ -95,7 +96,12 @@ class Watch:
         if sum(self.asked.values()) > MOST_REQUESTS:
             raise StoppedError(f"more than {MOST_REQUESTS} requests were needed; the server's listing does not end.")
         limits = dict(request.extensions.get("timeout") or {})
-        for kind, most in (("connect", CONNECT), ("read", self.limit), ("write", self.limit), ("pool", self.limit)):
+        for kind, most in (
+            ("connect", _connect_limit()),
+            ("read", self.limit),
+            ("write", self.limit),
+            ("pool", self.limit),
+        ):
             asked = limits.get(kind)
             limits[kind] = min(most, max(self.left(), 0.1), math.inf if asked is None else asked)
         request.extensions["timeout"] = limits
@@ -109,6 +115,15 @@ class Watch:
         wait = str(response.headers.get("Retry-After", "")).strip()
         if response.status_code in (429, 503) and wait.isdigit() and int(wait[:9]) > LONGEST_WAIT:
             response.raise_for_status()  # else the client would wait that long
+
+
+def _connect_limit() -> float:
+    """Seconds for a connection: 3, or what the user's settings of the client allow if that is more."""
+    found = [CONNECT]
+    for name in CLIENT_VARIABLES:
+        with suppress(ValueError):
+            found.append(float(os.environ.get(name, "")))
+    return max(found)
 
 
 class _Counted:

@@ -154,7 +154,9 @@ def finetune_recipe(
         f"agent_id={json.dumps(name or f'{base.config.agent_id}-finetuned')}",
         f"base={json.dumps(base.config.agent_id)}",
     ]
-    return recipe.override(settings).replace(base_weights_sha256=base.weights_sha256, reinit=reinit)
+    repo, commit = base.origin or (None, None)
+    origin = {"base_weights_sha256": base.weights_sha256, "base_repo": repo, "base_revision": commit}
+    return recipe.override(settings).replace(**origin, reinit=reinit)
 
 
 def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel:

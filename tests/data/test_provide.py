@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from agentzoo.data.making.catalogue import SOURCES_VARIABLE
+from agentzoo.data.making.build import build
+from agentzoo.data.making.catalogue import SOURCES_VARIABLE, BuildOptions
 from agentzoo.data.making.provide import check_provided, provide
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.names import is_local
@@ -52,6 +53,20 @@ def test_what_needs_sources_is_refused_with_the_command(dataset: str, command: s
             ask(dataset)
         assert command in str(said.value)
     assert not is_local(dataset)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("hopper/medium", "--sources DIR --trust-policies"), ("hopper/medium-replay", "--sources DIR")],
+)
+def test_a_build_without_its_sources_says_all_that_it_needs(name: str, options: str, tmp_path: Path) -> None:
+    for folder, why in (
+        (None, r"neither --sources nor \$AGENTZOO_SOURCES names a folder"),
+        (tmp_path, f"which is not in {tmp_path}"),
+        (tmp_path / "typo", f"there is no folder {tmp_path / 'typo'}"),
+    ):
+        with pytest.raises(UnknownNameError, match=rf"{why}\. Pass {options}\. `agentzoo data behaviour ENV --thr"):
+            build(name, BuildOptions(folder))
 
 
 def test_what_can_be_built_and_what_is_not_ours_passes_without_being_built() -> None:

@@ -79,7 +79,7 @@ def test_staged_cards_say_all_that_a_card_must(agent_id: str, folder: Path) -> N
     if start is not None and start.backbone in ("lm-mini", "lm-chibi", "clip-mini"):
         line = text.split(f"# {agent_id}\n")[1].splitlines()[3]
         assert f"`{start.backbone}`" in line
-        assert ("bits a byte" in line and "SmolLM2" in line) or "never was a language model" in line
+        assert ("bits per byte" in line and "SmolLM2" in line) or "never was a language model" in line
     assert all(f"<summary>{one}</summary>" in text for one in DETAILS)
     assert len(text.split("## Details")[0].split("---\n")[2]) < 4_500  # a page
     for words in (
@@ -105,13 +105,17 @@ def test_quickstart_of_a_staged_card_runs(agent_id: str, folder: Path, monkeypat
     assert math.isfinite(scope["mean"])  # a maze may be lost
 
 
-def test_a_fine_tune_names_its_base(folder: Path) -> None:
+def test_a_fine_tune_names_the_repo_of_its_base_if_it_came_from_one(folder: Path) -> None:
     edit(folder, "train_config.json", base="dt-hopper-medium")
-    text = card_text(folder)
-    assert check_metadata(text).base_model == "dt-hopper-medium"
-    assert check_metadata(card_text(folder, "me/mine")).base_model == "me/dt-hopper-medium"
-    assert "fine-tuned from `dt-hopper-medium`" in text
-    assert "agentzoo finetune dt-hopper-medium --recipe train_config.json" in text
+    for text in (card_text(folder), card_text(folder, "me/mine")):
+        assert check_metadata(text).base_model is None  # a repo of that name may not exist
+        assert "fine-tuned from `dt-hopper-medium`." in text
+        assert "agentzoo finetune dt-hopper-medium --recipe" in text
+    edit(folder, "train_config.json", base_repo="org/hopper", base_revision="0123456789" * 4)
+    for text in (card_text(folder), card_text(folder, "me/mine")):
+        assert check_metadata(text).base_model == "org/hopper"
+        assert "fine-tuned from `org/hopper` at commit `012345678901`." in text
+        assert f"agentzoo finetune org/hopper --revision {'0123456789' * 4} --recipe" in text
 
 
 def test_a_training_that_ran_out_of_patience_says_so(folder: Path) -> None:
@@ -238,9 +242,11 @@ def test_the_published_number_stands_beside_ours(folder: Path) -> None:
     edit(folder, "config.json", agent_id="dt-hopper-medium")
     assert "published" not in card_text(folder)  # it acts somewhere else
     edit(folder, "config.json", env="Hopper-v5")
+    assert "published" not in card_text(folder)  # it learned something else
+    edit(folder, "train_config.json", data__dataset="mujoco/hopper/medium-v0")
     text = card_text(folder)
     assert "| published: Chen et al. 2021, arXiv:2106.01345 | 67.6 ± 1 |  |  |  |" in text.splitlines()
-    learned = read_records(folder)[1].data.dataset
+    learned = "mujoco/hopper/medium-v0"
     rule = "the paper does not say of which checkpoint and of which of its two targets.\n"
     assert f"not comparable one to one: this agent learned from `{learned}`; training here is shorter; {rule}" in text
     edit(folder, "train_config.json", data__dataset="zoo/hopper/medium-v0")
@@ -252,6 +258,7 @@ def test_the_published_number_stands_beside_ours(folder: Path) -> None:
 
 def test_an_agent_asked_for_less_than_a_paper_scored_says_so(folder: Path) -> None:
     edit(folder, "config.json", agent_id="dt-hopper-medium", env="Hopper-v5")
+    edit(folder, "train_config.json", data__dataset="zoo/hopper/medium-v0")
     references = {"headline__random_reference": 0.0, "headline__expert_reference": 3000.0}
     edit(folder, "results.json", headline__target_return=1800.0, **references)
     text = card_text(folder)
@@ -305,9 +312,8 @@ def test_a_card_says_what_its_backbone_knows_of_language(tmp_path: Path) -> None
     known["backbones"]["lm-mini"] = {"bits_per_byte": 2.5}
     (tmp_path / "backbones.json").write_text(json.dumps(known))
     write_card(folder, zoo=tmp_path)
-    said = (
-        "`lm-mini`, hardly knows English: it needs 2.50 bits a byte on the first 60 kB of WikiText-2's validation text"
-    )
+    said = "`lm-mini`, hardly knows English: it needs 2.50 bits per byte on the first 60 kB of WikiText-2's validation "
+    said += "text"
     assert f"{said}, where SmolLM2-135M-Instruct needs 1.03.\n" in (folder / "README.md").read_text()
     known["backbones"]["lm-mini"] = {"taught": "x", "bits_per_byte": 2.5}
     (tmp_path / "backbones.json").write_text(json.dumps(known))
@@ -510,6 +516,8 @@ def test_markup_in_the_records_has_no_effect_on_the_card(folder: Path) -> None:
         ("train_config.json", "data__dataset"),
         ("train_config.json", "eval__env"),
         ("train_config.json", "base"),
+        ("train_config.json", "base_repo"),
+        ("train_config.json", "base_revision"),
         ("config.json", "env"),
         ("config.json", "agent_id"),
     ],
@@ -597,8 +605,17 @@ def test_a_license_is_written_into_config_and_card_or_refused(folder: Path) -> N
     write_card(folder)
     assert ModelCard.load(folder / "README.md").data.license == "apache-2.0"
     kept = (folder / "config.json").read_text()
-    with pytest.raises(ConfigError, match="license"):
-        write_card(folder, "My own words: pay me")
+    for name, words in (
+        ("My own words: pay me", "license"),
+        ("apache-2", "Did you mean 'apache-2.0'"),
+        ("nonsense", "mit"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            write_card(folder, name)
     assert (folder / "config.json").read_text() == kept
+    (folder / "config.json").write_text(kept.replace('"apache-2.0"', '"nonsense"'))
+    write_card(folder)
+    with pytest.raises(CheckpointError, match=r"license 'nonsense' is not one that it knows \(use `other`\)"):
+        check_card(folder)
     write_card(folder, "mit")
     assert (folder / "README.md").read_text() == before

@@ -53,7 +53,7 @@ def act_along(agent: Agent, path: Path, steps: int) -> tuple[list[Any], list[Any
     """Actions of the agent over an episode, and of the file when it is fed that history as its docstring says."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = {entry.name for entry in session.get_inputs()}
-    k, size = agent.config.io.context, agent.config.io.observation.size
+    k, size = int(session.get_modelmeta().custom_metadata_map["context"]), agent.config.io.observation.size
     rng = np.random.default_rng(0)
     agent.acting = "window"
     state, reward, rtg = None, 0.0, agent.target_return
@@ -95,6 +95,17 @@ def test_the_file_acts_as_the_agent_does_over_an_episode(family: str, tmp_path: 
     np.testing.assert_allclose(theirs, ours, atol=1e-4)
 
 
+def test_the_file_reads_as_many_steps_as_the_agent(tmp_path: Path) -> None:
+    """Its config says 2 of the 4 steps of a window; a file of whole windows would act otherwise from step 2 on."""
+    agent = make_agent(history=2)
+    export_onnx(agent, tmp_path / "x.onnx")
+    ours, theirs = act_along(agent, tmp_path / "x.onnx", steps=9)
+    np.testing.assert_allclose(theirs, ours, atol=1e-4)
+    agent.history = None
+    whole, _ = act_along(agent, tmp_path / "x.onnx", steps=9)
+    assert np.abs(np.array(whole) - np.array(ours)).max() > 1e-2
+
+
 @pytest.mark.parametrize("agent_id", STAGED)
 def test_staged_agents_export_by_command(agent_id: str, tmp_path: Path) -> None:
     path = tmp_path / "agent.onnx"
@@ -125,6 +136,14 @@ def test_discrete_agents_give_logits(tmp_path: Path) -> None:
     assert session.get_outputs()[0].shape[1] == 4
 
 
+@pytest.mark.parametrize("sampled", [True, False])
+def test_the_file_says_whether_actions_are_sampled_from_the_logits(tmp_path: Path, sampled: bool) -> None:
+    export_onnx(make_agent("tests/CountingDiscrete-v0", sampled=sampled), tmp_path / "x.onnx")
+    metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "x.onnx").metadata_props}
+    assert metadata["sampled"] == str(sampled).lower()
+    assert "if `sampled` is true, draw the choice from softmax(logits)" in metadata["input_contract"]
+
+
 def test_a_network_that_is_asked_has_no_single_pass(tmp_path: Path) -> None:
     agent = make_agent(model=UniMaskConfig(embed_dim=16, ffn_dim=16))
     with pytest.raises(ConfigError, match="'unimask' network has no single forward pass to export"):
@@ -142,14 +161,15 @@ def test_a_file_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytes
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_example_plays_the_episode_that_the_agent_plays(tmp_path: Path) -> None:
+@pytest.mark.parametrize("agent_id", ["dt-hopper-medium", "gpt2-dt-hopper-medium-replay"])
+def test_the_example_plays_the_episode_that_the_agent_plays(agent_id: str, tmp_path: Path) -> None:
     """demos/act_with_onnx.py, with what the file's metadata says and nothing else."""
     spec = importlib.util.spec_from_file_location("act_with_onnx", Path(__file__).parents[2] / "demos/act_with_onnx.py")
     assert spec is not None
     assert spec.loader is not None
     demo = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(demo)
-    agent = Agent.from_pretrained("dt-hopper-medium", device="cpu")
+    agent = Agent.from_pretrained(agent_id, device="cpu")
     agent.acting = "window"
     export_onnx(agent, tmp_path / "agent.onnx")
     metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "agent.onnx").metadata_props}

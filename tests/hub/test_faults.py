@@ -133,7 +133,7 @@ def test_a_cache_that_rotted_is_noticed_even_offline(hub: Hub, pushed: Path, cac
 @pytest.mark.parametrize(
     ("token", "words"),
     [
-        (False, r"answered 401: there is no repo tests/dt-test, or it is private .* pass token="),
+        (False, r"answered 401: there is no repo tests/dt-test, or it is private .* set HF_TOKEN"),
         ("hf_wrong", r"answered 401: it does not accept your token. Log in"),
     ],
 )

@@ -26,7 +26,7 @@ from agentzoo.errors import AgentzooError, ConfigError, DataError, UnknownNameEr
 from agentzoo.hub.publish import check_folder
 from agentzoo.hub.verify import check_files, verify
 from agentzoo.hub.zoo import describe, summaries
-from agentzoo.store.locate import hub_location
+from agentzoo.store.index import hub_location
 
 # -- modules that files name ---------------------------------------------------------------------------------------
 

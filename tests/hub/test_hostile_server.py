@@ -226,6 +226,16 @@ def test_a_request_waits_three_seconds_for_a_connection_and_no_longer_than_the_l
     assert 299.0 < limits["read"] <= 300.0
 
 
+@pytest.mark.parametrize(("given", "waits"), [("20", 20.0), ("1", 3.0), ("soon", 3.0)])
+def test_a_user_behind_a_slow_network_gives_a_connection_longer(
+    given: str, waits: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_ETAG_TIMEOUT", given)
+    asked = types.SimpleNamespace(method="GET", url="http://host/x", extensions={})
+    watch.Watch(300.0).request(asked)
+    assert asked.extensions["timeout"]["connect"] == waits
+
+
 @pytest.mark.parametrize("text", ["", "soon", "0", "-1", "nan"])
 def test_a_limit_that_is_none(text: str, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(watch.LIMIT_VARIABLE, text)

@@ -82,6 +82,18 @@ def test_the_zoo_goes_up_and_the_index_pins_it(hub: Hub, zoo: Path, tmp_path: Pa
     assert same_actions(Agent.from_pretrained("zoo/dt-one"), local)
 
 
+def test_what_is_public_does_not_become_private_in_silence(hub: Hub, zoo: Path) -> None:
+    push_all("me")
+    write_small("test/small/one-v0")
+    push_dataset("test/small/one-v0", "me")
+    before = {name: dict(repo.branches) for name, repo in hub.repos.items()}
+    with pytest.raises(ConfigError, match="me/dt-one is public, and a push does not make"):
+        push_all("me", private=True)
+    with pytest.raises(ConfigError, match="me/test is public, and a push does not make"):
+        push_dataset("test/small/one-v0", "me", private=True)
+    assert {name: repo.branches for name, repo in hub.repos.items()} == before
+
+
 def test_a_run_that_was_stopped_goes_on(hub: Hub, zoo: Path) -> None:
     hub.fail("POST", "/api/models/me/dt-two/commit", 403, times=1)
     with pytest.raises(HubError, match="1 of 2 are published; the same command continues"):
@@ -92,6 +104,27 @@ def test_a_run_that_was_stopped_goes_on(hub: Hub, zoo: Path) -> None:
     assert [one.pushed for one in push_all("me")] == [False, False]
     (zoo / "dt-one" / "training_log.csv").write_text("step,loss\n2,0.4\n")
     assert [one.pushed for one in push_all("me")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"agents": {"mine": {"repo_id": "me/mine"},},}', "cannot be used: "),
+        ('{"agents": []}', "its agents are no object of ids"),
+        ("[]", "neither agents nor a default"),
+    ],
+)
+def test_a_damaged_index_is_kept_and_refused_before_anything_is_sent(
+    hub: Hub, zoo: Path, tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "index.json").write_text(text)
+    with pytest.raises(ConfigError, match=words):
+        push_all("me")
+    assert (tmp_path / "index.json").read_text() == text
+    assert hub.seen == []
+    (tmp_path / "index.json").unlink()
+    push_all("me")
+    assert set(json.loads((tmp_path / "index.json").read_text())["agents"]) == set(IDS)
 
 
 def test_what_a_wheel_brought_along_is_not_pushed(

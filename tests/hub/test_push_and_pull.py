@@ -19,6 +19,7 @@ from agentzoo.evaluation.results import Results
 from agentzoo.hub.card import card_text, write_card
 from agentzoo.hub.listing import remote_agents
 from agentzoo.hub.publish import pull, push
+from agentzoo.hub.records import read_records
 from agentzoo.hub.verify import check_files
 from agentzoo.store.locate import find_agent
 from hub.cases import same_actions
@@ -349,6 +350,8 @@ def test_remote_list_shows_this_librarys_agents(hub: Hub, folder: Path) -> None:
     assert [one.repo_id for one in found] == [REPO]
     assert found[0].commit == hub.repos[REPO].branches["main"]
     assert "mean_reward, 3 episodes, 95 % interval" in (found[0].metric or "")
+    assert found[0].mean_return == round(read_records(folder)[2].headline.mean_return, 2)
+    assert found[0].score is None  # the environment has no references, and a return is no score
     assert remote_agents(author="nobody") == []
 
 
@@ -369,8 +372,8 @@ def test_a_strangers_card_has_no_score_and_takes_no_other_agent_away(hub: Hub, f
     hub.repos["other/odd"] = type(hub.repos[REPO])()
     hub.repos["other/odd"].commit({"README.md": f"---\nlibrary_name: agentzoo\n{said}\n---\n".encode()})
     odd, ours = remote_agents()
-    assert (odd.repo_id, odd.score) == ("other/odd", None)
-    assert (ours.repo_id, ours.score is not None) == (REPO, True)
+    assert (odd.repo_id, odd.score, odd.mean_return) == ("other/odd", None, None)
+    assert (ours.repo_id, ours.mean_return is not None) == (REPO, True)
 
 
 def test_the_same_tag_again_is_no_fault_and_another_commit_does_not_get_it(hub: Hub, folder: Path) -> None:

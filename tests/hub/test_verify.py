@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentzoo.agent import Agent
+from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.hub.card import card_text, write_card
@@ -31,7 +32,15 @@ def fits(folder: Path, name: str) -> bool | None:
 def test_verify_confirms_an_honest_agent(folder: Path) -> None:
     report = verify(folder)
     assert report.holds
-    assert {check.name for check in report.checks} == {"weights", "recipe", "package", "results", "card", "score"}
+    assert {check.name for check in report.checks} == {
+        "weights",
+        "recipe",
+        "package",
+        "results",
+        "card",
+        "settings",
+        "score",
+    }
     assert report.measured is not None
     assert report.measured.returns == read_records(folder)[2].headline.returns
     assert verify(folder, 2).holds
@@ -88,6 +97,8 @@ def test_what_is_measured_again_is_what_the_record_says(tmp_path: Path, monkeypa
 def test_a_revision_is_the_one_that_is_verified(hub: Hub, folder: Path) -> None:
     push(folder, REPO, tag="v1")
     edit(folder, "results.json", headline__target_return=1.0)
+    edit(folder, "config.json", target_return=1.0)
+    edit(folder, "train_config.json", eval__target_return=1.0)
     write_card(folder)
     push(folder, REPO)
     for revision, target in (("v1", 50.0), (None, 1.0)):
@@ -142,6 +153,25 @@ def test_verify_finds_each_kind_of_lie(folder: Path) -> None:
     weights[-1] ^= 1
     (folder / "model.safetensors").write_bytes(weights)
     assert answers(folder)["weights"] is False
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("target_return", 9.0, "target_return is 50.0, measured with 9.0"),
+        ("history", 2, "history is None, measured with 2"),
+        ("deterministic", False, "deterministic is True, measured with False"),
+    ],
+)
+def test_an_agent_that_acts_otherwise_than_it_was_measured_does_not_hold(
+    hub: Hub, folder: Path, field: str, value: Any, said: str
+) -> None:
+    edit(folder, "results.json", **{f"headline__{field}": value})
+    write_card(folder)
+    check = next(check for check in verify(folder, 2).checks if check.name == "settings")
+    assert (check.holds, check.said) == (False, said)
+    with pytest.raises(CheckpointError, match=f"does not act as it was measured: {said}"):
+        push(folder, REPO)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 
 from agentzoo.errors import ConfigError, DataError
 from agentzoo.nn.language.pretrained import load_backbone
-from agentzoo.research.analysis.bits import bits_a_byte
+from agentzoo.research.analysis.bits import bits_per_byte
 from agentzoo.research.tiny_gguf import write_tiny_gguf
 
 TEXT = "a dog saw the cat that sat there too\n"
@@ -24,25 +24,25 @@ def test_bits_are_what_transformers_loses_a_byte(zoo: Path) -> None:
     peer = GPT2LMHeadModel.from_pretrained(zoo / "zoo" / "lm-tiny").eval()
     with torch.no_grad():
         nats = float(peer(input_ids=ids, labels=ids).loss)  # the mean over predicted tokens
-    one = bits_a_byte(found, TEXT)
+    one = bits_per_byte(found, TEXT)
     assert one.tokens == ids.shape[1] <= one.window == 32
-    assert one.bits_a_byte == pytest.approx(nats * one.tokens / len(TEXT) / math.log(2), rel=1e-5)
+    assert one.bits_per_byte == pytest.approx(nats * one.tokens / len(TEXT) / math.log(2), rel=1e-5)
 
 
 def test_text_is_read_in_windows_and_a_rest_of_one_token_says_nothing(zoo: Path) -> None:
     found = load_backbone("lm-tiny")
     count = len(found.tokenizer().encode(TEXT).ids)
-    whole, cut = bits_a_byte(found, TEXT), bits_a_byte(found, TEXT, count - 1)
+    whole, cut = bits_per_byte(found, TEXT), bits_per_byte(found, TEXT, count - 1)
     assert cut.window == count - 1
-    assert cut.bits_a_byte != whole.bits_a_byte
-    assert cut.bits_a_byte == pytest.approx(whole.bits_a_byte, rel=0.2)
+    assert cut.bits_per_byte != whole.bits_per_byte
+    assert cut.bits_per_byte == pytest.approx(whole.bits_per_byte, rel=0.2)
 
 
 def test_what_cannot_be_measured_is_said(zoo: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the text has 0 tokens"):
-        bits_a_byte(load_backbone("lm-tiny"), "")
+        bits_per_byte(load_backbone("lm-tiny"), "")
     write_tiny_gguf(tmp_path / "a.gguf")
-    assert bits_a_byte(load_backbone(str(tmp_path / "a.gguf")), "abcd a").tokens == 3
+    assert bits_per_byte(load_backbone(str(tmp_path / "a.gguf")), "abcd a").tokens == 3
     mute = load_backbone("lm-tiny")._replace(speaks_by_table=False)
     with pytest.raises(ConfigError, match="its output head is not its token table"):
-        bits_a_byte(mute, TEXT)
+        bits_per_byte(mute, TEXT)

@@ -44,7 +44,7 @@ def test_every_agent_has_a_page_with_its_numbers(site: Path) -> None:
     for name in AGENTS:
         text = (site / "agents" / f"{name}.html").read_text()
         head = Results.from_json((ROOT / "hub_cards" / name / "results.json").read_text(), name).headline
-        assert head.return_in_words() in text
+        assert head.return_in_words() in text  # in the card's tables, of this training seed
         assert head.score_in_words() in text
         assert f"agentzoo finetune {name} " in text
     index = (site / "index.html").read_text()
@@ -204,6 +204,27 @@ def test_a_maze_whose_episodes_do_not_end_at_the_goal_is_measured_by_its_return(
     assert sparse.measure()[1] == "reach the goal"
     assert sparse.interval() is None
     assert [one.title for one in training_curves(breakout)] == ["Loss", "Evaluations", "Errors on fixed windows"]
+
+
+def test_an_agent_of_several_trainings_is_shown_by_their_mean(tmp_path: Path) -> None:
+    """75.5, 35.5 and 47.8 are 53.0, as in the README's table; the first alone is the highest."""
+    folder = copy_agent("dt-hopper-medium-replay", tmp_path / "zoo" / "dt-hopper-medium-replay")
+    tree = json.loads((folder / "results.json").read_text())
+    for one, score in zip((tree["headline"], *tree["seeds"]), (75.5, 35.5, 48.0), strict=True):
+        one.update(score=score, score_interval=[score - 1, score + 1], mean_return=10 * score)
+    (folder / "results.json").write_text(json.dumps(tree))
+    zoo = read_zoo(tmp_path / "zoo")
+    (entry,) = zoo.entries
+    assert entry.measure() == ("53.0", "normalized score")
+    assert entry.interval() == (35.5, 75.5)
+    assert entry.return_in_words() == "530 [355, 755]"
+    assert entry.measure("window") == ("75.5", "normalized score")  # of these weights
+    text = index_page(zoo, {entry.slug: Media(frozenset(), None)})
+    assert "<b>53.0</b>" in text
+    assert "35.5 to 75.5" in text
+    assert "53.0 [35.5, 75.5]" in text
+    assert 'data-score="53.0000"' in text
+    assert 'data-return="530"' in text
 
 
 def test_the_leaderboard_begins_with_the_task_of_most_methods(small_zoo: Path) -> None:

@@ -25,7 +25,8 @@ from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, StorageError, UnknownNameError
 from agentzoo.store import files
 from agentzoo.store.files import HOST, sha256, staging, swap_in, write_atomic
-from agentzoo.store.locate import find_agent, hub_location, staged_agents
+from agentzoo.store.index import hub_location
+from agentzoo.store.locate import find_agent, staged_agents
 from agentzoo.store.tensors import check_header, fingerprint, load_strict, read_tensors, save_tensors
 
 

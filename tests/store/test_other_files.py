@@ -20,7 +20,7 @@ from agentzoo.agent import Agent
 from agentzoo.data.episodes import Episodes
 from agentzoo.errors import CheckpointError, ConfigError, DataError, StorageError
 from agentzoo.store import tensors
-from agentzoo.store.locate import hub_location
+from agentzoo.store.index import hub_location
 from agentzoo.types import ActionSpec, IOSpec, ObservationSpec
 
 

@@ -27,6 +27,7 @@ DEFAULT_STEPS = 500_000
 CLASSIC_STEPS = 100_000
 OWN = "--sources DIR"  # a folder of policies and replay buffers, which are not distributed
 OTHERS = "--trust-policies"  # loading a policy in SB3's format can run code
+MADE_BY = "`agentzoo data behaviour ENV --threshold R` makes such a folder, behaviour/<env>."
 POINTMAZE_KEYS = ("observation", "desired_goal")  # 4 + 2 numbers; `achieved_goal` repeats the position
 EPISODIC = (("continuing_task", False),)  # PointMaze terminates at the goal instead of setting a new goal
 
@@ -58,7 +59,7 @@ class BuildOptions:
         """
         found = self._in_sources(name)
         if found is None:
-            raise UnknownNameError(f"{self._needed(name)} `agentzoo data behaviour` creates it.")
+            raise UnknownNameError(f"{self._needed(name)} Pass {OWN}. {MADE_BY}")
         self.on_source(name, sha256(found))
         return found
 
@@ -71,7 +72,7 @@ class BuildOptions:
         """
         found = self._in_sources(name)
         if found is None and hub is None:
-            raise UnknownNameError(f"{self._needed(name)} `agentzoo data behaviour` creates it.")
+            raise UnknownNameError(f"{self._needed(name)} Pass {OWN} {OTHERS}. {MADE_BY}")
         if not self.trust_policies:
             if found is None:
                 raise UnknownNameError(
@@ -96,8 +97,11 @@ class BuildOptions:
 
     def _needed(self, name: str) -> str:
         folder = self._folder()
-        where = f"it is not in {folder}" if folder else f"give its folder with --sources or ${SOURCES_VARIABLE}"
-        return f"building this needs {name!r}: {where}."
+        if folder is None:
+            return f"building this needs {name!r}, and neither --sources nor ${SOURCES_VARIABLE} names a folder."
+        return f"building this needs {name!r}, " + (
+            f"which is not in {folder}." if folder.is_dir() else f"and there is no folder {folder}."
+        )
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,8 @@ def _fetched(name: str, repo_id: str, revision: str | None, files: Sequence[str]
 
 def _source(name: str, revision: str | None) -> tuple[str, str | None]:
     """The folder that `name` means, or the Hub's repo and revision."""
-    from agentzoo.store.locate import hub_location, local_zoo  # upwards, so only here
+    from agentzoo.store.index import hub_location
+    from agentzoo.store.locate import local_zoo  # upwards, so only here
 
     if (folder := Path(name).expanduser()).is_dir():
         return str(folder if (folder / CONFIG).exists() else _inside(name, folder)), None

@@ -19,13 +19,13 @@ class Bits(NamedTuple):
     """The result of one model on one text."""
 
     name: str
-    bits_a_byte: float
+    bits_per_byte: float
     bytes: int  # of the text
     tokens: int  # of the text
     window: int  # tokens at a time
 
 
-def bits_a_byte(found: Pretrained, text: str, window: int = WINDOW) -> Bits:
+def bits_per_byte(found: Pretrained, text: str, window: int = WINDOW) -> Bits:
     """Read a text window by window; the first token of each window is given, not predicted.
 
     Args:

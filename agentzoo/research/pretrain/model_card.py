@@ -70,7 +70,7 @@ def language_model_card(
         *_quickstart("GPT2LMHeadModel", "model"),
         "## How good",
         "",
-        "| text | perplexity a token | bits a byte |",
+        "| text | perplexity a token | bits per byte |",
         "|---|---:|---:|",
     ]
     for name in [key.removesuffix("_perplexity") for key in figures if key.endswith("_perplexity")]:
@@ -79,7 +79,7 @@ def language_model_card(
     lines += [
         "",
         f"Measured with the weights as they are stored, in windows of {settings.context} tokens read one after the "
-        "other. Perplexities of other vocabularies cannot be compared with these; bits a byte can.",
+        "other. Perplexities of other vocabularies cannot be compared with these; bits per byte can.",
         "",
         "## How it was trained",
         "",

@@ -96,7 +96,7 @@ def _agents(zoo: Zoo, place: Path, on_progress: Callable[[str], None]) -> tuple[
             problems.append(f"{shown(entry.agent_id)}: {error}")
             continue
         recurrent = facts["memory"] is not None
-        number, unit = entry.measure("recurrent" if recurrent else None)
+        number, unit = entry.measure("recurrent" if recurrent else "window")
         way = ", acting from its memory as it does here" if recurrent else ""
         facts |= {"id": entry.agent_id, "env": entry.env, "scene": name, "network": network}
         facts["scene_kind"] = "grid" if entry.env == DOORKEY else "world"

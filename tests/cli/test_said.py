@@ -1,0 +1,77 @@
+"""What a command says where something is missing points at that, before any long work."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import make_agent
+from typer.testing import CliRunner
+
+from agentzoo.cli import app
+from agentzoo.errors import CheckpointError, StorageError, UnknownNameError
+from agentzoo.store.files import require_writable
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    return str(make_agent(context=4).save_pretrained(tmp_path / "dt-test"))
+
+
+def test_one_episode_has_no_interval(folder: str) -> None:
+    for episodes, shown in (("1", False), ("2", True)):
+        done = CliRunner().invoke(app, ["evaluate", folder, "-n", episodes])
+        assert done.exit_code == 0, done.output
+        assert bool(re.search(r"return +\S+ +\[.*\] \(95 %\)", done.output)) is shown
+
+
+def test_a_file_that_cannot_be_written_is_reported_before_measuring(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("agentzoo.evaluation.results.evaluate", lambda *_, **__: pytest.fail("it measured"))
+    for output, words in ((tmp_path / "file" / "x.json", "cannot be written"), (tmp_path, "is a folder")):
+        found = CliRunner().invoke(app, ["evaluate", folder, "--output", str(output)])
+        assert isinstance(found.exception, StorageError)
+        assert words in str(found.exception)
+
+
+def test_a_film_or_plot_that_cannot_be_written_is_reported_before_the_agent_is_loaded(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("agentzoo.agent.Agent.from_pretrained", lambda *_, **__: pytest.fail("it was loaded"))
+    for command in (
+        ["record", folder, str(tmp_path / "file" / "x.mp4")],
+        ["research", "sweep", folder, "--up-to", "9", "--plot", str(tmp_path / "file" / "x.png")],
+    ):
+        found = CliRunner().invoke(app, command)
+        assert isinstance(found.exception, StorageError), found.output
+        assert "cannot be written" in str(found.exception)
+
+
+def test_a_folder_of_results_is_not_made_before_there_are_results(tmp_path: Path) -> None:
+    require_writable(tmp_path / "new" / "inner" / "x.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", [["list", "--into"], ["grid", "--file"]])
+def test_a_missing_text_file_is_no_file_of_an_agent(command: list[str], tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, [*command, str(tmp_path / "none.toml")])
+    assert isinstance(found.exception, CheckpointError)
+    assert str(found.exception) == f"there is no file {tmp_path / 'none.toml'}."
+
+
+def test_a_zoo_that_is_no_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path / "zooo"))
+    for command, status in ((["list"], 0), (["hub", "push", "--all", "--org", "me", "--dry-run"], 1)):
+        with pytest.warns(UserWarning, match=r"AGENTZOO_ZOO is .*zooo, and there is no such folder"):
+            assert CliRunner().invoke(app, command).exit_code == status
+
+
+def test_a_backbone_is_no_unknown_agent() -> None:
+    found = CliRunner().invoke(app, ["show", "lm-mini"])
+    assert isinstance(found.exception, UnknownNameError)
+    assert "It is a backbone, from which agents start" in str(found.exception)
+    assert "`agentzoo research inspect lm-mini`" in str(found.exception)
