@@ -154,7 +154,7 @@ def finetune_recipe(
         f"agent_id={json.dumps(name or f'{base.config.agent_id}-finetuned')}",
         f"base={json.dumps(base.config.agent_id)}",
     ]
-    repo, commit = base.origin or (None, None)
+    repo, commit = base.origin if base.origin and base.weights_sha256 else (None, None)  # unless changed since
     origin = {"base_weights_sha256": base.weights_sha256, "base_repo": repo, "base_revision": commit}
     return recipe.override(settings).replace(**origin, reinit=reinit)
 
