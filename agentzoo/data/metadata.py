@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import gymnasium as gym
 
 from agentzoo.data.hdf5 import MOST_OBJECTS
 from agentzoo.errors import DataError, shown
@@ -50,3 +53,30 @@ def check_metadata(path: Path) -> None:
     most = data.stat().st_size // LEAST_EPISODE if data.is_file() else MOST_OBJECTS
     if type(episodes) is not int or not 0 <= episodes <= most:  # Minari makes a list of this length
         raise DataError(f"{path} counts {shown(episodes)} episodes; a file of this size holds {most:,} at most.")
+
+
+def environment_spec(metadata: Mapping[str, Any], keys: tuple[str, ...] = ("env_spec",)) -> dict[str, Any]:
+    """The spec of the data's environment as plain data, from the first of `keys` that is set; Minari stores JSON text.
+
+    Empty if there is none or it cannot be read.
+    """
+    found = next((metadata[key] for key in keys if metadata.get(key)), None)
+    if found is None:
+        return {}
+    try:
+        tree = json.loads(found if isinstance(found, str) else found.to_json())
+    except (ValueError, AttributeError, TypeError):
+        return {}
+    return tree if isinstance(tree, dict) else {}
+
+
+def changed_options(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an environment's spec that differ from those it is registered with, and `max_episode_steps`."""
+    name, kwargs, steps = spec.get("id"), spec.get("kwargs"), spec.get("max_episode_steps")
+    usual = gym.registry.get(name) if isinstance(name, str) else None
+    registered = {} if usual is None else usual.kwargs
+    given = kwargs if isinstance(kwargs, dict) else {}
+    options = {key: value for key, value in given.items() if (key, value) not in registered.items()}
+    if isinstance(steps, int) and usual is not None and usual.max_episode_steps not in (None, steps):
+        options["max_episode_steps"] = steps
+    return options

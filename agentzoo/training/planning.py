@@ -6,18 +6,17 @@ optimizer are those of the family's agent on hopper/medium.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 
 from agentzoo.config import named_recipe
 from agentzoo.data.episodes import Episodes
+from agentzoo.data.metadata import changed_options, environment_spec
 from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.data.references import reference_in
 from agentzoo.data.remote import dataset_of
@@ -157,36 +156,18 @@ def _template(named: str) -> Recipe:
 
 def _environment(metadata: dict[str, Any], env: str | None) -> tuple[str, dict[str, Any]]:
     """The Gymnasium id and options of the data's environment, unless `env` is given."""
-    spec = _spec(metadata)
+    spec = environment_spec(metadata, ("eval_env_spec", "env_spec"))
     if env is not None:
         spec = spec if spec.get("id") == env else {"id": env}
     name = spec.get("id")
     if not isinstance(name, str):
         raise ConfigError("the dataset does not name its environment; pass its Gymnasium id with --env (env=).")
-    usual = gym.registry.get(name)
-    registered = {} if usual is None else usual.kwargs
-    kwargs = {key: value for key, value in (spec.get("kwargs") or {}).items() if (key, value) not in registered.items()}
     options = {
         key: value
-        for key, value in kwargs.items()
+        for key, value in changed_options(spec).items()
         if isinstance(value, bool | int | float | str) and key not in ("render_mode", "seed", "width", "height")
     }
-    steps = spec.get("max_episode_steps")
-    if isinstance(steps, int) and usual is not None and usual.max_episode_steps not in (None, steps):
-        options["max_episode_steps"] = steps
     return name, options
-
-
-def _spec(metadata: dict[str, Any]) -> dict[str, Any]:
-    """The environment's spec as plain data; Minari stores it as JSON text."""
-    found = metadata.get("eval_env_spec") or metadata.get("env_spec")
-    if found is None:
-        return {}
-    try:
-        tree = json.loads(found if isinstance(found, str) else found.to_json())
-    except (ValueError, AttributeError, TypeError):
-        return {}
-    return tree if isinstance(tree, dict) else {}
 
 
 def _warn_of_high_target(recipe: Recipe, returns: FloatArray) -> None:
