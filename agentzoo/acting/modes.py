@@ -5,7 +5,7 @@ Both keep their history in the state that `predict` returns, one row per environ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -103,9 +103,22 @@ def act_in_chunks(act: Callable[[Batch], Any], batch: Batch) -> Any:
     for first in range(0, count, MOST_WINDOWS):
         rows = slice(first, first + MOST_WINDOWS)
         parts.append(act(batch.map(lambda part, rows=rows: part[rows])))  # type: ignore[misc]
-        if not isinstance(parts[0], Tensor):
-            return act(batch)  # distributions cannot be concatenated
-    return torch.cat(parts)
+    return torch.cat(parts) if isinstance(parts[0], Tensor) else _Chunks(parts)
+
+
+class _Chunks:
+    """Distributions over the actions of consecutive windows, as one `ActionDistribution`."""
+
+    def __init__(self, parts: Sequence[ActionDistribution]) -> None:
+        self._parts = parts
+
+    def mode(self) -> Tensor:
+        """(B, A)."""
+        return torch.cat([part.mode() for part in self._parts])
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """(B, A)."""
+        return torch.cat([part.sample(generator) for part in self._parts])
 
 
 class _WindowActing:
