@@ -54,7 +54,7 @@ class EnvironmentMethods:
         self._warn_of_other_options(env)
 
     def _warn_of_other_options(self, env: Any) -> None:
-        """Warn if `env` has the agent's id but other options, which make it another task."""
+        """Warn if `env` has the agent's id but other options, which make it a different task."""
         spec, wanted = spec_of(env), self.config.env_options
         if spec is None or not wanted or spec.id != self.config.env:
             return

@@ -69,7 +69,7 @@ def check_state(state: Any, io: IOSpec, n: int) -> AgentState:
     """`state` as an AgentState for `n` rows of this agent.
 
     Raises:
-        ShapeError: another kind of object, another number of rows or another agent's sizes.
+        ShapeError: not a state, or one with a different number of rows or of an agent with different sizes.
     """
     if not isinstance(state, tuple) or len(state) != len(AgentState._fields):
         raise ShapeError(f"state must be what the last predict returned, or None; got {type(state).__name__}.")
@@ -187,7 +187,7 @@ def read_starts(episode_start: Any, n: int) -> NDArray[np.bool_]:
     """(N,) whether each row begins an episode; None means no row does. A copy, since SB3 reuses its array.
 
     Raises:
-        ShapeError: another number of entries, or not booleans.
+        ShapeError: a different number of entries, or not booleans.
     """
     if episode_start is None:
         return np.zeros(n, dtype=bool)

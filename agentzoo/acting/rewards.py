@@ -114,7 +114,7 @@ class Rewards:
             passed, seen: (N,), a number, or None; `seen` is from the observation.
 
         Raises:
-            ShapeError: another number of rewards, or not numbers. ObservationError: NaN or infinity.
+            ShapeError: a different number of rewards, or not numbers. ObservationError: NaN or infinity.
         """
         n = len(starts)
         given = seen if passed is None else passed
