@@ -73,6 +73,11 @@ class EnvironmentMethods:
 
         options = self.config.env_options if env_id == self.config.env else {}
         made = Monitor(make_configured(env_id, options, trust_env_module, self.trust_env_options))
+        try:
+            self.check_env(made)
+        except BaseException:
+            made.close()
+            raise
         return DummyVecEnv([lambda: made])
 
     def check_env(self, env: Any, *, scaled: bool = False) -> None:

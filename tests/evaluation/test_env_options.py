@@ -117,9 +117,10 @@ def open_now(monkeypatch: pytest.MonkeyPatch) -> list[CountingEnv]:
 
 def test_an_environment_that_does_not_fit_is_closed(open_now: list[CountingEnv]) -> None:
     agent = make_agent()
-    with pytest.raises(SpaceError):
-        env_of(agent, "tests/CountingDict-v0")
-    assert not open_now
+    for make in (lambda: env_of(agent, "tests/CountingDict-v0"), lambda: agent.set_env("tests/CountingDict-v0")):
+        with pytest.raises(SpaceError):
+            make()
+        assert not open_now
 
 
 def test_environments_are_closed_where_a_later_one_fails(open_now: list[CountingEnv]) -> None:
