@@ -18,7 +18,7 @@ from agentzoo.acting.loading import load_network, pick_device
 from agentzoo.acting.modes import MemoryState
 from agentzoo.acting.observing import reward_beside
 from agentzoo.acting.output import Actions, require_finite
-from agentzoo.acting.rewards import Rewards
+from agentzoo.acting.rewards import Rewards, advanced
 from agentzoo.acting.runtimes import Runtime, RuntimeMethods
 from agentzoo.acting.threads import few_threads
 from agentzoo.config import AgentConfig
@@ -300,21 +300,25 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         own, conditions = self._split_goal(observation)
         observations, single = self._read(own)
         n = len(observations)
-        starts = read_starts(episode_start, n) | self._rewards.begun(n)
-        self._check_history(state, starts)
-        starts |= state is None
         previous = self._acting.empty(n) if state is None else self._acting.check(state, n)
         seen = reward_beside(observation, self.config.io.observation)
+        delayed = self.config.rewards == "delayed"
+        recorded = self._rewards.recorded(needed=reward is None and seen is None and not delayed)
+        starts = read_starts(episode_start, n) | self._rewards.begun(recorded, previous)
+        self._check_history(state, starts)
+        starts |= state is None
         targets = self._targets_of(n)
         previous = retargeted(previous, targets)
-        delayed = self.config.rewards == "delayed"
-        rtg = np.asarray(previous.targets) if delayed else self._rewards.returns_to_go(previous, starts, reward, seen)
+        rtg = np.asarray(previous.targets)
+        if not delayed:
+            rtg = self._rewards.returns_to_go(previous, recorded, starts, reward, seen)
         with torch.inference_mode(), few_threads(n):
             output, current = self._acting.act(previous, observations, rtg, starts, conditions)
             values = self._actions.values(output, deterministic)
         require_finite(values, rtg, self.config, self.target_return)
         actions = self._actions.decode(values, deterministic)
         current = self._acting.remember(current, actions, targets)
+        current = current._replace(recorded=advanced(previous, recorded, starts, rtg))
         actions = self._actions.to_space(actions)
         return (actions[0, ...] if single else actions), current  # `...` keeps a single choice an array, 0-d
 

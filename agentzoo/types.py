@@ -46,7 +46,7 @@ class ActionSpec(Config):
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
     start: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0  # of a Discrete space: its first action
-    dtype: Literal["float32", "float64", "int64"] = "float32"  # of what `predict` returns
+    dtype: Literal["float16", "float32", "float64", "int64"] = "float32"  # of what `predict` returns
 
     @model_validator(mode="after")
     def _bounds_fit(self) -> ActionSpec:

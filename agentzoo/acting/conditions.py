@@ -81,7 +81,7 @@ def checked_targets(target_return: Any) -> NDArray[np.float64]:
     """Target returns as a copy of shape () or (N,), all finite.
 
     Raises:
-        ShapeError: another shape, or not numbers. ConfigError: NaN, infinity or beyond 1e9.
+        ShapeError: a different shape, or not numbers. ConfigError: NaN, infinity or beyond 1e9.
     """
     targets = as_numbers(target_return, "target_return").astype(np.float64)
     if targets.ndim > 1:

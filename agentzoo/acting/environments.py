@@ -54,7 +54,7 @@ class EnvironmentMethods:
         self._warn_of_other_options(env)
 
     def _warn_of_other_options(self, env: Any) -> None:
-        """Warn if `env` has the agent's id but other options, which make it another task."""
+        """Warn if `env` has the agent's id but other options, which make it a different task."""
         spec, wanted = spec_of(env), self.config.env_options
         if spec is None or not wanted or spec.id != self.config.env:
             return
@@ -73,6 +73,11 @@ class EnvironmentMethods:
 
         options = self.config.env_options if env_id == self.config.env else {}
         made = Monitor(make_configured(env_id, options, trust_env_module, self.trust_env_options))
+        try:
+            self.check_env(made)
+        except BaseException:
+            made.close()
+            raise
         return DummyVecEnv([lambda: made])
 
     def check_env(self, env: Any, *, scaled: bool = False) -> None:

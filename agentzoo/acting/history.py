@@ -22,7 +22,8 @@ class AgentState(NamedTuple):
     observations: (N, K, S) float32, raw, or (N, K, C, H, W) uint8. actions: (N, K, A) float32, or (N, K) int64 counted
     from 0; the newest step holds the action taken. returns_to_go: (N, K) float64, raw units. timesteps: (N,) int64, of
     the newest step. length: (N,) int64. targets: (N,) float64, raw units, the target return at the newest step.
-    `targets` minus the newest return-to-go is the sum of the episode's rewards so far.
+    `targets` minus the newest return-to-go is the sum of the episode's rewards so far. recorded: (N, 2) float64, steps
+    and return of the running episode as the bound environment recorded them when the newest step began.
     """
 
     observations: NDArray[Any]
@@ -31,6 +32,7 @@ class AgentState(NamedTuple):
     timesteps: NDArray[np.int64]
     length: NDArray[np.int64]
     targets: NDArray[np.float64]
+    recorded: NDArray[np.float64]
 
     def newest_return_to_go(self) -> NDArray[np.float64]:
         """(N,) the return-to-go of the newest step, in raw units; 0 before the first step."""
@@ -40,12 +42,13 @@ class AgentState(NamedTuple):
 def _shapes(io: IOSpec, n: int) -> tuple[tuple[int, ...], ...]:
     """The shape of each field of an AgentState."""
     k, discrete = io.context, io.action.kind == "discrete"
-    return (n, k, *io.observation.row), (n, k) if discrete else (n, k, io.action.size), (n, k), (n,), (n,), (n,)
+    actions = (n, k) if discrete else (n, k, io.action.size)
+    return (n, k, *io.observation.row), actions, (n, k), (n,), (n,), (n,), (n, 2)
 
 
 def empty_state(io: IOSpec, n: int) -> AgentState:
     """Empty histories of `n` environments."""
-    observations, actions, returns_to_go, timesteps, length, targets = _shapes(io, n)
+    observations, actions, returns_to_go, timesteps, length, targets, recorded = _shapes(io, n)
     return AgentState(
         observations=np.zeros(observations, dtype=io.observation.dtype),
         actions=np.zeros(actions, dtype=np.int64 if io.action.kind == "discrete" else np.float32),
@@ -53,6 +56,7 @@ def empty_state(io: IOSpec, n: int) -> AgentState:
         timesteps=np.full(timesteps, -1, dtype=np.int64),
         length=np.zeros(length, dtype=np.int64),
         targets=np.zeros(targets),
+        recorded=np.zeros(recorded),
     )
 
 
@@ -65,7 +69,7 @@ def check_state(state: Any, io: IOSpec, n: int) -> AgentState:
     """`state` as an AgentState for `n` rows of this agent.
 
     Raises:
-        ShapeError: another kind of object, another number of rows or another agent's sizes.
+        ShapeError: not a state, or one with a different number of rows or of an agent with different sizes.
     """
     if not isinstance(state, tuple) or len(state) != len(AgentState._fields):
         raise ShapeError(f"state must be what the last predict returned, or None; got {type(state).__name__}.")
@@ -119,6 +123,7 @@ def append(
             timesteps=state.timesteps + 1,
             length=state.length,
             targets=state.targets,
+            recorded=state.recorded,
         )
     observations_, actions, rtg = (np.array(field) for field in state[:3])
     for values in (observations_, actions, rtg):
@@ -132,7 +137,7 @@ def append(
     rtg[every, newest] = returns_to_go
     actions[every, newest] = 0  # placeholder: no network may read it
     timesteps = np.where(starts, 0, state.timesteps + 1)
-    return AgentState(observations_, actions, rtg, timesteps, length, state.targets)
+    return AgentState(observations_, actions, rtg, timesteps, length, state.targets, state.recorded)
 
 
 def newest(state: AgentState, steps: int) -> AgentState:
@@ -182,7 +187,7 @@ def read_starts(episode_start: Any, n: int) -> NDArray[np.bool_]:
     """(N,) whether each row begins an episode; None means no row does. A copy, since SB3 reuses its array.
 
     Raises:
-        ShapeError: another number of entries, or not booleans.
+        ShapeError: a different number of entries, or not booleans.
     """
     if episode_start is None:
         return np.zeros(n, dtype=bool)

@@ -26,7 +26,7 @@ def load_network(config: AgentConfig, path: Path) -> SequenceModel:
     The file is read once, so the hash is that of the loaded bytes.
 
     Raises:
-        CheckpointError: the file is broken, has another hash than the config names, or does not match the config.
+        CheckpointError: the file is broken, has a different hash than the config names, or does not match the config.
     """
     with torch.device("meta"):
         check_fits(build_network(config), path)

@@ -5,7 +5,7 @@ Both keep their history in the state that `predict` returns, one row per environ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -30,7 +30,7 @@ class MemoryState(NamedTuple):
 
     actions: (N, A) float32, or (N,) int64 counted from 0, of the last step. returns_to_go: (N,) float64, raw
     units, and timesteps: (N,) int64, of the newest step. memory: the network's own tensors, on its device. targets:
-    (N,) float64, as in `AgentState`.
+    (N,) and recorded: (N, 2) float64, as in `AgentState`.
     """
 
     actions: NDArray[Any]
@@ -38,6 +38,7 @@ class MemoryState(NamedTuple):
     timesteps: NDArray[np.int64]
     memory: RecurrentState
     targets: NDArray[np.float64]
+    recorded: NDArray[np.float64]
 
     def newest_return_to_go(self) -> NDArray[np.float64]:
         """(N,) the return-to-go of the last step, in raw units; 0 before the first step."""
@@ -102,9 +103,22 @@ def act_in_chunks(act: Callable[[Batch], Any], batch: Batch) -> Any:
     for first in range(0, count, MOST_WINDOWS):
         rows = slice(first, first + MOST_WINDOWS)
         parts.append(act(batch.map(lambda part, rows=rows: part[rows])))  # type: ignore[misc]
-        if not isinstance(parts[0], Tensor):
-            return act(batch)  # distributions cannot be concatenated
-    return torch.cat(parts)
+    return torch.cat(parts) if isinstance(parts[0], Tensor) else _Chunks(parts)
+
+
+class _Chunks:
+    """Distributions over the actions of consecutive windows, as one `ActionDistribution`."""
+
+    def __init__(self, parts: Sequence[ActionDistribution]) -> None:
+        self._parts = parts
+
+    def mode(self) -> Tensor:
+        """(B, A)."""
+        return torch.cat([part.mode() for part in self._parts])
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """(B, A)."""
+        return torch.cat([part.sample(generator) for part in self._parts])
 
 
 class _WindowActing:
@@ -158,6 +172,7 @@ class _RecurrentActing:
             timesteps=np.full(n, -1, dtype=np.int64),
             memory=self._model.initial_state(n),
             targets=np.zeros(n),
+            recorded=np.zeros((n, 2)),
         )
 
     def check(self, state: Any, n: int) -> MemoryState:
@@ -190,7 +205,7 @@ class _RecurrentActing:
         scaled = (rtg / self._scale).astype(np.float32)
         now = (torch.from_numpy(values).to(device) for values in (scaled, observations, state.actions, timesteps))
         output, memory = self._model.step(memory, *now)
-        return output, MemoryState(state.actions, rtg, timesteps, memory, state.targets)
+        return output, MemoryState(state.actions, rtg, timesteps, memory, state.targets, state.recorded)
 
     def remember(self, state: MemoryState, actions: NDArray[Any], targets: NDArray[np.float64]) -> MemoryState:
         return state._replace(actions=actions.astype(state.actions.dtype, copy=False), targets=targets)

@@ -25,7 +25,7 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
     """An observation or a batch of N, checked and flattened; `name` is the agent's, for messages.
 
     Raises:
-        ShapeError: another structure or shape. ObservationError: NaN or infinity.
+        ShapeError: a different structure or shape. ObservationError: NaN or infinity.
     """
     if isinstance(observation, tuple) and len(observation) == 2 and isinstance(observation[1], dict):
         raise ShapeError(

@@ -3,15 +3,19 @@
 SB3's `Monitor` keeps the raw rewards of the running episode; gymnasium's `RecordEpisodeStatistics` and SB3's
 `VecMonitor` keep its return so far. The innermost of these wrappers is read. A wrapper outside of one that changes
 rewards (`VecNormalize`, `NormalizeReward`) is not read, since it records changed rewards. All three count the steps of
-the episode, which shows whether the agent is playing that episode. They may wrap each environment of a
-DummyVecEnv or SyncVectorEnv, or the vector environment. Around a vector environment, gymnasium's
-`RecordEpisodeStatistics` loses running episodes if only some environments are reset (`AutoresetMode.DISABLED`).
+the episode. The reward of the newest step is the growth of the recorded return since the previous call: of one recorded
+step, or of several if a wrapper repeats actions (SB3's `make_atari_env`). A record without a new step shows that a
+different environment is being played.
+
+The wrappers may wrap each environment of a DummyVecEnv or SyncVectorEnv, or the vector environment. Around a vector
+environment, gymnasium's `RecordEpisodeStatistics` loses running episodes if only some environments are reset
+(`AutoresetMode.DISABLED`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -23,20 +27,9 @@ from agentzoo.envs.wrapping import ScaledMonitor, layers, resets_late, reward_ch
 from agentzoo.errors import ObservationError, ShapeError
 
 Warn = Callable[[str, str], None]  # (kind, message); each kind warns once
-
-
-class Kept(NamedTuple):
-    """Records of the wrappers of N environments on the running episodes.
-
-    rewards: (N,) of the newest step, or the return so far if `cumulative`. steps: (N,) steps of the episode so far.
-    """
-
-    rewards: NDArray[np.float64]
-    steps: NDArray[np.int64]
-    cumulative: bool
-
-
-Reader = Callable[[], Kept]
+Record = NDArray[np.float64]  # (N, 2) steps and return so far of the running episodes, as the environment records them
+Reader = Callable[[], Record]
+STEPS, RETURN = 0, 1
 
 
 class Remembered(Protocol):
@@ -50,6 +43,10 @@ class Remembered(Protocol):
     def timesteps(self) -> NDArray[np.int64]:
         """(N,) 0-based environment step."""
 
+    @property
+    def recorded(self) -> Record:
+        """(N, 2) the bound environment's record when the newest step began."""
+
     def newest_return_to_go(self) -> NDArray[np.float64]:
         """(N,) raw units."""
 
@@ -62,7 +59,6 @@ class Rewards:
         self._read: Reader | None = None
         self._changer: str | None = None  # the wrapper that changes rewards, if it prevents reading them
         self._resets_late = False  # whether a VectorEnv is bound that returns a first observation one step late
-        self._steps_before: NDArray[np.int64] | None = None  # (N,) steps that such an environment counted at last call
         self._warn = warn
 
     def bind(self, env: Any) -> None:
@@ -70,58 +66,55 @@ class Rewards:
         self._read = reader_of(env)
         self._changer = reward_changer(env) if self._read is None else None
         self._resets_late = isinstance(env, gym.vector.VectorEnv) and resets_late(env)
-        self._steps_before = None
 
-    def begun(self, n: int) -> NDArray[np.bool_]:
+    def recorded(self, needed: bool) -> Record | None:
+        """What the bound environment records now; None if it has no record.
+
+        Args:
+            needed: False if the caller passes rewards or the network needs none. Then the record is only read if it
+                shows where episodes begin.
+        """
+        return self._read() if self._read is not None and (needed or self._resets_late) else None
+
+    def begun(self, recorded: Record | None, previous: Remembered) -> NDArray[np.bool_]:
         """(N,) rows that hold the first observation of an episode, as far as the bound environment shows it.
 
         A Gymnasium VectorEnv with next-step autoreset, its default, returns that observation one step after the
         previous episode ends, so `terminations | truncations` of the last step mark the row one step too early.
         """
-        found = np.zeros(n, dtype=bool)
-        if not self._resets_late or self._read is None:
-            return found
-        steps = self._read().steps
-        before, self._steps_before = self._steps_before, steps.copy()
-        if len(steps) != n or before is None or len(before) != n:
-            return found
-        return np.asarray((steps == 0) & (before > 0))  # an environment that is never stepped stays at 0
+        before = previous.recorded[:, STEPS]
+        if not self._resets_late or recorded is None or len(recorded) != len(before):
+            return np.zeros(len(before), dtype=bool)
+        return np.asarray((recorded[:, STEPS] == 0) & (before > 0))  # an environment that is never stepped stays at 0
 
     def returns_to_go(
-        self, previous: Remembered, starts: NDArray[np.bool_], passed: Any, seen: Any
+        self, previous: Remembered, recorded: Record | None, starts: NDArray[np.bool_], passed: Any, seen: Any
     ) -> NDArray[np.float64]:
         """(N,) returns-to-go of this step: target minus all earlier rewards.
 
         Args:
             previous: the state of the previous step.
-            starts, passed, seen: as in `pick`.
+            recorded, starts, passed, seen: as in `pick`.
 
         Raises:
             As `pick`.
         """
-        remembered = previous.newest_return_to_go()
-        counted = np.where(starts, 0.0, previous.targets - remembered)
-        newest = np.where(starts, previous.targets, remembered)
-        return np.asarray(newest - self.pick(passed, seen, counted, previous.timesteps + 1, starts))
+        newest = np.where(starts, previous.targets, previous.newest_return_to_go())
+        return np.asarray(newest - self.pick(previous, recorded, starts, passed, seen))
 
     def pick(
-        self,
-        passed: Any,
-        seen: Any,
-        counted: NDArray[np.float64],
-        steps: NDArray[np.int64],
-        starts: NDArray[np.bool_],
+        self, previous: Remembered, recorded: Record | None, starts: NDArray[np.bool_], passed: Any, seen: Any
     ) -> NDArray[np.float64]:
         """(N,) rewards: those passed, else those in the observation, else those of the bound environment, else 0.
 
         Args:
-            passed, seen: (N,), a number, or None; `seen` is from the observation.
-            counted: (N,) sum of the episode's earlier rewards.
-            steps: (N,) steps of the episode, as the agent counts them.
+            previous: the state of the previous step.
+            recorded: what `recorded` returned.
             starts: (N,) first steps. Their reward belongs to the previous episode, so it counts as 0.
+            passed, seen: (N,), a number, or None; `seen` is from the observation.
 
         Raises:
-            ShapeError: another number of rewards, or not numbers. ObservationError: NaN or infinity.
+            ShapeError: a different number of rewards, or not numbers. ObservationError: NaN or infinity.
         """
         n = len(starts)
         given = seen if passed is None else passed
@@ -132,17 +125,16 @@ class Rewards:
                 raise ShapeError(
                     f"reward has {text.counted(len(rewards), 'number')}, the observation has {text.counted(n, 'row')}."
                 )
-        elif self._read is not None:
-            kept = self._read()
-            rewards, played = _of_episodes(kept, counted, steps)
+        elif recorded is not None:
+            rewards, played = _growth(recorded, previous.recorded)
             played = played | starts
             self.source = "env" if played.all() else "constant"
             if not played.all():
                 self._warn(
                     "bound",
-                    f"the bound environment {_unlike(kept, steps, played)}: it is not the environment being played, "
-                    "so the return-to-go does not change. Call agent.set_env(...) with the environment that you step, "
-                    "and pass episode_start where an episode begins.",
+                    f"the bound environment {_unlike(recorded, previous, played)}: it is not the environment being "
+                    "played, so the return-to-go does not change. Call agent.set_env(...) with the environment that "
+                    "you step, and pass episode_start where an episode begins.",
                 )
         else:
             rewards = np.zeros(n)
@@ -163,22 +155,32 @@ class Rewards:
         return rewards
 
 
-def _of_episodes(
-    kept: Kept, counted: NDArray[np.float64], steps: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """(N,) rewards of the newest step, 0 where the environment is not at the agent's step, and (N,) whether it is."""
-    n = len(steps)
-    if len(kept.steps) != n:
+def advanced(
+    previous: Remembered, recorded: Record | None, starts: NDArray[np.bool_], rtg: NDArray[np.float64]
+) -> Record:
+    """(N, 2) the record to keep in the state: `recorded`, or what it is likely to be if it was not read."""
+    if recorded is not None and len(recorded) == len(starts):
+        return recorded
+    step = np.stack([np.ones(len(starts)), previous.newest_return_to_go() - rtg], axis=1)
+    return np.where(starts[:, None], 0.0, previous.recorded + step)
+
+
+def _growth(recorded: Record, before: Record) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """(N,) rewards since the record `before`, 0 where no step was recorded since, and (N,) whether one was."""
+    n = len(before)
+    if len(recorded) != n:
         return np.zeros(n), np.zeros(n, dtype=bool)
-    played = kept.steps == steps
-    return np.where(played, kept.rewards - counted if kept.cumulative else kept.rewards, 0.0), played
+    played = recorded[:, STEPS] > before[:, STEPS]
+    return np.where(played, recorded[:, RETURN] - before[:, RETURN], 0.0), played
 
 
-def _unlike(kept: Kept, steps: NDArray[np.int64], played: NDArray[np.bool_]) -> str:
-    if len(kept.steps) != len(steps):
-        return f"holds {text.counted(len(kept.steps), 'episode')}, the observation {len(steps)}"
+def _unlike(recorded: Record, previous: Remembered, played: NDArray[np.bool_]) -> str:
+    if len(recorded) != len(played):
+        return f"holds {text.counted(len(recorded), 'episode')}, the observation {len(played)}"
     row = int(np.argmin(played))
-    return f"is at step {kept.steps[row]} of its episode, the agent at step {steps[row]}"
+    now, before = int(recorded[row, STEPS]), int(previous.recorded[row, STEPS])
+    still = "still " if now == before else ""
+    return f"is {still}at step {now} of its episode, the agent at step {previous.timesteps[row] + 1}"
 
 
 def reader_of(env: Any) -> Reader | None:
@@ -188,16 +190,15 @@ def reader_of(env: Any) -> Reader | None:
     return _keeper_reader(env) if isinstance(env, gym.Env | gym.vector.VectorEnv) else None
 
 
-def _newest(rewards: Sequence[Sequence[float]]) -> Kept:
+def _summed(rewards: Sequence[Sequence[float]]) -> Record:
     """Records of Monitors, each of which lists the rewards of its episode."""
-    newest = np.array([float(one[-1]) if len(one) else 0.0 for one in rewards])
-    return Kept(newest, np.array([len(one) for one in rewards]), cumulative=False)
+    return np.array([(len(one), sum(map(float, one))) for one in rewards], dtype=np.float64)
 
 
-def _so_far(keeper: Any) -> Kept:
-    """Records of a wrapper that keeps returns and lengths of episodes: one of each, or (N,)."""
-    returns = np.asarray(keeper.episode_returns, dtype=np.float64).reshape(-1)
-    return Kept(returns, np.asarray(keeper.episode_lengths, dtype=np.int64).reshape(-1), cumulative=True)
+def _so_far(keeper: Any) -> Record:
+    """Records of a wrapper that keeps returns and lengths of episodes: one of each, or (N,). A copy."""
+    parts = (keeper.episode_lengths, keeper.episode_returns)
+    return np.stack([np.asarray(part, dtype=np.float64).reshape(-1) for part in parts], axis=1)
 
 
 def _vec_env_reader(env: Any) -> Reader | None:
@@ -208,7 +209,7 @@ def _vec_env_reader(env: Any) -> Reader | None:
         and not any(env.env_is_wrapped(ScaledMonitor))
         and all(isinstance(rewards, list) for rewards in env.get_attr("rewards"))
     ):
-        return lambda: _newest(env.get_attr("rewards"))
+        return lambda: _summed(env.get_attr("rewards"))
     return _keeper_reader(env)
 
 
@@ -216,15 +217,10 @@ def _each_reader(envs: Sequence[Any]) -> Reader | None:
     """Reads environments that each have their own wrapper."""
     keepers = [_keeper(one) for one in envs]
     if all(map(_is_monitor, keepers)):
-        return lambda: _newest([one.rewards for one in keepers])
+        return lambda: _summed([one.rewards for one in keepers])
     if None in keepers or any(map(_is_monitor, keepers)):
         return None
-
-    def joined() -> Kept:
-        returns, steps, _ = zip(*map(_so_far, keepers), strict=True)
-        return Kept(np.concatenate(returns), np.concatenate(steps), cumulative=True)
-
-    return joined
+    return lambda: np.concatenate([_so_far(one) for one in keepers])
 
 
 def _keeper_reader(env: Any) -> Reader | None:
@@ -232,7 +228,7 @@ def _keeper_reader(env: Any) -> Reader | None:
     if keeper is None:
         inside = next((layer.envs for layer in layers(env) if isinstance(layer, gym.vector.SyncVectorEnv)), None)
         return None if inside is None else _each_reader(inside)
-    return (lambda: _newest([keeper.rewards])) if _is_monitor(keeper) else (lambda: _so_far(keeper))
+    return (lambda: _summed([keeper.rewards])) if _is_monitor(keeper) else (lambda: _so_far(keeper))
 
 
 def _keeper(env: Any) -> Any:

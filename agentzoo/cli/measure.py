@@ -24,7 +24,7 @@ from agentzoo.cli.options import (
 )
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.store.files import SWEEP_PLOT
-from agentzoo.store.named import require_finished
+from agentzoo.store.named import require_finished, run_folder
 from agentzoo.text import amount
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _plan(loaded: dict[str, Agent], lengths: Sequence[int] | None, trained: bool
 
 def compare(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Finished runs or staged agents; seeds are grouped.")
+        list[Path], typer.Argument(metavar="RUN...", help="Finished runs, or ids of agents; seeds are grouped.")
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path(
         "runs/comparison"
@@ -196,17 +196,18 @@ def compare(
     Families that share tasks with scores get a second table and picture, in OUT/families: interquartile means,
     performance profiles, and how likely one beats another.
     """
-    for named in runs:
-        require_finished(named)  # a typo is answered before the heavy imports
+    runs = [run_folder(named) for named in runs]
+    for run in runs:
+        require_finished(run)  # a typo is answered before the heavy imports
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
     from agentzoo.research.studies import families
     from agentzoo.research.studies.comparison import PICTURE, as_study, draw_comparison
-    from agentzoo.research.studies.comparison import compare as run
+    from agentzoo.research.studies.comparison import compare as read
 
     require_picture(out / PICTURE)
     with console.status("reading") as status:
-        compared = run(runs, episodes, on_progress=status.update, trust_env_module=trust_env_module)
+        compared = read(runs, episodes, on_progress=status.update, trust_env_module=trust_env_module)
     draw_comparison(compared, out / PICTURE)
     study = as_study(compared, title, finding=finding)
     write_study(study, out)
@@ -224,7 +225,7 @@ def compare(
 
 
 def pairs(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs or staged agents; seeds are grouped.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or ids of agents; seeds are grouped.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and curves.png.")] = Path("runs/pairs"),
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="Minimum episodes of each run.")] = 100,
     trust_env_module: TrustOption = False,
@@ -238,7 +239,7 @@ def pairs(
 
     require_picture(out / PICTURE)
     with console.status("reading") as status:
-        curves = read_curves(runs, episodes, status.update, trust_env_module)
+        curves = read_curves([run_folder(named) for named in runs], episodes, status.update, trust_env_module)
     draw_curves(curves, out / PICTURE)
     study = as_study(curves, PICTURE)
     write_study(study, out)

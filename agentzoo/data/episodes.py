@@ -73,10 +73,10 @@ class Episodes:
         for name in ("observations", "actions", "rewards"):
             values = getattr(self, name)
             if len(values) != steps:
-                raise DataError(f"dataset {self.dataset!r}: {name} has {len(values)} rows, episodes add up to {steps}.")
+                raise DataError(f"dataset {self.dataset!r}: {name} have {len(values)} rows, the episodes {steps}.")
             if not isinstance(values, Frames) and not np.isfinite(values).all():
                 bad = int(np.argmin(np.isfinite(values.reshape(steps, -1)).all(axis=1)))
-                raise DataError(f"dataset {self.dataset!r}: {name} is not finite at step {bad}.")
+                raise DataError(f"dataset {self.dataset!r}: {name} are not finite at step {bad}.")
         self._require_actions_in_bounds()
 
     def _require_actions_in_bounds(self) -> None:

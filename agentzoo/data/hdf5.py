@@ -57,7 +57,7 @@ def check_hdf5(path: Path) -> None:
 
     with readable(path, "an HDF5 file"):
         if not path.is_file():
-            raise DataError(f"{path} is missing or no regular file.")
+            raise DataError(f"{path} is missing or is not a regular file.")
         status = path.stat()
         known = (status.st_ino, status.st_size, status.st_mtime_ns)
         if _checked.get(path.resolve()) == known:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from agentzoo.data.hdf5 import MOST_OBJECTS
+from agentzoo.data.references import RENDERING
+from agentzoo.envs import registered
+from agentzoo.envs.options import MOST_STEPS
 from agentzoo.errors import DataError, shown
 
 MAIN = "main_data.hdf5"
 LEAST_EPISODE = 100  # smallest size of an episode in MAIN, in bytes
+UNUSED = {*RENDERING, "seed"}  # options that do not change the task
 MOST_METADATA = 64 * 1024 * 1024  # bytes; the bounds of image spaces are long lists
 
 
@@ -50,3 +55,47 @@ def check_metadata(path: Path) -> None:
     most = data.stat().st_size // LEAST_EPISODE if data.is_file() else MOST_OBJECTS
     if type(episodes) is not int or not 0 <= episodes <= most:  # Minari makes a list of this length
         raise DataError(f"{path} counts {shown(episodes)} episodes; a file of this size holds {most:,} at most.")
+
+
+def environment_spec(metadata: Mapping[str, Any], keys: tuple[str, ...] = ("env_spec",)) -> dict[str, Any]:
+    """The spec of the data's environment as plain data, from the first of `keys` that is set; Minari stores JSON text.
+
+    Empty if there is none or it cannot be read.
+    """
+    found = next((metadata[key] for key in keys if metadata.get(key)), None)
+    if found is None:
+        return {}
+    try:
+        tree = json.loads(found if isinstance(found, str) else found.to_json())
+    except (ValueError, AttributeError, TypeError):
+        return {}
+    return tree if isinstance(tree, dict) else {}
+
+
+def changed_options(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword arguments and the limit of steps of an environment's spec, where they differ from the registered ones.
+
+    Rendering and the seed are left out. A limit that the data lifts is `MOST_STEPS`.
+    """
+    name, kwargs = spec.get("id"), spec.get("kwargs")
+    usual = registered(name) if isinstance(name, str) else None
+    own = {} if usual is None else _plain(usual.kwargs)
+    given = kwargs if isinstance(kwargs, dict) else {}
+    options = {
+        key: value for key, value in given.items() if key not in UNUSED and (key not in own or own[key] != value)
+    }
+    return options | _limit(spec, None if usual is None else usual.max_episode_steps)
+
+
+def _limit(spec: Mapping[str, Any], usual: int | None) -> dict[str, int]:
+    """The option `max_episode_steps` if the data's limit is not the `usual` one; the largest allowed if it has none."""
+    steps = spec.get("max_episode_steps")
+    if type(steps) is int and steps > 0:
+        return {} if steps == usual else {"max_episode_steps": min(steps, MOST_STEPS)}
+    return {} if usual is None or "max_episode_steps" not in spec else {"max_episode_steps": MOST_STEPS}
+
+
+def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Registered options as JSON holds them: tuples as lists."""
+    found: dict[str, Any] = json.loads(json.dumps(kwargs, default=repr))
+    return found

@@ -1,4 +1,4 @@
-"""Reading and writing Minari datasets; the only file that imports minari.
+"""Reading and writing Minari datasets; with `data.fetching` the only file that imports minari.
 
 The import costs over a second and pulls in the HDF5 library, so it happens inside the functions.
 """
@@ -6,7 +6,6 @@ The import costs over a second and pulls in the HDF5 library, so it happens insi
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.data.episodes import Episodes
+from agentzoo.data.fetching import fetch, minari_root, put_dataset
 from agentzoo.data.frames import FrameWriter, stack_of, stacked_spec
 from agentzoo.data.hdf5 import NUMBERS, check_hdf5, is_pictures, make_room, readable
 from agentzoo.data.making.collect import Rollout
@@ -28,7 +28,7 @@ from agentzoo.data.spaces import action_spec, flatten_observations, observation_
 from agentzoo.envs import quiet_compiler
 from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError
 from agentzoo.extras import needed
-from agentzoo.store.files import put_back, staging, swap_in
+from agentzoo.store.files import put_back, staging
 from agentzoo.store.watch import StoppedError, watched
 from agentzoo.types import ActionSpec, FloatArray, ObservationSpec
 
@@ -51,6 +51,7 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
 
     Raises:
         UnknownNameError: not local and not on the remote, with the nearest local name. DataError: it cannot be read.
+        StorageError: no space or no permission for a download.
     """
     minari = needed("minari", "train", "reading data")
     require_possible(dataset_id)
@@ -58,7 +59,9 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
     if download and not is_local(dataset_id):
         try:
             with watched():
-                minari.download_dataset(dataset_id)
+                fetch(dataset_id, dataset_id)
+        except StorageError:
+            raise
         except StoppedError as error:
             refused = f" Minari's remote could not be asked: {error}"
         except Exception as error:  # the remotes raise whatever their client raises
@@ -278,20 +281,9 @@ def return_statistics(returns: FloatArray) -> dict[str, float]:
     return {f"return_{name}": float(value) for name, value in values.items()}
 
 
-def put_dataset(draft: Path, root: Path, dataset_id: str) -> None:
-    """Move the finished dataset to its place by renaming."""
-    final = root / dataset_id
-    final.parent.mkdir(parents=True, exist_ok=True)
-    namespace = Path(dataset_id).parts[0]
-    described = draft / namespace / "namespace_metadata.json"
-    if described.exists() and not (root / namespace / described.name).exists():
-        described.replace(root / namespace / described.name)
-    swap_in(draft / dataset_id, final)
-
-
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """Silence three hints of Minari that do not apply: a code link, an e-mail, another environment."""
+    """Silence three hints of Minari that do not apply: a code link, an e-mail, an environment for evaluation."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="`(code_permalink|author_email|eval_env)` is set to None")
         warnings.filterwarnings("ignore", message="env_spec is None")  # imported files need not name an environment
@@ -308,17 +300,3 @@ def _canonical_metadata(path: Path) -> None:
         if key != "obs_keys" and isinstance(value, list) and all(isinstance(item, str) for item in value):
             metadata[key] = sorted(value)
     path.write_text(json.dumps(metadata, sort_keys=True, indent=1))
-
-
-@contextmanager
-def minari_root(path: Path) -> Iterator[None]:
-    """Make Minari read and write datasets in `path` inside the block."""
-    before = os.environ.get("MINARI_DATASETS_PATH")
-    os.environ["MINARI_DATASETS_PATH"] = str(path)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["MINARI_DATASETS_PATH"]
-        else:
-            os.environ["MINARI_DATASETS_PATH"] = before

@@ -46,17 +46,17 @@ def is_local(dataset: str) -> bool:
     return ".." not in dataset.split("/") and (datasets_root() / dataset / "data").is_dir()
 
 
-def local_ids() -> Iterator[str]:
-    """The id of every dataset on this machine, readable or not.
+def local_ids(root: Path | None = None) -> Iterator[str]:
+    """The id of every dataset on this machine, or in another `root`, readable or not.
 
     Minari's own list omits datasets that it cannot read, and fails if the name of a folder is not an id.
     """
-    root = datasets_root()
+    root = datasets_root() if root is None else root
     for folder, names, _ in os.walk(root, followlinks=True):
         names[:] = sorted(name for name in names if not name.startswith("."))
         found = Path(folder).relative_to(root).as_posix()
         if "data" in names and is_dataset_id(found):
-            names.clear()  # no dataset lies inside another
+            names.clear()  # no dataset lies inside a dataset
             yield found
 
 

@@ -44,7 +44,7 @@ def reference_of(env_id: str, options: Iterable[str] = ()) -> Reference | None:
     """The references of an id such as `Hopper-v5` (D4RL's) or `agentzoo/Pong-v5` (a gamer's); None if it has none.
 
     Args:
-        options: names of the environment's options. Any option except for rendering makes it another task, without
+        options: names of the environment's options. Any option except for rendering makes it a different task, without
             references.
     """
     name = env_id.rsplit("-v", 1)[0]

@@ -15,6 +15,8 @@ from agentzoo.errors import SpaceError
 from agentzoo.types import ActionSpec, M, ObservationSpec, explain
 
 REWARD_KEY = "reward"  # key of a Dict observation that holds the last reward; agents do not observe it by default
+UNBOUNDED = 1e9  # a bound of an action from which on it counts as infinite, as the largest float32 does
+FLOATS = ("float16", "float32", "float64")  # dtypes of a Box of actions that `predict` returns
 GOAL_KEY = "goal"  # key of a Dict observation: a masked agent's goal at the end of its window
 
 
@@ -32,8 +34,8 @@ def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None)
     numbers of the vector.
 
     Raises:
-        SpaceError: another kind of space, an unknown key, more numbers than a network reads, or an image whose axis of
-            channels is not clear.
+        SpaceError: a different kind of space, an unknown key, more numbers than a network reads, or an image whose axis
+            of channels is not clear.
     """
     if isinstance(space, gym.spaces.Box):
         if keys is not None:
@@ -69,15 +71,17 @@ def _checked(spec: type[M], space: gym.Space[Any], **fields: Any) -> M:
 def action_spec(space: gym.Space[Any]) -> ActionSpec:
     """The spec of an action space: a one-dimensional Box (bounded on all sides or on none) or a Discrete.
 
+    Bounds of a billion or more are too wide to be meant, so they count as none.
+
     Raises:
-        SpaceError: another kind of space, equal lower and upper bounds, or more numbers than a network can output.
+        SpaceError: a different kind of space, equal lower and upper bounds, or more numbers than a network can output.
     """
     if isinstance(space, gym.spaces.Discrete):
         size, start = int(space.n), int(space.start)
         return _checked(ActionSpec, space, kind="discrete", size=size, start=start, dtype="int64")
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
-        bounded = np.isfinite(space.low) & np.isfinite(space.high)
-        size, dtype = int(space.shape[0]), "float64" if space.dtype == np.float64 else "float32"
+        bounded = (np.abs(space.low) < UNBOUNDED) & (np.abs(space.high) < UNBOUNDED)
+        size, dtype = int(space.shape[0]), space.dtype.name if space.dtype.name in FLOATS else "float32"
         if bounded.all():
             low, high = (tuple(float(x) for x in bound) for bound in (space.low, space.high))
             return _checked(ActionSpec, space, kind="box", size=size, low=low, high=high, dtype=dtype)
@@ -134,7 +138,7 @@ def describe_misfit(
         sides.append(f"observations differ: {_shapes(observation)} is expected, this is {observed}")
     elif (seen := observation_spec(observed, observation.keys)) != observation:
         if observation.image is not None and seen.image == observation.image:
-            pass  # another order of the axes, which acting corrects
+            pass  # a different order of the axes, which acting corrects
         elif observation.image is not None:
             sides.append(image_misfit(observation, observed))
         else:

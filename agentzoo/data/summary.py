@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 
 from agentzoo.data.hdf5 import readable
 from agentzoo.data.making.catalogue import DATASETS
+from agentzoo.data.metadata import changed_options, environment_spec
 from agentzoo.data.minari import local_datasets, open_dataset, read_episodes, return_statistics
-from agentzoo.data.references import Reference, normalized_score, reference_of
+from agentzoo.data.references import Reference, normalized_score, reference_in, reference_of
 from agentzoo.errors import AgentzooError, DataError
 from agentzoo.plots import new_figure, save_figure
 
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 BINS = 20
+ROUNDING = 1e-9  # relative difference below which returns are equal
 
 
 @dataclass(frozen=True)
@@ -163,16 +165,24 @@ def _env_id(metadata: dict[str, Any]) -> str | None:
 
 
 def _reference(metadata: dict[str, Any], env_id: str | None) -> Reference | None:
-    """The agreed references of the environment, else those in the dataset's metadata."""
-    known = reference_of(env_id) if env_id else None
-    if known is None and metadata.get("ref_max_score") is not None and metadata.get("ref_min_score") is not None:
-        return Reference(float(metadata["ref_min_score"]), float(metadata["ref_max_score"]))
-    return known
+    """The agreed references of the environment with its options, else those in the dataset's metadata."""
+    options = changed_options(environment_spec(metadata))
+    stored = reference_in(metadata, env_id or "", options)
+    return reference_of(env_id or "", options) if stored is None else Reference(*stored)
+
+
+def bin_edges(values: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
+    """(bins+1,) edges of equal bins, or (2,) of one bin around values that are equal up to rounding."""
+    low, high = float(values.min()), float(values.max())
+    size = max(abs(low), abs(high))
+    if high - low <= ROUNDING * size:
+        return np.array([low - max(0.5, ROUNDING * size), high + max(0.5, ROUNDING * size)])
+    return np.linspace(low, high, bins + 1)
 
 
 def text_histogram(values: NDArray[np.float64], bins: int = 12, width: int = 40) -> list[str]:
-    """Lines `from .. to | bar | count`, the tallest bar `width` characters wide."""
-    counts, edges = np.histogram(values, bins=bins)
+    """Lines `from .. to | bar | count`, the tallest bar `width` characters wide; one line for equal values."""
+    counts, edges = np.histogram(values, bin_edges(values, bins))
     tallest = max(int(counts.max()), 1)
     lines = []
     for count, low, high in zip(counts.tolist(), edges[:-1], edges[1:], strict=True):
@@ -189,7 +199,7 @@ def plot(summary: Summary, path: Path) -> None:
     """
     figure = new_figure(7.0, 4.0)
     axes = figure.add_subplot()
-    edges = np.histogram_bin_edges(summary.returns, bins=BINS * 2)
+    edges = bin_edges(summary.returns, BINS * 2)
     looks: tuple[tuple[Any, str, dict[str, Any]], ...] = (
         (np.ones_like(summary.returns), "episodes", {"color": "#3c78d8", "alpha": 0.75}),
         (summary.lengths.astype(float), "steps", {"histtype": "step", "color": "#c2561a", "linewidth": 1.8}),

@@ -65,7 +65,7 @@ def reward_changer(env: Any) -> str | None:
     """The name of the outermost reward-changing wrapper of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv.
 
     The result of `gymnasium.make` counts as the environment itself. It cannot look inside a gymnasium AsyncVectorEnv,
-    nor detect a `step` method that changes rewards in a wrapper of another kind.
+    nor detect a `step` method that changes rewards in a wrapper of a different kind.
     """
     for layer in layers(env):
         own = vars(layer)

@@ -29,7 +29,7 @@ def draw_answer(answer: Answer, truth: Window | None, path: Path, title: str = "
         path: .png, .pdf or .svg.
 
     Raises:
-        ConfigError: another suffix, or matplotlib is not installed.
+        ConfigError: a different suffix, or matplotlib is not installed.
     """
     require_picture(path)
     figure = figure_class()(dpi=110)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from agentzoo.agent import Agent
 from agentzoo.envs.making import draw_wide_floor
-from agentzoo.evaluation.rollout import EpisodeResult, env_of, run_episode
+from agentzoo.evaluation.environments import env_of
+from agentzoo.evaluation.rollout import EpisodeResult, run_episode
 from agentzoo.evaluation.seeds import episode_seed
 
 

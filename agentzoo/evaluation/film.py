@@ -18,7 +18,8 @@ from agentzoo.agent import Agent
 from agentzoo.envs.making import draw_wide_floor
 from agentzoo.errors import AgentzooError, ConfigError, StorageError
 from agentzoo.evaluation.enjoy import has_display
-from agentzoo.evaluation.rollout import EpisodeResult, env_of, run_episode
+from agentzoo.evaluation.environments import env_of
+from agentzoo.evaluation.rollout import EpisodeResult, run_episode
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.extras import needed
 from agentzoo.store.files import write_atomic
@@ -129,7 +130,7 @@ def sized_env(make: Callable[..., Any], size: tuple[int, int], env: Any = None) 
     """
     env = make() if env is None else env
     if not type(env.unwrapped).__module__.startswith(SIZED):
-        return env  # its option `width` may have another meaning
+        return env  # its option `width` may have a different meaning
     env.close()
     sized = {"width": size[0], "height": size[1]}
     # By default gymnasium 1.4 uses a free camera, and a hopper runs out of the image.

@@ -16,7 +16,8 @@ import torch
 
 from agentzoo.agent import Agent
 from agentzoo.errors import AgentzooError, ConfigError, EvaluationError
-from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, env_of, require_playable, run_seeded
+from agentzoo.evaluation.environments import open_envs
+from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, require_playable, run_seeded
 from agentzoo.parent import end_with_parent
 
 
@@ -74,8 +75,8 @@ def _play(
     try:
         agent: Agent = pickle.loads(data)  # a frozen network opens a session of one thread
         count = min(n_envs, len(numbers))
-        envs = [env_of(agent, env_id, trust_env_module=trust_env_module) for _ in range(count)]
-        run_seeded(agent, envs, len(numbers), seed, on_episode=pipe.send, numbers=numbers)
+        with open_envs(agent, env_id, count, trust_env_module=trust_env_module) as envs:
+            run_seeded(agent, envs, len(numbers), seed, on_episode=pipe.send, numbers=numbers)
         pipe.send(agent.rtg_source)
     except AgentzooError as error:
         pipe.send(error)

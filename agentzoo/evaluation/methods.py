@@ -43,7 +43,7 @@ class Methods(NamedTuple):
 
 
 def task_of(dataset: str) -> str:
-    """`zoo/hopper/medium-v0` -> `hopper-medium`; in another namespace, the whole name with dashes."""
+    """`zoo/hopper/medium-v0` -> `hopper-medium`; in any other namespace, the whole name with dashes."""
     found = _DATASET.match(dataset)
     return (found["task"] if found else dataset).replace("/", "-")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.rollout import env_of
+from agentzoo.evaluation.environments import open_envs
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.masked.question import Window, read_window
 
@@ -22,23 +22,22 @@ def run_window(agent: Agent, seed: int = 0, start: int = 0, *, trust_env_module:
     Raises:
         ConfigError: the episode has fewer than two steps from `start` on.
     """
-    env = env_of(agent, None, trust_env_module=trust_env_module)
     context = agent.config.io.context
     agent.set_random_seed(seed)
-    observation, _ = env.reset(seed=episode_seed(seed, 0))
     seen: list[Any] = []
     taken: list[Any] = []
     asked: list[float] = []  # the returns-to-go that the agent reads, which may differ from the rewards that follow
     state, reward, ended = None, 0.0, False
-    while not ended and len(taken) < start + context:
-        action, state = agent.predict(observation, state, reward=reward)
-        seen.append(observation)
-        taken.append(action)
-        asked.append(float(state.newest_return_to_go()[0]))
-        observation, gained, terminated, truncated, _ = env.step(action[()])
-        reward = float(gained)
-        ended = bool(terminated or truncated)
-    env.close()
+    with open_envs(agent, None, 1, trust_env_module=trust_env_module) as (env,):
+        observation, _ = env.reset(seed=episode_seed(seed, 0))
+        while not ended and len(taken) < start + context:
+            action, state = agent.predict(observation, state, reward=reward)
+            seen.append(observation)
+            taken.append(action)
+            asked.append(float(state.newest_return_to_go()[0]))
+            observation, gained, terminated, truncated, _ = env.step(action[()])
+            reward = float(gained)
+            ended = bool(terminated or truncated)
     if len(taken) < start + 2:
         raise ConfigError(
             f"the episode of seed {seed} has {len(taken)} steps; a window from step {start} on needs two."

@@ -207,7 +207,7 @@ def evaluate(
     env_id = where if isinstance(where, str) else _id_of(where)
     own = agent.config.env_options if where == agent.config.env else {}
     options = own if isinstance(where, str) else _options_of(where)
-    result = summarize(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command, options)
+    result = result_of(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command, options)
     if command is None and isinstance(where, str) and checkpoint == "final" and not agent.is_conditioned:
         named = named or _name_of(agent)
         return result if named is None else with_command(result, agent, named, n_envs)
@@ -255,7 +255,7 @@ def with_command(one: Result, agent: Agent, named: str, n_envs: int = 20) -> Res
     return one.model_copy(update={"command": command})
 
 
-def summarize(
+def result_of(
     agent: Agent,
     found: list[EpisodeResult],
     env_id: str,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,9 +16,9 @@ from numpy.typing import NDArray
 from agentzoo.acting.history import AgentState, rows
 from agentzoo.acting.modes import MemoryState
 from agentzoo.agent import Agent
-from agentzoo.envs.making import make_configured
 from agentzoo.envs.wrapping import reward_changer
 from agentzoo.errors import ConfigError, ObservationError
+from agentzoo.evaluation.environments import env_of, open_envs
 from agentzoo.evaluation.seeds import episode_seed
 
 OnEpisode = Callable[["EpisodeResult"], None]
@@ -47,23 +48,6 @@ class EpisodeResult:
             )
 
 
-def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
-    """Create the agent's environment with its options, or the environment `env_id`.
-
-    Raises:
-        ConfigError: no environment is named, or it does not accept these options. SpaceError: it does not fit the
-            agent. Otherwise as `make_env`.
-    """
-    own = agent.config.env
-    where = env_id or own
-    if where is None:
-        raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
-    options = agent.config.env_options if where == own else {}
-    env = make_configured(where, options, trust_env_module, agent.trust_env_options, **kwargs)
-    agent.check_spaces(env.observation_space, env.action_space)
-    return env
-
-
 def make_vec_env(
     agent: Agent, n_envs: int = 1, seed: int | None = None, *, trust_env_module: bool = False, **options: Any
 ) -> Any:
@@ -84,10 +68,15 @@ def make_vec_env(
 
     if n_envs < 1:
         raise ConfigError(f"n_envs must be at least 1, got {n_envs}.")
-    made = [Monitor(env_of(agent, None, trust_env_module=trust_env_module, **options)) for _ in range(n_envs)]
-    env = DummyVecEnv([partial(_itself, one) for one in made])
-    env.seed(seed)
-    agent.set_env(env)
+    with ExitStack() as opened:  # closes those that exist if one cannot be created
+        made = []
+        for _ in range(n_envs):
+            made.append(Monitor(env_of(agent, None, trust_env_module=trust_env_module, **options)))
+            opened.callback(made[-1].close)
+        env = DummyVecEnv([partial(_itself, one) for one in made])
+        env.seed(seed)
+        agent.set_env(env)
+        opened.pop_all()
     return env
 
 
@@ -127,12 +116,8 @@ def rollout(
     if not deterministic:
         agent.set_random_seed(seed)
     if isinstance(env, str):
-        made = [env_of(agent, env, trust_env_module=trust_env_module) for _ in range(min(n_envs, episodes))]
-        try:
+        with open_envs(agent, env, min(n_envs, episodes), trust_env_module=trust_env_module) as made:
             return run_seeded(agent, made, episodes, seed, deterministic, on_episode)
-        finally:
-            for one in made:
-                one.close()
     agent.check_env(env, scaled=True)
     changer = reward_changer(
         env.unwrapped if hasattr(env, "env_is_wrapped") else env

@@ -2,12 +2,12 @@
 
 Episode e of an evaluation with seed s is reset with 10,000 (s + 1) + e. Headline results use seed 0, so their 100
 episodes are reset with 10,000 to 10,099. Every choice based on episodes (a checkpoint, a target return, a setting)
-uses seed 99, whose episodes are reset with 1,000,000 and up. The two sets do not overlap.
+uses seed 99, whose episodes are reset with 1,000,000 and up. The two sets do not overlap, and the episodes of datasets
+are reset with other seeds (`data.making.collect.reset_seed`).
 """
 
 from __future__ import annotations
 
-HEADLINE = 0
 VALIDATION = 99
 
 

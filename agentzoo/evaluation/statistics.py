@@ -1,7 +1,7 @@
 """Statistics over training seeds and tasks: interquartile mean, performance profile, probability of improvement.
 
 A run is one training seed, a task is one dataset; every function reads one number per run and task, usually the mean
-score over an evaluation's episodes. Intervals are over runs. They answer another question than intervals over the
+score over an evaluation's episodes. Intervals are over runs. They answer a different question than intervals over the
 episodes of one run (`scores.mean_interval`): would a new training do as well?
 
 Source: Agarwal et al. 2021, arXiv:2108.13264 (rliable), and for `convergence` arXiv:2201.12122, section 4.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from agentzoo.data.fetching import ORIGIN
 from agentzoo.data.minari import open_dataset
 from agentzoo.data.names import datasets_root
 from agentzoo.data.summary import Row, rows
@@ -58,7 +59,8 @@ def push_dataset(
             f"{dataset_id!r} of {owner!r}: a dataset NAMESPACE/NAME-v0 is uploaded to the Hub repo OWNER/NAMESPACE."
         )
     folder = datasets_root() / dataset_id
-    files = {f"{inside}/{p.relative_to(folder).as_posix()}": p for p in sorted(folder.rglob("*")) if p.is_file()}
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / ORIGIN)
+    files = {f"{inside}/{path.relative_to(folder).as_posix()}": path for path in found}
     subspaces = [f"{namespace}/{parent}" for parent in map(str, Path(inside).parents) if parent != "."]
     message = commit_message or f"{dataset_id}: upload with agentzoo"
     info = _commit(repo_id, files, [dataset_id], subspaces, message, token, private)

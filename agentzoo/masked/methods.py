@@ -42,8 +42,10 @@ class MaskedMethods:
 
         Args:
             goal: one observation, or one for each environment (N, ...), to reach at the end of the window: K-1 steps
-                after the first step in the agent's history. From step K-2 of an episode on, that is the next step, so
-                for a goal further away pass an intermediate point.
+                after the first step that the agent reads. It reads at most `history` steps, so from step `history`-1
+                of an episode on the goal is K-`history` steps ahead: 7 for a history of 3 in a window of 10. With
+                `history` None it reads K-1 steps, and the goal becomes the next step; for a goal further away pass an
+                intermediate point, or a waypoint.
             waypoints: environment step -> observation, or one for each environment.
             target_return: one number, which becomes the attribute, or one for each environment (N,). In the middle of
                 an episode the return-to-go becomes this number minus the episode's rewards so far, and earlier steps
@@ -54,7 +56,7 @@ class MaskedMethods:
 
         Raises:
             ConfigError: the network supports no goals or waypoints, or a target is NaN or infinite. ShapeError: a
-                goal, waypoint or target of another shape.
+                goal, waypoint or target of a different shape.
         """
         if goal is not None or waypoints:
             self.require_masked("conditioned on goals or waypoints")

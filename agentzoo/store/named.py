@@ -9,7 +9,7 @@ from pathlib import Path
 from agentzoo.errors import CheckpointError, ConfigError, warn
 from agentzoo.store.files import CONFIG, WEIGHTS, read_text
 from agentzoo.store.index import HubLocation, hub_location
-from agentzoo.store.locate import ZOO_VARIABLE, require_known, staged_agents, staged_backbones
+from agentzoo.store.locate import ZOO_VARIABLE, find_agent, require_known, staged_agents, staged_backbones
 from agentzoo.store.remote import is_repo_id
 
 RANDOM = "random"  # stands for random weights of every other network's size
@@ -35,6 +35,16 @@ def require_finished(run: Path) -> None:
         raise CheckpointError(
             f"{run} holds no finished run ({WEIGHTS} and {CONFIG}); `agentzoo train` continues a stopped run."
         )
+
+
+def run_folder(named: Path) -> Path:
+    """The folder of a run or agent: a path, or the id of an agent, which is looked up as in `from_pretrained`.
+
+    Raises:
+        UnknownNameError: a plain name that is neither a folder nor an agent's id.
+    """
+    name = named.as_posix()
+    return named if named.exists() or "/" in name.removeprefix("zoo/") else find_agent(name)
 
 
 def require_folder(folder: Path) -> None:

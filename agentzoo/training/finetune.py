@@ -21,7 +21,7 @@ from agentzoo.store.files import RECIPE
 from agentzoo.store.tensors import first_names
 from agentzoo.training.environment import (
     Environment,
-    environment_of,
+    environment_for_data,
     named_environment,
     reference_for_data,
     same_environment,
@@ -99,7 +99,7 @@ def _evaluation(own: EvalConfig, metadata: dict[str, Any], env: str | None, retu
     elif env is not None and same_environment(env, own.env) and not (named and same_environment(env, named)):
         found = Environment(env, own.env_options)
     else:
-        found = environment_of(metadata, env)
+        found = environment_for_data(metadata, env)
     known = same_environment(found.env, own.env)
     same = known and found.options == own.env_options
     where = own.env if known and env is None else found.env  # its module may register it

@@ -25,7 +25,7 @@ from agentzoo.recipes._table import require_template
 from agentzoo.record import checked
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import RECIPE
-from agentzoo.training.environment import environment_of, reference_for_data
+from agentzoo.training.environment import environment_for_data, reference_for_data
 from agentzoo.types import FloatArray
 
 Reader = Callable[[str, tuple[str, ...] | None], Episodes]  # dataset id, observation keys -> episodes
@@ -105,7 +105,7 @@ def recipe_for(
     if metadata_keys is None and isinstance(own, list) and own:
         metadata_keys = tuple(map(str, own))
         episodes = read(dataset_id, metadata_keys)
-    env_id, options = environment_of(metadata, env)
+    env_id, options = environment_for_data(metadata, env)
     returns = episodes.best(template.data.best_fraction).returns
     target = choose_target("d4rl", returns, env_id, options)
     # a table of timesteps has at most 100,000 rows; later steps use the last

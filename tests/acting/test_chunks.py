@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
+import torch
 from conftest import make_agent
+from torch import Tensor
 
 from agentzoo.acting import modes
 from agentzoo.types import Batch
@@ -29,3 +31,36 @@ def test_a_large_batch_is_cut_and_acts_as_its_rows_do(monkeypatch: pytest.Monkey
     whole, _ = agent.predict(observations)
     assert seen[3:] == [2_500]
     np.testing.assert_allclose(actions, whole, atol=1e-5)
+
+
+class Noisy(NamedTuple):
+    """A distribution around the actions of a network."""
+
+    middle: Tensor
+
+    def mode(self) -> Tensor:
+        return self.middle
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        return self.middle + 0.1 * torch.randn(self.middle.shape, generator=generator)
+
+
+def test_distributions_over_a_large_batch_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make_agent()
+    observations = np.random.default_rng(0).normal(size=(2_500, 3)).astype(np.float32)
+    wanted, _ = agent.predict(observations)
+    seen: list[int] = []
+    act = agent.model.act
+
+    def noisy(batch: Batch) -> Any:
+        seen.append(batch.shape[0])
+        return Noisy(cast("Tensor", act(batch)))
+
+    monkeypatch.setattr(agent.model, "act", noisy)
+    likely, _ = agent.predict(observations, deterministic=True)
+    assert seen == [1024, 1024, 452]
+    np.testing.assert_array_equal(likely, wanted)
+    drawn, _ = agent.predict(observations, deterministic=False)
+    noise = (drawn - wanted)[(np.abs(wanted) < 1.0).all(axis=1)]  # far from the bounds
+    assert noise.std() == pytest.approx(0.1, rel=0.1)
+    assert len(np.unique(noise, axis=0)) == len(noise)

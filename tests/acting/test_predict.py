@@ -442,7 +442,7 @@ def test_a_bound_environment_that_stands_still_is_said_at_the_line_of_the_caller
     agent.set_env(Monitor(CountingEnv(5)))
     agent.get_env().reset()
     _, state = agent.predict(OBS)
-    with pytest.warns(UserWarning, match="is at step 0 of its episode, the agent at step 1") as warned:
+    with pytest.warns(UserWarning, match="is still at step 0 of its episode, the agent at step 1") as warned:
         agent.predict(OBS, state)
     assert warned[0].filename == __file__
 

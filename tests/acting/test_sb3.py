@@ -77,7 +77,7 @@ def test_a_bound_environment_that_is_not_played_is_noticed(kind: str) -> None:
     seen = set()
     try:
         with pytest.warns(
-            UserWarning, match=r"is at step 0 of its episode, the agent at step 1.*agent.set_env"
+            UserWarning, match=r"is still at step 0 of its episode, the agent at step 1.*agent.set_env"
         ) as said:
             evaluate_policy(
                 agent,
@@ -125,6 +125,57 @@ def test_a_return_to_go_survives_the_resets_of_a_vector_env() -> None:
             starts = ended if mode == gym.vector.AutoresetMode.SAME_STEP else resetting
             resetting = ended
         assert agent.rtg_source == "env"
+
+
+def test_predict_depends_on_its_arguments_alone() -> None:
+    """Asking twice about the same step gives the same answer, also where a vector environment resets late."""
+    env = gym.wrappers.vector.RecordEpisodeStatistics(gym.vector.SyncVectorEnv([lambda: CountingEnv(2)] * 2))
+    agent = make_agent()
+    agent.set_env(env)
+    observations, _ = env.reset(seed=0)
+    state, starts = None, np.ones(2, dtype=bool)
+    for _ in range(12):
+        actions, once = agent.predict(observations, state, starts)
+        again, twice = agent.predict(observations, state, starts)
+        np.testing.assert_array_equal(actions, again)
+        for name, first, second in zip(once._fields, once, twice, strict=True):
+            np.testing.assert_array_equal(first, second, err_msg=name)
+        state = once
+        observations, _, terminations, truncations, _ = env.step(actions)
+        starts = terminations | truncations
+
+
+class Repeat(gym.Wrapper[Any, Any, Any, Any]):
+    """Like SB3's AtariWrapper: a step at the start of an episode that the agent does not see, then two for each."""
+
+    def reset(self, **options: Any) -> Any:
+        self.env.reset(**options)
+        return self.env.step(self.action_space.sample())[0], {}
+
+    def step(self, action: Any) -> Any:
+        total = 0.0
+        for _ in range(2):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated:
+                break
+        return observation, total, terminated, truncated, info
+
+
+@pytest.mark.parametrize("keeper", [Monitor, gym.wrappers.RecordEpisodeStatistics])
+def test_a_monitor_inside_a_wrapper_that_repeats_actions_is_read(keeper: Any, recwarn: Any) -> None:
+    env = DummyVecEnv([lambda n=n: Repeat(keeper(CountingEnv(n))) for n in (5, 8)])  # type: ignore[misc]
+    agent = make_agent()
+    agent.set_env(env)
+    observations, state, starts = env.reset(), None, np.ones(2, dtype=bool)
+    earned = np.zeros(2)
+    for _ in range(15):
+        actions, state = agent.predict(observations, state, starts)
+        np.testing.assert_allclose(state.newest_return_to_go(), 50.0 - earned)
+        assert agent.rtg_source == "env"
+        observations, rewards, starts, _ = env.step(actions)
+        earned = np.where(starts, 0.0, earned + rewards)
+    assert not [one for one in recwarn if "return-to-go" in str(one.message)]
 
 
 def test_mean_and_std_as_the_readme_writes_it() -> None:

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentzoo.acting.output import Actions
 from agentzoo.data.episodes import Episodes, returns_to_go
 from agentzoo.data.normalize import observation_statistics
 from agentzoo.data.spaces import action_spec, observation_spec
@@ -113,9 +114,9 @@ def test_delayed_moves_the_return_to_the_last_step() -> None:
 
 def test_broken_arrays_are_refused() -> None:
     good = episodes_of([1, 2, 3])
-    with pytest.raises(DataError, match="rewards is not finite at step 1"):
+    with pytest.raises(DataError, match="rewards are not finite at step 1"):
         episodes_of([1, np.inf, 3])
-    with pytest.raises(DataError, match="observations has 2 rows, episodes add up to 3"):
+    with pytest.raises(DataError, match="observations have 2 rows, the episodes 3"):
         Episodes(**{**vars(good), "observations": good.observations[:2]})
     with pytest.raises(DataError, match="has an empty episode or none"):
         Episodes(**{**vars(good), "lengths": np.array([], dtype=int)})
@@ -140,3 +141,17 @@ def test_actions_that_cannot_vary_or_are_too_many_are_refused() -> None:
     for many in (gym.spaces.Discrete(70_000), gym.spaces.Box(-np.inf, np.inf, (70_000,))):
         with pytest.raises(SpaceError, match="size: "):
             action_spec(many)
+
+
+def test_huge_bounds_of_actions_are_none() -> None:
+    for bound in (1e30, np.finfo(np.float32).max):
+        spec = action_spec(gym.spaces.Box(-bound, bound, (2,), np.float32))
+        assert (spec.low, spec.high) == (None, None)
+    assert action_spec(gym.spaces.Box(-1e6, 1e6, (2,), np.float32)).high == (1e6, 1e6)
+
+
+def test_a_float16_box_gets_float16_actions_within_it() -> None:
+    space = gym.spaces.Box(-0.1, 0.1, (2,), np.float16)
+    actions = Actions(action_spec(space))
+    decoded = actions.decode(np.array([[0.05, 3.0]], dtype=np.float32), deterministic=True)
+    assert space.contains(actions.to_space(decoded)[0])

@@ -18,6 +18,7 @@ from agentzoo.cli import main
 from agentzoo.cli.console import console
 from agentzoo.data.making.catalogue import DATASETS
 from agentzoo.data.minari import load_episodes
+from agentzoo.data.summary import text_histogram
 from agentzoo.errors import DataError, UnknownNameError
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets" / "minari"
@@ -123,6 +124,35 @@ def test_show_counts_and_draws(data: Data, minari_root: Path, tmp_path: Path) ->
     text = data("show", "zoo/hopper/tiny-v0").stdout
     assert "per episode" in text
     assert "█" in text
+
+
+def test_equal_returns_are_one_bin(data: Data, minari_root: Path, tmp_path: Path) -> None:
+    """Equal up to rounding, that is: numpy finds no bins between such numbers."""
+    assert text_histogram(np.full(3, 5.0)) == text_histogram(np.array([5.0, 5.0, 5.0]))
+    for values in ([0.1 + 0.2, 0.3, 0.3], [1e17, 1e17], [0.0], [-1e-300, 1e-300 - 2e-300]):
+        (line,) = text_histogram(np.array(values))
+        assert line.endswith(f" {len(values)}")
+    with h5py.File(a_copy(minari_root, "even-v0") / "main_data.hdf5", "a") as file:
+        for number, episode in enumerate(file.values()):
+            episode["rewards"][:] = 0.0
+            episode["rewards"][0] = 0.3 if number % 2 else 0.1 + 0.2
+    picture = tmp_path / "returns.png"
+    assert data("show", "strange/even-v0", "--plot", str(picture)).stdout.count("█ 20") == 1
+    assert picture.exists()
+
+
+def test_data_of_an_environment_with_options_has_no_score_of_the_plain_one(data: Data, minari_root: Path) -> None:
+    spec = json.loads(json.loads((minari_root / "zoo/hopper/tiny-v0/data/metadata.json").read_text())["env_spec"])
+    plain = {"ref_min_score": None, "ref_max_score": None}
+    for name, more in (("kwargs", {"kwargs": {"healthy_reward": 0.0}}), ("limit", {"max_episode_steps": 50})):
+        a_copy(minari_root, f"{name}-v0", env_spec=json.dumps({**spec, **more}), **plain)
+    rows = {row["dataset_id"]: row["mean_score"] for row in json.loads(data("list", "--json").stdout)}
+    assert (rows["strange/kwargs-v0"], rows["strange/limit-v0"]) == (None, None)
+    assert rows["zoo/hopper/tiny-v0"] is not None
+    assert json.loads(data("show", "strange/kwargs-v0", "--json").stdout)["reference"] is None
+    a_copy(minari_root, "own-v0", env_spec=json.dumps({**spec, **more}), ref_min_score=1.0, ref_max_score=2.0)
+    own = json.loads(data("show", "strange/own-v0", "--json").stdout)["reference"]
+    assert own == {"random": 1.0, "expert": 2.0}
 
 
 def test_wrong_names_get_the_nearest_one(data: Data, minari_root: Path) -> None:

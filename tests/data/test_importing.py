@@ -227,6 +227,13 @@ def test_what_cannot_be_imported(kind: str, error: type[Exception], says: str, r
     assert minari.list_local_datasets() == {}
 
 
+def test_actions_beyond_one_by_rounding_are_bounded_by_one(root: Path, tmp_path: Path) -> None:
+    arrays = columns(4, terminals=[3], timeouts=[])
+    arrays["actions"][1, 0] = np.nextafter(np.float32(1.0), np.float32(2.0))
+    import_file(write_h5(tmp_path / "h.hdf5", arrays), ID)
+    assert load_episodes(ID).action.high == (1.0, 1.0, 1.0)
+
+
 def test_spaces_that_do_not_fit_the_environment_are_named(root: Path, tmp_path: Path) -> None:
     file = write_h5(tmp_path / "h.hdf5", columns(4, terminals=[3], timeouts=[]))
     with pytest.raises(SpaceError, match=r"\(11,\).*\(17,\)"):

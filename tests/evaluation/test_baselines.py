@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from conftest import make_agent
 
+from agentzoo.data.making.collect import reset_seed
 from agentzoo.evaluation.baselines import (
     Baselines,
     Comparison,
@@ -17,7 +18,7 @@ from agentzoo.evaluation.baselines import (
     write_baselines,
 )
 from agentzoo.evaluation.results import Baseline, Result, evaluate
-from agentzoo.evaluation.seeds import HEADLINE, VALIDATION, episode_seed
+from agentzoo.evaluation.seeds import VALIDATION, episode_seed
 
 
 def measured(**changes: object) -> Result:
@@ -29,10 +30,19 @@ def row(method: str = "bc", **changes: object) -> Baseline:
 
 
 def test_headlines_and_choices_share_no_episode() -> None:
-    assert [episode_seed(HEADLINE, e) for e in (0, 99)] == [10_000, 10_099]
-    headline = {episode_seed(HEADLINE, e) for e in range(10_000)}
+    assert [episode_seed(0, e) for e in (0, 99)] == [10_000, 10_099]
+    headline = {episode_seed(0, e) for e in range(10_000)}
     validation = {episode_seed(VALIDATION, e) for e in range(10_000)}  # the most that a recipe may ask for
     assert not headline & validation
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 99])
+def test_datasets_and_evaluations_share_no_episode(seed: int) -> None:
+    assert [reset_seed(0, e) for e in (0, 9_999)] == [0, 9_999]  # those of every dataset that we built
+    data = {reset_seed(seed, e) for e in range(50_000)}
+    assert len(data) == 50_000
+    for evaluated in (0, 1, 7, VALIDATION, 200, 99_998):
+        assert not data & {episode_seed(evaluated, e) for e in range(10_000)}
 
 
 def test_pairs_take_the_difficulty_of_episodes_out() -> None:

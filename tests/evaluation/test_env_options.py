@@ -7,14 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_agent
+from conftest import CountingEnv, make_agent
+from masked.cases import SIZES
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.envs.options import KNOWN, MUJOCO, allowed_options, check_env_options, trusting_env_options
-from agentzoo.errors import ConfigError
-from agentzoo.evaluation.rollout import env_of, rollout
+from agentzoo.errors import ConfigError, SpaceError
+from agentzoo.evaluation.environments import env_of
+from agentzoo.evaluation.played_window import run_window
+from agentzoo.evaluation.rollout import make_vec_env, rollout
+from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.registry import recipe_table
 
 HOSTILE: list[tuple[str, Any]] = [
@@ -92,3 +96,44 @@ def test_trusted_options_are_passed_on(tmp_path: Path) -> None:
     command = ["evaluate", str(folder), "-n", "2", "--json"]
     assert CliRunner().invoke(app, [*command, "--trust-env-options"]).exit_code == 0
     assert isinstance(CliRunner().invoke(app, command).exception, ConfigError)  # the switch was of that command
+
+
+@pytest.fixture
+def open_now(monkeypatch: pytest.MonkeyPatch) -> list[CountingEnv]:
+    """The environments that are made and not closed."""
+    found: list[CountingEnv] = []
+    made = CountingEnv.__init__
+
+    def make(self: CountingEnv, *arguments: Any, **options: Any) -> None:
+        if options.get("length") == len(found):
+            raise ConfigError("no more than these")
+        made(self, *arguments, **options)
+        found.append(self)
+
+    monkeypatch.setattr(CountingEnv, "__init__", make)
+    monkeypatch.setattr(CountingEnv, "close", lambda self: found.remove(self))
+    return found
+
+
+def test_an_environment_that_does_not_fit_is_closed(open_now: list[CountingEnv]) -> None:
+    agent = make_agent()
+    for make in (lambda: env_of(agent, "tests/CountingDict-v0"), lambda: agent.set_env("tests/CountingDict-v0")):
+        with pytest.raises(SpaceError):
+            make()
+        assert not open_now
+
+
+def test_environments_are_closed_where_a_later_one_fails(open_now: list[CountingEnv]) -> None:
+    agent = make_agent(env_options={"length": 2})
+    for make in (lambda: make_vec_env(agent, 3), lambda: rollout(agent, "tests/Counting-v0", 3, n_envs=3)):
+        with trusting_env_options(), pytest.raises(ConfigError, match="no more than these"):
+            make()
+        assert not open_now
+
+
+def test_a_window_that_fails_closes_its_environment(open_now: list[CountingEnv]) -> None:
+    agent = make_agent(model=UniMaskConfig(**SIZES))
+    agent.predict = lambda *_, **__: 1 / 0  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        run_window(agent)
+    assert not open_now

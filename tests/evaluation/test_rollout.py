@@ -20,8 +20,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNorm
 from agentzoo.agent import Agent
 from agentzoo.envs.making import make_env
 from agentzoo.errors import ConfigError, ObservationError, SpaceError, UnknownNameError
+from agentzoo.evaluation.environments import env_of
 from agentzoo.evaluation.results import Result, evaluate, with_command
-from agentzoo.evaluation.rollout import env_of, rollout, run_episode, run_seeded
+from agentzoo.evaluation.rollout import rollout, run_episode, run_seeded
 from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.evaluation.versions import versions

@@ -17,8 +17,9 @@ from agentzoo.cli.command import app
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import load_episodes, write_dataset
+from agentzoo.data.names import datasets_root
 from agentzoo.data.remote import dataset_of
-from agentzoo.errors import ConfigError, DataError, HubError
+from agentzoo.errors import ConfigError, DataError, HubError, UnknownNameError
 from agentzoo.hub.datasets import card_text, push_card, push_dataset
 from agentzoo.hub.publish_all import plan, push_all
 from agentzoo.store import locate
@@ -203,6 +204,39 @@ def test_a_dataset_that_does_not_come_leaves_nothing(hub: Hub, zoo: Path, tmp_pa
     with pytest.raises(ConfigError, match="looks like hf://OWNER"):
         dataset_of("hf://me/../../x-v0")
     assert dataset_of("zoo/hopper/medium-v0") == "zoo/hopper/medium-v0"
+
+
+def test_a_download_that_breaks_off_leaves_nothing_and_is_repeated(
+    hub: Hub, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = write_small("test/small/one-v0")
+    push_dataset("test/small/one-v0", "me")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "elsewhere"))
+    monkeypatch.setenv("MINARI_REMOTE", "hf://me")
+    for name, error in (("test/small/one-v0", UnknownNameError), ("hf://me/test/small/one-v0", DataError)):
+        hub.fail("GET", "main_data", 403)
+        with pytest.raises(error):
+            load_episodes(dataset_of(name))
+        assert not (tmp_path / "elsewhere" / "test").exists()
+        hub.faults.clear()
+    np.testing.assert_array_equal(load_episodes("test/small/one-v0").observations, ours.observations)
+
+
+def test_a_dataset_from_elsewhere_is_not_taken_in_silence(hub: Hub, zoo: Path, recwarn: Any) -> None:
+    write_small("test/small/one-v0")
+    address = push_dataset("test/small/one-v0", "me").address
+    with pytest.warns(UserWarning, match=r"hf://me/test/small/one-v0 is not fetched: .* was not fetched by agentzoo"):
+        dataset_of(address)
+    shutil.rmtree(datasets_root() / "test")
+    dataset_of(address)
+    recwarn.clear()
+    dataset_of(address)
+    assert not recwarn
+    with pytest.warns(UserWarning, match="was fetched as hf://me/test/small/one-v0 and is used instead"):
+        dataset_of("hf://you/test/small/one-v0")
+    pushed = push_dataset("test/small/one-v0", "you")
+    assert "small/one-v0/origin.txt" not in hub.repos["datasets:you/test"].head
+    assert pushed.address == "hf://you/test/small/one-v0"
 
 
 def test_the_card_of_the_datasets_is_one_commit(hub: Hub, zoo: Path) -> None:

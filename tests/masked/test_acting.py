@@ -125,6 +125,21 @@ def test_acting_may_read_the_newest_steps_alone() -> None:
     assert batch.observations[0, :, 0].tolist() == [1.0, 2.0, 0.0, 9.0]
 
 
+@pytest.mark.parametrize(("history", "ahead"), [(1, 3), (2, 2), (3, 1), (4, 1), (None, 1)])
+def test_a_goal_is_as_many_steps_ahead_as_the_window_has_room_for(history: int | None, ahead: int) -> None:
+    """In a window of K=4 steps the goal is K - history steps ahead of the newest, as a waypoint there is."""
+    agent = counting_agent()
+    agent.history = history
+    seen = spy(agent)
+    goal = np.full(3, 9.0, np.float32)
+    run(agent.condition(goal=goal), 5)
+    agent.history = min(history or 3, 3)  # a goal takes a place, a waypoint only where it is
+    run(agent.condition(waypoints={4 + ahead: goal}), 5)
+    for told, known in zip(seen[4][0].observations[0], seen[9][0].observations[0], strict=True):
+        assert told.tolist() == known.tolist()
+    assert row(seen[4][1].observations) == row(seen[9][1].observations)
+
+
 def test_goals_change_actions_and_can_be_taken_back() -> None:
     agent = counting_agent()
     obs = np.zeros((2, 3), dtype=np.float32)

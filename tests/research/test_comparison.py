@@ -232,7 +232,9 @@ def test_a_narrow_terminal_gets_blocks_instead_of_broken_words(tmp_path: Path, m
 
 
 def test_the_command_draws_a_study_for_a_card(tmp_path: Path) -> None:
-    runs = [str(CARDS / name) for name in ("dt-hopper-medium", "dm-hopper-medium")]
+    runs = ["dt-hopper-medium", "zoo/dm-hopper-medium"]
+    unknown = CliRunner().invoke(app, ["research", "compare", "dt-hoper-medium", "--out", str(tmp_path / "no")])
+    assert "Did you mean 'dt-hopper-medium'" in str(unknown.exception)
     words = ["research", "compare", *runs, "--out", str(tmp_path / "out"), "--title", "A [b]title[/b]"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output

@@ -101,6 +101,21 @@ def test_a_staged_agent_brings_its_curve_and_its_headline() -> None:
     assert sorted(folder.iterdir()) == before
 
 
+def test_a_staged_agent_brings_its_other_seeds(tmp_path: Path) -> None:
+    folder = CARDS / "bc-hopper-medium"
+    (curve,) = read_curves([folder], 3)
+    record = Results.from_json((folder / "results.json").read_text(), "the staged one")
+    assert (curve.finals, curve.more) == ((record.headline,), record.seeds)
+    ((_, over, each, _),) = as_study([curve], None).rows
+    assert over == "41.0 ± 9.0 [34.3, 51.3]"  # as on its card
+    assert each.startswith("37.4 [33.9, 41.3]; ")
+    shutil.copytree(folder, tmp_path / "run")
+    recipe = load_recipe("bc-hopper-medium").override(["train.seed=1"])
+    (tmp_path / "run" / "train_config.json").write_text(recipe.to_json())
+    with pytest.raises(DataError, match="occurs twice; a staged agent includes its other seeds"):
+        read_curves([folder, tmp_path / "run"], 3)
+
+
 def test_a_run_and_its_staged_agent_are_no_two_seeds(tmp_path: Path) -> None:
     staged, copy = CARDS / "chibit-hopper-medium", tmp_path / "copy"
     shutil.copytree(staged, copy)

@@ -21,7 +21,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.evaluation.rollout import rollout
 from agentzoo.evaluation.scores import with_reference
 from agentzoo.recipe import load_recipe
-from agentzoo.training.environment import Environment, environment_of
+from agentzoo.training.environment import Environment, environment_for_data
 from agentzoo.training.planning import plan
 
 ABOUT: dict[str, Any] = {"algorithm_name": "chance", "author": "a test", "description": "By chance."}
@@ -60,7 +60,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_options_and_limit_of_the_data_are_kept(env_id: str, kwargs: dict[str, Any], options: dict[str, Any]) -> None:
-    assert environment_of(spec_of(gym.make(env_id, **kwargs))) == Environment(env_id, options)
+    assert environment_for_data(spec_of(gym.make(env_id, **kwargs))) == Environment(env_id, options)
 
 
 def test_the_limit_of_an_environment_that_has_none_of_its_own() -> None:
@@ -69,7 +69,7 @@ def test_the_limit_of_an_environment_that_has_none_of_its_own() -> None:
         (None, {}),
     ):  # without one, `make_configured` sets the largest
         spec = json.dumps({"id": "tests/Counting-v0", "max_episode_steps": steps})
-        assert environment_of({"env_spec": spec}) == Environment("tests/Counting-v0", options)
+        assert environment_for_data({"env_spec": spec}) == Environment("tests/Counting-v0", options)
 
 
 def test_an_environment_that_a_recipe_cannot_hold_is_refused(root: None) -> None:
@@ -77,16 +77,16 @@ def test_an_environment_that_a_recipe_cannot_hold_is_refused(root: None) -> None
     ranged = spec_of(gym.make("Hopper-v5", healthy_z_range=(0.2, 2.0)))
     wrapped = spec_of(gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), -1.0, 1.0))
     for watched in (gym.wrappers.RecordEpisodeStatistics, minari.DataCollector, Monitor):
-        assert environment_of(spec_of(watched(gym.make("Pendulum-v1")))) == Environment("Pendulum-v1", {})
+        assert environment_for_data(spec_of(watched(gym.make("Pendulum-v1")))) == Environment("Pendulum-v1", {})
     for metadata, env_id, lost in (
         (ranged, "Hopper-v5", r"healthy_z_range=\[0\.2, 2\.0\]"),
         (wrapped, "Pendulum-v1", "the wrapper RescaleAction"),
     ):
         with pytest.raises(ConfigError, match=rf"made in {env_id} with {lost}, which a recipe cannot hold.*--env"):
-            environment_of(metadata)
+            environment_for_data(metadata)
         with pytest.warns(UserWarning, match=rf"evaluated in {env_id} without {lost}"):
-            assert environment_of(metadata, env_id) == Environment(env_id, {})
-        assert environment_of(metadata, "my.module:Own-v0") == Environment("my.module:Own-v0", {})
+            assert environment_for_data(metadata, env_id) == Environment(env_id, {})
+        assert environment_for_data(metadata, "my.module:Own-v0") == Environment("my.module:Own-v0", {})
 
 
 def test_scores_and_constants_of_another_task_are_not_used(root: None) -> None:

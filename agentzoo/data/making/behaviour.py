@@ -55,8 +55,8 @@ def train_behaviour(
         on_steps: called with the env steps done so far. on_score: called with each evaluation.
 
     Raises:
-        SpaceError: neither algorithm supports its spaces. ConfigError: the folder holds a run with another environment
-            or other options. DataError: the files of a stopped run are broken.
+        SpaceError: neither algorithm supports its spaces. ConfigError: the folder holds a run with a different
+            environment or other options. DataError: the files of a stopped run are broken.
     """
     folder.mkdir(parents=True, exist_ok=True)
     record = read_record(folder, env_id, options)

@@ -77,7 +77,7 @@ def read_record(folder: Path, env_id: str, options: BehaviourOptions) -> Behavio
     """The record of the run in `folder`, a new one if there is none.
 
     Raises:
-        ConfigError: it is of another environment or has other options. DataError: it cannot be read.
+        ConfigError: it is of a different environment or has other options. DataError: it cannot be read.
     """
     path = folder / RECORD
     if not path.exists():

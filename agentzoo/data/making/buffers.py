@@ -149,7 +149,7 @@ def read_d4rl(path: Path, max_episode_steps: int | None, result: Imported | None
             _require_numbers(path, name, file[name])
         _one_length(path, {name: file[name].shape for name in names})
         if "next_observations" in names and file["next_observations"].shape != file["observations"].shape:
-            raise DataError(f"{path.name}: next_observations have another shape than observations.")
+            raise DataError(f"{path.name}: next_observations and observations differ in shape.")
         terminals, timeouts = _ends(path, file, max_episode_steps, result)
         ends = np.flatnonzero(terminals | timeouts) + 1
         result.dropped_steps = len(terminals) - (int(ends[-1]) if len(ends) else 0)

@@ -36,7 +36,7 @@ def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
     """
     recipe = find_recipe(name)
     _check_options(recipe, options)
-    reference = reference_of(recipe.env_id)
+    reference = reference_of(recipe.env_id, dict(recipe.options))
     scores: dict[str, Any] = (
         {} if reference is None else {"ref_min_score": reference.random, "ref_max_score": reference.expert}
     )

@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from agentzoo.parent import end_with_parent
 
 BLOCK = 32
+EVALUATED = 10_000  # the smallest reset seed of evaluation episodes
+BEYOND = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,14 @@ class BlockRunner(Protocol):
         ...
 
 
-def episode_seed(seed: int, episode: int) -> int:
-    """The reset seed of episode `episode`; the dataset records it."""
-    return 1_000_003 * seed + episode
+def reset_seed(seed: int, episode: int) -> int:
+    """The reset seed of episode `episode` of a dataset, which records it.
+
+    No evaluation resets an environment with it: see `evaluation.seeds`. Evaluations use numbers from `EVALUATED` on, so
+    larger numbers of datasets are moved beyond those of all evaluation seeds below 99,999.
+    """
+    number = 1_000_003 * seed + episode
+    return number if number < EVALUATED else number + BEYOND
 
 
 def collect(

@@ -46,7 +46,7 @@ def import_file(
     Raises:
         DataError: an array is missing or cannot be read, lengths disagree, episode ends are unknown, a number is not
             finite or an action lies outside its space. SpaceError: the environment's spaces do not fit. ConfigError:
-            another kind of file, or an invalid id or environment.
+            a different kind of file, or an invalid id or environment.
     """
     env = None
     if env_id:
@@ -112,7 +112,7 @@ def _spaces_of_data(path: Path) -> tuple[gym.Space[Any], gym.Space[Any]]:
         if not 1 <= choices <= MAX_SIZE:
             raise DataError(f"{path.name}: the largest action is {choices - 1}; it must be in 0 to {MAX_SIZE - 1}.")
         return _unbounded(observations), gym.spaces.Discrete(choices)
-    bound = 1.0 if np.abs(actions).max() <= 1.0 else np.inf
+    bound = 1.0 if np.abs(actions).max() <= 1.0 + slack(np.ones(())) else np.inf
     return _unbounded(observations), gym.spaces.Box(-bound, bound, actions.shape[1:] or (1,), np.float32)
 
 

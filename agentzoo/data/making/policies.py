@@ -71,11 +71,11 @@ def resolve_policy(source: str | Path) -> Path:
 def load_policy(source: PolicyFile, env: gym.Env[Any, Any]) -> SquashedGaussianPolicy:
     """Load the actor; the algorithm is the first word of the file's name (`sac-...`, `tqc-...`).
 
-    The archives are in SB3's format, which uses pickle: load only policies you trust. Agents of the zoo have another
-    format.
+    The archives are in SB3's format, which uses pickle: load only policies you trust. Agents of the zoo have a
+    different format.
 
     Raises:
-        DataError: another algorithm, a missing package, or another hash.
+        DataError: a different algorithm, a missing package, or a different hash.
     """
     path = resolve_policy(source.path)
     algorithm = ALGORITHMS.get(path.stem.split("-")[0].lower())

@@ -31,7 +31,7 @@ from agentzoo.store.files import write_atomic
 
 FOLDER = Path(__file__).with_name("games")
 SEEDS = 1_000  # that may have started an episode
-MOST_MISSING = 20  # one in so many episodes may have another start
+MOST_MISSING = 20  # one in so many episodes may have a different start
 
 
 class Recording(NamedTuple):
@@ -99,7 +99,7 @@ def played(env: gym.Env[Any, Any], seed: int, actions: NDArray[np.integer[Any]])
         end = f"ends after {len(rewards)} steps" if terminated or truncated else "does not end there"
         raise DataError(
             f"a game was recorded with {len(actions)} steps, but played again it {end}. The installed ale-py plays "
-            "another game; constraints.txt of agentzoo names the tested version."
+            "a different game; constraints.txt of agentzoo names the tested version."
         )
     return rollout_of(seed, frames, list(actions.astype(np.int64)), rewards, bool(terminated), bool(truncated))
 

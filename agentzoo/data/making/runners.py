@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.data.making.collect import Rollout, episode_seed, only_last
+from agentzoo.data.making.collect import Rollout, only_last, reset_seed
 from agentzoo.data.making.policies import PolicyFile
 from agentzoo.envs import make_env
 
@@ -32,7 +32,7 @@ class PolicyRunner:
     def __call__(self, seed: int, first: int, count: int) -> list[Rollout]:
         """Step `count` environments in parallel."""
         envs, policy = _policy_envs(self.env_id, self.policy, self.options, count)
-        seeds = [episode_seed(seed, first + i) for i in range(count)]
+        seeds = [reset_seed(seed, first + i) for i in range(count)]
         noise = [np.random.default_rng(s) for s in seeds]
         observations = [[env.reset(seed=s)[0]] for env, s in zip(envs, seeds, strict=False)]
         actions: list[list[Any]] = [[] for _ in range(count)]
@@ -76,7 +76,7 @@ class ControllerRunner:
     def __call__(self, seed: int, first: int, count: int) -> list[Rollout]:
         """Run `count` episodes."""
         env = environment_of(self.env_id, self.options)
-        return [self._episode(env, episode_seed(seed, first + i)) for i in range(count)]
+        return [self._episode(env, reset_seed(seed, first + i)) for i in range(count)]
 
     def _episode(self, env: gym.Env[Any, Any], seed: int) -> Rollout:
         obs, _ = env.reset(seed=seed)

@@ -8,7 +8,8 @@ from agentzoo.acting.history import AgentState, to_batch
 from agentzoo.acting.modes import MemoryState
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.rollout import env_of, run_seeded
+from agentzoo.evaluation.environments import open_envs
+from agentzoo.evaluation.rollout import run_seeded
 from agentzoo.types import Batch
 
 
@@ -24,7 +25,6 @@ def decision_windows(
     """
     if episodes < 1:
         raise ConfigError(f"windows come from at least one episode, got {episodes}.")
-    envs = [env_of(agent, None, trust_env_module=trust_env_module) for _ in range(episodes)]
     kept: list[Batch] = []
 
     def keep(state: AgentState | MemoryState) -> None:
@@ -34,11 +34,10 @@ def decision_windows(
     mode = agent.acting
     agent.acting = "window"  # recurrent acting has no windows
     try:
-        run_seeded(agent, envs, episodes, seed, on_state=keep)
+        with open_envs(agent, None, episodes, trust_env_module=trust_env_module) as envs:
+            run_seeded(agent, envs, episodes, seed, on_state=keep)
     finally:
         agent.acting = mode
-        for env in envs:
-            env.close()
     names = ("observations", "actions", "returns_to_go", "timesteps", "valid")
     whole = Batch(**{name: torch.cat([getattr(one, name) for one in kept]) for name in names})
     return whole if most is None else thinned(whole, most)

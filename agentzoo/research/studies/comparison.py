@@ -96,11 +96,7 @@ def compare(
         soon = convergence_in(read_log(run))
         converged += [] if soon is None else [soon]
     for recipe, results, _ in found.values():
-        seeds = [one.training_seed for one in results if one.training_seed is not None]
-        if twice := [seed for seed in seeds if seeds.count(seed) > 1]:
-            raise DataError(
-                f"training seed {twice[0]} of {recipe.agent_id} occurs twice; a staged agent includes its other seeds."
-            )
+        require_distinct(recipe.agent_id, results)
         envs = sorted({one.env for one in results})
         if len(envs) > 1:
             raise DataError(f"seeds of {recipe.agent_id} were measured in different environments: {', '.join(envs)}.")
@@ -117,6 +113,15 @@ def require_new(recipe: Recipe, run: Path, seen: dict[str, Path]) -> None:
     if key in seen:
         raise DataError(f"{seen[key]} and {run} have the same recipe and training seed; name only one of them.")
     seen[key] = run
+
+
+def require_distinct(agent_id: str, results: Sequence[Result]) -> None:
+    """Raise DataError if two results are of one training seed."""
+    seeds = [one.training_seed for one in results if one.training_seed is not None]
+    if twice := [seed for seed in seeds if seeds.count(seed) > 1]:
+        raise DataError(
+            f"training seed {twice[0]} of {agent_id} occurs twice; a staged agent includes its other seeds."
+        )
 
 
 def by_environment(compared: Sequence[Compared]) -> dict[str, list[Compared]]:

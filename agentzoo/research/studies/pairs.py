@@ -18,11 +18,18 @@ from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import over_seeds
 from agentzoo.evaluation.study import Study, cell, filled
-from agentzoo.hub.measured import headline
+from agentzoo.hub.measured import trainings
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
-from agentzoo.research.studies.comparison import Compared, differences, digits_for, require_new, several
+from agentzoo.research.studies.comparison import (
+    Compared,
+    differences,
+    digits_for,
+    require_distinct,
+    require_new,
+    several,
+)
 from agentzoo.store.files import RECIPE
 from agentzoo.store.named import is_finished
 from agentzoo.training import log
@@ -40,6 +47,7 @@ class Curve(NamedTuple):
     recipe: Recipe  # of the first seed
     points: tuple[dict[int, float], ...]  # of each seed: update -> score (else return)
     finals: tuple[Result, ...]  # of the finished seeds
+    more: tuple[Result, ...] = ()  # of other training seeds in the records of staged agents, which have no curve
 
     @property
     def agent_id(self) -> str:
@@ -86,21 +94,24 @@ class Curve(NamedTuple):
         return f"{np.mean(found):,.0f}{spread}{f', never in {never} of {self.seeds}' if never else ''}"
 
     def each(self) -> str:
-        """Every seed's final score with its interval over episodes."""
+        """Every seed's final score with its interval over episodes, also of seeds without a curve."""
         if len(self.finals) == self.seeds:
-            return several(Compared(self.recipe, self.finals).scores())
+            return several(self._scores())
         last = self.scores[:, -1]
         digits = digits_for(float(np.abs(last).max()))
         return cell("unfinished, short evaluations: " + "; ".join(f"{score:.{digits}f}" for score in last))
 
     def over_seeds(self) -> str:
         """Mean, standard deviation and 95 % interval over finished seeds; a single seed is marked."""
-        if self.seeds < 2:
+        if self.seeds + len(self.more) < 2:
             return "one seed"
         if len(self.finals) < self.seeds:
             return ""
-        each = self.final()
-        return over_seeds(each.tolist(), digits_for(float(np.abs(each).max())))
+        each = [middle for middle, _, _ in self._scores()]
+        return over_seeds(each, digits_for(max(map(abs, each))))
+
+    def _scores(self) -> list[tuple[float, float, float]]:
+        return Compared(self.recipe, (*self.finals, *self.more)).scores()
 
 
 def read_curves(
@@ -119,11 +130,12 @@ def read_curves(
 
     Raises:
         CheckpointError: a folder is not a run. DataError: a run has no evaluation, seeds were evaluated at different
-            steps, or runs of one agent id differ in more than the seed, or have the same seed.
+            steps, or runs of one agent id differ in more than the seed, or have the same seed. The seeds in the record
+            of a staged agent count, too.
     """
     first: dict[str, Recipe] = {}
     seen: dict[str, Path] = {}
-    found: dict[str, list[tuple[dict[int, float], Result | None]]] = {}
+    found: dict[str, list[tuple[dict[int, float], tuple[Result, ...]]]] = {}
     for run in runs:
         recipe = read_record(Recipe, run / RECIPE)
         require_new(recipe, run, seen)
@@ -142,12 +154,14 @@ def read_curves(
             every = recipe.eval.every
             what = f"its first comes at update {every:,}" if every else "train with eval.every above 0"
             raise DataError(f"{run} has no evaluation in its log; {what}.")
-        final = headline(run, episodes, on_progress, trust_env_module) if is_finished(run) else None
-        found.setdefault(recipe.agent_id, []).append((points, final))
+        results = trainings(run, episodes, on_progress, trust_env_module) if is_finished(run) else ()
+        found.setdefault(recipe.agent_id, []).append((points, results))
     curves = []
     for agent_id, seeds in found.items():
-        finals = tuple(final for _, final in seeds if final is not None)
-        curve = Curve(first[agent_id], tuple(points for points, _ in seeds), finals)
+        finals = tuple(results[0] for _, results in seeds if results)
+        more = tuple(result for _, results in seeds for result in results[1:])
+        require_distinct(agent_id, (*finals, *more))
+        curve = Curve(first[agent_id], tuple(points for points, _ in seeds), finals, more)
         unfinished = len(finals) < len(seeds)  # finished seeds may have stopped early
         if not len(curve.steps) or (unfinished and any(len(points) > len(curve.steps) for points in curve.points)):
             raise DataError(f"the runs of {agent_id} were evaluated at different steps; finish them first.")
@@ -171,7 +185,7 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
         f"{one.agent_id} differs from {twin.agent_id} in {differences(twin.recipe, one.recipe)}."
         for one, twin in pairs_of(curves)
     ]
-    episodes = sorted({result.episodes for curve in curves for result in curve.finals})
+    episodes = sorted({result.episodes for curve in curves for result in (*curve.finals, *curve.more)})
     finals = f"{' or '.join(map(str, episodes))} episodes with the final weights of each seed, " if episodes else ""
     return Study(
         title="With and without language",

@@ -24,7 +24,8 @@ from agentzoo.data.spaces import GOAL_KEY
 from agentzoo.envs import MAZE2D_DENSE
 from agentzoo.envs.maze2d import REACHED
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.rollout import env_of, run_seeded
+from agentzoo.evaluation.environments import open_envs
+from agentzoo.evaluation.rollout import run_seeded
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.evaluation.study import Study
@@ -123,22 +124,21 @@ def three_ways(
         )
     reach = [usual_reach(data, steps) for steps in range(1, agent.config.io.context)]
     conditioned = model.acts_on_returns
-    envs = [env_of(agent, None, trust_env_module=trust_env_module) for _ in range(episodes)]
-    starts = np.stack([env.reset(seed=episode_seed(seed, e))[0] for e, env in enumerate(envs)]).astype(np.float32)
     ways = []
     try:
-        for name in ("cloned", "with a return", "with a goal"):
-            model.acts_on_returns = name == "with a return"
-            agent.condition(target_return=nearest_targets(starts, data))
-            seen: list[gym.Env[Any, Any]] = [GoalAhead(env, reach) for env in envs] if name == "with a goal" else envs
-            found = run_seeded(agent, seen, episodes, seed)
-            totals = np.array([one.total_reward for one in found])
-            ways.append(Way(name, totals, np.array([bool(one.success) for one in found])))
+        with open_envs(agent, None, episodes, trust_env_module=trust_env_module) as envs:
+            starts = np.stack([env.reset(seed=episode_seed(seed, e))[0] for e, env in enumerate(envs)])
+            targets = nearest_targets(starts.astype(np.float32), data)
+            for name in ("cloned", "with a return", "with a goal"):
+                model.acts_on_returns = name == "with a return"
+                agent.condition(target_return=targets)
+                seen: list[gym.Env[Any, Any]] = [GoalAhead(env, reach) for env in envs] if "goal" in name else envs
+                found = run_seeded(agent, seen, episodes, seed)
+                totals = np.array([one.total_reward for one in found])
+                ways.append(Way(name, totals, np.array([bool(one.success) for one in found])))
     finally:
         model.acts_on_returns = conditioned
         agent.condition()
-        for env in envs:
-            env.close()
     return ways
 
 

@@ -1,0 +1,51 @@
+"""Environments created for an agent, by its own id or another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import gymnasium as gym
+
+from agentzoo.agent import Agent
+from agentzoo.envs.making import make_configured
+from agentzoo.errors import ConfigError
+
+
+def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
+    """Create the agent's environment with its options, or the environment `env_id`. The caller closes it.
+
+    Raises:
+        ConfigError: no environment is named, or it does not accept these options. SpaceError: it does not fit the
+            agent. Otherwise as `make_env`.
+    """
+    own = agent.config.env
+    where = env_id or own
+    if where is None:
+        raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
+    options = agent.config.env_options if where == own else {}
+    env = make_configured(where, options, trust_env_module, agent.trust_env_options, **kwargs)
+    try:
+        agent.check_spaces(env.observation_space, env.action_space)
+    except BaseException:
+        env.close()
+        raise
+    return env
+
+
+@contextmanager
+def open_envs(
+    agent: Agent, env_id: str | None, count: int, *, trust_env_module: bool = False
+) -> Iterator[list[gym.Env[Any, Any]]]:
+    """`count` environments of `env_of`, closed after the block.
+
+    Raises:
+        As `env_of`.
+    """
+    with ExitStack() as opened:
+        envs = []
+        for _ in range(count):
+            envs.append(env_of(agent, env_id, trust_env_module=trust_env_module))
+            opened.callback(envs[-1].close)
+        yield envs
