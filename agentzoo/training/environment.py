@@ -63,7 +63,7 @@ def environment_for_data(metadata: Mapping[str, Any], asked: str | None = None) 
 
 
 def reference_for_data(metadata: Mapping[str, Any], env: str, options: Iterable[str]) -> tuple[float, float] | None:
-    """The returns that score 0 and 100 in a dataset's metadata, unless they are of a different environment than `env`."""
+    """The returns that score 0 and 100 in a dataset's metadata, if it names no environment but `env`."""
     named = named_environment(metadata)
     return reference_in(metadata, env, options) if named is None or same_environment(named, env) else None
 
