@@ -20,7 +20,7 @@ from agentzoo import Agent, evaluate
 from agentzoo.config import AgentConfig
 from agentzoo.evaluation.during import short_evaluation
 from agentzoo.evaluation.results import Result
-from agentzoo.recipe import Recipe
+from agentzoo.recipe import Recipe, differences
 from agentzoo.training.finetune import plan_finetune, start_from
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import Hooks, train
@@ -62,9 +62,12 @@ def main() -> None:
 
 
 def trained(recipe: Recipe, folder: Path, episodes, start) -> Agent:
-    """The agent of a finished run, trained now if it is not."""
+    """The agent of a finished run of this recipe, trained now if it is not."""
     if (folder / "config.json").exists():
-        return Agent.from_pretrained(folder)
+        agent = Agent.from_pretrained(folder)
+        if agent.recipe is None or differences(agent.recipe, recipe):
+            raise SystemExit(f"{folder} holds an agent of another recipe; pass another --out.")
+        return agent
     with Progress(console=console) as bar:
         task = bar.add_task(recipe.agent_id, total=recipe.train.steps)
         hooks = Hooks(evaluate=short_evaluation(recipe), on_step=lambda step: bar.update(task, completed=step))

@@ -29,7 +29,7 @@ from agentzoo.record import read_record
 from agentzoo.store.files import CONFIG
 from agentzoo.store.locate import STUDY_PICTURES, staged_agents
 from agentzoo.text import amount, fixed
-from agentzoo.types import Config
+from agentzoo.types import Config, Digest
 
 Interval = tuple[float, float]
 
@@ -112,6 +112,7 @@ class Baseline(Config):
 
     method: Literal["bc", "td3+bc", "iql", "cql"]
     trained_with: Annotated[str, Field(max_length=500)]  # the command, or a description
+    dataset_sha256: Digest | None = None  # of the data it learned from; None if not recorded
     result: Result
 
 

@@ -62,7 +62,11 @@ def add_runs(
         result = measure(run, EPISODES, on_progress, trust_env_module)
         rows = log.read_log(run)
         updates = int(rows[-1]["step"]) if rows else recipe.train.steps
-        row = Baseline(**dict(making), result=result.model_copy(update={"updates": updates}))
+        row = Baseline(
+            **dict(making),
+            dataset_sha256=recipe.data.dataset_sha256,
+            result=result.model_copy(update={"updates": updates}),
+        )
         write_baselines(path, read_baselines(path).with_row(recipe.data.dataset, row))
         found.append(row)
         datasets.add(recipe.data.dataset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,7 @@ from agentzoo.evaluation.results import Results
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.evaluation.statistics import convergence_in
 from agentzoo.hub.licenses import require_license
-from agentzoo.hub.lines import all_lines, best_differs, mean_line, summary
+from agentzoo.hub.lines import all_lines, best_differs, learned_elsewhere, mean_line, summary
 from agentzoo.hub.metadata import as_html, check_metadata, code, front_matter, inline
 from agentzoo.hub.paper_scores import PUBLISHED, SELECTION, SOURCES, Published
 from agentzoo.hub.sweeps import extremes, sweep_facts
@@ -224,6 +225,9 @@ def _measured(config: AgentConfig, recipe: Recipe, results: Results | None) -> d
         "summary": summary(results, paper),
         "is_clone": is_clone(config.model.family),
         "compared": compare_with_clones(everyone, results.yardsticks),
+        "elsewhere": learned_elsewhere(results, recipe.data.dataset_sha256),
+        "target_of_other_data": recipe.eval.target_rule == "max"
+        and not math.isclose(recipe.eval.target_return, results.dataset.best_return, rel_tol=1e-6),
         "below_data": head.return_interval[1] < results.dataset.mean_return,
         "seed_range": extremes(one.mean_return for one in everyone),
         "best_differs": best_differs(results),

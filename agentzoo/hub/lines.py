@@ -101,8 +101,15 @@ def all_lines(results: Results, updates: int, paper: Published | None) -> list[L
     for one in results.baselines:
         other = one.updates if one.updates not in (None, updates) else None
         found.append(line("family", one, name=one.agent_id, updates=other))
-    found += [line("method", one.result, name=NAMES[one.method]) for one in results.yardsticks]
+    found += [line("method", one.result, name=NAMES[one.method]) for one in _others(results, results.yardsticks)]
     return found + ([] if paper is None else [published_line(paper)])
+
+
+def learned_elsewhere(results: Results, dataset_sha256: str | None) -> list[str]:
+    """Names of the methods that learned from a different collection of the agent's dataset, whose hash is given."""
+    rows = comparable(results.headline, results.yardsticks)
+    found = {one.method for one in rows if dataset_sha256 and one.dataset_sha256 not in (None, dataset_sha256)}
+    return [NAMES[method].split(",")[0] for method in METHODS if method in found]
 
 
 def best_differs(results: Results) -> bool:
@@ -112,8 +119,14 @@ def best_differs(results: Results) -> bool:
 
 def _methods(results: Results) -> list[Line]:
     """One row per baseline method: its only training run, or the mean over runs."""
-    rows = comparable(results.headline, results.yardsticks)
+    rows = _others(results, comparable(results.headline, results.yardsticks))
     return [_method(method, [one for one in rows if one.method == method]) for method in METHODS if _has(rows, method)]
+
+
+def _others(results: Results, rows: Sequence[Baseline]) -> list[Baseline]:
+    """The rows that are not of this agent's own trainings: a clone is a baseline itself."""
+    own = {one.weights_sha256 for one in (results.headline, *results.seeds)} - {None}
+    return [one for one in rows if one.result.weights_sha256 not in own]
 
 
 def _has(rows: Sequence[Baseline], method: str) -> bool:

@@ -4,13 +4,13 @@ The blocks have 10.6 million parameters, those of other agents at most 2 million
 without dropout. The learning rate falls to zero along a cosine. A twin (`*-scratch`) has the same size, data and
 training, and random blocks.
 
-Locomotion has few windows: 3,000 updates of 64, which take 17 minutes on one core with native bfloat16, or a minute and
-a half on a GPU that trains 15 agents at once. After 1,500 updates at 3e-4 with dropout at the embedding an agent of
-hopper/medium-replay was underfitted (error .150 on data it was trained on, here .101) and returned 963.
+Locomotion has few windows: 3,000 updates of 64, which take 17 to 40 minutes on one core with native bfloat16, or a
+minute and a half on a GPU that trains 15 agents at once. After 1,500 updates at 3e-4 with dropout at the embedding an
+agent of hopper/medium-replay was underfitted (error .150 on data it was trained on, here .101) and returned 963.
 
-Mazes have the budget of all families there, 11,000 updates of 256 windows: four minutes on such a GPU, four hours on a
-core. After 3,000 updates of 64 windows both agents and both twins were underfitted and reached the goal in 75 to 82 of
-100 episodes; with the whole budget in 99 or 100.
+Mazes have 11,000 updates of 256 windows, as dt in the medium maze: four minutes on such a GPU, four hours on a core.
+In the medium maze both agents and both twins were underfitted after 3,000 updates of 64 windows and reached the goal in
+75 to 82 of 100 episodes; with the whole budget in 99 or 100.
 """
 
 from __future__ import annotations

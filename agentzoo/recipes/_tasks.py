@@ -74,7 +74,7 @@ MAZE_BUDGET = TrainConfig(steps=11_000, batch_size=256, lr=1e-3, warmup_steps=50
 
 
 def maze_recipe(name: str, maze: str, model: ModelConfig) -> Recipe:
-    """An agent of the maze comparison: one context and one budget, sized for a CPU; gpt2-dtma has half as many windows.
+    """An agent of a maze on windows of five steps, with a budget for a CPU; families change it for single mazes.
 
     The paper has 100,000 updates of 64 windows of 50 steps. The maze is nearly Markov and needs a close fit, so here
     windows are many and short: 11,000 updates of 256 windows of 5 steps, without dropout, at a learning rate that falls

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -108,10 +109,12 @@ def _lead(entry: Entry) -> str:
 
 def _facts(entry: Entry) -> list[tuple[str, str]]:
     head, results = entry.head, entry.results
-    found = [("context", f"{entry.config.io.context} steps"), ("target return", f"{entry.config.target_return:,g}")]
+    steps = entry.config.history or entry.config.io.context
+    found = [("reads", counted(steps, "step")), ("target return", f"{entry.config.target_return:,g}")]
     if head is not None:
         found.append(("return", entry.return_in_words()))
-        found.append(("episodes", f"{head.episodes}, {head.mean_length:,.0f} steps long"))
+        length = fmean(one.mean_length for one in entry.trainings)
+        found.append(("episodes", f"{sum(one.episodes for one in entry.trainings)}, {length:,.0f} steps long"))
     if results is not None:
         found.append(("mean return of the data", amount(results.dataset.mean_return, ",")))
         found.append(("training seeds", str(len(entry.trainings))))
@@ -146,7 +149,7 @@ def _score_notes(entry: Entry, address: Any) -> Markup:
     """The card's tables of scores and how they were measured."""
     return element(
         "details",
-        element("summary", "All results, as on the card"),
+        element("summary", "Results, as on the card"),
         as_html(section_of(entry.card, "How good is it"), address, 3),
     )
 

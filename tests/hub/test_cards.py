@@ -421,8 +421,12 @@ def test_only_datasets_of_the_hub_are_in_the_metadata(folder: Path) -> None:
 
 def test_a_card_says_which_rule_gave_the_target(folder: Path) -> None:
     assert "The target was set by hand in the recipe." in card_text(folder)
-    edit(folder, "train_config.json", eval__target_rule="max")
+    best = read_records(folder)[2].dataset.best_return
+    edit(folder, "train_config.json", eval__target_rule="max", eval__target_return=best)
     assert "The target is the best return in the data." in card_text(folder)
+    edit(folder, "train_config.json", eval__target_return=best + 1.0)
+    other = f"The target was the best return in another collection of this dataset; here it is {best:g}."
+    assert other in card_text(folder)
 
 
 def cloned(folder: Path, *shifts: float, steps: int = 0, success: bool = False) -> str:
@@ -433,9 +437,11 @@ def cloned(folder: Path, *shifts: float, steps: int = 0, success: bool = False) 
         Baseline(
             method="bc",
             trained_with="agentzoo train bc-test",
+            dataset_sha256="c" * 64,
             result=head.model_copy(
                 update={
                     "training_seed": seed,
+                    "weights_sha256": f"{seed:064}",
                     "returns": tuple(value + shift for value in head.returns),
                     "lengths": tuple(length + steps for length in head.lengths),
                 }
@@ -466,8 +472,26 @@ def test_the_line_under_the_score_compares_with_behaviour_cloning(folder: Path) 
 
 def test_baselines_have_rows_in_the_first_table(folder: Path) -> None:
     cloned(folder, -1.0, 1.0)
+    edit(folder, "train_config.json", data__dataset_sha256="c" * 64)
     table = card_text(folder).split("## How good is it")[1].split("## Use it")[0]
     assert "| `bc`, behaviour cloning, mean of 2 training seeds | " in table
+    assert "over episodes, and over training seeds in a row of their mean." in table
+    assert "another collection" not in table
+    edit(folder, "train_config.json", data__dataset_sha256="d" * 64)
+    table = card_text(folder).split("## How good is it")[1].split("## Use it")[0]
+    assert "The rows of `bc` are of another collection of this dataset: the same policies, other episodes." in table
+
+
+def test_a_clone_is_not_a_baseline_of_itself(folder: Path) -> None:
+    cloned(folder, -1.0, 1.0)
+    results = read_records(folder)[2]
+    mine = results.headline.weights_sha256
+    rows = [
+        one.model_copy(update={"result": one.result.model_copy(update={"weights_sha256": mine})})
+        for one in results.yardsticks[:1]
+    ]
+    (folder / "results.json").write_text(results.model_copy(update={"yardsticks": tuple(rows)}).to_json())
+    assert "| `bc`, behaviour cloning" not in card_text(folder)
 
 
 def test_an_environment_with_options_is_made_with_them(folder: Path) -> None:
