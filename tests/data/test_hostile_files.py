@@ -181,7 +181,7 @@ def test_arrays_that_are_none_of_a_buffer(name: str, value: Any, root: Path, tmp
 
 def test_numbers_that_float32_cannot_hold_are_no_data(root: Path, tmp_path: Path) -> None:
     import_file(npz(tmp_path / "x.npz", **{**buffer(), "observations": np.full((4, 11), 1e300)}), "tests/x-v0")
-    with pytest.raises(DataError, match="observations is not finite"):
+    with pytest.raises(DataError, match="observations are not finite"):
         load_episodes("tests/x-v0")
 
 
