@@ -24,7 +24,7 @@ from agentzoo.store.locate import (
     PUBLISHED,
     check_links,
     is_backbone,
-    require_replaceable,
+    require_free,
     written_whole,
 )
 from agentzoo.store.named import require_folder, require_remote
@@ -304,17 +304,14 @@ def pull(
         force: replace an existing agent's folder; a folder with other content is never replaced.
 
     Raises:
-        UnknownNameError, HubError, CheckpointError: nothing is written. StorageError: `target` exists.
+        UnknownNameError, HubError, CheckpointError: nothing is written. StorageError: `target` exists and is not empty.
     """
     repo_id, indexed = require_remote(agent)
     revision = revision or indexed
     target = target or Path(repo_id.split("/")[1])
     if target.name in ("", ".."):  # "." has no name to rename
         target = target.resolve()
-    if target.exists() and not force:
-        raise StorageError(f"{target} already exists; name another folder, or replace it with --force.")
-    if target.exists():
-        require_replaceable(target)
+    require_free(target, force)
     found = fetch(
         repo_id,
         tuple(dict.fromkeys((*PUBLISHED, *BACKBONE_FILES))),
