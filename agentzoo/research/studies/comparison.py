@@ -29,6 +29,10 @@ from agentzoo.text import duration
 from agentzoo.training.log import read_log
 
 PICTURE = "comparison.png"
+SOON = (
+    " Within 2 points of its end: updates and time until a short evaluation first is that close, by the logs at hand; a "
+    "staged agent holds the log of one seed."
+)
 
 
 class Compared(NamedTuple):
@@ -185,10 +189,7 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
         "intervals: of a mean ± standard deviation over training seeds, of a single seed over its episodes."
     )
     if any(each.converged for each in compared):
-        note += (
-            " Within 2 points of its end: updates and time until a short evaluation first is that close, by the logs "
-            "at hand; a staged agent holds the log of one seed."
-        )
+        note += SOON
     if any(paper.unit == "steps" for paper in papers.values()):
         note += " Where papers count steps, length is the steps to the goal; a failed episode counts all its steps."
     if papers:
