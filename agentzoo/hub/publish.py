@@ -18,12 +18,11 @@ from agentzoo.hub.metadata import check_metadata
 from agentzoo.hub.records import read_records, require_promised, unlike_record
 from agentzoo.hub.verify import check_results
 from agentzoo.nn.language.pretrained import load_backbone
-from agentzoo.store.files import CARD, RECIPE, RESULTS, read_text
+from agentzoo.store.files import CARD, RECIPE, RESULTS, is_backbone, read_text
 from agentzoo.store.locate import (
     BACKBONE_FILES,
     PUBLISHED,
     check_links,
-    is_backbone,
     require_free,
     written_whole,
 )

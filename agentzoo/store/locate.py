@@ -29,6 +29,7 @@ from agentzoo.store.files import (
     SWEEP_PLOT,
     VIDEO,
     WEIGHTS,
+    is_backbone,
     read_text,
     staging,
     swap_in,
@@ -93,15 +94,6 @@ def _folders(zoo: Path, backbones: bool) -> dict[str, Path]:
         if whole and not hidden and is_backbone(folder) == backbones:
             found[folder.name] = folder
     return found
-
-
-def is_backbone(folder: Path) -> bool:
-    """Whether this holds a backbone: a network whose `config.json` is in transformers' format."""
-    try:
-        tree = json.loads(read_text(folder / CONFIG))
-    except (AgentzooError, ValueError, RecursionError):
-        return False
-    return isinstance(tree, dict) and "model_type" in tree and "agent_id" not in tree
 
 
 def find_agent(

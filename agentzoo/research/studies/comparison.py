@@ -30,8 +30,8 @@ from agentzoo.training.log import read_log
 
 PICTURE = "comparison.png"
 SOON = (
-    " Within 2 points of its end: updates and time until a short evaluation first is that close, by the logs at hand; a "
-    "staged agent holds the log of one seed."
+    " Within 2 points of its end: updates and time until a short evaluation first is that close, by the logs at hand; "
+    "a staged agent holds the log of one seed."
 )
 
 
