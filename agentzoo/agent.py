@@ -54,7 +54,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         self._actions = Actions(config.io.action)
         self._conditions = Conditions()
         self._targets = None
-        self.origin: Where | None = None  # the Hub repo and commit that `from_pretrained` loaded
+        self.origin: Where | None = None  # the Hub repo and commit that hold these weights
         self.trust_env_options = True  # `from_pretrained` sets it: its config may come from elsewhere
         self._env: Any = None
         self._warned: set[str] = set()
@@ -161,7 +161,10 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
                 self.recipe = self.recipe.asked_for(Target(self.target_return, "number"))
             self.recipe = self.recipe.reading(self.history)
             write_atomic(folder / RECIPE, self.recipe.to_json())
-        self.config = self.config.model_copy(update={**asked, "weights_sha256": sha256(folder / WEIGHTS)})
+        saved = sha256(folder / WEIGHTS)
+        if saved != self.config.weights_sha256:
+            self.origin = None
+        self.config = self.config.model_copy(update={**asked, "weights_sha256": saved})
         self._hashed = fingerprint(self.model)
         write_atomic(folder / CONFIG, self.config.to_json())
         if repo_id is not None:

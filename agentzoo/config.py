@@ -13,7 +13,7 @@ from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE
 from agentzoo.types import Config, Digest, IOSpec, TargetReturn
 
-License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,63}$")]  # as the Hub names them: mit, apache-2.0, other
+License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]{0,63}$")]  # as the Hub names them: mit, apache-2.0, other
 
 
 class AgentConfig(Config):

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
-from agentzoo.errors import ConfigError
-from agentzoo.store.files import read_text
+from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
+from agentzoo.store.files import CONFIG, RECIPE, is_backbone, read_text
 
 M = TypeVar("M", bound="Config")
 
@@ -40,9 +40,18 @@ def read_record(kind: type[M], path: Path) -> M:
     """A record from its small JSON file.
 
     Raises:
-        CheckpointError: missing, unreadable, not text or far too large. ConfigError: its content cannot be used.
+        CheckpointError: missing, unreadable, not text or far too large, or a backbone's. ConfigError: its content
+            cannot be used.
     """
-    return kind.from_json(read_text(path), str(path))
+    try:
+        return kind.from_json(read_text(path), str(path))
+    except AgentzooError:
+        if path.name in (CONFIG, RECIPE) and is_backbone(path.parent):
+            raise CheckpointError(
+                f"{path.parent} holds a network of transformers, such as a backbone from which agents start, not an "
+                "agent of agentzoo. Name an agent's folder; `agentzoo hub import` imports a Decision Transformer."
+            ) from None
+        raise
 
 
 def checked(kind: type[M], what: str, **fields: Any) -> M:

@@ -3,6 +3,7 @@
 `agentzoo hub export dt-hopper-medium agent.onnx` writes the file; `agentzoo hub export --help` says what it reads.
 """
 
+import json
 import sys
 
 import gymnasium as gym
@@ -15,11 +16,15 @@ def play(path: str, seed: int = 0, steps: int = 1_000) -> float:
     session = onnxruntime.InferenceSession(path)
     about, read = session.get_modelmeta().custom_metadata_map, {one.name: one for one in session.get_inputs()}
     k, scale, rtg = int(about["context"]), float(about["rtg_scale"]), float(about["target_return"])
-    env, done, total = gym.make(about["env"]), False, 0.0
+    keys, rng = json.loads(about["obs_keys"]), np.random.default_rng(seed)
+    if about["env"] not in gym.registry:
+        raise SystemExit(f"Gymnasium does not know {about['env']!r}. First import the package that registers it.")
+    env, done, total = gym.make(about["env"], **json.loads(about["env_options"])), False, 0.0
     observation, _ = env.reset(seed=seed)
     history = {"observations": [], "actions": [], "returns_to_go": [], "timesteps": [], "valid": []}
     while not done and len(history["valid"]) < steps:
-        newest = (observation, np.zeros(env.action_space.shape), rtg / scale, len(history["valid"]), True)
+        seen = observation if keys is None else np.concatenate([np.ravel(observation[key]) for key in keys])
+        newest = (seen, np.zeros(env.action_space.shape), rtg / scale, len(history["valid"]), True)
         for past, value in zip(history.values(), newest, strict=True):
             past.append(value)
         windows = {name: np.array(past[-k:]) for name, past in history.items() if name in read}
@@ -27,9 +32,13 @@ def play(path: str, seed: int = 0, steps: int = 1_000) -> float:
         fed = {n: np.pad(w, [(0, k - length)] + [(0, 0)] * (w.ndim - 1))[None] for n, w in windows.items()}
         kinds = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}
         action = session.run(None, {n: w.astype(kinds[read[n].type]) for n, w in fed.items()})[0][0]
+        if isinstance(env.action_space, gym.spaces.Discrete):  # one logit a choice
+            chances = np.exp(action - action.max(), dtype=np.float64)
+            sampled = about["sampled"] == "true"
+            action = rng.choice(len(chances), p=chances / chances.sum()) if sampled else chances.argmax()
         history["actions"][-1] = action
-        observation, reward, terminated, truncated, _ = env.step(action)
-        rtg, total, done = rtg - reward, total + reward, terminated or truncated
+        observation, reward, terminated, truncated, _ = env.step(action + getattr(env.action_space, "start", 0))
+        rtg, total, done = rtg - reward * (about["rewards"] == "dense"), total + reward, terminated or truncated
     return float(total)
 
 

@@ -56,7 +56,7 @@ def test_targets_of_locomotion_follow_the_rule(task: str) -> None:
     evaluation = load_recipe(f"bc-{task}").eval
     constant = LOCOMOTION[task.partition("-")[0]][1]
     best = np.array([evaluation.target_return])
-    assert choose_target("d4rl", best, evaluation.env) == (evaluation.target_return, "max")
+    assert choose_target("d4rl", best, evaluation.env, evaluation.env_options) == (evaluation.target_return, "max")
     assert evaluation.target_return < constant
     for agent_id, folder in staged_agents().items():
         if agent_id.endswith(f"-{task}"):

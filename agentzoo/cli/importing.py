@@ -44,12 +44,14 @@ def import_command(
     ] = None,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the folder.")] = False,
 ) -> None:
     """Import a Decision Transformer trained with transformers or CORL as an agent. Its actions stay the same."""
     from agentzoo.hub.checkpoints import ImportOptions
     from agentzoo.hub.importing import import_agent
-    from agentzoo.store.locate import written_whole
+    from agentzoo.store.locate import require_free, written_whole
 
+    require_free(folder, force)
     options = ImportOptions(
         target_return=target,
         env=env,

@@ -24,6 +24,8 @@ from agentzoo.data.frames import Frames
 from agentzoo.data.minari import load_episodes, open_dataset
 from agentzoo.data.names import datasets_root
 from agentzoo.errors import DataError, StorageError
+from agentzoo.store.cache import VARIABLE as CACHE_VARIABLE
+from agentzoo.store.cache import cache_folder
 from agentzoo.store.exclusive import exclusive
 from agentzoo.store.files import sha256, staging, write_atomic
 from agentzoo.types import ActionSpec, Config, IntArray, ObservationSpec
@@ -45,14 +47,6 @@ class Footprint(NamedTuple):
     resident: int  # pages that this process has mapped
     proportional: int  # the same, each page divided by the number of processes that map it
     private: int  # pages that this process has changed
-
-
-def cache_root() -> Path:
-    """`$AGENTZOO_CACHE`, else `agentzoo` in the user's cache folder. It can be deleted at any time."""
-    named = os.environ.get("AGENTZOO_CACHE")
-    if named:
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentzoo"
 
 
 @dataclass(frozen=True)
@@ -105,7 +99,7 @@ class MappedEpisodes(Episodes):
     def _array(self, name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         path = self.folder / f"{name}.npy"
         if not path.exists():
-            with exclusive(self.folder / ".lock", "AGENTZOO_CACHE"):
+            with exclusive(self.folder / ".lock", CACHE_VARIABLE):
                 if not path.exists():
                     _save_array(path, make())
         with _readable(path):
@@ -120,7 +114,7 @@ class MappedEpisodes(Episodes):
             return make()  # it shares the mapped frames
         folder = self.folder / name
         if not folder.exists():
-            with exclusive(self.folder / ".lock", "AGENTZOO_CACHE"):
+            with exclusive(self.folder / ".lock", CACHE_VARIABLE):
                 if not folder.exists():
                     write_mapped(make(), folder)
         return MappedEpisodes.open(folder)
@@ -140,9 +134,9 @@ def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> Map
     data = datasets_root() / dataset_id / "data"
     for path in sorted(path for path in data.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(data)} {sha256(path)}\n".encode())
-    folder = cache_root() / "episodes" / f"{dataset_id.replace('/', '--')}-{digest.hexdigest()[:16]}"
+    folder = cache_folder() / "episodes" / f"{dataset_id.replace('/', '--')}-{digest.hexdigest()[:16]}"
     if not folder.exists():
-        with exclusive(folder.parent / ".lock", "AGENTZOO_CACHE"):
+        with exclusive(folder.parent / ".lock", CACHE_VARIABLE):
             if not folder.exists():
                 write_mapped(load_episodes(dataset_id, obs_keys), folder)
     return MappedEpisodes.open(folder)
@@ -213,4 +207,4 @@ def _save_array(path: Path, values: NDArray[Any]) -> None:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise StorageError(f"{path} was not written: {error}. Make room, or set AGENTZOO_CACHE.") from error
+        raise StorageError(f"{path} was not written: {error}. Make room, or set {CACHE_VARIABLE}.") from error

@@ -28,7 +28,7 @@ class Target(NamedTuple):
     rule: TargetRule
 
 
-def choose_target(wanted: str, returns: FloatArray, env_id: str, options: Iterable[str] = ()) -> Target:
+def choose_target(wanted: str, returns: FloatArray, env_id: str, options: Iterable[str]) -> Target:
     """The target return for `wanted`, the name of a rule or a number.
 
     Args:

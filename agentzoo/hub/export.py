@@ -2,12 +2,13 @@
 
 The caller keeps the history: raw observations, actions, returns-to-go divided by `rtg_scale`, timesteps from 0, and
 `valid`. Windows are padded on the right with zeros. K is the agent's `history` where it has one. The file's metadata
-holds K, the scale, and whether actions are sampled from the logits.
+holds K, the scale, whether actions are sampled from the logits, and the environment with its options.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +25,16 @@ from agentzoo.store.files import write_atomic
 from agentzoo.types import Config
 
 CONTRACT = (
-    "Inputs, each with a leading axis of environments: observations (K, S) float32, raw units; actions (K, A) float32, "
-    "environment units, or (K,) int64 choices counted from 0, 0 at the newest step; returns_to_go (K,) float32: the "
-    "target return less all rewards so far, divided by rtg_scale; timesteps (K,) int64, steps of the episode from 0; "
-    "valid (K,) bool. A window holds the last K steps, oldest first, padded on the right with zeros and valid=False. "
-    "Inputs that a network does not read are absent. Output: action (A,) in environment units, clipped, or one logit a "
-    "choice: if `sampled` is true, draw the choice from softmax(logits), as the scores were measured; else take the "
-    "largest. K is `context`, the steps that the agent reads. context, rtg_scale, target_return and sampled are in the "
-    "metadata of this file."
+    "Inputs, each with a leading axis of environments: observations (K, S) float32, raw units, of a Dict its "
+    "`obs_keys` flattened and joined in this order; actions (K, A) float32, environment units, or (K,) int64 choices "
+    "counted from 0, 0 at the newest step; returns_to_go (K,) float32: the target return less all rewards so far, or "
+    "the target return at every step if `rewards` is `delayed`, divided by rtg_scale; timesteps (K,) int64, steps of "
+    "the episode from 0; valid (K,) bool. A window holds the last K steps, oldest first, padded on the right with "
+    "zeros and valid=False. Inputs that a network does not read are absent. Output: action (A,) in environment units, "
+    "clipped, or one logit a choice: if `sampled` is true, draw the choice from softmax(logits), as the scores were "
+    "measured; else take the largest; the action is this choice plus the first action of the Discrete space. K is "
+    "`context`, the steps that the agent reads. context, rtg_scale, rewards, target_return, sampled, env, and, as "
+    "JSON, env_options and obs_keys are in the metadata of this file."
 )
 TOLERANCE = 1e-4  # relative to the largest action or logit, if that is above 1
 
@@ -102,5 +105,7 @@ def _properties(agent: Agent, steps: int) -> dict[str, str]:
         "target_return": repr(agent.target_return),
         "sampled": "false" if is_deterministic(agent) else "true",
         "env": config.env or "",
+        "env_options": json.dumps(config.env_options),
+        "obs_keys": json.dumps(config.io.observation.keys),
         "weights_sha256": agent.weights_sha256 or "",
     }

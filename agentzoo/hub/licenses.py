@@ -12,8 +12,8 @@ _NAMES = """
     cdla-permissive-2.0 cdla-sharing-1.0 creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0 etalab-2.0
     eupl-1.1 eupl-1.2 fair-noncommercial-research-license gemma gfdl gpl gpl-2.0 gpl-3.0 grok2-community h-research
     intel-research isc lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3 llama3.1 llama3.2 llama3.3 llama4 lppl-1.3c mit
-    mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openmdw-1.0 openrail osl-3.0 other pddl postgresql unknown unlicense wtfpl
-    zlib
+    mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openmdw-1.0 openrail openrail++ osl-3.0 other pddl postgresql unknown
+    unlicense wtfpl zlib
 """
 LICENSES = frozenset(_NAMES.split())
 
@@ -21,7 +21,8 @@ LICENSES = frozenset(_NAMES.split())
 def require_license(name: str) -> None:
     """Raise ConfigError unless the Hub knows a license by this name."""
     if name not in LICENSES:
+        hint = did_you_mean(name.lower(), LICENSES)
         raise ConfigError(
-            f"license {shown(name)!r} is not one the Hub knows, like mit or apache-2.0.{did_you_mean(name, LICENSES)} "
+            f"license {shown(name)!r} is not one the Hub knows, like mit or apache-2.0.{hint} "
             "Name any other license `other`, and add its text to the repo."
         )

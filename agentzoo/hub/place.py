@@ -9,8 +9,8 @@ from agentzoo.config import AgentConfig
 from agentzoo.errors import CheckpointError, StorageError
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
-from agentzoo.store.files import CONFIG, RECIPE
-from agentzoo.store.locate import is_backbone, require_replaceable
+from agentzoo.store.files import CONFIG, RECIPE, is_backbone
+from agentzoo.store.locate import require_replaceable
 
 
 def require_free_place(recipe: Recipe, final: Path, runs: Sequence[Path] = (), force: bool = False) -> None:

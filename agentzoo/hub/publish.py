@@ -16,14 +16,14 @@ from agentzoo.hub.card import card_text, check_card, write_card
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.metadata import check_metadata
 from agentzoo.hub.records import read_records, require_promised, unlike_record
+from agentzoo.hub.verify import check_results
 from agentzoo.nn.language.pretrained import load_backbone
-from agentzoo.store.files import CARD, RECIPE, RESULTS, read_text
+from agentzoo.store.files import CARD, RECIPE, RESULTS, is_backbone, read_text
 from agentzoo.store.locate import (
     BACKBONE_FILES,
     PUBLISHED,
     check_links,
-    is_backbone,
-    require_replaceable,
+    require_free,
     written_whole,
 )
 from agentzoo.store.named import require_folder, require_remote
@@ -243,11 +243,12 @@ def _fate(api: Any, where: Where, head: str | None) -> str:
 def check_folder(folder: Path) -> tuple[list[str], list[str]]:
     """Check a folder and return the names to upload and the names to leave out.
 
-    An agent must load strictly, and its card must match its records. A backbone's card only has to pass the Hub's
+    An agent must load strictly, its card must match its records, and their numbers must follow from the recorded
+    episodes. A backbone's card only has to pass the Hub's
     checks.
 
     Raises:
-        CheckpointError: it does not load, links lead out of it, or the card is missing or stale.
+        CheckpointError: it does not load, links lead out of it, the card is missing or stale, or a number is wrong.
     """
     require_folder(folder)
     check_links(folder)
@@ -265,6 +266,9 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
         _, _, results = read_records(folder)
         if (results.headline.agent_id, results.headline.weights_sha256) != (name, agent.config.weights_sha256):
             raise CheckpointError(f"{folder / RESULTS} was measured on other weights; measure these and stage again.")
+        valid, check = check_results(folder, agent.config)
+        if valid is None:
+            raise CheckpointError(f"{folder / RESULTS} does not add up: {check.said}. Measure and stage again.")
         if differs := unlike_record(agent, results.headline):
             raise CheckpointError(
                 f"{folder} does not act as it was measured: {differs}. `agentzoo hub remeasure` measures it again."
@@ -299,17 +303,14 @@ def pull(
         force: replace an existing agent's folder; a folder with other content is never replaced.
 
     Raises:
-        UnknownNameError, HubError, CheckpointError: nothing is written. StorageError: `target` exists.
+        UnknownNameError, HubError, CheckpointError: nothing is written. StorageError: `target` exists and is not empty.
     """
     repo_id, indexed = require_remote(agent)
     revision = revision or indexed
     target = target or Path(repo_id.split("/")[1])
     if target.name in ("", ".."):  # "." has no name to rename
         target = target.resolve()
-    if target.exists() and not force:
-        raise StorageError(f"{target} already exists; name another folder, or replace it with --force.")
-    if target.exists():
-        require_replaceable(target)
+    require_free(target, force)
     found = fetch(
         repo_id,
         tuple(dict.fromkeys((*PUBLISHED, *BACKBONE_FILES))),

@@ -109,7 +109,7 @@ def _pushed(item: Item, token: str | bool | None, private: bool | None) -> Publi
     if commit is not None:
         return Published(item.name, item.repo_id, commit, pushed=False)
     made = push(item.folder, item.repo_id, token=token, private=private)
-    return Published(item.name, item.repo_id, made.commit, pushed=True)
+    return Published(item.name, item.repo_id, made.commit, pushed=made.changed)
 
 
 def _same_there(item: Item, token: str | bool | None, private: bool | None) -> str | None:

@@ -98,10 +98,10 @@ def _require_one_seed(staged: Path, results: Results) -> None:
 
 def _choose(target: str, recipe: Recipe, results: Results) -> Target:
     """The target; only a percentile needs the dataset."""
-    if target != "p90":
-        return choose_target(target, np.array([results.dataset.best_return]), recipe.eval.env)
-    episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys).best(recipe.data.best_fraction)
-    return choose_target(target, episodes.returns, recipe.eval.env)
+    returns = np.array([results.dataset.best_return])
+    if target == "p90":
+        returns = load_episodes(recipe.data.dataset, recipe.data.obs_keys).best(recipe.data.best_fraction).returns
+    return choose_target(target, returns, recipe.eval.env, recipe.eval.env_options)
 
 
 def _measured(measuring: Measuring, sweep_episodes: int | None) -> dict[str, Any]:

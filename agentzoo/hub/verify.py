@@ -93,7 +93,7 @@ def check_files(folder: Path) -> tuple[AgentConfig, Results | None, list[Check]]
         CheckpointError, ConfigError: the files cannot be checked.
     """
     config = read_record(AgentConfig, folder / CONFIG)
-    results, check = _results(folder, config)
+    results, check = check_results(folder, config)
     return config, results, [_weights(folder, config), *_recipe(folder, config), check, _card(folder)]
 
 
@@ -141,8 +141,12 @@ def _differences(expected: Config, found: Config) -> str:
     return f"differs in {', '.join(names)}" if names else ""
 
 
-def _results(folder: Path, config: AgentConfig) -> tuple[Results | None, Check]:
-    """Check that the card's numbers belong to these weights and follow from the recorded episodes."""
+def check_results(folder: Path, config: AgentConfig) -> tuple[Results | None, Check]:
+    """Check that the card's numbers belong to these weights and follow from the recorded episodes.
+
+    Returns:
+        The record if it is valid, and the check.
+    """
     if not (folder / RESULTS).is_file():
         return None, Check(name="results", holds=None, said=f"no {RESULTS}, so the card claims nothing")
     results = read_record(Results, folder / RESULTS)
@@ -152,7 +156,8 @@ def _results(folder: Path, config: AgentConfig) -> tuple[Results | None, Check]:
         if one.agent_id != config.agent_id or one.weights_sha256 != config.weights_sha256:
             problems.append(f"{_which(one, head)} was measured on other weights")
     others = () if results.best is None else (results.best,)
-    for one in (head, *others, *results.targets, *results.seeds, *results.baselines, *results.acting):
+    yardsticks = [one.result for one in results.yardsticks]
+    for one in (head, *others, *results.targets, *results.seeds, *results.baselines, *yardsticks, *results.acting):
         options = config.env_options if one.env == config.env else {}
         problems += [f"{_which(one, head)}: {wrong}" for wrong in _wrong(one, options, recipe)]
     if not problems and results.targets:
@@ -182,12 +187,19 @@ def _wrong(one: Result, options: Iterable[str], recipe: Recipe | None) -> list[s
         "score_interval": reference and tuple(normalized_score(np.array(one.return_interval), reference)),
     }
     wrong = [name for name, value in expected.items() if not _close(value, getattr(one, name))]
-    if one.success_rate is not None and not 0.0 <= one.success_rate <= 1.0:
+    if not _succeeds_as_said(one):
         wrong.append("success_rate")
     found = [f"{', '.join(wrong)} cannot be right"] if wrong else []
     if not _sums_up(one):
         found.append(f"mean and interval do not follow from its {one.episodes} returns")
     return found
+
+
+def _succeeds_as_said(one: Result) -> bool:
+    """Whether the success rate is that of the recorded successes; without these, whether it is a rate."""
+    if one.successes is None:
+        return one.success_rate is None or 0.0 <= one.success_rate <= 1.0
+    return len(one.successes) == one.episodes and _close(float(np.mean(one.successes)), one.success_rate)
 
 
 def _close(expected: Any, found: Any) -> bool:

@@ -13,18 +13,24 @@ from pathlib import Path
 
 from agentzoo.errors import StorageError
 
+VARIABLE = "AGENTZOO_CACHE"
+
 
 def cache_folder() -> Path:
-    """The folder for files that agentzoo can make again: `$XDG_CACHE_HOME/agentzoo`, else `~/.cache/agentzoo`.
+    """The folder for files that agentzoo can make again; it can be deleted at any time.
+
+    It is `$AGENTZOO_CACHE`, else `$XDG_CACHE_HOME/agentzoo`, else `~/.cache/agentzoo`.
 
     Raises:
         StorageError: there is no home folder.
     """
-    named = os.environ.get("XDG_CACHE_HOME")
+    own, shared = os.environ.get(VARIABLE), os.environ.get("XDG_CACHE_HOME")
+    if own:
+        return Path(own).absolute()
     try:
-        return Path(named or Path.home() / ".cache").absolute() / "agentzoo"
+        return Path(shared or Path.home() / ".cache").absolute() / "agentzoo"
     except RuntimeError as error:
-        raise StorageError(f"there is no cache folder: {error}. Set XDG_CACHE_HOME.") from None
+        raise StorageError(f"there is no cache folder: {error}. Set {VARIABLE}.") from None
 
 
 def private_folder(name: str) -> Path:
@@ -52,9 +58,7 @@ def require_private(path: Path) -> None:
     if user is None:
         return
     if stat.S_ISLNK(found.st_mode) or found.st_uid != user:
-        raise StorageError(
-            f"{path} does not belong to this user. Delete it, or set XDG_CACHE_HOME to a folder of yours."
-        )
+        raise StorageError(f"{path} does not belong to this user. Delete it, or set {VARIABLE} to a folder of yours.")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise StorageError(f"others may write to {path}. Run: chmod go-w {path}")
 
@@ -77,7 +81,7 @@ def _require_safe_parent(folder: Path) -> None:
     if shared or found.st_uid not in (0, user):
         raise StorageError(
             f"others may write to {folder}, so files below it cannot be trusted. Run: chmod go-w {folder}, or set "
-            "XDG_CACHE_HOME to a folder of yours."
+            f"{VARIABLE} to a folder of yours."
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import platform
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from agentzoo.errors import CheckpointError, StorageError
+from agentzoo.errors import AgentzooError, CheckpointError, StorageError
 
 # What an agent's folder holds.
 CONFIG = "config.json"
@@ -185,3 +186,12 @@ def sha256(path: Path) -> str:
     """Hex digest of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_backbone(folder: Path) -> bool:
+    """Whether this holds a backbone: a network whose `config.json` is in transformers' format."""
+    try:
+        tree = json.loads(read_text(folder / CONFIG))
+    except (AgentzooError, ValueError, RecursionError):
+        return False
+    return isinstance(tree, dict) and "model_type" in tree and "agent_id" not in tree

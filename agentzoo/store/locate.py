@@ -29,6 +29,7 @@ from agentzoo.store.files import (
     SWEEP_PLOT,
     VIDEO,
     WEIGHTS,
+    is_backbone,
     read_text,
     staging,
     swap_in,
@@ -93,15 +94,6 @@ def _folders(zoo: Path, backbones: bool) -> dict[str, Path]:
         if whole and not hidden and is_backbone(folder) == backbones:
             found[folder.name] = folder
     return found
-
-
-def is_backbone(folder: Path) -> bool:
-    """Whether this holds a backbone: a network whose `config.json` is in transformers' format."""
-    try:
-        tree = json.loads(read_text(folder / CONFIG))
-    except (AgentzooError, ValueError, RecursionError):
-        return False
-    return isinstance(tree, dict) and "model_type" in tree and "agent_id" not in tree
 
 
 def find_agent(
@@ -225,8 +217,7 @@ def written_whole(target: Path) -> Iterator[Path]:
             holds other files, or if its parent cannot be written to. At the end, if the new folder cannot replace it.
     """
     target = target.resolve()
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        require_replaceable(target)
+    require_free(target, force=True)
     with staging(target.parent, ".staging-") as place:
         folder = place / target.name
         folder.mkdir()
@@ -256,6 +247,15 @@ def require_own(folder: Path, agent_id: str) -> None:
         raise StorageError(
             f"{folder} holds another agent, {shown(other)}{kept}. Save {agent_id} elsewhere, or delete this folder."
         )
+
+
+def require_free(target: Path, force: bool) -> None:
+    """Raise StorageError if `target` exists and is not an empty folder; with `force`, as `require_replaceable`."""
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not force:
+        raise StorageError(f"{target} already exists; name another folder, or replace it with --force.")
+    require_replaceable(target)
 
 
 def require_replaceable(target: Path) -> None:

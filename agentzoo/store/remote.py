@@ -44,13 +44,18 @@ def is_repo_id(name: str) -> bool:
     return _REPO.fullmatch(name) is not None and ".." not in name and "--" not in name
 
 
+def is_revision(name: str) -> bool:
+    """Whether `name` can be a branch, tag or commit."""
+    return _REVISION.fullmatch(name) is not None and ".." not in name and "//" not in name
+
+
 def check_revision(revision: str | None) -> None:
     """Refuse anything but a branch, tag or commit: the client creates a file of that name in its cache.
 
     Raises:
         ConfigError: it is empty, contains `..` or odd characters.
     """
-    if revision is not None and (not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision):
+    if revision is not None and not is_revision(revision):
         raise ConfigError(f"{revision[:80]!r} is not a branch, tag or commit.")
 
 

@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from agentzoo.data.episodes import Episodes
-from agentzoo.data.mapped import MappedEpisodes, cache_root, footprint, map_dataset
+from agentzoo.data.mapped import MappedEpisodes, footprint, map_dataset
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.names import datasets_root
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import DataError, UnknownNameError
+from agentzoo.store.cache import cache_folder
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +69,7 @@ def test_batches_are_the_same_and_pytorch_does_not_warn(tiny_hopper: str) -> Non
 
 def test_a_dataset_is_read_once_and_again_when_it_changes(tiny_hopper: str, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = map_dataset(tiny_hopper).folder
-    assert folder.is_relative_to(cache_root())
+    assert folder.is_relative_to(cache_folder())
     with monkeypatch.context() as patch:
         patch.setattr("agentzoo.data.mapped.load_episodes", lambda *_: pytest.fail("read again"))
         assert map_dataset(tiny_hopper).folder == folder

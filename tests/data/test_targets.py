@@ -23,24 +23,24 @@ RETURNS = np.arange(0.0, 101.0)  # 0, 1, ..., 100
     ],
 )
 def test_each_rule_gives_its_number(wanted: str, env: str, target: Target) -> None:
-    assert choose_target(wanted, RETURNS, env) == target
+    assert choose_target(wanted, RETURNS, env, ()) == target
 
 
 def test_the_constant_counts_where_the_data_reaches_it() -> None:
-    assert choose_target("d4rl", np.array([10.0, 3600.0]), "Hopper-v5") == Target(3600.0, "d4rl")
-    assert choose_target("d4rl", np.array([10.0, 3599.0]), "Hopper-v5") == Target(3599.0, "max")
+    assert choose_target("d4rl", np.array([10.0, 3600.0]), "Hopper-v5", ()) == Target(3600.0, "d4rl")
+    assert choose_target("d4rl", np.array([10.0, 3599.0]), "Hopper-v5", ()) == Target(3599.0, "max")
 
 
 def test_another_word_is_refused() -> None:
     with pytest.raises(ConfigError, match="a number or one of d4rl, max, p90; got 'best'"):
-        choose_target("best", RETURNS, "Hopper-v5")
+        choose_target("best", RETURNS, "Hopper-v5", ())
 
 
 @pytest.mark.parametrize("wanted", ["nan", "inf", "-Infinity", "5e9", "max"])
 def test_a_target_that_no_recipe_holds_is_refused(wanted: str) -> None:
     returns = np.array([1.0, 2e9]) if wanted == "max" else RETURNS
     with pytest.raises(ConfigError, match=rf"target return is \S+ \({wanted}\); it must be a number from -1e\+09"):
-        choose_target(wanted, returns, "Hopper-v5")
+        choose_target(wanted, returns, "Hopper-v5", ())
 
 
 def test_options_make_another_task_without_a_constant() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from agentzoo.agent import Agent
 from agentzoo.hub.card import card_text
@@ -33,6 +34,19 @@ def test_a_fine_tune_of_a_hub_agent_records_its_repo_and_commit(hub: Hub, folder
     local = finetune_recipe(Agent.from_pretrained(folder), "tests/other-v0", None, 3, "keep")
     assert (local.base_repo, local.base_revision) == (None, None)
     assert "base_repo" not in local.to_json()
+
+
+def test_a_fine_tune_names_no_repo_for_weights_that_were_saved_since(hub: Hub, folder: Path, tmp_path: Path) -> None:
+    push(folder, REPO)
+    base = Agent.from_pretrained(REPO)
+    base.save_pretrained(tmp_path / "same")
+    assert finetune_recipe(base, "tests/other-v0", None, 3, "keep").base_repo == REPO
+    with torch.no_grad():
+        next(base.model.parameters()).add_(1.0)
+    base.save_pretrained(tmp_path / "changed")
+    recipe = finetune_recipe(base, "tests/other-v0", None, 3, "keep")
+    assert (recipe.base_repo, recipe.base_revision) == (None, None)
+    assert recipe.base_weights_sha256 == Agent.from_pretrained(tmp_path / "changed").weights_sha256
 
 
 def test_commands_on_a_repo_s_card_name_the_repo(folder: Path) -> None:

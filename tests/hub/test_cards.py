@@ -632,6 +632,7 @@ def test_a_license_is_written_into_config_and_card_or_refused(folder: Path) -> N
     for name, words in (
         ("My own words: pay me", "license"),
         ("apache-2", "Did you mean 'apache-2.0'"),
+        ("MIT", "Did you mean 'mit'"),
         ("nonsense", "mit"),
     ):
         with pytest.raises(ConfigError, match=words):
@@ -641,5 +642,8 @@ def test_a_license_is_written_into_config_and_card_or_refused(folder: Path) -> N
     write_card(folder)
     with pytest.raises(CheckpointError, match=r"license 'nonsense' is not one that it knows \(use `other`\)"):
         check_card(folder)
+    write_card(folder, "openrail++")
+    check_card(folder)
+    assert Agent.from_pretrained(folder).config.license == "openrail++"
     write_card(folder, "mit")
     assert (folder / "README.md").read_text() == before

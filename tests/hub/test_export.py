@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import SMALL, make_agent
+from conftest import SMALL, CountingEnv, make_agent
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
@@ -161,25 +162,79 @@ def test_a_file_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytes
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("agent_id", ["dt-hopper-medium", "gpt2-dt-hopper-medium-replay"])
-def test_the_example_plays_the_episode_that_the_agent_plays(agent_id: str, tmp_path: Path) -> None:
-    """demos/act_with_onnx.py, with what the file's metadata says and nothing else."""
+class JudgedEnv(CountingEnv):
+    """Its reward depends on the action."""
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, reward * float(np.sum(action)), *rest
+
+
+gym.register("tests/JudgedDict-v0", entry_point=JudgedEnv, kwargs={"dict_obs": True})
+gym.register("tests/JudgedDiscrete-v0", entry_point=JudgedEnv, kwargs={"discrete": True})
+
+
+@pytest.fixture(scope="module")
+def play() -> Callable[..., float]:
+    """That of demos/act_with_onnx.py."""
     spec = importlib.util.spec_from_file_location("act_with_onnx", Path(__file__).parents[2] / "demos/act_with_onnx.py")
     assert spec is not None
     assert spec.loader is not None
     demo = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(demo)
-    agent = Agent.from_pretrained(agent_id, device="cpu")
-    agent.acting = "window"
-    export_onnx(agent, tmp_path / "agent.onnx")
-    metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "agent.onnx").metadata_props}
-    assert "padded on the right with zeros" in metadata["input_contract"]
-    env, state, reward, total = gym.make(str(agent.config.env)), None, 0.0, 0.0
+    found: Callable[..., float] = demo.play
+    return found
+
+
+def played(agent: Agent, steps: int) -> float:
+    """The return of the agent's own episode."""
+    env = gym.make(str(agent.config.env), **agent.config.env_options)
+    state, reward, total = None, 0.0, 0.0
     observation, _ = env.reset(seed=0)
-    for _ in range(25):
+    for _ in range(steps):
         action, state = agent.predict(observation, state, deterministic=True, reward=reward)
         observation, reward, terminated, truncated, _ = env.step(action)
         total += float(reward)
         if terminated or truncated:
             break
-    assert demo.play(str(tmp_path / "agent.onnx"), seed=0, steps=25) == pytest.approx(total, abs=0.05)
+    return total
+
+
+@pytest.mark.parametrize("agent_id", ["dt-hopper-medium", "gpt2-dt-hopper-medium-replay"])
+def test_the_example_plays_the_episode_that_the_agent_plays(
+    agent_id: str, tmp_path: Path, play: Callable[..., float]
+) -> None:
+    """demos/act_with_onnx.py, with what the file's metadata says and nothing else."""
+    agent = Agent.from_pretrained(agent_id, device="cpu")
+    agent.acting = "window"
+    export_onnx(agent, tmp_path / "agent.onnx")
+    metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "agent.onnx").metadata_props}
+    assert "padded on the right with zeros" in metadata["input_contract"]
+    assert play(str(tmp_path / "agent.onnx"), seed=0, steps=25) == pytest.approx(played(agent, 25), abs=0.05)
+
+
+@pytest.mark.parametrize("kind", ["Dict", "Discrete"])
+def test_the_example_does_as_the_file_says(kind: str, tmp_path: Path, play: Callable[..., float]) -> None:
+    """Keys of a Dict, choices that do not begin at 0, options of the environment, targets that stay, sampling."""
+    agent = make_agent(f"tests/Judged{kind}-v0", env_options={"length": 12})
+    export_onnx(agent, tmp_path / "x.onnx")
+
+    def saying(**metadata: str) -> str:
+        model = onnx.load(tmp_path / "x.onnx")
+        about = {entry.key: entry.value for entry in model.metadata_props}
+        onnx.helper.set_model_props(model, about | metadata)
+        onnx.save(model, tmp_path / "edited.onnx")
+        return str(tmp_path / "edited.onnx")
+
+    plain = play(str(tmp_path / "x.onnx"))
+    assert plain == pytest.approx(played(agent, 100), abs=1e-2)
+    agent.config = agent.config.model_copy(update={"rewards": "delayed"})
+    delayed = play(saying(rewards="delayed"))
+    assert delayed == pytest.approx(played(agent, 100), abs=1e-2)
+    if kind == "Dict":  # numbers show what few choices may hide
+        assert abs(delayed - plain) > 1e-2
+    else:
+        sampled = [play(saying(sampled="true"), seed=0) for _ in range(2)]
+        assert sampled[0] == sampled[1] != plain
+    with pytest.raises(SystemExit, match="Gymnasium does not know 'elsewhere/Thing-v0'"):
+        play(saying(env="elsewhere/Thing-v0"))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from agentzoo.agent import Agent
 from agentzoo.cli.command import app
-from agentzoo.errors import CheckpointError, ConfigError, SpaceError
+from agentzoo.errors import CheckpointError, ConfigError, SpaceError, StorageError
 from agentzoo.hub.checkpoints import ImportOptions
 from agentzoo.hub.importing import import_agent
 from hub.server import Hub
@@ -217,3 +217,11 @@ def test_the_command_writes_a_folder_that_loads(tmp_path: Path) -> None:
     agent = Agent.from_pretrained(tmp_path / "ours")
     assert agent.config.agent_id == "dt-mine"
     np.testing.assert_allclose(played(agent), played(import_agent(folder, ImportOptions(**OPTIONS))), atol=1e-6)
+    before = (tmp_path / "ours" / "config.json").read_bytes()
+    arguments[arguments.index("dt-mine")] = "dt-other"
+    found = CliRunner().invoke(app, arguments)
+    assert isinstance(found.exception, StorageError)
+    assert f"{tmp_path / 'ours'} already exists" in str(found.exception)
+    assert (tmp_path / "ours" / "config.json").read_bytes() == before
+    CliRunner().invoke(app, [*arguments, "--force"], catch_exceptions=False)
+    assert Agent.from_pretrained(tmp_path / "ours").config.agent_id == "dt-other"

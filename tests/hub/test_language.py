@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import make_agent
+from typer.testing import CliRunner
 
+from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.publish import pull, push
 from agentzoo.models.gpt2_dt import GPT2DTConfig
@@ -19,6 +22,7 @@ from agentzoo.research.pretrain.networks import new_language_model
 from hub.conftest import REPO
 from hub.server import Hub, Repo
 
+ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"embed_dim": 16, "n_heads": 2}
 
 
@@ -112,3 +116,13 @@ def test_a_language_model_is_pushed_and_trained_from(
             push(folder, "tests/lm-tiny")
     finally:
         (tmp_path / "README.md").rename(folder / "README.md")
+
+
+@pytest.mark.parametrize("words", ["show {}", "hub card {}", "hub remeasure {} --target max", "research pairs {}"])
+def test_a_backbone_where_an_agent_is_needed_is_named(words: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(ROOT / "hub_cards" / "lm-mini", tmp_path / "lm"))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    done = CliRunner().invoke(app, words.format(folder).split())
+    assert isinstance(done.exception, CheckpointError)
+    assert f"{folder} holds a network of transformers, such as a backbone" in str(done.exception)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

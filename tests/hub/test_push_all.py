@@ -105,6 +105,11 @@ def test_a_run_that_was_stopped_goes_on(hub: Hub, zoo: Path) -> None:
     assert [one.pushed for one in push_all("me")] == [False, False]
     (zoo / "dt-one" / "training_log.csv").write_text("step,loss\n2,0.4\n")
     assert [one.pushed for one in push_all("me")] == [True, False]
+    repo = hub.repos["me/dt-two"]
+    theirs = repo.commit({**repo.head, "LICENSE": b"a file of its owner"})
+    done = push_all("me")
+    assert [one.pushed for one in done] == [False, False]  # it differs, but a push changes nothing
+    assert done[1].commit == theirs
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,17 @@ def test_a_clone_keeps_its_episodes_and_its_seeds(tmp_path: Path) -> None:
     check_card(folder)
 
 
+def test_options_of_the_environment_make_another_task_without_a_constant(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test", SMALL["bc"])
+    edit(folder, RESULTS, dataset__best_return=3700.0)
+    for options, chosen in (({}, (3600.0, "d4rl")), ({"ctrl_cost_weight": 0.1}, (3700.0, "max"))):
+        edit(folder, CONFIG, env="Hopper-v5", env_options=options)
+        edit(folder, RECIPE, eval__env="Hopper-v5", eval__env_options=options)
+        remeasure(folder, target="d4rl")
+        evaluation = read_records(folder)[1].eval
+        assert (evaluation.target_return, evaluation.target_rule) == chosen
+
+
 def test_what_cannot_be_measured_again_is_refused_and_nothing_changes(folder: Path) -> None:
     head = read_records(folder)[2].headline
     keep(folder, seeds=(head.model_copy(update={"training_seed": 1}),))

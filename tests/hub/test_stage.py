@@ -18,6 +18,7 @@ from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.config import AgentConfig
 from agentzoo.data.minari import load_episodes
+from agentzoo.data.targets import CONSTANTS
 from agentzoo.errors import CheckpointError, ConfigError, SpaceError, StorageError, UnknownNameError
 from agentzoo.evaluation.baselines import Baselines, write_baselines
 from agentzoo.evaluation.results import Baseline, Result, Results, evaluate
@@ -36,7 +37,7 @@ from agentzoo.store.files import swap_in
 from agentzoo.store.locate import written_whole
 from agentzoo.store.tensors import check_header, load_strict, read_tensors, save_tensors
 from agentzoo.training import log
-from hub.conftest import make_folder
+from hub.conftest import edit, make_folder
 
 
 def finished(folder: Path, dataset: str, env: str = "Hopper-v5", family: str = "bc") -> Path:
@@ -80,6 +81,16 @@ def test_a_target_is_staged_with_its_rule(tiny_hopper: str, tmp_path: Path) -> N
     planned = results.headline.episodes + 1  # and the video
     assert counts[-1] == (planned, planned)
     assert [played for played, _ in counts] == sorted(played for played, _ in counts)
+
+
+def test_options_of_the_environment_leave_a_staged_target_without_a_constant(
+    tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CONSTANTS, "Hopper", 10.0)  # these episodes reach it
+    run = finished(tmp_path / "run", tiny_hopper)
+    edit(run, "config.json", env_options={"ctrl_cost_weight": 0.1})
+    edit(run, "train_config.json", eval__env_options={"ctrl_cost_weight": 0.1})
+    assert read_records(quickly(run, tmp_path / "zoo", target="d4rl"))[1].eval.target_rule == "max"
 
 
 def test_a_staged_agent_has_the_baselines_of_its_dataset(tiny_hopper: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.hub.card import card_text, write_card
-from agentzoo.hub.publish import push
+from agentzoo.hub.publish import check_folder, push
 from agentzoo.hub.records import read_records
 from agentzoo.hub.verify import _as_often, check_files, verify
 from agentzoo.models.dm import DMConfig
@@ -183,6 +183,7 @@ def test_an_agent_that_acts_otherwise_than_it_was_measured_does_not_hold(
         ("expert_reference", 100.0),
         ("mean_length", 1000.0),
         ("success_rate", 1.5),
+        ("successes", [True, False, True]),  # without a rate
         ("lengths", [1]),
     ],
 )
@@ -202,6 +203,32 @@ def test_rows_beside_the_headline_are_checked_too(folder: Path) -> None:
         edit(folder, "results.json", **{"targets": [], "spearman": None, row: [{**head, "mean_return": 1e4}]})
         assert answers(folder)["results"] is False, row
         edit(folder, "results.json", **{row: []})
+    yardstick = {"method": "bc", "trained_with": "elsewhere", "result": head}
+    for mean, holds in ((head["mean_return"], True), (1e4, False)):
+        edit(folder, "results.json", yardsticks=[{**yardstick, "result": {**head, "mean_return": mean}}])
+        assert fits(folder, "results") is holds
+
+
+@pytest.mark.parametrize(
+    ("rate", "successes", "holds"),
+    [
+        (2 / 3, [True, False, True], True),
+        (1.0, [True, False, True], False),
+        (1.0, [True, True], False),  # three episodes
+        (0.0, [], False),
+    ],
+)
+def test_a_success_rate_follows_from_the_successes(
+    folder: Path, rate: float, successes: list[bool], holds: bool
+) -> None:
+    edit(folder, "results.json", headline__success_rate=rate, headline__successes=successes)
+    assert fits(folder, "results") is holds
+    write_card(folder)
+    if holds:
+        assert "results.json" in check_folder(folder)[0]
+    else:
+        with pytest.raises(CheckpointError, match=r"results.json does not add up: .* success_rate cannot be right"):
+            check_folder(folder)
 
 
 @pytest.mark.parametrize(

@@ -200,10 +200,20 @@ def test_folders_are_made_private_whatever_the_umask(cache: Path) -> None:
     assert [stat.S_IMODE(one.stat().st_mode) for one in (cache, cache.parent, cache.parent.parent)] == [0o700] * 3
 
 
+def test_agentzoo_cache_moves_all_that_can_be_made_again(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTZOO_CACHE", str(tmp_path / "own"))
+    assert compiled.library() is not None
+    assert list((tmp_path / "own" / "native").iterdir())
+    assert private_folder("onnx") == tmp_path / "own" / "onnx"
+    assert not cache.exists()
+
+
 def test_without_a_home_folder_pytorch_acts(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "home", staticmethod(lambda: (_ for _ in ()).throw(RuntimeError("no home"))))
-    with pytest.raises(StorageError, match=r"there is no cache folder: no home. Set XDG_CACHE_HOME"):
+    with pytest.raises(StorageError, match=r"there is no cache folder: no home. Set AGENTZOO_CACHE"):
         private_folder("native")
 
 

@@ -98,7 +98,8 @@ def test_staged_agents_bring_their_headline_and_their_seeds() -> None:
     assert (name, published) == ("bc-hopper-medium", "63.9")
     assert over == "41.0 ± 9.0 [34.3, 51.3]"  # as on its card
     assert each == "37.4 [33.9, 41.3]; 51.3 [45.7, 57.2]; 34.3 [31.5, 37.8]"
-    assert re.fullmatch(r"[\d,]+ updates, \d+ seconds", soon)
+    assert re.fullmatch(r"[\d,]+ updates, \d+ seconds, from 1 of 3 seeds", soon)  # the only log in the folder
+    assert "a staged agent holds the log of one seed" in study.note
     assert study.rows[1][2:4] == ("95.6 [95.1, 96.0], one seed", "")
     assert re.fullmatch(r"[\d,]+ updates, \d+ minutes", study.rows[1][5])
     assert study.rows[1][6] == "98.5 ± 8.19"

@@ -106,7 +106,10 @@ def test_a_staged_agent_brings_its_other_seeds(tmp_path: Path) -> None:
     (curve,) = read_curves([folder], 3)
     record = Results.from_json((folder / "results.json").read_text(), "the staged one")
     assert (curve.finals, curve.more) == ((record.headline,), record.seeds)
-    ((_, over, each, _),) = as_study([curve], None).rows
+    study = as_study([curve], None)
+    ((_, over, each, soon),) = study.rows
+    assert soon.endswith(f", from 1 of {1 + len(record.seeds)} seeds")  # the only log in the folder
+    assert "a staged agent holds the log of one" in study.note
     assert over == "41.0 ± 9.0 [34.3, 51.3]"  # as on its card
     assert each.startswith("37.4 [33.9, 41.3]; ")
     shutil.copytree(folder, tmp_path / "run")

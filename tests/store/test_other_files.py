@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,32 @@ def test_an_index_that_never_ends_is_not_read(kind: str, tmp_path: Path, monkeyp
         os.truncate(path, 3_000_000_000)
     monkeypatch.setenv("AGENTZOO_INDEX", "/dev/zero" if kind == "device" else str(path))
     with pytest.raises(ConfigError, match=r"agent index .* cannot be used"):
+        hub_location("x")
+
+
+@pytest.mark.parametrize(
+    ("index", "said"),
+    [
+        ({"default": "mirror/all"}, "its default is 'mirror/all', not a repo id with {agent_id} in it"),
+        ({"default": 7}, "its default is 7, not a repo id"),
+        ({"default": "a/{agent_id}", "agents": {"x": {}}}, "'x' is {}, not an object like"),
+        ({"default": "a/{agent_id}", "agents": {"x": None}}, "'x' is None, not an object like"),
+        ({"agents": {"x": "a/b"}}, "'x' is 'a/b', not an object like"),
+        ({"agents": {"y": {"repo_id": 3}}}, "the repo_id of 'y' is 3, not a repo id"),
+        (
+            {"agents": {"x": {"repo_id": "a/b", "revison": "abc"}}},
+            "'x' has 'revison', but an entry has only repo_id and revision",
+        ),
+        ({"agents": {"x": {"repo_id": "a/b", "revision": 5}}}, "the revision of 'x' is 5, not a branch, tag or commit"),
+        ({"agents": {"x": {"repo_id": "a/b", "revision": "../c"}}}, "the revision of 'x' is '../c', not a branch"),
+    ],
+)
+def test_what_is_wrong_with_an_index_is_said(
+    index: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    monkeypatch.setenv("AGENTZOO_INDEX", str(tmp_path / "index.json"))
+    with pytest.raises(ConfigError, match=re.escape(said)):
         hub_location("x")
 
 

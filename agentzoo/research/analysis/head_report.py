@@ -18,8 +18,8 @@ from agentzoo.nn.language.wheels import gguf_path
 from agentzoo.nn.markov import THRESHOLD, head_matrix, markov_statistics, rule_threshold
 from agentzoo.registry import get_family
 from agentzoo.research.analysis.layers import require_attention
-from agentzoo.store.files import CONFIG
-from agentzoo.store.locate import is_backbone, local_zoo
+from agentzoo.store.files import CONFIG, is_backbone
+from agentzoo.store.locate import local_zoo
 from agentzoo.store.named import WITHOUT_OWNER
 from agentzoo.store.remote import fetch, is_repo_id
 

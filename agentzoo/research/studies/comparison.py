@@ -29,6 +29,10 @@ from agentzoo.text import duration
 from agentzoo.training.log import read_log
 
 PICTURE = "comparison.png"
+SOON = (
+    " Within 2 points of its end: updates and time until a short evaluation first is that close, by the logs at hand; "
+    "a staged agent holds the log of one seed."
+)
 
 
 class Compared(NamedTuple):
@@ -173,7 +177,7 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
                 "each seed": "" if alone else several(each.scores()),
                 "length": over_trainings(each.lengths(), marked=False),
                 "success": ", ".join(f"{100 * rate:.0f} %" for rate in succeeded),
-                "within 2 points of its end": soon_in_words(each.converged),
+                "within 2 points of its end": soon_in_words(each.converged, len(each.results)),
                 "published": "" if paper is None else paper.text(),
             }
         )
@@ -185,7 +189,7 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
         "intervals: of a mean ± standard deviation over training seeds, of a single seed over its episodes."
     )
     if any(each.converged for each in compared):
-        note += " Within 2 points of its end: updates and time until a short evaluation first is that close."
+        note += SOON
     if any(paper.unit == "steps" for paper in papers.values()):
         note += " Where papers count steps, length is the steps to the goal; a failed episode counts all its steps."
     if papers:
@@ -229,13 +233,23 @@ def over_trainings(figures: Sequence[tuple[float, float, float]], marked: bool =
     return over_seeds(means, digits_for(max(map(abs, means))))
 
 
-def soon_in_words(found: Sequence[Converged]) -> str:
-    """`12,500 updates, 14 minutes`: the mean over trainings, with the range of updates where they differ."""
+def soon_in_words(found: Sequence[Converged], seeds: int) -> str:
+    """`12,500 updates, 14 minutes`: the mean over trainings, with the range of updates where they differ.
+
+    Args:
+        seeds: the number of trainings, also of those whose log is not at hand.
+    """
     if not found:
         return ""
     updates = [one.updates for one in found]
     spread = f" ({min(updates):,} to {max(updates):,})" if min(updates) < max(updates) else ""
-    return f"{np.mean(updates):,.0f} updates{spread}, {duration(float(np.mean([one.seconds for one in found])))}"
+    time = duration(float(np.mean([one.seconds for one in found])))
+    return f"{np.mean(updates):,.0f} updates{spread}, {time}{from_some(len(found), seeds)}"
+
+
+def from_some(known: int, seeds: int) -> str:
+    """`, from 1 of 3 seeds`: what a number stands on that not all seeds have; "" where all have it."""
+    return f", from {known} of {seeds} seeds" if known < seeds else ""
 
 
 def _labels(compared: Sequence[Compared]) -> list[str]:

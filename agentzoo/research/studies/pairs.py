@@ -26,6 +26,7 @@ from agentzoo.research.studies.comparison import (
     Compared,
     differences,
     digits_for,
+    from_some,
     require_distinct,
     require_new,
     several,
@@ -83,7 +84,10 @@ class Curve(NamedTuple):
         return found
 
     def nearly_in_words(self) -> str:
-        """`steps_to_nearly` in words: mean and range over the seeds, and the number of seeds without one."""
+        """`steps_to_nearly` in words: mean and range over the seeds with a curve, and how many never reach it."""
+        return self._nearly() + from_some(self.seeds, self.seeds + len(self.more))
+
+    def _nearly(self) -> str:
         found = self.steps_to_nearly()
         never = self.seeds - len(found)
         if (self.final() <= 0.0).all():
@@ -185,8 +189,6 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
         f"{one.agent_id} differs from {twin.agent_id} in {differences(twin.recipe, one.recipe)}."
         for one, twin in pairs_of(curves)
     ]
-    episodes = sorted({result.episodes for curve in curves for result in (*curve.finals, *curve.more)})
-    finals = f"{' or '.join(map(str, episodes))} episodes with the final weights of each seed, " if episodes else ""
     return Study(
         title="With and without language",
         columns=(
@@ -197,13 +199,18 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
         ),
         rows=tuple(rows),
         picture=picture,
-        note=filled(
-            f"{finals}brackets hold 95 % bootstrap intervals: of one seed over its episodes, of several over the seeds "
-            "(three seeds give ten different resamples). Updates are counted up to the first short "
-            "evaluation that is good enough, mean and range over the seeds. They are only as exact as the interval "
-            "between evaluations, and noise makes them too low.",
-            what_differs,
-        ),
+        note=filled(_how_measured(curves), what_differs),
+    )
+
+
+def _how_measured(curves: Sequence[Curve]) -> str:
+    episodes = sorted({result.episodes for curve in curves for result in (*curve.finals, *curve.more)})
+    finals = f"{' or '.join(map(str, episodes))} episodes with the final weights of each seed, " if episodes else ""
+    return (
+        f"{finals}brackets hold 95 % bootstrap intervals: of one seed over its episodes, of several over the seeds "
+        "(three seeds give ten different resamples). Updates are counted up to the first short evaluation that is good "
+        "enough, mean and range over the seeds whose logs are at hand: a staged agent holds the log of one. They are "
+        "only as exact as the interval between evaluations, and noise makes them too low."
     )
 
 
