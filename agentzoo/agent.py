@@ -56,7 +56,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         self._targets = None
         self.origin: Where | None = None  # the Hub repo and commit that hold these weights
         self.trust_env_options = True  # `from_pretrained` sets it: its config may come from elsewhere
-        self._env: Any = None
+        self._env = self._created = None
         self._warned: set[str] = set()
         self._rewards = self._unbound()
         self._bare_calls = 0  # consecutive calls with neither state nor episode_start
@@ -66,7 +66,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything except the bound environment, which may hold processes and windows."""
-        return {**vars(self), "_env": None, "_rewards": None}
+        return {**vars(self), "_env": None, "_created": None, "_rewards": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Inverse of `__getstate__`."""
@@ -127,9 +127,10 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
             recipe = read_record(Recipe, folder / RECIPE)
         agent = cls(model.to(place), config, recipe)
         agent.trust_env_options, agent.origin = trust_env_options, origin_of(folder)
+        agent.freeze(runtime)
         if env is not None:
             agent.set_env(env, trust_env_module=trust_env_module)
-        return agent.freeze(runtime)
+        return agent
 
     def save_pretrained(
         self, folder: str | Path, *, push_to_hub: bool = False, repo_id: str | None = None, **push_options: Any

@@ -7,7 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -112,6 +112,21 @@ class CountingEnv(gym.Env[Any, Any]):
         frame[:, : 8 * self.now] = (200, 90, 30)
         return frame
 
+
+class ClosingEnv(CountingEnv):
+    """Records which of its kind are open."""
+
+    open: ClassVar[set[int]] = set()
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.open.add(id(self))
+
+    def close(self) -> None:
+        self.open.discard(id(self))
+
+
+gym.register("tests/Closing-v0", entry_point="conftest:ClosingEnv")  # Minari stores strings, not classes
 
 for _name, _kwargs in {
     "tests/Counting-v0": {},

@@ -65,12 +65,17 @@ class Conditions:
         return to_batch(state, rtg_scale, device), known
 
 
-def checked_steps(waypoints: Mapping[Any, Any]) -> list[int]:
+def checked_steps(waypoints: Any) -> list[int]:
     """The steps of `waypoints` as whole numbers from 0.
 
     Raises:
-        ShapeError: a key is not a whole number from 0 on.
+        ShapeError: it is not a mapping, or a key is not a whole number from 0 on.
     """
+    if not isinstance(waypoints, Mapping):
+        raise ShapeError(
+            f"waypoints map environment steps to observations, for example {{7: obs}}; got {type(waypoints).__name__}. "
+            "An observation to reach at the end of the window is a goal."
+        )
     steps = list(waypoints)
     if not all(map(is_count, steps)):
         raise ShapeError(f"waypoints map environment steps (0, 1, ...) to observations, got the steps {steps}.")

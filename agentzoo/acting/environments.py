@@ -10,7 +10,7 @@ from agentzoo.acting.rewards import Rewards
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import REWARD_KEY, describe_misfit, without_goal
 from agentzoo.envs.making import make_configured
-from agentzoo.envs.wrapping import observation_normalizer, spec_of
+from agentzoo.envs.wrapping import layers, observation_normalizer, spec_of
 from agentzoo.errors import SpaceError, warn
 from agentzoo.nn.base import SequenceModel
 
@@ -25,6 +25,7 @@ class EnvironmentMethods:
     model: SequenceModel
     trust_env_options: bool
     _env: Any
+    _created: Any  # the environment that `set_env` created for an id, if it is still bound
     _rewards: Rewards
     _warned: set[str]
 
@@ -37,17 +38,22 @@ class EnvironmentMethods:
 
         Args:
             env: for an id, one environment is created as in SB3, in a Monitor and a DummyVecEnv; `get_env` returns it.
-                None unbinds.
+                None unbinds. An environment created here is closed when another one is bound, unless that one wraps it.
             trust_env_module: import the module that an id names.
 
         Raises:
             SpaceError: its spaces differ from the agent's, or it normalizes observations, which the network does
                 itself. For an id, the errors of `make_env`.
         """
+        before = self._created
         if isinstance(env, str):
-            env = self._made(env, trust_env_module)
-        if env is not None:
-            self.check_env(env)
+            env = self._created = self._made(env, trust_env_module)
+        else:
+            if env is not None:
+                self.check_env(env)
+            self._created = next((layer for layer in layers(env) if layer is before), None)
+        if before is not None and before is not self._created:
+            before.close()
         self._env = env
         self._rewards.bind(env)
         self._warned -= {"rewards", "bound"}  # the new environment gets its own warnings

@@ -83,7 +83,7 @@ def check_history(steps: int | None, context: int) -> None:
     """Raise ConfigError unless an agent with windows of `context` steps can read this many of them."""
     if steps is None:
         return
-    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= context:
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or not 1 <= steps <= context:
         raise ConfigError(
             f"history is the number of newest steps that acting reads, 1 to {context} or None for all; got {steps!r}."
         )

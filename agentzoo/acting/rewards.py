@@ -5,7 +5,7 @@ SB3's `Monitor` keeps the raw rewards of the running episode; gymnasium's `Recor
 rewards (`VecNormalize`, `NormalizeReward`) is not read, since it records changed rewards. All three count the steps of
 the episode. The reward of the newest step is the growth of the recorded return since the previous call: of one recorded
 step, or of several if a wrapper repeats actions (SB3's `make_atari_env`). A record without a new step shows that a
-different environment is being played.
+different environment is being played, and a record of fewer steps that a new episode has begun.
 
 The wrappers may wrap each environment of a DummyVecEnv or SyncVectorEnv, or the vector environment. Around a vector
 environment, gymnasium's `RecordEpisodeStatistics` loses running episodes if only some environments are reset
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from agentzoo import text
 from agentzoo.acting.observing import as_numbers
-from agentzoo.envs.wrapping import ScaledMonitor, layers, resets_late, reward_changer
+from agentzoo.envs.wrapping import ScaledMonitor, layers, resets_itself, resets_late, reward_changer
 from agentzoo.errors import ObservationError, ShapeError
 
 Warn = Callable[[str, str], None]  # (kind, message); each kind warns once
@@ -59,33 +59,39 @@ class Rewards:
         self._read: Reader | None = None
         self._changer: str | None = None  # the wrapper that changes rewards, if it prevents reading them
         self._resets_late = False  # whether a VectorEnv is bound that returns a first observation one step late
+        self._resets_itself = True  # unless a VectorEnv is bound that leaves resets to the caller
         self._warn = warn
 
     def bind(self, env: Any) -> None:
         """Read rewards from this environment from now on, if a wrapper records them; None unbinds."""
         self._read = reader_of(env)
         self._changer = reward_changer(env) if self._read is None else None
-        self._resets_late = isinstance(env, gym.vector.VectorEnv) and resets_late(env)
+        is_vector = isinstance(env, gym.vector.VectorEnv)
+        self._resets_late = is_vector and resets_late(env)
+        self._resets_itself = not is_vector or resets_itself(env)
 
     def recorded(self, needed: bool) -> Record | None:
         """What the bound environment records now; None if it has no record.
 
         Args:
-            needed: False if the caller passes rewards or the network needs none. Then the record is only read if it
-                shows where episodes begin.
+            needed: False if the caller passes rewards or the network needs none. Then the record is only read if the
+                caller is likely to be wrong about where episodes begin.
         """
         return self._read() if self._read is not None and (needed or self._resets_late) else None
 
     def begun(self, recorded: Record | None, previous: Remembered) -> NDArray[np.bool_]:
         """(N,) rows that hold the first observation of an episode, as far as the bound environment shows it.
 
-        A Gymnasium VectorEnv with next-step autoreset, its default, returns that observation one step after the
-        previous episode ends, so `terminations | truncations` of the last step mark the row one step too early.
+        SB3's VecEnvs reset without being asked, which a loop that passes no `episode_start` does not mark. A Gymnasium
+        VectorEnv with next-step autoreset, its default, returns that observation one step after the previous episode
+        ends, so `terminations | truncations` of the last step mark the row one step too early. In
+        `AutoresetMode.DISABLED` the caller resets, and the record may have lost running episodes (see above).
         """
         before = previous.recorded[:, STEPS]
-        if not self._resets_late or recorded is None or len(recorded) != len(before):
+        if not self._resets_itself or recorded is None or len(recorded) != len(before):
             return np.zeros(len(before), dtype=bool)
-        return np.asarray((recorded[:, STEPS] == 0) & (before > 0))  # an environment that is never stepped stays at 0
+        # not only 0, since a wrapper may take steps while it resets; an environment that is never stepped stays at 0
+        return np.asarray(recorded[:, STEPS] < before)
 
     def returns_to_go(
         self, previous: Remembered, recorded: Record | None, starts: NDArray[np.bool_], passed: Any, seen: Any

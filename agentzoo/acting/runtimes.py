@@ -87,15 +87,22 @@ class RuntimeMethods:
 
         Some networks act much better on a few steps than on the full window they learned from; `agentzoo evaluate
         --history` measures it. It needs no training, since a window of training also holds shorter histories. It can be
-        assigned at any time; states stay valid. Wu et al. 2023 (arXiv:2307.02484) choose the length at every step.
+        assigned at any time; states stay valid. It has no effect on recurrent acting, which a warning says. Wu et al.
+        2023 (arXiv:2307.02484) choose the length at every step.
         """
         return self._history
 
     @history.setter
     def history(self, steps: int | None) -> None:
         check_history(steps, self.config.io.context)
-        self._history = steps
-        self._acting = make_acting(self._acting_mode, self._network, self.config.rtg_scale, steps)
+        self._history = None if steps is None else int(steps)
+        if steps is not None and self._acting_mode == "recurrent":
+            warn(
+                f"history={steps} has no effect on {self.config.agent_id} while it acts with a recurrent memory. Set "
+                "agent.acting = 'window' to act on the newest steps.",
+                depth=2,
+            )
+        self._acting = make_acting(self._acting_mode, self._network, self.config.rtg_scale, self._history)
 
     @property
     def history_in_use(self) -> int | None:

@@ -51,8 +51,16 @@ def resets_late(env: gym.vector.VectorEnv[Any, Any, Any]) -> bool:
 
     This is Gymnasium's default, also assumed for environments that do not state their mode.
     """
-    late = gym.vector.AutoresetMode.NEXT_STEP
-    return bool(gym.vector.AutoresetMode(env.metadata.get("autoreset_mode", late)) == late)
+    return _autoreset_mode(env) == gym.vector.AutoresetMode.NEXT_STEP
+
+
+def resets_itself(env: gym.vector.VectorEnv[Any, Any, Any]) -> bool:
+    """Whether a VectorEnv resets an environment whose episode has ended; otherwise its caller does."""
+    return _autoreset_mode(env) != gym.vector.AutoresetMode.DISABLED
+
+
+def _autoreset_mode(env: gym.vector.VectorEnv[Any, Any, Any]) -> gym.vector.AutoresetMode:
+    return gym.vector.AutoresetMode(env.metadata.get("autoreset_mode", gym.vector.AutoresetMode.NEXT_STEP))
 
 
 def spec_of(env: Any) -> EnvSpec | None:

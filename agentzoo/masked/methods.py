@@ -58,13 +58,12 @@ class MaskedMethods:
             ConfigError: the network supports no goals or waypoints, or a target is NaN or infinite. ShapeError: a
                 goal, waypoint or target of a different shape.
         """
-        if goal is not None or waypoints:
+        waypoints = {} if waypoints is None else waypoints
+        steps = checked_steps(waypoints)
+        if goal is not None or steps:
             self.require_masked("conditioned on goals or waypoints")
         targets = None if target_return is None else checked_targets(target_return)
-        rows = {
-            step: self._read(value).flat
-            for step, value in zip(checked_steps(waypoints or {}), (waypoints or {}).values(), strict=True)
-        }
+        rows = {step: self._read(value).flat for step, value in zip(steps, waypoints.values(), strict=True)}
         self._conditions = Conditions(None if goal is None else self._read(goal).flat, rows)
         self._targets = targets if targets is not None and targets.ndim else None
         if targets is not None and not targets.ndim:

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from agentzoo.store.tensors import first_names
 MOST_BYTES = 256 * 1024 * 1024
 MOST_DIGITS = 12  # of a step
 COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds")  # of every log; more follow
+EVALUATION = ("eval_return", "eval_score")  # of short evaluations
 
 
 def start_log(folder: Path, columns: Sequence[str], up_to: int) -> None:
@@ -33,6 +34,21 @@ def start_log(folder: Path, columns: Sequence[str], up_to: int) -> None:
             "version of agentzoo wrote it. Move the file away to continue with a new log, or train in another folder "
             "(--out)."
         )
+    _write(folder, columns, rows)
+
+
+def drop_evaluations(folder: Path) -> None:
+    """Empty the cells of `EVALUATION` in all rows, for a run whose evaluations will be of another kind.
+
+    Raises:
+        CheckpointError: the file is not a training log.
+    """
+    rows = read_log(folder)
+    if any(row.get(name) for row in rows for name in EVALUATION):
+        _write(folder, list(rows[0]), [{k: "" if k in EVALUATION else v for k, v in row.items()} for row in rows])
+
+
+def _write(folder: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> None:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()

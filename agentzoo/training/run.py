@@ -51,7 +51,7 @@ class Run:
     def count(self, values: dict[str, Tensor]) -> None:
         """Add this update's values, without synchronizing the device."""
         if not self.columns:
-            usual = [*log.COLUMNS, "eval_return", "eval_score", *self.errors.columns]
+            usual = [*log.COLUMNS, *log.EVALUATION, *self.errors.columns]
             self.columns = [*usual, *(name for name in values if name not in usual)]
             if self.main:
                 log.start_log(self.folder, self.columns, self.progress.step)

@@ -13,6 +13,7 @@ from agentzoo.record import read_record
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, remove_unfinished, write_atomic
 from agentzoo.store.locate import require_own
 from agentzoo.training import state
+from agentzoo.training.log import drop_evaluations
 from agentzoo.training.machine import device_name, pick_precision
 from agentzoo.training.run import BEST
 
@@ -65,7 +66,7 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
     """Check that the folder is empty or holds this recipe's run. `writes`: store the recipe there.
 
     An unfinished run may change how it is evaluated (`eval.*`), unless `train.patience` lets evaluations end it. The
-    best checkpoint so far is deleted if the new evaluations are of another kind.
+    best checkpoint and the logged evaluations so far are deleted if the new evaluations are of another kind.
 
     Raises:
         TrainingError: it holds a staged agent, weights without a recipe, or a run of another recipe; the message names
@@ -95,6 +96,7 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
         if writes and free:
             if not SAME_KIND.issuperset(free):
                 (folder / BEST).unlink(missing_ok=True)
+                drop_evaluations(folder)
             write_atomic(folder / RECIPE, found.replace(eval=recipe.eval).to_json())
         return
     others = [name for name in (WEIGHTS, CONFIG, state.CHECKPOINT) if (folder / name).exists()]

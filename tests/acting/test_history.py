@@ -73,6 +73,13 @@ def test_it_may_change_on_the_way_and_states_stay_valid() -> None:
     assert short != pytest.approx(whole)
 
 
+def test_a_length_may_come_from_numpy(tmp_path: Path) -> None:
+    agent = make_agent("Pendulum-v1", context=4)
+    agent.history = np.int64(2)  # type: ignore[assignment]
+    assert type(agent.history) is int
+    assert Agent.from_pretrained(agent.save_pretrained(tmp_path / "agent")).history == 2
+
+
 @pytest.mark.parametrize("steps", [0, 5, -1, True, 2.0, "3"])
 def test_other_lengths_are_refused(steps: object) -> None:
     agent = make_agent("Pendulum-v1", context=4)
@@ -84,7 +91,9 @@ def test_other_lengths_are_refused(steps: object) -> None:
 def test_recurrent_acting_has_no_use_for_it() -> None:
     plain, short = make_agent(model=small_config("dm")), make_agent(model=small_config("dm"))
     plain.acting = short.acting = "recurrent"
-    short.history = 1
+    with pytest.warns(UserWarning, match=r"history=1 has no effect .* agent.acting = 'window'") as said:
+        short.history = 1
+    assert said[0].filename == __file__
     assert np.allclose(played(plain), played(short), atol=1e-7)
     assert evaluate(short, episodes=1).history is None
     plain.acting = short.acting = "window"

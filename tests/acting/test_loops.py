@@ -10,10 +10,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import CountingEnv, make_agent
-from stable_baselines3.common.vec_env import DummyVecEnv
+from conftest import ClosingEnv, CountingEnv, make_agent
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 from agentzoo.agent import Agent
+from agentzoo.errors import ConfigError, SpaceError
 
 N = 2
 TARGET = 50.0
@@ -129,6 +130,33 @@ def test_binding_an_environment_of_other_options_says_how_to_make_it() -> None:
         agent.set_env(gym.make("tests/Counting-v0", length=5))
         agent.set_env("tests/Counting-v0")
         agent.set_env(CountingEnv())  # of no id: its maker knows what it is
+
+
+def test_an_environment_that_an_agent_creates_is_closed_when_another_one_is_bound() -> None:
+    agent = make_agent()
+    for env in ("tests/Closing-v0", "tests/Counting-v0", "tests/Closing-v0", None):
+        agent.set_env(env)
+        assert len(ClosingEnv.open) == (env == "tests/Closing-v0")
+    agent.set_env("tests/Closing-v0")
+    agent.set_env(agent.get_env())
+    agent.set_env(VecMonitor(agent.get_env()))
+    with pytest.raises(SpaceError):
+        agent.set_env("CartPole-v1")
+    assert len(ClosingEnv.open) == 1  # it is still bound
+    agent.set_env(None)
+    assert not ClosingEnv.open
+    own = ClosingEnv()
+    agent.set_env(own)
+    agent.set_env(None)
+    assert ClosingEnv.open == {id(own)}  # the caller closes it
+    own.close()
+
+
+def test_a_runtime_that_does_not_exist_leaves_no_environment_open(tmp_path: Path) -> None:
+    folder = make_agent().save_pretrained(tmp_path / "agent")
+    with pytest.raises(ConfigError, match="not 'onx'"):
+        Agent.from_pretrained(folder, env="tests/Closing-v0", runtime="onx")  # type: ignore[arg-type]
+    assert not ClosingEnv.open
 
 
 def test_the_demo_of_loops_runs_as_it_is_written() -> None:

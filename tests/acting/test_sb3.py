@@ -178,6 +178,55 @@ def test_a_monitor_inside_a_wrapper_that_repeats_actions_is_read(keeper: Any, re
     assert not [one for one in recwarn if "return-to-go" in str(one.message)]
 
 
+@pytest.mark.parametrize("kind", ["three in a DummyVecEnv", "two in a SubprocVecEnv", "VecNormalize"])
+def test_a_loop_without_episode_start_follows_the_resets_of_a_bound_vec_env(kind: str, recwarn: Any) -> None:
+    env = ENVS[kind]()
+    agent = make_agent()
+    agent.set_env(env)
+    try:
+        observations, state = env.reset(), None
+        for _ in range(25):
+            actions, state = agent.predict(observations, state)
+            now = observations[:, 0]  # the step of the episode
+            np.testing.assert_array_equal(state.timesteps, now)
+            np.testing.assert_allclose(state.newest_return_to_go(), 50.0 - now * (now + 1) / 2)
+            assert agent.rtg_source == "env"
+            observations, *_ = env.step(actions)
+    finally:
+        env.close()
+    assert not [one for one in recwarn if "return-to-go" in str(one.message)]
+
+
+def test_a_reset_that_takes_steps_begins_an_episode_without_episode_start() -> None:
+    env = DummyVecEnv([lambda n=n: Repeat(Monitor(CountingEnv(n))) for n in (5, 8)])  # type: ignore[misc]
+    agent = make_agent()
+    agent.set_env(env)
+    observations, state, ended = env.reset(), None, np.ones(2, dtype=bool)
+    for _ in range(15):
+        actions, state = agent.predict(observations, state)
+        np.testing.assert_array_equal(state.timesteps == 0, ended)
+        assert agent.rtg_source == "env"
+        observations, _, ended, _ = env.step(actions)
+
+
+def test_a_caller_that_resets_some_environments_keeps_the_history_of_the_others() -> None:
+    """RecordEpisodeStatistics around a VectorEnv then forgets the steps of all."""
+    made = [lambda n=n: CountingEnv(n) for n in (3, 8)]  # type: ignore[misc]
+    disabled = gym.vector.SyncVectorEnv(made, autoreset_mode=gym.vector.AutoresetMode.DISABLED)
+    env = gym.wrappers.vector.RecordEpisodeStatistics(disabled)
+    agent = make_agent()
+    agent.set_env(env)
+    observations, _ = env.reset(seed=0)
+    state, starts = None, np.ones(2, dtype=bool)
+    for _ in range(7):
+        actions, state = agent.predict(observations, state, starts)
+        np.testing.assert_array_equal(state.timesteps, observations[:, 0])
+        observations, _, terminations, truncations, _ = env.step(actions)
+        starts = terminations | truncations
+        if starts.any():
+            observations, _ = env.reset(options={"reset_mask": starts})
+
+
 def test_mean_and_std_as_the_readme_writes_it() -> None:
     vec_env = DummyVecEnv([make_counting])
     agent = make_agent()

@@ -15,6 +15,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from conftest import ClosingEnv
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 
 from agentzoo.data.making.behaviour import _restore, train_behaviour
@@ -72,6 +73,15 @@ def test_a_stopped_run_goes_on_with_what_it_saw(tmp_path: Path) -> None:
     for one, other in zip(before, after, strict=False):
         np.testing.assert_array_equal(one.observations, other.observations)
         np.testing.assert_array_equal(one.rewards, other.rewards)
+
+
+def test_a_run_closes_its_environments(tmp_path: Path) -> None:
+    def stop(_: object) -> None:
+        raise StopRun
+
+    with pytest.raises(StopRun):
+        train_behaviour("tests/Closing-v0", tmp_path, replace(FEW, evaluate_every=20), on_score=stop)
+    assert not ClosingEnv.open
 
 
 class Evil:

@@ -15,7 +15,7 @@ import gymnasium as gym
 import minari
 import numpy as np
 import pytest
-from conftest import CountingEnv
+from conftest import ClosingEnv, CountingEnv
 from stable_baselines3 import SAC
 
 from agentzoo.data.making.build import build, replay_ends
@@ -192,6 +192,20 @@ def test_a_dataset_that_disagrees_with_the_environment_does_not_appear(root: Pat
         write_dataset(HOPPER, [one_step()], check=replay_ends, env=gym.make("Hopper-v5"))
     assert not (root / HOPPER).exists()
     assert list(root.glob(".building-*")) == []
+
+
+def test_a_replay_closes_its_environment_also_where_it_differs(root: Path) -> None:
+    env = gym.make("tests/Closing-v0")
+    first, _ = env.reset(seed=0)
+    action = np.zeros(2, np.float32)
+    then, reward, *_ = env.step(action)
+    for earned in (float(reward), 9.0):
+        ended = only_last(1, False), only_last(1, True)  # the environment's own limit is later
+        one = Rollout(0, np.stack([first, then]), action[None], np.array([earned]), *ended)
+        with pytest.raises(DataError, match="truncation" if earned == reward else "reward"):
+            write_dataset("my/closing-v0", [one], check=replay_ends, env=env)
+    assert len(ClosingEnv.open) == 1
+    env.close()
 
 
 def test_an_existing_dataset_is_kept_unless_asked(root: Path) -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import h5py
 import minari
 import numpy as np
 import pytest
+from conftest import ClosingEnv
 
 from agentzoo.data.making.importing import import_file
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import ConfigError, DataError, SpaceError, UnknownNameError
+from agentzoo.training.loop import build_model
+from agentzoo.training.planning import plan
 
 ID = "d4rl/hopper/tiny-v2"
 
@@ -118,6 +122,40 @@ def test_whole_number_actions_are_discrete_without_an_environment(root: Path, tm
     episodes = load_episodes(ID)
     assert (episodes.action.kind, episodes.action.size) == ("discrete", 3)
     assert episodes.actions.tolist() == [0, 2, 1, 0]
+
+
+@pytest.mark.parametrize("suffix", ["npz", "hdf5"])
+@pytest.mark.parametrize("shape", [(9, 11, 3), (9, 11)])
+def test_images_stay_images_without_an_environment(
+    shape: tuple[int, ...], suffix: str, root: Path, tmp_path: Path
+) -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (5, *shape), dtype=np.uint8)
+    arrays = columns(4, terminals=[1, 3], timeouts=[])
+    arrays |= {"observations": frames[:4], "actions": np.array([0, 2, 1, 0]), "next_observations": frames[1:]}
+    path = tmp_path / f"frames.{suffix}"
+    if suffix == "npz":
+        ends = {"terminations": arrays["terminals"], "truncations": np.zeros(4, bool)}
+        np.savez(path, **arrays, **ends, final_observations=frames[[2, 4]])
+    else:
+        write_h5(path, arrays)
+    import_file(path, ID)
+    stored = minari.load_dataset(ID)
+    assert stored.observation_space == gym.spaces.Box(0, 255, shape, np.uint8)
+    np.testing.assert_array_equal(stored[1].observations, frames[2:])
+    recipe, episodes = plan(
+        "dt-pixel", dataset=ID, env="agentzoo/Breakout-v5", settings=["model.convolutions=[[4,3,2]]"]
+    )
+    assert episodes.observation.image == (shape[-1] if len(shape) == 3 else 1, 9, 11)
+    assert build_model(recipe, episodes).takes_images
+
+
+def test_an_environment_that_an_import_names_is_closed(root: Path, tmp_path: Path) -> None:
+    arrays = columns(4, terminals=[3], timeouts=[])
+    arrays["observations"], arrays["actions"] = np.zeros((4, 3)), np.zeros((4, 2))
+    import_file(write_h5(tmp_path / "h.hdf5", arrays), ID, env_id="tests/Closing-v0")
+    with pytest.raises(SpaceError):
+        import_file(write_h5(tmp_path / "h.hdf5", columns(4, [3], [])), ID, env_id="tests/Closing-v0", overwrite=True)
+    assert not ClosingEnv.open
 
 
 def test_choices_in_a_column_of_their_own_are_choices(root: Path, tmp_path: Path) -> None:

@@ -207,6 +207,9 @@ def test_wrong_conditions_are_explained() -> None:
         agent.condition(goal=np.zeros(4))
     with pytest.raises(ShapeError, match="waypoints map environment steps"):
         agent.condition(waypoints={-1: np.zeros(3)})
+    for waypoints in ([np.zeros(3)], np.zeros((2, 3))):
+        with pytest.raises(ShapeError, match=r"waypoints map .*, for example \{7: obs\}; got (list|ndarray)"):
+            agent.condition(waypoints=waypoints)
     agent.condition(goal=np.zeros((3, 3)))
     with pytest.raises(ShapeError, match="given for 3 environments, the observation has 2"):
         agent.predict(np.zeros((2, 3)), None)

@@ -249,5 +249,13 @@ def test_the_best_checkpoint_is_of_one_kind_of_evaluation(tmp_path: Path) -> Non
     made = recipe().override(["eval.every=5"])
     with pytest.raises(Stopped):
         run(tmp_path, made, reaching(100.0))
-    run(tmp_path, made.override(["eval.target_return=0.5"]), Hooks(evaluate=lambda _: Evaluation(1.0, None)))
+    more = made.override(["eval.episodes=7"])
+    with pytest.raises(Stopped):
+        run(tmp_path, more, reaching(100.0))
+    assert [row["eval_return"] for row in read_log(tmp_path)] == ["100", "100"]
+    before = read_log(tmp_path)
+    run(tmp_path, made.override(["eval.target_return=0.5"]), Hooks(evaluate=lambda _: Evaluation(1.0, 2.0)))
     assert read_tensors(tmp_path / "best.safetensors")[1] == {"step": "15"}
+    rows = read_log(tmp_path)
+    assert [(row["eval_return"], row["eval_score"]) for row in rows] == [("", "")] * 2 + [("1", "2")] * 4
+    assert rows[0] == {**before[0], "eval_return": "", "eval_score": ""}

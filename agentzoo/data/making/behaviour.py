@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,11 @@ def train_behaviour(
     with explained(env_id):
         env = make_env(env_id)
     record.options = options
-    if is_image(env.observation_space):
-        train_on_images(env, folder, record, on_steps, on_score)
-    else:
-        _train_sac(env, folder, record, on_steps, on_score)
+    with closing(env):
+        if is_image(env.observation_space):
+            train_on_images(env, folder, record, on_steps, on_score)
+        else:
+            _train_sac(env, folder, record, on_steps, on_score)
     return record
 
 
@@ -102,19 +104,19 @@ def _train_sac(
         recorder.restore(checkpoint / TRANSITIONS)
         fill_replay_buffer(model, recorder)
         model.set_random_seed(options.seed + record.steps)  # the state of the run's generators is not stored
-    judge = Monitor(make_env(env_id))
-    while record.steps < options.max_steps and not record.reached:
-        chunk = min(options.evaluate_every, options.max_steps - record.steps)
-        model.learn(chunk, reset_num_timesteps=False, callback=reporting(on_steps))
-        record.steps = int(model.num_timesteps)
-        judge.reset(seed=1_000_003 * (options.seed + 1) + record.steps)  # a seed that training does not use
-        mean, std = evaluate_policy(model, judge, n_eval_episodes=options.episodes, deterministic=False)
-        record.scores.append(Score(record.steps, float(mean), float(std)))
-        record.reached = float(mean) >= options.threshold
-        with new_checkpoint(folder, record) as made:
-            model.save(made / POLICY)
-            recorder.save(made / TRANSITIONS)
-        on_score(record.scores[-1])
+    with closing(Monitor(make_env(env_id))) as judge:
+        while record.steps < options.max_steps and not record.reached:
+            chunk = min(options.evaluate_every, options.max_steps - record.steps)
+            model.learn(chunk, reset_num_timesteps=False, callback=reporting(on_steps))
+            record.steps = int(model.num_timesteps)
+            judge.reset(seed=1_000_003 * (options.seed + 1) + record.steps)  # a seed that training does not use
+            mean, std = evaluate_policy(model, judge, n_eval_episodes=options.episodes, deterministic=False)
+            record.scores.append(Score(record.steps, float(mean), float(std)))
+            record.reached = float(mean) >= options.threshold
+            with new_checkpoint(folder, record) as made:
+                model.save(made / POLICY)
+                recorder.save(made / TRANSITIONS)
+            on_score(record.scores[-1])
     _finish(folder, model, recorder, record)
 
 

@@ -5,6 +5,7 @@ With `workers > 1` it spawns processes: in a script, call `build` under `if __na
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -45,29 +46,30 @@ def build(name: str, options: BuildOptions, overwrite: bool = False) -> str:
         extra["obs_keys"] = list(recipe.obs_keys)
     with explained(recipe.env_id):
         env = make_env(recipe.env_id, **dict(recipe.options))
-    spaces: dict[str, Any] = {}
-    if recipe.frames:
-        extra |= METADATA
-        frame = gym.spaces.Box(0, 255, (env.observation_space.shape or ())[1:], np.uint8)
-        spaces = {"observation_space": frame, "action_space": env.action_space}
-    used: dict[str, str] = {}
-    rollouts = recipe.episodes(replace(options, on_source=used.__setitem__))
-    if used:
-        extra[SOURCES_KEY] = [f"{digest}  {name}" for name, digest in sorted(used.items())]
-    write_dataset(
-        recipe.dataset_id,
-        rollouts,
-        overwrite=overwrite,
-        check=replay_ends,
-        extra=extra,
-        env=env,
-        algorithm_name=recipe.algorithm,
-        author=AUTHOR,
-        description=recipe.made_by,
-        requirements=requirements_of(recipe.env_id),
-        **spaces,
-        **scores,
-    )
+    with closing(env):
+        spaces: dict[str, Any] = {}
+        if recipe.frames:
+            extra |= METADATA
+            frame = gym.spaces.Box(0, 255, (env.observation_space.shape or ())[1:], np.uint8)
+            spaces = {"observation_space": frame, "action_space": env.action_space}
+        used: dict[str, str] = {}
+        rollouts = recipe.episodes(replace(options, on_source=used.__setitem__))
+        if used:
+            extra[SOURCES_KEY] = [f"{digest}  {name}" for name, digest in sorted(used.items())]
+        write_dataset(
+            recipe.dataset_id,
+            rollouts,
+            overwrite=overwrite,
+            check=replay_ends,
+            extra=extra,
+            env=env,
+            algorithm_name=recipe.algorithm,
+            author=AUTHOR,
+            description=recipe.made_by,
+            requirements=requirements_of(recipe.env_id),
+            **spaces,
+            **scores,
+        )
     return recipe.dataset_id
 
 
@@ -107,10 +109,10 @@ def replay_ends(dataset: Any) -> None:
         env = dataset.recover_environment()
     if STACK in dataset.storage.metadata:  # the data has single frames, the environment stacks of them
         env = gym.wrappers.TransformObservation(env, lambda stack: stack[-1], None)
-    for index, seed in zip(ends, seeds, strict=True):
-        if seed is not None:
-            _replay(env, dataset[index], int(seed), f"{dataset.id}, episode {index}")
-    env.close()
+    with closing(env):
+        for index, seed in zip(ends, seeds, strict=True):
+            if seed is not None:
+                _replay(env, dataset[index], int(seed), f"{dataset.id}, episode {index}")
 
 
 def _replay(env: Any, episode: Any, seed: int, where: str) -> None:

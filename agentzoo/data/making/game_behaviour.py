@@ -14,7 +14,7 @@ from __future__ import annotations
 import gzip
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -149,24 +149,24 @@ def train_on_images(
     assert options is not None
     _require_images(env, env_id)
     kept = _Kept(folder / EPISODES, record.replay_episodes)
-    envs = DummyVecEnv([lambda: EpisodeKeeper(make_env(env_id), kept.add) for _ in range(ENVS)])
-    model = PPO("CnnPolicy", envs, seed=options.seed, device="cpu", **SETTINGS)
-    if record.steps:
-        restore_policy(model, folder / f"checkpoint-{record.steps}" / POLICY)
-        model.num_timesteps = record.steps
-        model.set_random_seed(options.seed + record.steps)  # the state of the run's generators is not stored
-    while record.steps < options.max_steps and not record.reached:
-        chunk = min(options.evaluate_every, options.max_steps - record.steps)
-        model.learn(chunk, reset_num_timesteps=False, callback=reporting(on_steps))
-        record.steps, record.replay_episodes = int(model.num_timesteps), kept.count
-        if kept.count:
-            newest = np.array(kept.returns[-options.episodes :])
-            record.scores.append(Score(record.steps, float(newest.mean()), float(newest.std())))
-            record.reached = len(newest) == options.episodes and float(newest.mean()) >= options.threshold
-        with new_checkpoint(folder, record) as made:
-            model.save(made / POLICY)
-        if kept.count:
-            on_score(record.scores[-1])
+    with closing(DummyVecEnv([lambda: EpisodeKeeper(make_env(env_id), kept.add) for _ in range(ENVS)])) as envs:
+        model = PPO("CnnPolicy", envs, seed=options.seed, device="cpu", **SETTINGS)
+        if record.steps:
+            restore_policy(model, folder / f"checkpoint-{record.steps}" / POLICY)
+            model.num_timesteps = record.steps
+            model.set_random_seed(options.seed + record.steps)  # the state of the run's generators is not stored
+        while record.steps < options.max_steps and not record.reached:
+            chunk = min(options.evaluate_every, options.max_steps - record.steps)
+            model.learn(chunk, reset_num_timesteps=False, callback=reporting(on_steps))
+            record.steps, record.replay_episodes = int(model.num_timesteps), kept.count
+            if kept.count:
+                newest = np.array(kept.returns[-options.episodes :])
+                record.scores.append(Score(record.steps, float(newest.mean()), float(newest.std())))
+                record.reached = len(newest) == options.episodes and float(newest.mean()) >= options.threshold
+            with new_checkpoint(folder, record) as made:
+                model.save(made / POLICY)
+            if kept.count:
+                on_score(record.scores[-1])
     if not kept.count:
         raise ConfigError(
             f"no episode of {env_id} ended within {record.steps:,} steps, shared by {ENVS} environments. Raise "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.data.episodes import slack
+from agentzoo.data.images import is_image
 from agentzoo.data.making.behaviour_record import origin_of
 from agentzoo.data.making.buffers import Imported, read_d4rl, read_npz, read_start
 from agentzoo.data.making.collect import Rollout
@@ -39,7 +41,7 @@ def import_file(
         path: the file or folder.
         dataset_id: namespace/name-vN.
         env_id: the Gymnasium environment to evaluate in; its spaces must fit and become the dataset's. Without one the
-            spaces are inferred from the data.
+            spaces are inferred from the data; uint8 observations with two or three axes are images.
         max_episode_steps: length of an episode if the file has no timeouts; by default the environment's limit.
         overwrite: replace an existing dataset with this id.
 
@@ -52,6 +54,18 @@ def import_file(
     if env_id:
         with explained(env_id):
             env = make_env(env_id)
+    with nullcontext() if env is None else closing(env):
+        return _import(path, dataset_id, env_id, env, max_episode_steps, overwrite)
+
+
+def _import(
+    path: Path,
+    dataset_id: str,
+    env_id: str | None,
+    env: gym.Env[Any, Any] | None,
+    max_episode_steps: int | None,
+    overwrite: bool,
+) -> Imported:
     spec_limit = env.spec.max_episode_steps if env is not None and env.spec is not None else None
     result = Imported(dataset_id)
     rollouts = _rollouts(path, max_episode_steps or spec_limit, result)
@@ -105,15 +119,18 @@ def _spaces_of_env(env: gym.Env[Any, Any], one: Rollout) -> tuple[gym.Space[Any]
 
 
 def _spaces_of_data(path: Path) -> tuple[gym.Space[Any], gym.Space[Any]]:
-    """Observations as an unbounded Box; actions as Discrete if integers, else a Box, [-1, 1] if all fit in it."""
+    """Observations as an image or an unbounded Box; actions as Discrete if integers, else a Box.
+
+    The Box of actions is [-1, 1] if all fit in it, else unbounded.
+    """
     observations, actions = read_start(path)
     if np.issubdtype(actions.dtype, np.integer) and actions.ndim == 1:
         choices = int(actions.max()) + 1
         if not 1 <= choices <= MAX_SIZE:
             raise DataError(f"{path.name}: the largest action is {choices - 1}; it must be in 0 to {MAX_SIZE - 1}.")
-        return _unbounded(observations), gym.spaces.Discrete(choices)
+        return _space_of(observations), gym.spaces.Discrete(choices)
     bound = 1.0 if np.abs(actions).max() <= 1.0 + slack(np.ones(())) else np.inf
-    return _unbounded(observations), gym.spaces.Box(-bound, bound, actions.shape[1:] or (1,), np.float32)
+    return _space_of(observations), gym.spaces.Box(-bound, bound, actions.shape[1:] or (1,), np.float32)
 
 
 def _spaces_of_frames(
@@ -132,7 +149,11 @@ def _spaces_of_frames(
     return gym.spaces.Box(0, 255, frame, np.uint8), actions
 
 
-def _unbounded(observations: NDArray[np.generic]) -> gym.Space[Any]:
+def _space_of(observations: NDArray[np.generic]) -> gym.Space[Any]:
+    """The image space of uint8 observations with two or three axes, else an unbounded Box."""
+    image = gym.spaces.Box(0, 255, observations.shape[1:], np.uint8)
+    if observations.dtype == np.uint8 and is_image(image):
+        return image
     dtype = np.float64 if observations.dtype == np.float64 else np.float32
     return gym.spaces.Box(-np.inf, np.inf, observations.shape[1:], dtype)
 

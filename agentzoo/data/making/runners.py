@@ -33,6 +33,7 @@ class PolicyRunner:
         """Step `count` environments in parallel."""
         envs, policy = _policy_envs(self.env_id, self.policy, self.options, count)
         seeds = [reset_seed(seed, first + i) for i in range(count)]
+        # the reset draws from the same stream, which `ControllerRunner` avoids; existing datasets depend on it
         noise = [np.random.default_rng(s) for s in seeds]
         observations = [[env.reset(seed=s)[0]] for env, s in zip(envs, seeds, strict=False)]
         actions: list[list[Any]] = [[] for _ in range(count)]
