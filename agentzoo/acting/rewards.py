@@ -9,7 +9,7 @@ different environment is being played, and a record of fewer steps that a new ep
 
 The wrappers may wrap each environment of a DummyVecEnv or SyncVectorEnv, or the vector environment. Around a vector
 environment, gymnasium's `RecordEpisodeStatistics` loses running episodes if only some environments are reset
-(`AutoresetMode.DISABLED`).
+(`AutoresetMode.DISABLED`), and before gymnasium 1.4 also with `AutoresetMode.SAME_STEP`, which is refused.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 from agentzoo import text
 from agentzoo.acting.observing import as_numbers
 from agentzoo.envs.wrapping import ScaledMonitor, layers, resets_itself, resets_late, reward_changer
-from agentzoo.errors import ObservationError, ShapeError
+from agentzoo.errors import ConfigError, ObservationError, ShapeError
 
 Warn = Callable[[str, str], None]  # (kind, message); each kind warns once
 Record = NDArray[np.float64]  # (N, 2) steps and return so far of the running episodes, as the environment records them
 Reader = Callable[[], Record]
 STEPS, RETURN = 0, 1
+COUNTS_SAME_STEP = (1, 4)  # the first gymnasium whose vector RecordEpisodeStatistics counts same-step resets
 
 
 class Remembered(Protocol):
@@ -234,7 +235,20 @@ def _keeper_reader(env: Any) -> Reader | None:
     if keeper is None:
         inside = next((layer.envs for layer in layers(env) if isinstance(layer, gym.vector.SyncVectorEnv)), None)
         return None if inside is None else _each_reader(inside)
+    _require_counted(env, keeper)
     return (lambda: _summed([keeper.rewards])) if _is_monitor(keeper) else (lambda: _so_far(keeper))
+
+
+def _require_counted(env: Any, keeper: Any) -> None:
+    """Raise ConfigError if an old gymnasium's wrapper of this environment loses rewards."""
+    outer = isinstance(keeper, gym.wrappers.vector.RecordEpisodeStatistics)
+    if not outer or not resets_itself(env) or resets_late(env):
+        return
+    if tuple(map(int, gym.__version__.split(".")[:2])) < COUNTS_SAME_STEP:
+        raise ConfigError(
+            f"gymnasium {gym.__version__} counts wrong in RecordEpisodeStatistics around a vector environment with "
+            "AutoresetMode.SAME_STEP. Install gymnasium 1.4 or later, or wrap each environment inside."
+        )
 
 
 def _keeper(env: Any) -> Any:

@@ -170,3 +170,13 @@ def test_the_demo_of_loops_runs_as_it_is_written() -> None:
     agent = make_agent()
     assert demo["vector_loop"](agent, vector_env(), 3) == 12.0
     assert agent.rtg_source == "reward"
+
+
+def test_an_old_gymnasium_that_miscounts_same_step_resets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make_agent()
+    monkeypatch.setattr(gym, "__version__", "1.3.0")
+    agent.set_env(vector_env(late=True))
+    with pytest.raises(ConfigError, match=r"gymnasium 1\.3\.0 counts wrong .* Install gymnasium 1\.4 or later"):
+        agent.set_env(vector_env(late=False))
+    monkeypatch.setattr(gym, "__version__", "1.4.0")
+    agent.set_env(vector_env(late=False))
