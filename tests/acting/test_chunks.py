@@ -60,7 +60,9 @@ def test_distributions_over_a_large_batch_are_computed_once(monkeypatch: pytest.
     likely, _ = agent.predict(observations, deterministic=True)
     assert seen == [1024, 1024, 452]
     np.testing.assert_array_equal(likely, wanted)
+    agent.set_random_seed(0)
     drawn, _ = agent.predict(observations, deterministic=False)
-    noise = (drawn - wanted)[(np.abs(wanted) < 1.0).all(axis=1)]  # far from the bounds
-    assert noise.std() == pytest.approx(0.1, rel=0.1)
-    assert len(np.unique(noise, axis=0)) == len(noise)
+    noise = (drawn - wanted)[np.abs(wanted) < 1.5]  # far from the bounds, which are 2
+    assert len(noise) > 200
+    assert noise.std() == pytest.approx(0.1, rel=0.2)
+    assert len(np.unique(noise)) > 0.9 * len(noise)  # no chunk repeats the noise of another; float32 rounds a few alike
