@@ -16,6 +16,7 @@ from agentzoo.errors import DataError, shown
 MAIN = "main_data.hdf5"
 LEAST_EPISODE = 100  # smallest size of an episode in MAIN, in bytes
 UNUSED = {*RENDERING, "seed"}  # options that do not change the task
+SPECS = ("eval_env_spec", "env_spec")  # the environment to evaluate in comes first
 MOST_METADATA = 64 * 1024 * 1024  # bytes; the bounds of image spaces are long lists
 
 
@@ -57,12 +58,12 @@ def check_metadata(path: Path) -> None:
         raise DataError(f"{path} counts {shown(episodes)} episodes; a file of this size holds {most:,} at most.")
 
 
-def environment_spec(metadata: Mapping[str, Any], keys: tuple[str, ...] = ("env_spec",)) -> dict[str, Any]:
-    """The spec of the data's environment as plain data, from the first of `keys` that is set; Minari stores JSON text.
+def environment_spec(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of the data's environment as plain data, from the first of `SPECS` that is set; Minari stores JSON text.
 
     Empty if there is none or it cannot be read.
     """
-    found = next((metadata[key] for key in keys if metadata.get(key)), None)
+    found = next((metadata[key] for key in SPECS if metadata.get(key)), None)
     if found is None:
         return {}
     try:
@@ -72,10 +73,17 @@ def environment_spec(metadata: Mapping[str, Any], keys: tuple[str, ...] = ("env_
     return tree if isinstance(tree, dict) else {}
 
 
+def named_environment(metadata: Mapping[str, Any]) -> str | None:
+    """The Gymnasium id in a dataset's metadata, if it has one."""
+    name = environment_spec(metadata).get("id")
+    return name if isinstance(name, str) and name else None
+
+
 def changed_options(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments and the limit of steps of an environment's spec, where they differ from the registered ones.
 
-    Rendering and the seed are left out. A limit that the data lifts is `MOST_STEPS`.
+    Rendering and the seed are left out. A limit that the data lifts is `MOST_STEPS`. All are returned if the
+    environment is not registered.
     """
     name, kwargs = spec.get("id"), spec.get("kwargs")
     usual = registered(name) if isinstance(name, str) else None
