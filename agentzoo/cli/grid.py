@@ -119,8 +119,7 @@ def grid(
 
     tracking = _checked(tracking_of(track, project, None, group, tags), gpus, cuda_graph)
     with _status("reading the recipes") as say:
-        read = partial(work.read_dataset, on_progress=say)
-        own = OwnData(split(dataset), env, target, read, trust_env_module)
+        own = OwnData(split(dataset), env, target, partial(work.read_dataset, on_progress=say), trust_env_module)
         plan = make_plan(out, _rows(agents, file, seeds, settings or [], own), evaluate)
         if not address:
             work.check_datasets(plan)
