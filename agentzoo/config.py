@@ -11,7 +11,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.recipe import AgentId, AnyModel, EnvId, History, Option, Positive, Recipe, load_recipe
 from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE
-from agentzoo.types import Config, Digest, IOSpec, TargetReturn
+from agentzoo.types import Config, Digest, IOSpec, TargetReturn, same_environment
 
 License = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]{0,63}$")]  # as the Hub names them: mit, apache-2.0, other
 
@@ -31,6 +31,11 @@ class AgentConfig(Config):
     history: History = None
     weights_sha256: Digest | None = None  # of model.safetensors
     license: License = "mit"
+
+    def options_in(self, env_id: str | None) -> dict[str, bool | int | float | str]:
+        """The agent's options for this id, with or without its module, or for its own if None; others have none."""
+        own = env_id is None or (self.env is not None and same_environment(env_id, self.env))
+        return dict(self.env_options) if own else {}
 
     @classmethod
     def of(cls, recipe: Recipe, io: IOSpec) -> AgentConfig:

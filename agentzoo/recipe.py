@@ -20,7 +20,7 @@ from agentzoo.data.targets import Target, TargetRule
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.nn.base import ModelConfig
 from agentzoo.registry import get_family, recipe_table
-from agentzoo.types import Config, Digest, TargetReturn, explain
+from agentzoo.types import Config, Digest, TargetReturn, explain, same_environment
 
 Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Positive = Annotated[float, Field(gt=0.0, le=1e9)]
@@ -258,7 +258,7 @@ class Recipe(Config):
 
 def _forget_old_environment(evaluation: dict[str, Any], before: str, named: set[str]) -> None:
     """Drop what belongs to the environment `before`, if the new one differs by more than its module."""
-    if str(evaluation["env"]).rpartition(":")[2] == before.rpartition(":")[2]:
+    if same_environment(str(evaluation["env"]), before):
         return
     for name, empty in (("env_options", {}), ("reference", None)):
         if f"eval.{name}" not in named:

@@ -183,3 +183,8 @@ class Batch:
     def shape(self) -> tuple[int, int]:
         """(B, K)."""
         return self.valid.shape[0], self.valid.shape[1]
+
+
+def same_environment(one: str, other: str) -> bool:
+    """Whether two Gymnasium ids name the same environment, with or without its module."""
+    return one.rpartition(":")[2] == other.rpartition(":")[2]

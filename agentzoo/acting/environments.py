@@ -9,10 +9,13 @@ import gymnasium as gym
 from agentzoo.acting.rewards import Rewards
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import REWARD_KEY, describe_misfit, without_goal
+from agentzoo.envs.comparing import other_options
 from agentzoo.envs.making import make_configured
 from agentzoo.envs.wrapping import layers, observation_normalizer, spec_of
 from agentzoo.errors import SpaceError, warn
 from agentzoo.nn.base import SequenceModel
+from agentzoo.store.tensors import first_names
+from agentzoo.types import same_environment
 
 OBSERVATION_KEY = "observation"
 PLAIN_KEYS = {OBSERVATION_KEY, REWARD_KEY}  # keys of a Dict that an agent with Box observations accepts
@@ -62,14 +65,14 @@ class EnvironmentMethods:
     def _warn_of_other_options(self, env: Any) -> None:
         """Warn if `env` has the agent's id but other options, which make it a different task."""
         spec, wanted = spec_of(env), self.config.env_options
-        if spec is None or not wanted or spec.id != self.config.env:
+        if spec is None or self.config.env is None or not same_environment(spec.id, self.config.env):
             return
-        other = [name for name, value in wanted.items() if spec.kwargs.get(name) != value]
+        other = other_options(spec, wanted)
         if other:
-            options = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
+            given = "".join(f", {name}={value!r}" for name, value in wanted.items())
             warn(
                 f"this {spec.id} has other options than those {self.config.agent_id} was trained and measured with "
-                f"({', '.join(other)}), so its returns differ. Create it with gym.make({spec.id!r}, {options}).",
+                f"({first_names(other)}), so its returns differ. Create it with gym.make({self.config.env!r}{given}).",
                 depth=3,
             )
 
@@ -77,7 +80,7 @@ class EnvironmentMethods:
         from stable_baselines3.common.monitor import Monitor
         from stable_baselines3.common.vec_env import DummyVecEnv
 
-        options = self.config.env_options if env_id == self.config.env else {}
+        options = self.config.options_in(env_id)
         made = Monitor(make_configured(env_id, options, trust_env_module, self.trust_env_options))
         try:
             self.check_env(made)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,7 +119,7 @@ def grid(
 
     tracking = _checked(tracking_of(track, project, None, group, tags), gpus, cuda_graph)
     with _status("reading the recipes") as say:
-        own = OwnData(split(dataset), env, target, lambda name, keys: work.read_dataset(name, keys, say))
+        own = OwnData(split(dataset), env, target, partial(work.read_dataset, on_progress=say), trust_env_module)
         plan = make_plan(out, _rows(agents, file, seeds, settings or [], own), evaluate)
         if not address:
             work.check_datasets(plan)
@@ -246,7 +247,7 @@ def _rows(agents: str | None, file: Path | None, seeds: str, settings: list[str]
         return expand(agents, seeds, settings, own=own)
     if own.datasets or own.env or own.target:
         raise ConfigError("--dataset, --env and --target need --agents; in a --file, each row sets them itself.")
-    return read_grid_file(file or Path(), settings, own.read)
+    return read_grid_file(file or Path(), settings, own.read, own.trust_env_module)
 
 
 @contextmanager

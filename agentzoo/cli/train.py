@@ -95,7 +95,9 @@ def train(
     trackers = tracking_of(track, project, run_name, group, tags)
     check_machine(device, trackers.trackers, cuda_graph)
     chosen = settings_with(settings, seed)
-    recipe, episodes = plan(agent_id, dataset=dataset, env=env, target=target, settings=chosen)
+    recipe, episodes = plan(
+        agent_id, dataset=dataset, env=env, target=target, settings=chosen, trust_env_module=trust_env_module
+    )
     if dataset is None:
         out = out or unfinished_run(agent_id)
     run_training(recipe.pinned(), episodes, out, None, threads, trackers, device, cuda_graph, trust_env_module)
@@ -168,7 +170,8 @@ def finetune(
     chosen = settings_with(settings, seed)
     given: dict[str, Any] = {"name": name, "steps": steps, "normalization": normalization, "env": env, "target": target}
     if dataset is not None and recipe_file is None:
-        recipe, episodes = plan_finetune(base, dataset, reinit=reinit, settings=chosen, **given)
+        given |= {"reinit": reinit, "settings": chosen, "trust_env_module": trust_env_module}
+        recipe, episodes = plan_finetune(base, dataset, **given)
     elif recipe_file is not None and dataset is None:
         recipe, episodes = plan_repeat(_repeated(recipe_file, {**given, "reinit": reinit or None}), chosen)
     else:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from agentzoo.data.hdf5 import MOST_OBJECTS
-from agentzoo.data.references import RENDERING
 from agentzoo.envs import registered
+from agentzoo.envs.comparing import UNUSED, plain
 from agentzoo.envs.options import MOST_STEPS
 from agentzoo.errors import DataError, shown
 
 MAIN = "main_data.hdf5"
 LEAST_EPISODE = 100  # smallest size of an episode in MAIN, in bytes
-UNUSED = {*RENDERING, "seed"}  # options that do not change the task
+SPECS = ("eval_env_spec", "env_spec")  # the environment to evaluate in comes first
 MOST_METADATA = 64 * 1024 * 1024  # bytes; the bounds of image spaces are long lists
 
 
@@ -57,12 +57,12 @@ def check_metadata(path: Path) -> None:
         raise DataError(f"{path} counts {shown(episodes)} episodes; a file of this size holds {most:,} at most.")
 
 
-def environment_spec(metadata: Mapping[str, Any], keys: tuple[str, ...] = ("env_spec",)) -> dict[str, Any]:
-    """The spec of the data's environment as plain data, from the first of `keys` that is set; Minari stores JSON text.
+def environment_spec(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of the data's environment as plain data, from the first of `SPECS` that is set; Minari stores JSON text.
 
     Empty if there is none or it cannot be read.
     """
-    found = next((metadata[key] for key in keys if metadata.get(key)), None)
+    found = next((metadata[key] for key in SPECS if metadata.get(key)), None)
     if found is None:
         return {}
     try:
@@ -72,14 +72,21 @@ def environment_spec(metadata: Mapping[str, Any], keys: tuple[str, ...] = ("env_
     return tree if isinstance(tree, dict) else {}
 
 
+def named_environment(metadata: Mapping[str, Any]) -> str | None:
+    """The Gymnasium id in a dataset's metadata, if it has one."""
+    name = environment_spec(metadata).get("id")
+    return name if isinstance(name, str) and name else None
+
+
 def changed_options(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments and the limit of steps of an environment's spec, where they differ from the registered ones.
 
-    Rendering and the seed are left out. A limit that the data lifts is `MOST_STEPS`.
+    Rendering and the seed are left out. A limit that the data lifts is `MOST_STEPS`. All are returned if the
+    environment is not registered.
     """
     name, kwargs = spec.get("id"), spec.get("kwargs")
     usual = registered(name) if isinstance(name, str) else None
-    own = {} if usual is None else _plain(usual.kwargs)
+    own = {} if usual is None else plain(usual.kwargs)
     given = kwargs if isinstance(kwargs, dict) else {}
     options = {
         key: value for key, value in given.items() if key not in UNUSED and (key not in own or own[key] != value)
@@ -93,9 +100,3 @@ def _limit(spec: Mapping[str, Any], usual: int | None) -> dict[str, int]:
     if type(steps) is int and steps > 0:
         return {} if steps == usual else {"max_episode_steps": min(steps, MOST_STEPS)}
     return {} if usual is None or "max_episode_steps" not in spec else {"max_episode_steps": MOST_STEPS}
-
-
-def _plain(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Registered options as JSON holds them: tuples as lists."""
-    found: dict[str, Any] = json.loads(json.dumps(kwargs, default=repr))
-    return found

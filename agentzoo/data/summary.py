@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from agentzoo.data.hdf5 import readable
 from agentzoo.data.making.catalogue import DATASETS
-from agentzoo.data.metadata import changed_options, environment_spec
+from agentzoo.data.metadata import SPECS, changed_options, environment_spec, named_environment
 from agentzoo.data.minari import local_datasets, open_dataset, read_episodes, return_statistics
 from agentzoo.data.references import Reference, normalized_score, reference_in, reference_of
 from agentzoo.errors import AgentzooError, DataError
@@ -157,11 +156,9 @@ def _episodes(dataset_id: str) -> tuple[NDArray[np.int64], NDArray[np.float64], 
 
 
 def _env_id(metadata: dict[str, Any]) -> str | None:
-    spec = metadata.get("env_spec")
-    if spec is None:
-        return None
-    name = json.loads(spec).get("id") if isinstance(spec, str) else getattr(spec, "id", None)
-    return str(name) if name else None
+    if not environment_spec(metadata) and any(metadata.get(key) for key in SPECS):
+        raise DataError("the spec of its environment cannot be read.")
+    return named_environment(metadata)
 
 
 def _reference(metadata: dict[str, Any], env_id: str | None) -> Reference | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -43,6 +44,18 @@ def make_env(env_id: str, *, trust_env_module: bool = False, **kwargs: Any) -> g
     check_env_id(env_id, trust_env_module)
     with explained(env_id):
         return envs.make_env(env_id, disable_env_checker=True, **kwargs)
+
+
+def import_module_of(env_id: str) -> None:
+    """Import the module that an id names, which registers the environment; the caller trusts it.
+
+    Raises:
+        ConfigError: the module cannot be imported.
+    """
+    module, colon, _ = env_id.partition(":")
+    if colon:
+        with explained(env_id):
+            importlib.import_module(module)
 
 
 @contextmanager

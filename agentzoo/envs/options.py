@@ -101,8 +101,8 @@ KNOWN: dict[str, dict[str, Bound]] = {  # name before `_` or `-v`
 
 
 def allowed_options(env_id: str) -> dict[str, Bound]:
-    """The options of this environment that a config may set, with their bounds."""
-    name = env_id.rsplit("-v", 1)[0]
+    """The options of this environment, with or without its module, that a config may set, with their bounds."""
+    name = env_id.rpartition(":")[2].rsplit("-v", 1)[0]
     return {**COMMON, **KNOWN.get(name, KNOWN.get(name.split("_")[0], {}))}
 
 
@@ -112,8 +112,18 @@ def check_env_options(env_id: str, options: Mapping[str, Any], trusted: bool = F
     Raises:
         ConfigError: the message names the option, what is allowed, and how to trust it.
     """
-    if trusted or _trusting.get():
+    if trusted or options_trusted():
         return
+    problem = problem_of(env_id, options)
+    if problem:
+        raise ConfigError(
+            f"{problem} Options can load files, open windows or never return. If you trust them, pass "
+            "trust_env_options=True (--trust-env-options)."
+        )
+
+
+def problem_of(env_id: str, options: Mapping[str, Any]) -> str:
+    """Why these options need the caller's trust: the first that is not listed or out of bounds; empty if none is."""
     allowed = allowed_options(env_id)
     for name, value in options.items():
         if name not in allowed:
@@ -122,10 +132,8 @@ def check_env_options(env_id: str, options: Mapping[str, Any], trusted: bool = F
             why = f"is {shown(repr(value), 60)}; {_words(allowed[name])} is allowed."
         else:
             continue
-        raise ConfigError(
-            f"the environment option {shown(name, 60)!r} {why} Options can load files, open windows or never return. "
-            "If you trust them, pass trust_env_options=True (--trust-env-options)."
-        )
+        return f"the environment option {shown(name, 60)!r} {why}"
+    return ""
 
 
 def _fits(value: Any, bound: Bound) -> bool:
@@ -151,6 +159,11 @@ def _words(bound: Bound) -> str:
 def trust_env_options(trusted: bool) -> None:
     """Set whether the options of every config are trusted in this context; the command line sets it."""
     _trusting.set(trusted)
+
+
+def options_trusted() -> bool:
+    """Whether the options of every config are trusted in this context."""
+    return _trusting.get()
 
 
 @contextmanager

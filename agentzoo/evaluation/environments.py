@@ -20,12 +20,10 @@ def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, 
         ConfigError: no environment is named, or it does not accept these options. SpaceError: it does not fit the
             agent. Otherwise as `make_env`.
     """
-    own = agent.config.env
-    where = env_id or own
+    where = env_id or agent.config.env
     if where is None:
         raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
-    options = agent.config.env_options if where == own else {}
-    env = make_configured(where, options, trust_env_module, agent.trust_env_options, **kwargs)
+    env = make_configured(where, agent.config.options_in(where), trust_env_module, agent.trust_env_options, **kwargs)
     try:
         agent.check_spaces(env.observation_space, env.action_space)
     except BaseException:

@@ -105,7 +105,7 @@ def film(
 
 def _rendering_env(agent: Agent, env_id: str | None, size: tuple[int, int], trust: bool) -> Any:
     def make(**options: Any) -> Any:
-        own = {} if env_id not in (None, agent.config.env) else agent.config.env_options
+        own = agent.config.options_in(env_id)
         options = {name: value for name, value in options.items() if name not in own}
         return env_of(agent, env_id, render_mode="rgb_array", trust_env_module=trust, **options)
 

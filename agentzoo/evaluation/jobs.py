@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from agentzoo.agent import Agent
+from agentzoo.envs.options import options_trusted
 from agentzoo.errors import AgentzooError, ConfigError, EvaluationError
 from agentzoo.evaluation.environments import open_envs
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, require_playable, run_seeded
@@ -48,12 +49,13 @@ def rollout_in_jobs(
     jobs = min(jobs, episodes, n_envs)
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     data, pipes, processes = pickle.dumps(agent), [], []
+    trusted = agent.trust_env_options or options_trusted()  # a spawned process does not know what is trusted here
     try:
         for job in range(jobs):
             own, other = context.Pipe(duplex=False)
             numbers = range(job, episodes, jobs)
             envs = n_envs // jobs + (job < n_envs % jobs)
-            arguments = (data, env_id, numbers, envs, seed, trust_env_module, other)
+            arguments = (data, env_id, numbers, envs, seed, trust_env_module, trusted, other)
             process = context.Process(target=_play, args=arguments, daemon=True)  # type: ignore[attr-defined]
             process.start()
             processes.append(process)
@@ -67,13 +69,21 @@ def rollout_in_jobs(
 
 
 def _play(
-    data: bytes, env_id: str, numbers: range, n_envs: int, seed: int, trust_env_module: bool, pipe: Connection
+    data: bytes,
+    env_id: str,
+    numbers: range,
+    n_envs: int,
+    seed: int,
+    trust_env_module: bool,
+    trust_env_options: bool,
+    pipe: Connection,
 ) -> None:
     """Run one process: it sends each episode's result, then the source of rewards, or an error."""
     torch.set_num_threads(1)
     end_with_parent()
     try:
         agent: Agent = pickle.loads(data)  # a frozen network opens a session of one thread
+        agent.trust_env_options = trust_env_options
         count = min(n_envs, len(numbers))
         with open_envs(agent, env_id, count, trust_env_module=trust_env_module) as envs:
             run_seeded(agent, envs, len(numbers), seed, on_episode=pipe.send, numbers=numbers)

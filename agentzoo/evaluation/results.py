@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import gymnasium as gym
 import numpy as np
 from pydantic import Field
 
 from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.envs import is_game
+from agentzoo.envs.comparing import other_options
+from agentzoo.envs.options import problem_of
 from agentzoo.envs.wrapping import spec_of
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.backbones import Knowledge
@@ -206,8 +207,7 @@ def evaluate(
         agent.target_return, agent.trust_env_options = asked, trusted
     seconds = time.perf_counter() - began
     env_id = where if isinstance(where, str) else _id_of(where)
-    own = agent.config.env_options if where == agent.config.env else {}
-    options = own if isinstance(where, str) else _options_of(where)
+    options = list(agent.config.options_in(where)) if isinstance(where, str) else _options_of(where)
     result = result_of(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command, options)
     if command is None and isinstance(where, str) and checkpoint == "final" and not agent.is_conditioned:
         named = named or _name_of(agent)
@@ -251,6 +251,8 @@ def with_command(one: Result, agent: Agent, named: str, n_envs: int = 20) -> Res
         command += f" --runtime {agent.runtime}"
     if ":" in one.env:
         command += " --trust-env-module"
+    if problem_of(one.env, agent.config.options_in(one.env)):
+        command += " --trust-env-options"
     if not one.deterministic:
         command += f" --sampled --envs {n_envs}"  # the number of environments determines which random number each gets
     return one.model_copy(update={"command": command})
@@ -319,8 +321,4 @@ def _id_of(env: Any) -> str:
 def _options_of(env: Any) -> list[str]:
     """Names of the options in which an environment differs from the registered one."""
     spec = spec_of(env)
-    registered = None if spec is None else gym.registry.get(spec.id)
-    if spec is None or registered is None:
-        return []
-    own, usual = ({**one.kwargs, "max_episode_steps": one.max_episode_steps} for one in (spec, registered))
-    return [name for name, value in own.items() if name not in usual or usual[name] != value]
+    return [] if spec is None else other_options(spec)

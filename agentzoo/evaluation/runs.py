@@ -20,7 +20,7 @@ from agentzoo.training.settle import unfinished_run
 
 
 def train(
-    agent: str,
+    agent: str | Path,
     *,
     dataset: str | None = None,
     env: str | None = None,
@@ -55,11 +55,13 @@ def train(
             is not finite.
     """
     check_machine(device, (), cuda_graph)
-    wanted = None if target is None else str(target)
-    recipe, episodes = plan(agent, dataset=dataset, env=env, target=wanted, settings=settings)
-    recipe = recipe.pinned()
-    out = out if out is not None or dataset is not None else unfinished_run(agent)
+    named, wanted = str(agent), None if target is None else str(target)
     with trusting_env_options() if trust_env_options else nullcontext():
+        recipe, episodes = plan(
+            named, dataset=dataset, env=env, target=wanted, settings=settings, trust_env_module=trust_env_module
+        )
+        recipe = recipe.pinned()
+        out = out if out is not None or dataset is not None else unfinished_run(named)
         return _checked_run(out, recipe, episodes, hooks, device, cuda_graph, trust_env_module)
 
 
@@ -110,6 +112,7 @@ def finetune(
             env=env,
             target=None if target is None else str(target),
             settings=settings,
+            trust_env_module=trust_env_module,
         )
         start = start_from(base, recipe, episodes)
         machine = (device, cuda_graph, trust_env_module)

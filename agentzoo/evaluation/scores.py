@@ -14,7 +14,7 @@ from agentzoo.data.minari import stored_metadata
 from agentzoo.data.references import D4RL_REFERENCES, Reference, normalized_score, reference_of
 from agentzoo.recipe import Recipe
 from agentzoo.training.environment import reference_for_data
-from agentzoo.types import FloatArray
+from agentzoo.types import FloatArray, same_environment
 
 __all__ = [
     "D4RL_REFERENCES",
@@ -36,7 +36,7 @@ def reference_for(env_id: str, options: Iterable[str], recipe: Recipe | None) ->
         options: names of the environment's options.
         recipe: the agent's recipe; its references are valid only for its environment.
     """
-    own = None if recipe is None or recipe.eval.env != env_id else recipe.eval.reference
+    own = recipe.eval.reference if recipe is not None and same_environment(recipe.eval.env, env_id) else None
     return reference_of(env_id, options) or (None if own is None else Reference(*own))
 
 

@@ -158,8 +158,8 @@ def check_results(folder: Path, config: AgentConfig) -> tuple[Results | None, Ch
     others = () if results.best is None else (results.best,)
     yardsticks = [one.result for one in results.yardsticks]
     for one in (head, *others, *results.targets, *results.seeds, *results.baselines, *yardsticks, *results.acting):
-        options = config.env_options if one.env == config.env else {}
-        problems += [f"{_which(one, head)}: {wrong}" for wrong in _wrong(one, options, recipe)]
+        wrongs = _wrong(one, config.options_in(one.env), recipe)
+        problems += [f"{_which(one, head)}: {wrong}" for wrong in wrongs]
     if not problems and results.targets:
         ranks = rank_correlation(results.targets) if len(results.targets) >= FEWEST_RANKED else None
         if not _close(ranks, results.spearman):

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from agentzoo.data.metadata import changed_options, environment_spec
+from gymnasium.envs.registration import EnvSpec
+
+from agentzoo.data.metadata import changed_options, environment_spec, named_environment
 from agentzoo.data.references import reference_in
-from agentzoo.envs import registered
+from agentzoo.envs import extras_of, registered
+from agentzoo.envs.making import import_module_of, make_configured
 from agentzoo.errors import ConfigError, shown, warn
 from agentzoo.store.tensors import first_names
+from agentzoo.types import same_environment
 
 # wrappers that change neither observations, actions nor rewards
 WATCHING = {
@@ -25,22 +29,26 @@ class Environment(NamedTuple):
     options: dict[str, Any]
 
 
-def named_environment(metadata: Mapping[str, Any]) -> str | None:
-    """The Gymnasium id in a dataset's metadata, if it has one."""
-    name = _spec(metadata).get("id")
-    return name if isinstance(name, str) else None
-
-
-def environment_for_data(metadata: Mapping[str, Any], asked: str | None = None) -> Environment:
+def environment_for_data(
+    metadata: Mapping[str, Any], asked: str | None = None, trust_env_module: bool = False
+) -> Environment:
     """The environment of a dataset, with its options and its limit of steps, or the environment `asked` for.
 
-    An environment that is asked for has the dataset's options only if the dataset names it, too.
+    An environment that is asked for has the dataset's options only if the dataset names it, too. If it is not
+    registered, nobody knows its usual options: numbers and words of the dataset are kept, other options are dropped.
+
+    Args:
+        metadata: of the dataset.
+        asked: a Gymnasium id.
+        trust_env_module: import the module that `asked` names, which registers the environment.
 
     Raises:
-        ConfigError: no environment is named, or the dataset's has settings that a recipe cannot hold. If it is asked
-            for, these are a warning.
+        ConfigError: no environment is named, its package is missing, or it has settings that a recipe cannot hold. If
+            it is asked for, these are a warning. For data with wrappers, as `make_configured`.
     """
-    spec, named = _spec(metadata), named_environment(metadata)
+    if trust_env_module and asked is not None:
+        import_module_of(asked)
+    spec, named = environment_spec(metadata), named_environment(metadata)
     if asked is not None and (named is None or not same_environment(asked, named)):
         return Environment(asked, {})
     name = asked or named
@@ -50,7 +58,14 @@ def environment_for_data(metadata: Mapping[str, Any], asked: str | None = None) 
     options = {key: value for key, value in changed.items() if isinstance(value, bool | int | float | str)}
     lost = [f"{key}={shown(repr(value), 60)}" for key, value in changed.items() if key not in options]
     usual = registered(name)
-    lost += _wrappers(spec)[len(() if usual is None else usual.additional_wrappers) :]
+    if usual is None:
+        if lost and asked is None and extras_of(name):
+            raise ConfigError(
+                f"the dataset was made in {shown(name)}, whose package is not installed, so its settings cannot be "
+                f"read. Try pip install 'agentzoo[{extras_of(name)[0]}]'."
+            )
+        return Environment(name, options)
+    lost += [f"the wrapper {shown(one, 60)}" for one in _added_wrappers(spec, usual, options)]
     if lost and asked is None:
         raise ConfigError(
             f"the dataset was made in {shown(name)} with {first_names(lost)}, which a recipe cannot hold: agents would "
@@ -68,21 +83,20 @@ def reference_for_data(metadata: Mapping[str, Any], env: str, options: Iterable[
     return reference_in(metadata, env, options) if named is None or same_environment(named, env) else None
 
 
-def same_environment(one: str, other: str) -> bool:
-    """Whether two ids name the same environment, with or without its module."""
-    return one.rpartition(":")[2] == other.rpartition(":")[2]
-
-
-def _wrappers(spec: dict[str, Any]) -> list[str]:
-    """Names of the wrappers around the data's environment that change the task."""
+def _added_wrappers(spec: dict[str, Any], usual: EnvSpec, options: dict[str, Any]) -> list[str]:
+    """Names of the wrappers around the data's environment that `gym.make` does not add and that change the task."""
     found = spec.get("additional_wrappers")
-    names = [str(_tree(one).get("name")) for one in found] if isinstance(found, list) else []
-    return [f"the wrapper {shown(name, 60)}" for name in names if name not in WATCHING]
+    around = found if isinstance(found, list) else []
+    names = _changing([str(one.get("name")) for one in around if isinstance(one, dict)])
+    own = _changing([one.name for one in usual.additional_wrappers])
+    if names and names != own:  # the entry point may return a wrapped environment, which only making it shows
+        env = make_configured(usual.id, options)
+        made = env.spec
+        env.close()
+        own = own if made is None else _changing([one.name for one in made.additional_wrappers])
+    return names[len(own) :] if names[: len(own)] == own else names
 
 
-def _spec(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return environment_spec(metadata, ("eval_env_spec", "env_spec"))
-
-
-def _tree(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _changing(wrappers: list[str]) -> list[str]:
+    """The wrappers that change the task."""
+    return [name for name in wrappers if name not in WATCHING]

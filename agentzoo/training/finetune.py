@@ -11,24 +11,20 @@ from torch import Tensor
 
 from agentzoo.agent import Agent
 from agentzoo.data.episodes import Episodes
+from agentzoo.data.metadata import named_environment
 from agentzoo.data.minari import load_episodes, stored_metadata
 from agentzoo.data.remote import dataset_of
 from agentzoo.data.targets import choose_target
+from agentzoo.envs.making import import_module_of
 from agentzoo.errors import CheckpointError, ConfigError, warn
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import EvalConfig, Recipe
 from agentzoo.store.files import RECIPE
 from agentzoo.store.tensors import first_names
-from agentzoo.training.environment import (
-    Environment,
-    environment_for_data,
-    named_environment,
-    reference_for_data,
-    same_environment,
-)
+from agentzoo.training.environment import Environment, environment_for_data, reference_for_data
 from agentzoo.training.loop import build_model
-from agentzoo.training.planning import Reader, warn_of_high_target, with_precision_of
-from agentzoo.types import FloatArray
+from agentzoo.training.planning import Reader, environment_in, warn_of_high_target, with_precision_of
+from agentzoo.types import FloatArray, same_environment
 
 NORMALIZATION = ("obs_mean", "obs_std")
 STEPS = 3_000  # updates, if none are asked for
@@ -47,6 +43,7 @@ def plan_finetune(
     target: str | None = None,
     settings: Iterable[str] = (),
     read: Reader = load_episodes,
+    trust_env_module: bool = False,
 ) -> tuple[Recipe, Episodes]:
     """The recipe of a fine-tune and its data, read with the base's observation keys.
 
@@ -61,20 +58,24 @@ def plan_finetune(
         reinit: as in `finetune_recipe`.
         env: a Gymnasium id instead of the data's.
         target: a number or a rule of `data.targets`.
-        settings, read: as in `planning.plan`.
+        settings, read, trust_env_module: as in `planning.plan`.
 
     Raises:
         UnknownNameError: no such dataset. ConfigError: the base has no recipe, a setting does not fit, or a recipe
             cannot hold the data's environment. SpaceError: the data lacks one of the base's keys.
     """
     settings = list(settings)
-    recipe = finetune_recipe(base, dataset_of(dataset), name, steps or STEPS, normalization or "keep", reinit)
+    steps = STEPS if steps is None else steps
+    recipe = finetune_recipe(base, dataset_of(dataset), name, steps, normalization or "keep", reinit)
     if recipe.data.obs_keys is None:
         keys = base.config.io.observation.keys
         recipe = recipe.replace(data=recipe.data.model_copy(update={"obs_keys": keys}))
     asked = recipe.override(settings).data
     episodes = read(asked.dataset, asked.obs_keys)
     returns = episodes.best(asked.best_fraction).returns
+    env = environment_in(settings) or env
+    if trust_env_module:
+        import_module_of(env or recipe.eval.env)
     recipe = recipe.replace(eval=_evaluation(recipe.eval, stored_metadata(asked.dataset), env, returns))
     recipe = Recipe.from_json(recipe.to_json(), f"the recipe for {asked.dataset}").override(settings)
     if target is not None:

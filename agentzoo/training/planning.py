@@ -18,7 +18,7 @@ from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import dataset_metadata, load_episodes
 from agentzoo.data.remote import dataset_of
 from agentzoo.data.targets import choose_target
-from agentzoo.errors import warn
+from agentzoo.errors import ConfigError, warn
 from agentzoo.nn.base import MOST_TIMESTEPS
 from agentzoo.recipe import EvalConfig, Recipe
 from agentzoo.recipes._table import require_template
@@ -40,6 +40,7 @@ def plan(
     target: str | None = None,
     settings: Iterable[str] = (),
     read: Reader = load_episodes,
+    trust_env_module: bool = False,
 ) -> tuple[Recipe, Episodes]:
     """The recipe to train and its data.
 
@@ -52,15 +53,15 @@ def plan(
         settings: `section.field=value`, applied last. Without `train.precision=bf16` among them, a bf16 recipe trains
             in fp32 on a machine where bf16 is slow.
         read: the function that reads a dataset.
+        trust_env_module: import the module that the environment's id names, to learn its usual options.
 
     Raises:
         UnknownNameError: no such agent, family or dataset. ConfigError: the dataset names no environment or one that a
-            recipe cannot hold, or a setting does not fit.
+            recipe cannot hold, or a setting does not fit or names another dataset than `dataset`.
     """
     settings = list(settings)
     if dataset is not None:
-        recipe, episodes = recipe_for(named, dataset_of(dataset), env, read)
-        recipe = recipe.override(settings)
+        recipe, episodes = recipe_for(named, dataset_of(dataset), env, read, settings, trust_env_module)
     else:
         settings = [*([] if env is None else [f"eval.env={env}"]), *settings]
         recipe = with_data_here(named_recipe(named).override(settings))
@@ -80,33 +81,45 @@ def with_data_here(recipe: Recipe) -> Recipe:
 
 def with_precision_of(recipe: Recipe, settings: Iterable[str]) -> Recipe:
     """Replace bf16 by fp32 on a machine where bf16 is slow, unless `train.precision=bf16` is among the settings."""
-    insists = any(one.partition("=")[0].strip() == "train.precision" for one in settings)
-    if recipe.train.precision != "bf16" or insists:
+    if recipe.train.precision != "bf16" or "train.precision" in named_in(settings):
         return recipe
     return recipe.replace(train=recipe.train.model_copy(update={"precision": "auto"}))
 
 
 def recipe_for(
-    named: str, dataset_id: str, env: str | None = None, read: Reader = load_episodes
+    named: str,
+    dataset_id: str,
+    env: str | None = None,
+    read: Reader = load_episodes,
+    settings: Iterable[str] = (),
+    trust_env_module: bool = False,
 ) -> tuple[Recipe, Episodes]:
     """A recipe for a dataset of this machine or Minari's remote, and the dataset.
 
     Args:
         named: a family, or an agent whose network and optimizer it gets.
+        env, read, settings, trust_env_module: as in `plan`.
 
     Raises:
         As `plan`.
     """
-    template = _template(named)
-    metadata_keys = template.data.obs_keys if dataset_id == template.data.dataset else None
+    settings, template = list(settings), _template(named)
+    names = named_in(settings)
+    wanted = template.override(one for one in settings if one.lstrip().startswith("data.")).data
+    if "data.dataset" in names and wanted.dataset != dataset_id:
+        raise ConfigError(
+            f"--dataset (dataset=) names {dataset_id!r}, but a setting names data.dataset={wanted.dataset!r}; name one."
+        )
+    chosen = "data.obs_keys" in names or dataset_id == template.data.dataset
+    metadata_keys = wanted.obs_keys if chosen else None
     episodes = read(dataset_id, metadata_keys)
     metadata = dataset_metadata(dataset_id)
     own = metadata.get("obs_keys")
-    if metadata_keys is None and isinstance(own, list) and own:
+    if metadata_keys is None and "data.obs_keys" not in names and isinstance(own, list) and own:
         metadata_keys = tuple(map(str, own))
         episodes = read(dataset_id, metadata_keys)
-    env_id, options = environment_for_data(metadata, env)
-    returns = episodes.best(template.data.best_fraction).returns
+    env_id, options = environment_for_data(metadata, environment_in(settings) or env, trust_env_module)
+    returns = episodes.best(wanted.best_fraction).returns
     target = choose_target("d4rl", returns, env_id, options)
     # a table of timesteps has at most 100,000 rows; later steps use the last
     longest = min(int(episodes.lengths.max()), MOST_TIMESTEPS)
@@ -130,7 +143,18 @@ def recipe_for(
         data=data,
         eval=evaluation,
     )
-    return Recipe.from_json(recipe.to_json(), f"the recipe for {dataset_id}"), episodes
+    return Recipe.from_json(recipe.to_json(), f"the recipe for {dataset_id}").override(settings), episodes
+
+
+def named_in(settings: Iterable[str]) -> set[str]:
+    """The fields that settings change."""
+    return {one.partition("=")[0].strip() for one in settings}
+
+
+def environment_in(settings: Iterable[str]) -> str | None:
+    """The last `eval.env` of settings, if there is one."""
+    found = [one.partition("=")[2].strip().strip('"') for one in settings if named_in([one]) == {"eval.env"}]
+    return found[-1] if found else None
 
 
 def scale_of(returns: FloatArray) -> float:

@@ -153,6 +153,9 @@ def test_data_of_an_environment_with_options_has_no_score_of_the_plain_one(data:
     a_copy(minari_root, "own-v0", env_spec=json.dumps({**spec, **more}), ref_min_score=1.0, ref_max_score=2.0)
     own = json.loads(data("show", "strange/own-v0", "--json").stdout)["reference"]
     assert own == {"random": 1.0, "expert": 2.0}
+    to_play = json.dumps({**spec, "id": "Walker2d-v5"})  # as training, which evaluates there
+    a_copy(minari_root, "played-v0", env_spec=json.dumps(spec), eval_env_spec=to_play)
+    assert json.loads(data("show", "strange/played-v0", "--json").stdout)["env_id"] == "Walker2d-v5"
 
 
 def test_wrong_names_get_the_nearest_one(data: Data, minari_root: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 from conftest import CountingEnv, make_agent
 from masked.cases import SIZES
@@ -16,7 +18,9 @@ from agentzoo.cli import app
 from agentzoo.envs.options import KNOWN, MUJOCO, allowed_options, check_env_options, trusting_env_options
 from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.evaluation.environments import env_of
+from agentzoo.evaluation.film import film
 from agentzoo.evaluation.played_window import run_window
+from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.rollout import make_vec_env, rollout
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.registry import recipe_table
@@ -96,6 +100,47 @@ def test_trusted_options_are_passed_on(tmp_path: Path) -> None:
     command = ["evaluate", str(folder), "-n", "2", "--json"]
     assert CliRunner().invoke(app, [*command, "--trust-env-options"]).exit_code == 0
     assert isinstance(CliRunner().invoke(app, command).exception, ConfigError)  # the switch was of that command
+
+
+def test_an_id_with_its_module_is_the_same_environment(tmp_path: Path) -> None:
+    """The agent's options apply there too, also in what an evaluation records and a film shows."""
+    check_env_options("gymnasium_robotics:PointMaze_Medium-v3", {"continuing_task": False})
+    agent, named = make_agent(env_options={"length": 3}, reference=(0.0, 9.0)), "conftest:tests/Counting-v0"
+    with trusting_env_options():
+        own = evaluate(agent, episodes=2)
+        same = evaluate(agent, named, episodes=2, trust_env_module=True)
+        assert (same.lengths, same.returns, same.score) == (own.lengths, own.returns, own.score)
+        assert film(agent, named, every=1, trust_env_module=True).episodes[0].length == own.lengths[0]
+        agent.set_env(named, trust_env_module=True)
+        assert agent.get_env().get_attr("length") == [3]
+
+
+def test_other_options_are_warned_of_on_both_sides() -> None:
+    limited, usual = make_agent("CartPole-v1", env_options={"max_episode_steps": 200}), make_agent("CartPole-v1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for env in (gym.make("CartPole-v1", max_episode_steps=200), make_vec_env(limited, 2), "CartPole-v1"):
+            limited.set_env(env)
+        for env in (
+            gym.make("CartPole-v1", render_mode="rgb_array"),
+            gym.make_vec("CartPole-v1", 2, vectorization_mode="sync"),
+            gym.make("CartPole-v1", max_episode_steps=500),
+            "CartPole-v1",
+        ):
+            usual.set_env(env)
+        make_agent().set_env("tests/Counting-v0")  # without a limit of its own, it has the largest
+    with pytest.warns(UserWarning, match=r"\(max_episode_steps\).*gym\.make\('CartPole-v1', max_episode_steps=200\)"):
+        limited.set_env(gym.make("CartPole-v1"))
+    with pytest.warns(UserWarning, match=r"\(max_episode_steps, sutton_barto_reward\).*gym\.make\('CartPole-v1'\)"):
+        usual.set_env(gym.make("CartPole-v1", sutton_barto_reward=True, max_episode_steps=20))
+
+
+def test_a_command_trusts_the_options_that_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path))
+    for options, needs in (({"max_episode_steps": 5}, False), ({"length": 3}, True)):
+        folder = make_agent(env_options=options).save_pretrained(tmp_path / "dt-test")
+        found = evaluate(folder, episodes=1, trust_env_options=True)
+        assert str(found.command).endswith(" --trust-env-options") == needs
 
 
 @pytest.fixture

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
+from contextvars import Context
+from multiprocessing import Pipe
 from typing import Any
 
 import gymnasium as gym
@@ -17,9 +20,9 @@ from training.grid_cases import wait_for
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, EvaluationError, ObservationError
-from agentzoo.evaluation.jobs import rollout_in_jobs
+from agentzoo.evaluation.jobs import _play, rollout_in_jobs
 from agentzoo.evaluation.results import evaluate
-from agentzoo.evaluation.rollout import rollout
+from agentzoo.evaluation.rollout import EpisodeResult, rollout
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only a forked process knows the environments here")
 ENV = "tests/Counting-v0"
@@ -48,6 +51,15 @@ def test_a_frozen_agent_is_shared_too() -> None:
     alone = rollout(agent, ENV, 4)
     agent.freeze("onnx")
     assert [one.length for one in rollout_in_jobs(agent, ENV, 4, 2)] == [one.length for one in alone]
+
+
+def test_a_process_trusts_the_options_that_its_parent_trusts() -> None:
+    """A spawned one does not know the context of the command line, as in an empty one here."""
+    data = pickle.dumps(make_agent(env_options={"length": 3}))
+    for trusted, kind in ((False, ConfigError), (True, EpisodeResult)):
+        own, other = Pipe(duplex=False)
+        Context().run(_play, data, ENV, range(1), 1, 0, False, trusted, other)
+        assert isinstance(own.recv(), kind)
 
 
 def test_what_jobs_cannot_do_is_refused() -> None:

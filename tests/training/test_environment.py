@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +19,13 @@ from stable_baselines3.common.monitor import Monitor
 
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import write_dataset
-from agentzoo.envs import making
+from agentzoo.envs import make_env, making
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.rollout import rollout
 from agentzoo.evaluation.scores import with_reference
 from agentzoo.recipe import load_recipe
 from agentzoo.training.environment import Environment, environment_for_data
+from agentzoo.training.finetune import plan_finetune
 from agentzoo.training.planning import plan
 
 ABOUT: dict[str, Any] = {"algorithm_name": "chance", "author": "a test", "description": "By chance."}
@@ -87,6 +91,87 @@ def test_an_environment_that_a_recipe_cannot_hold_is_refused(root: None) -> None
         with pytest.warns(UserWarning, match=rf"evaluated in {env_id} without {lost}"):
             assert environment_for_data(metadata, env_id) == Environment(env_id, {})
         assert environment_for_data(metadata, "my.module:Own-v0") == Environment("my.module:Own-v0", {})
+
+
+def stacked(length: int = 7) -> gym.Env[Any, Any]:
+    """An entry point that wraps its environment."""
+    return gym.wrappers.FrameStackObservation(CountingEnv(length), 2)
+
+
+def test_wrappers_that_the_environment_has_by_itself_are_not_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its entry point adds them, or its registration, also beside wrappers that only watch."""
+    by_entry_point = EnvSpec("tests/Stacked-v0", stacked)
+    watched = gym.wrappers.RecordEpisodeStatistics(gym.make("CartPole-v1")).spec
+    assert watched is not None
+    by_registration = EnvSpec("tests/Watched-v0", CountingEnv, additional_wrappers=watched.additional_wrappers)
+    for spec in (by_entry_point, by_registration):
+        monkeypatch.setitem(gym.registry, spec.id, spec)
+        own = {"env_spec": json.dumps({"id": spec.id, "additional_wrappers": names_around(gym.make(spec.id))})}
+        assert environment_for_data(own) == Environment(spec.id, {})
+        more = names_around(gym.wrappers.ClipAction(gym.make(spec.id)))
+        with pytest.raises(ConfigError, match=rf"made in {spec.id} with the wrapper ClipAction, which"):
+            environment_for_data({"env_spec": json.dumps({"id": spec.id, "additional_wrappers": more})})
+
+
+def names_around(env: gym.Env[Any, Any]) -> list[dict[str, str]]:
+    assert env.spec is not None
+    env.close()
+    return [{"name": one.name} for one in env.spec.additional_wrappers]
+
+
+def test_data_of_our_own_games_are_of_these_games() -> None:
+    pytest.importorskip("ale_py")
+    assert environment_for_data(spec_of(make_env("agentzoo/Pong-v5"))) == Environment("agentzoo/Pong-v5", {})
+
+
+OWN_MODULE = """
+import gymnasium as gym
+gym.register("tests/Own-v0", "gymnasium.envs.classic_control:PendulumEnv", kwargs={"g": 9.0, "dims": (1, 2)})
+"""
+
+
+@pytest.fixture
+def own_module(root: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The id, with its module, of an environment that the user's module registers, and data of it."""
+    (tmp_path / "own_registered.py").write_text(OWN_MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    spec = EnvSpec("tests/Own-v0", "own:Env", kwargs={"g": 9.0, "dims": (1, 2)}).to_json()
+    one = of_hopper("my/own-v0", gym.make("Hopper-v5"))
+    metadata = tmp_path / one / "data" / "metadata.json"
+    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "env_spec": spec}))
+    yield "own_registered:tests/Own-v0"
+    gym.registry.pop("tests/Own-v0", None)
+    sys.modules.pop("own_registered", None)
+
+
+@pytest.mark.parametrize("asked", [{"env": "own_registered:tests/Own-v0"}, {"settings": ["eval.env={}"]}])
+def test_options_that_the_users_module_registers_are_usual(own_module: str, asked: dict[str, Any]) -> None:
+    """Once it may be imported; before that nobody knows, and nothing is said."""
+    asked = {"settings": [f"eval.env={own_module}"]} if "settings" in asked else asked
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        unknown, _ = plan("dt", dataset="my/own-v0", target="max", **asked)
+        assert "own_registered" not in sys.modules
+        known, _ = plan("dt", dataset="my/own-v0", target="max", trust_env_module=True, **asked)
+    assert (unknown.eval.env, unknown.eval.env_options) == (own_module, {"g": 9.0})
+    assert (known.eval.env, known.eval.env_options) == (own_module, {})
+
+
+def test_a_fine_tune_keeps_the_target_of_an_environment_of_the_users_module(own_module: str) -> None:
+    agent = make_agent("Hopper-v5", target_return=4.0)
+    assert agent.recipe is not None
+    agent.recipe = agent.recipe.override([f"eval.env={own_module}"])
+    found = plan_finetune(agent, "my/own-v0", trust_env_module=True)[0].eval
+    assert (found.env, found.env_options, found.target_return) == (own_module, {}, 4.0)
+
+
+def test_data_whose_package_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium_robotics", None)
+    for name in [name for name in gym.registry if name.startswith("PointMaze")]:
+        monkeypatch.delitem(gym.registry, name)
+    metadata = {"env_spec": json.dumps({"id": "PointMaze_UMaze-v3", "kwargs": {"maze_map": [[1]]}})}
+    with pytest.raises(ConfigError, match=r"PointMaze_UMaze-v3, whose package is not installed.*agentzoo\[mujoco\]"):
+        environment_for_data(metadata)
 
 
 def test_scores_and_constants_of_another_task_are_not_used(root: None) -> None:

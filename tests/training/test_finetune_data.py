@@ -94,6 +94,11 @@ def test_the_target_of_a_fine_tune_follows_from_its_data(root: Path) -> None:
         planned(base_with(), "my/cart-v0", target="nan")
 
 
+def test_no_update_is_too_few(root: Path) -> None:
+    with pytest.raises(ConfigError, match=r"train\.steps"):
+        plan_finetune(base_with(), "my/cart-v0", steps=0)
+
+
 def test_returns_far_from_the_bases_are_warned_of(root: Path) -> None:
     write_dataset("my/rich-v0", [episode(6, 100.0)], env=gym.make("CartPole-v1"), **ABOUT)
     said = r"returns of my/rich-v0 reach 600, those of dt-test 5: divided by 10, .* data\.rtg_scale=1\.2e\+03"

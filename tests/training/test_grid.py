@@ -16,6 +16,7 @@ from agentzoo.research.grid import staging_groups, tasks_of
 from agentzoo.store.files import RECIPE
 from agentzoo.training.grid.drive import only_driver
 from agentzoo.training.grid.plan import (
+    OwnData,
     Plan,
     expand,
     make_plan,
@@ -55,6 +56,12 @@ def test_unknown_agents_get_the_nearest_match() -> None:
         expand("dx-hopper-*", "0")
     with pytest.raises(ConfigError, match="no agent is named"):
         expand(" , ", "0")
+
+
+def test_settings_come_after_the_environment() -> None:
+    """As for `agentzoo train`."""
+    (row,) = expand("dt-hopper-medium", "0", ["eval.env=Hopper-v4"], own=OwnData(env="Walker2d-v5"))
+    assert row.recipe.eval.env == "Hopper-v4"
 
 
 def test_every_row_has_its_seed_and_settings() -> None:

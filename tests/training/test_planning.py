@@ -78,6 +78,27 @@ def test_a_family_and_a_dataset_make_a_recipe(datasets: Path) -> None:
         plan("dtt", dataset="my/cart-pole-v0")
 
 
+def test_settings_of_the_data_are_read(datasets: Path) -> None:
+    """Also beside a dataset; a second dataset among them is refused."""
+    box, env = gym.spaces.Box(-1.0, 1.0, (3,), np.float32), CountingEnv()
+    seen = {key: np.zeros((4, 3), np.float32) for key in "ab"}
+    ends = np.arange(3) == 2
+    rollouts = [
+        Rollout(0, seen, np.zeros((3, 2), np.float32), np.full(3, worth), ends, np.zeros(3, bool))
+        for worth in (1.0, 5.0)
+    ]
+    spaces = {"observation_space": gym.spaces.Dict(dict.fromkeys("ab", box)), "action_space": env.action_space}
+    about: dict[str, Any] = {"algorithm_name": "chance", "author": "a test", "description": "By chance."}
+    write_dataset("my/keys-v0", rollouts, extra={"obs_keys": ["b", "a"]}, **spaces, **about)
+    given: dict[str, Any] = {"dataset": "my/keys-v0", "env": "tests/CountingDict-v0"}
+    assert plan("dt", **given)[1].observation.keys == ("b", "a")
+    recipe, episodes = plan("dt", settings=['data.obs_keys=["a"]', "data.best_fraction=0.5"], target="p90", **given)
+    assert recipe.data.obs_keys == episodes.observation.keys == ("a",)
+    assert recipe.eval.target_return == 15.0  # of the best half
+    with pytest.raises(ConfigError, match=r"names 'my/keys-v0', but a setting names data\.dataset='my/robot-v0'"):
+        plan("dt", settings=["data.dataset=my/robot-v0"], **given)
+
+
 def test_data_of_no_environment_asks_for_one(datasets: Path) -> None:
     with pytest.raises(ConfigError, match="pass its Gymnasium id with --env"):
         plan("dt", dataset="my/robot-v0")
@@ -179,6 +200,8 @@ def test_a_run_that_python_names_continues_where_it_is(datasets: Path) -> None:
     agentzoo.train("mine", settings=["train.precision=bf16"], hooks=Hooks(on_resume=resumed.append), device="cpu")
     assert resumed == [2]
     assert (datasets / "mine" / "config.json").is_file()
+    done = agentzoo.train(datasets / "mine", settings=["train.precision=bf16"], device="cpu")  # a path, too
+    assert done.config.agent_id == "dt-my-cart-pole"
     assert not (datasets / "runs").exists()
     assert plan("mine")[0].train.precision == "auto"
     assert plan("mine", settings=["train.precision=bf16"])[0].train.precision == "bf16"

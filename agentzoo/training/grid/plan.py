@@ -72,6 +72,7 @@ class OwnData(NamedTuple):
     env: str | None = None
     target: str | None = None  # a number or a rule of `data.targets`
     read: Reader = map_dataset
+    trust_env_module: bool = False  # import the module that an environment's id names
 
 
 def expand(
@@ -114,9 +115,16 @@ def expand(
 def _recipe(agent: str, dataset: str | None, settings: Sequence[str], own: OwnData) -> Recipe:
     if dataset is None and own.target is None:
         more = () if own.env is None else (f"eval.env={own.env}",)
-        return with_data_here(named_recipe(agent).override([*settings, *more]))
-    recipe, _ = plan_training(agent, dataset=dataset, env=own.env, target=own.target, settings=settings, read=own.read)
-    return recipe
+        return with_data_here(named_recipe(agent).override([*more, *settings]))  # in the order of `plan_training`
+    return plan_training(
+        agent,
+        dataset=dataset,
+        env=own.env,
+        target=own.target,
+        settings=settings,
+        read=own.read,
+        trust_env_module=own.trust_env_module,
+    )[0]
 
 
 def named_agents(text: str) -> list[str]:
@@ -159,7 +167,9 @@ def parse_seeds(text: str) -> list[int]:
     return found
 
 
-def read_grid_file(path: Path, settings: Sequence[str] = (), read: Reader = map_dataset) -> list[Row]:
+def read_grid_file(
+    path: Path, settings: Sequence[str] = (), read: Reader = map_dataset, trust_env_module: bool = False
+) -> list[Row]:
     """Rows of a `grid.toml`.
 
     `seeds` and `set` at the top apply to all. Each `[[run]]` has `agents`, and may have its own `seeds`, `set`, `name`,
@@ -168,6 +178,7 @@ def read_grid_file(path: Path, settings: Sequence[str] = (), read: Reader = map_
     Args:
         settings: applied after the file's own settings.
         read: the function that reads a dataset.
+        trust_env_module: as in `OwnData`.
 
     Raises:
         CheckpointError: the file cannot be read. ConfigError: its content is not valid. Otherwise as `expand`.
@@ -185,7 +196,7 @@ def read_grid_file(path: Path, settings: Sequence[str] = (), read: Reader = map_
     for each in grid.run:
         chosen = (*grid.set, *each.set, *settings)
         target = None if each.target is None else str(each.target)
-        own = OwnData(split(each.dataset), each.env, target, read)
+        own = OwnData(split(each.dataset), each.env, target, read, trust_env_module)
         rows += expand(each.agents, each.seeds or grid.seeds, chosen, each.name, each.priority, own)
     return rows
 
