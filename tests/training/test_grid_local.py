@@ -124,7 +124,7 @@ def test_stopping_an_engine_leaves_no_process_and_no_lock(tiny_hopper: str, tmp_
 def test_a_killed_driver_takes_its_runs_along_and_the_same_command_finishes(tiny_hopper: str, tmp_path: Path) -> None:
     out = tmp_path / "runs"
     words = ["grid", "--agents", "dt-hopper-medium", "--out", str(out), "--jobs", "1", "--cpus-per-run", "1", "--yes"]
-    for setting in settings_for(tiny_hopper, 300):
+    for setting in settings_for(tiny_hopper, 1_500):
         words += ["--set", setting]
     driver = subprocess.Popen([sys.executable, "-m", "agentzoo", *words], stderr=subprocess.DEVNULL)
     folder = out / "dt-hopper-medium-s0"
@@ -146,7 +146,7 @@ def test_a_killed_driver_takes_its_runs_along_and_the_same_command_finishes(tiny
 
     again = CliRunner().invoke(app, words)
     assert again.exit_code == 0, again.output
-    (row,) = small_plan(out, tiny_hopper, "0", steps=300).rows
+    (row,) = small_plan(out, tiny_hopper, "0", steps=1_500).rows
     assert_equal_to_the_bit(weights(folder), serial_weights(row, tmp_path / "serial"))
     before = (folder / "model.safetensors").stat().st_mtime_ns
     assert CliRunner().invoke(app, words).exit_code == 0
