@@ -199,7 +199,7 @@ def reader_of(env: Any) -> Reader | None:
 
 def _summed(rewards: Sequence[Sequence[float]]) -> Record:
     """Records of Monitors, each of which lists the rewards of its episode."""
-    return np.array([(len(one), sum(map(float, one))) for one in rewards], dtype=np.float64)
+    return np.array([(len(one), sum(one)) for one in rewards], dtype=np.float64)
 
 
 def _so_far(keeper: Any) -> Record:
