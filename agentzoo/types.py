@@ -30,6 +30,8 @@ WHITE = 255.0  # largest value of a pixel; images of brightness are divided by i
 MAX_PIXELS = 1_048_576  # numbers of an image, its channels included
 MAX_WINDOW = 16_777_216  # numbers that one environment's window of observations holds: 64 MB
 MOST_ASKED = 1e9  # largest absolute target return
+# options of an environment that do not change the task
+RENDERING = {"render_mode", "width", "height", "camera_id", "camera_name", "default_camera_config"}
 TargetReturn = Annotated[float, Field(ge=-MOST_ASKED, le=MOST_ASKED)]  # raw env units
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # SHA-256

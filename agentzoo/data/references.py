@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from agentzoo.types import RENDERING
+
 
 class Reference(NamedTuple):
     """Undiscounted returns that score 0 and 100."""
@@ -23,7 +25,6 @@ class Reference(NamedTuple):
     expert: float
 
 
-RENDERING = {"render_mode", "width", "height", "camera_id", "camera_name", "default_camera_config"}
 D4RL_REFERENCES = {
     "Hopper": Reference(-20.272305, 3234.3),
     "HalfCheetah": Reference(-280.178953, 12135.0),

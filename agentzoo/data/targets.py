@@ -12,9 +12,8 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from agentzoo.data.references import RENDERING
 from agentzoo.errors import ConfigError
-from agentzoo.types import MOST_ASKED, FloatArray
+from agentzoo.types import MOST_ASKED, RENDERING, FloatArray
 
 TargetRule = Literal["d4rl", "max", "p90", "number"]
 # The larger of the two targets in arXiv:2106.01345, section 4; other environments have none.

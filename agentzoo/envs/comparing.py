@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from agentzoo.data.references import RENDERING
 from agentzoo.envs.options import MOST_STEPS
+from agentzoo.types import RENDERING
 
 UNUSED = {*RENDERING, "seed"}  # options that do not change the task
 VECTORS = {"num_envs", "vectorization_mode", "vector_kwargs", "wrappers"}  # of `gym.make_vec`
