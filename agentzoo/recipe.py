@@ -20,6 +20,7 @@ from agentzoo.data.targets import Target, TargetRule
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.nn.base import ModelConfig
 from agentzoo.registry import get_family, recipe_table
+from agentzoo.store.remote import REPO_ID
 from agentzoo.types import Config, Digest, TargetReturn, explain, same_environment
 
 Count = Annotated[int, Field(ge=0, le=1_000_000_000)]
@@ -27,7 +28,7 @@ Positive = Annotated[float, Field(gt=0.0, le=1e9)]
 AgentId = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,95}$")]
 EnvId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,199}$")]  # Gymnasium's characters
 DatasetId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}$")]
-RepoId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")]
+RepoId = Annotated[str, Field(pattern=f"^{REPO_ID}$")]
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Option = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]  # name of a keyword argument
 

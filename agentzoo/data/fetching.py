@@ -36,7 +36,7 @@ def fetch(name: str, dataset_id: str) -> None:
                 put_dataset(draft, root, one)
 
 
-def origin_of(dataset_id: str) -> str | None:
+def dataset_origin(dataset_id: str) -> str | None:
     """The id or address that a local dataset was fetched by; None if it was not fetched by agentzoo."""
     path = datasets_root() / dataset_id / ORIGIN
     return path.read_text(errors="replace") if path.is_file() else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentzoo.data.hdf5 import MOST_OBJECTS
 from agentzoo.envs import registered
-from agentzoo.envs.comparing import UNUSED, plain
+from agentzoo.envs.comparing import LIMIT, differs, task_options
 from agentzoo.envs.options import MOST_STEPS
 from agentzoo.errors import DataError, shown
 
@@ -84,19 +84,10 @@ def changed_options(spec: Mapping[str, Any]) -> dict[str, Any]:
     Rendering and the seed are left out. A limit that the data lifts is `MOST_STEPS`. All are returned if the
     environment is not registered.
     """
-    name, kwargs = spec.get("id"), spec.get("kwargs")
+    name, kwargs, limit = (spec.get(key) for key in ("id", "kwargs", LIMIT))
+    options = task_options({**(kwargs if isinstance(kwargs, dict) else {}), LIMIT: limit})
     usual = registered(name) if isinstance(name, str) else None
-    own = {} if usual is None else plain(usual.kwargs)
-    given = kwargs if isinstance(kwargs, dict) else {}
-    options = {
-        key: value for key, value in given.items() if key not in UNUSED and (key not in own or own[key] != value)
-    }
-    return options | _limit(spec, None if usual is None else usual.max_episode_steps)
-
-
-def _limit(spec: Mapping[str, Any], usual: int | None) -> dict[str, int]:
-    """The option `max_episode_steps` if the data's limit is not the `usual` one; the largest allowed if it has none."""
-    steps = spec.get("max_episode_steps")
-    if type(steps) is int and steps > 0:
-        return {} if steps == usual else {"max_episode_steps": min(steps, MOST_STEPS)}
-    return {} if usual is None or "max_episode_steps" not in spec else {"max_episode_steps": MOST_STEPS}
+    own = {} if usual is None else task_options({LIMIT: usual.max_episode_steps, **usual.kwargs})
+    if LIMIT not in spec or (usual is None and options[LIMIT] == MOST_STEPS):  # no limit is known
+        del options[LIMIT]
+    return {key: value for key, value in options.items() if differs(key, own, options)}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from agentzoo.data.fetching import fetch, origin_of
+from agentzoo.data.fetching import dataset_origin, fetch
 from agentzoo.data.names import dataset_id as full_id
 from agentzoo.data.names import datasets_root, is_local
 from agentzoo.errors import ConfigError, DataError, StorageError, shown, warn
@@ -52,7 +52,7 @@ def dataset_of(name: str) -> str:
 
 
 def _warn_of_other_origin(address: str, dataset_id: str) -> None:
-    origin = origin_of(dataset_id)
+    origin = dataset_origin(dataset_id)
     if origin == address:
         return
     comes = "was not fetched by agentzoo" if origin is None else f"was fetched as {shown(origin, 100)}"

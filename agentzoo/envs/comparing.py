@@ -20,25 +20,32 @@ LIMIT = "max_episode_steps"
 def other_options(spec: EnvSpec, options: Mapping[str, Any] | None = None) -> list[str]:
     """Names of options in which an environment differs from the registered one with `options`.
 
-    Rendering and the seed do not count, nor does a limit of at least `MOST_STEPS`. Empty if its id is not registered.
+    Empty if its id is not registered.
     """
     registered = gym.registry.get(spec.id)
     if registered is None:
         return []
-    wanted, found = _options_of(registered, options or {}), _options_of(spec, {})
-    names = [name for name in {**wanted, **found} if name not in UNUSED | VECTORS]
-    return [name for name in names if name not in wanted or name not in found or wanted[name] != found[name]]
+    wanted = task_options({LIMIT: registered.max_episode_steps, **registered.kwargs, **(options or {})})
+    found = task_options({LIMIT: spec.max_episode_steps, **spec.kwargs})
+    return [name for name in {**wanted, **found} if differs(name, wanted, found)]
+
+
+def task_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that change the task, as JSON holds them: neither rendering nor the seed nor those of `gym.make_vec`.
+
+    The limit of steps is always among them; without one, or with a longer one, it is `MOST_STEPS`.
+    """
+    kept = {name: value for name, value in plain(options).items() if name not in UNUSED | VECTORS}
+    limit = kept.get(LIMIT)
+    return {**kept, LIMIT: limit if type(limit) is int and 0 < limit < MOST_STEPS else MOST_STEPS}
+
+
+def differs(name: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+    """Whether an option is set on one side only, or to different values."""
+    return name not in left or name not in right or bool(left[name] != right[name])
 
 
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options as JSON holds them: tuples as lists."""
     found: dict[str, Any] = json.loads(json.dumps(dict(options), default=repr))
     return found
-
-
-def _options_of(spec: EnvSpec, more: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a spec with `more`, and its limit of steps."""
-    options = {LIMIT: spec.max_episode_steps, **plain(spec.kwargs), **more}
-    limit = options[LIMIT]
-    ends = isinstance(limit, int | float) and 0 < limit < MOST_STEPS
-    return {**options, LIMIT: limit if ends else MOST_STEPS}

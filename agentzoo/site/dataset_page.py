@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from agentzoo.data.making.catalogue import recipe_of
 from agentzoo.data.names import is_local
-from agentzoo.data.references import normalized_score, reference_of
+from agentzoo.data.references import Reference, normalized_score
 from agentzoo.data.returns import read_returns
 from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.methods import task_of
@@ -89,7 +89,7 @@ def _shown(dataset: str, entries: Sequence[Entry], frames: Callable[[Entry, str]
         facts.made_by if facts and facts.made_by else recipe.made_by if recipe else "",
         "" if recipe is None else f"agentzoo data build {recipe.name} {recipe.build_options}".rstrip(),
         None if absent or returns is None else _histogram(dataset, returns, lengths),
-        () if absent or returns is None else tuple(_quantiles(returns, env)),
+        () if absent or returns is None else tuple(_quantiles(returns, _reference(entries))),
         absent,
         tuple(entries),
         frames(entries[0], anchor) if returns is not None else None,
@@ -139,9 +139,16 @@ def _histogram(dataset: str, returns: FloatArray, lengths: FloatArray) -> Markup
     return plot.html()
 
 
-def _quantiles(returns: FloatArray, env: str) -> list[tuple[str, str]]:
-    """Least, quartiles and most, with normalized scores where the environment has references."""
-    reference = reference_of(env) if env else None
+def _reference(entries: Sequence[Entry]) -> Reference | None:
+    """The returns that score 0 and 100 for the agents of this dataset; None if they have no scores."""
+    for head in (entry.head for entry in entries if entry.head):
+        if head.random_reference is not None and head.expert_reference is not None:
+            return Reference(head.random_reference, head.expert_reference)
+    return None
+
+
+def _quantiles(returns: FloatArray, reference: Reference | None) -> list[tuple[str, str]]:
+    """Least, quartiles and most, with normalized scores if there is a reference."""
     found = []
     for name, share in (("least", 0.0), ("25 %", 0.25), ("median", 0.5), ("75 %", 0.75), ("90 %", 0.9), ("most", 1.0)):
         value = float(np.quantile(returns, share))

@@ -23,7 +23,7 @@ ATTEMPTS = 3
 LOG_IN = "Log in with `hf auth login` or set HF_TOKEN (in Python also token=)."  # what every command and call accepts
 BUSY = (408, 429, 500, 502, 503, 504)
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./+-]{0,199}")
-_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}")
+REPO_ID = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9][A-Za-z0-9_.-]{0,95}"  # a pattern: organisation and name
 _log = logging.getLogger("agentzoo.hub")
 _UNREACHABLE = ("ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError")
 _CUT = ("RemoteProtocolError", "ReadError", "ReadTimeout", "WriteError", "WriteTimeout")
@@ -41,7 +41,7 @@ class Where(NamedTuple):
 
 def is_repo_id(name: str) -> bool:
     """Whether `name` can be `<org>/<name>` on a Hub: two plain names, without `..`."""
-    return _REPO.fullmatch(name) is not None and ".." not in name and "--" not in name
+    return re.fullmatch(REPO_ID, name) is not None and ".." not in name and "--" not in name
 
 
 def is_revision(name: str) -> bool:

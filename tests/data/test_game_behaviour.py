@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from agentzoo.data.making.behaviour import train_behaviour
-from agentzoo.data.making.behaviour_record import BehaviourOptions, origin_of
+from agentzoo.data.making.behaviour_record import BehaviourOptions, replay_origin
 from agentzoo.data.making.buffers import Imported
 from agentzoo.data.making.dqn_replay import read_dqn_replay
 from agentzoo.data.making.game_behaviour import EpisodeKeeper
@@ -76,8 +76,8 @@ def test_a_run_leaves_a_policy_and_every_whole_episode(tmp_path: Path) -> None:
     assert record.replay_episodes == 64
     PPO.load(tmp_path / "ppo-drawn.zip")
     said = "Every whole episode of the training of PPO from scratch on tests/Drawn-v0, 2,048 steps, seed 0."
-    assert origin_of(tmp_path / "replay") == said
-    assert origin_of(tmp_path / "another") is origin_of(tmp_path / "replay" / "none") is None
+    assert replay_origin(tmp_path / "replay") == said
+    assert replay_origin(tmp_path / "another") is replay_origin(tmp_path / "replay" / "none") is None
     found = {
         part: array(tmp_path / "replay" / f"{part}.gz") for part in ("observation", "action", "reward", "terminal")
     }

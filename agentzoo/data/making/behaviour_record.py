@@ -103,7 +103,7 @@ def read_behaviour(path: Path) -> Behaviour:
         return TypeAdapter(Behaviour).validate_json(path.read_text(encoding="utf-8"))
 
 
-def origin_of(replay: Path) -> str | None:
+def replay_origin(replay: Path) -> str | None:
     """A sentence on how a finished run recorded this replay; None if `replay` is not from a run."""
     path = replay.parent / RECORD
     if not path.is_file():

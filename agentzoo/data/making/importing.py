@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from agentzoo.data.episodes import slack
 from agentzoo.data.images import is_image
-from agentzoo.data.making.behaviour_record import origin_of
+from agentzoo.data.making.behaviour_record import replay_origin
 from agentzoo.data.making.buffers import Imported, read_d4rl, read_npz, read_start
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.making.dqn_replay import METADATA, read_dqn_replay
@@ -90,7 +90,7 @@ def _import(
         action_space=spaces[1],
         algorithm_name="unknown",
         author="imported",
-        description=origin_of(path) or f"Imported from {shown(path.name)}.",
+        description=replay_origin(path) or f"Imported from {shown(path.name)}.",
         requirements=requirements_of(env_id) if env_id else [],
         **scores,
     )
