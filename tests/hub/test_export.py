@@ -12,33 +12,25 @@ import numpy as np
 import pytest
 import torch
 from conftest import SMALL, CountingEnv, make_agent
+from models.acting_cases import small_config
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.errors import ConfigError, RuntimeMismatchError
 from agentzoo.hub.export import export_onnx
-from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.models.dm import DMConfig
-from agentzoo.models.gpt2_dt import GPT2DTConfig
-from agentzoo.models.gpt2_dtma import GPT2DTMAConfig
 from agentzoo.models.unimask import UniMaskConfig
-from agentzoo.store.locate import staged_agents
 from agentzoo.types import ObservationSpec
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.slow
 
-SIZES: Any = {"embed_dim": 16, "n_layers": 2, "n_heads": 2}
-MODELS = {
+MODELS = {  # acting/test_onnx.py exports all families
     "dt": SMALL["dt"],
     "dm": DMConfig(embed_dim=16, n_layers=2, state_size=4),
-    "gpt2-dt": GPT2DTConfig(**SIZES),
-    "clip-dt": CLIPDTConfig(**SIZES),
-    "gpt2-dtma": GPT2DTMAConfig(**SIZES),
 }
-STAGED = sorted({name.split("-")[0]: name for name in staged_agents() if name.split("-")[0] in ("dt", "dm")}.values())
 
 
 def as_the_environment_says_it(flat: np.ndarray[Any, Any], spec: ObservationSpec) -> Any:
@@ -107,21 +99,8 @@ def test_the_file_reads_as_many_steps_as_the_agent(tmp_path: Path) -> None:
     assert np.abs(np.array(whole) - np.array(ours)).max() > 1e-2
 
 
-@pytest.mark.parametrize("agent_id", STAGED)
-def test_staged_agents_export_by_command(agent_id: str, tmp_path: Path) -> None:
-    path = tmp_path / "agent.onnx"
-    result = CliRunner().invoke(app, ["hub", "export", agent_id, str(path)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    agent = Agent.from_pretrained(agent_id)
-    ours, theirs = act_along(agent, path, steps=agent.config.io.context + 3)
-    np.testing.assert_allclose(theirs, ours, atol=1e-3)
-    metadata = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
-    assert metadata["agent_id"] == agent_id
-    assert metadata["context"] == str(agent.config.io.context)
-
-
 def test_what_changed_since_loading_is_in_the_file(tmp_path: Path) -> None:
-    agent = Agent.from_pretrained(make_agent().save_pretrained(tmp_path / "agent"))
+    agent = Agent.from_pretrained(make_agent(model=small_config("bc")).save_pretrained(tmp_path / "agent"))
     with torch.no_grad():
         next(agent.model.parameters()).add_(1.0)
     agent.target_return = 7.0
@@ -130,17 +109,13 @@ def test_what_changed_since_loading_is_in_the_file(tmp_path: Path) -> None:
     assert (metadata["target_return"], metadata["weights_sha256"]) == ("7.0", "")
 
 
-def test_discrete_agents_give_logits(tmp_path: Path) -> None:
-    agent = make_agent("tests/CountingDiscrete-v0")
-    export_onnx(agent, tmp_path / "x.onnx")
+@pytest.mark.parametrize("sampled", [True, False])
+def test_discrete_agents_give_logits_and_the_file_says_whether_to_sample(tmp_path: Path, sampled: bool) -> None:
+    model = small_config("bc")  # exported fastest
+    export_onnx(make_agent("tests/CountingDiscrete-v0", model, sampled=sampled), tmp_path / "x.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "x.onnx"))
     assert session.get_outputs()[0].shape[1] == 4
-
-
-@pytest.mark.parametrize("sampled", [True, False])
-def test_the_file_says_whether_actions_are_sampled_from_the_logits(tmp_path: Path, sampled: bool) -> None:
-    export_onnx(make_agent("tests/CountingDiscrete-v0", sampled=sampled), tmp_path / "x.onnx")
-    metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "x.onnx").metadata_props}
+    metadata = session.get_modelmeta().custom_metadata_map
     assert metadata["sampled"] == str(sampled).lower()
     assert "if `sampled` is true, draw the choice from softmax(logits)" in metadata["input_contract"]
 
@@ -152,7 +127,7 @@ def test_a_network_that_is_asked_has_no_single_pass(tmp_path: Path) -> None:
 
 
 def test_a_file_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = make_agent()
+    agent = make_agent(model=small_config("bc"))
     act = type(agent.model).act
     monkeypatch.setattr(
         type(agent.model), "act", lambda self, batch: act(self, batch) + 0.01 * (not torch.compiler.is_exporting())
@@ -200,17 +175,21 @@ def played(agent: Agent, steps: int) -> float:
     return total
 
 
-@pytest.mark.parametrize("agent_id", ["dt-hopper-medium", "gpt2-dt-hopper-medium-replay"])
-def test_the_example_plays_the_episode_that_the_agent_plays(
-    agent_id: str, tmp_path: Path, play: Callable[..., float]
+def test_a_staged_agent_is_exported_by_command_and_the_example_plays_its_episode(
+    tmp_path: Path, play: Callable[..., float]
 ) -> None:
     """demos/act_with_onnx.py, with what the file's metadata says and nothing else."""
-    agent = Agent.from_pretrained(agent_id, device="cpu")
-    agent.acting = "window"
-    export_onnx(agent, tmp_path / "agent.onnx")
-    metadata = {entry.key: entry.value for entry in onnx.load(tmp_path / "agent.onnx").metadata_props}
+    path = tmp_path / "agent.onnx"
+    result = CliRunner().invoke(app, ["hub", "export", "dt-hopper-medium", str(path)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    agent = Agent.from_pretrained("dt-hopper-medium", device="cpu")
+    ours, theirs = act_along(agent, path, steps=agent.config.io.context + 3)
+    np.testing.assert_allclose(theirs, ours, atol=1e-3)
+    metadata = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
+    assert metadata["agent_id"] == "dt-hopper-medium"
+    assert metadata["context"] == str(agent.config.io.context)
     assert "padded on the right with zeros" in metadata["input_contract"]
-    assert play(str(tmp_path / "agent.onnx"), seed=0, steps=25) == pytest.approx(played(agent, 25), abs=0.05)
+    assert play(str(path), seed=0, steps=25) == pytest.approx(played(agent, 25), abs=0.05)
 
 
 @pytest.mark.parametrize("kind", ["Dict", "Discrete"])
