@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from agentzoo.agent import Agent
-from agentzoo.envs.making import draw_wide_floor
+from agentzoo.envs.making import prepare_drawing
 from agentzoo.evaluation.environments import env_of
 from agentzoo.evaluation.rollout import EpisodeResult, run_episode
 from agentzoo.evaluation.seeds import episode_seed
@@ -34,7 +34,7 @@ def play(
     """
     mode = {"render_mode": "human"} if window else {}
     env = env_of(agent, env_id, trust_env_module=trust_env_module, **mode)
-    draw_wide_floor(env)
+    prepare_drawing(env)
     try:
         for episode in range(episodes):
             yield run_episode(agent, env, episode_seed(seed, episode))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.agent import Agent
-from agentzoo.envs.making import draw_wide_floor
+from agentzoo.envs.making import prepare_drawing
 from agentzoo.errors import AgentzooError, ConfigError, StorageError
 from agentzoo.evaluation.enjoy import has_display
 from agentzoo.evaluation.environments import env_of
@@ -84,7 +84,7 @@ def film(
     if any(side % 2 or side < 16 for side in size) or every < 1:
         raise ConfigError(f"width and height must be even and at least 16, every at least 1; got {size} and {every}.")
     env = _rendering_env(agent, env_id, size, trust_env_module)
-    draw_wide_floor(env)
+    prepare_drawing(env)
     frames: list[NDArray[np.uint8]] = []
 
     def before_step(step: int) -> None:

@@ -61,7 +61,7 @@ class DecisionGPT(SequenceModel):
         self.embed_obs = nn.Linear(io.observation.size, dim)
         self.embed_action = nn.Linear(io.action.size, dim)
         self.embed_ln = nn.LayerNorm(dim)
-        self.places = nn.Parameter(torch.randn(TOKENS_PER_STEP * io.context, dim) * PLACE_INIT_STD)
+        self.places = nn.Parameter(nn.init.normal_(torch.empty(TOKENS_PER_STEP * io.context, dim), std=PLACE_INIT_STD))
         self.embed_dropout = Dropout(config.dropout)
         self.backbone = Backbone(dim, config.n_layers, config.n_heads, config.dropout)
         self.predict_action = nn.Linear(dim, io.action.size)

@@ -107,7 +107,8 @@ class Layer(nn.Module):
             self.fine = Mamba(*sizes)
         if config.fusion == "paper":
             self.project = nn.Linear(dim, dim)
-            nn.init.eye_(self.project.weight)
+            nn.init.zeros_(self.project.weight)
+            self.project.weight.data.fill_diagonal_(1.0)
             nn.init.zeros_(self.project.bias)
         if config.fusion == "paper" or config.use_fine:
             self.fusion_norm = nn.LayerNorm(dim)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
@@ -137,11 +138,13 @@ class SequenceModel(nn.Module, ABC):
         low, high = io.action.low, io.action.high
         self.bounded = low is not None
         if low is not None and high is not None:
-            bounds = torch.tensor([low, high], dtype=torch.float64)
+            bounds = np.array([low, high])
         else:
-            bounds = torch.tensor([[-1.0], [1.0]], dtype=torch.float64).expand(2, io.action.size)
-        self.register_buffer("action_center", bounds.mean(0).float(), persistent=False)
-        self.register_buffer("action_half", ((bounds[1] - bounds[0]) / 2).float(), persistent=False)
+            bounds = np.array([[-1.0], [1.0]]).repeat(io.action.size, axis=1)
+        # numpy: arithmetic on the meta device, where `load_network` checks sizes, imports a compiler for two seconds
+        center, half = ((bounds[1] + sign * bounds[0]) / 2 for sign in (1, -1))
+        self.register_buffer("action_center", torch.tensor(center, dtype=torch.float32), persistent=False)
+        self.register_buffer("action_half", torch.tensor(half, dtype=torch.float32), persistent=False)
 
     @abstractmethod
     def loss(self, batch: Batch) -> Losses:

@@ -41,12 +41,13 @@ class Mamba(nn.Module):
         self.conv1d = nn.Conv1d(inner, inner, conv_width, groups=inner, padding=conv_width - 1)
         self.x_proj = nn.Linear(inner, rank + 2 * states, bias=False)
         self.dt_proj = nn.Linear(rank, inner)
-        self.A_log = nn.Parameter(torch.arange(1.0, states + 1).log().repeat(inner, 1))
+        self.A_log = nn.Parameter(torch.empty(inner, states))
+        self.A_log.data.copy_(torch.arange(1.0, states + 1, device="cpu").log())
         self.D = nn.Parameter(torch.ones(inner))
         self.out_proj = nn.Linear(inner, dim, bias=False)
         nn.init.zeros_(self.conv1d.bias)  # type: ignore[arg-type]
         nn.init.uniform_(self.dt_proj.weight, -(rank**-0.5), rank**-0.5)
-        step = torch.empty(inner).uniform_(math.log(1e-3), math.log(1e-1)).exp_().clamp_(min=1e-4)
+        step = torch.empty(inner, device="cpu").uniform_(math.log(1e-3), math.log(1e-1)).exp_().clamp_(min=1e-4)
         with torch.no_grad():
             self.dt_proj.bias.copy_(step + torch.log(-torch.expm1(-step)))  # softplus of it is `step`
 

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from agentzoo.data.minari import open_dataset
-from agentzoo.envs.making import draw_wide_floor, make_configured
+from agentzoo.envs.making import make_configured, prepare_drawing
 from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.film import picture_of, sized_env
 from agentzoo.site.dataset_page import FRAMES, Frames
@@ -66,7 +66,7 @@ def _played(env_id: str, options: Mapping[str, Any], seed: int, episode: Any) ->
         return make_configured(env_id, options, render_mode="rgb_array", **kept)
 
     env = sized_env(make, SIZE)
-    draw_wide_floor(env)
+    prepare_drawing(env)
     wanted = {round(i * (len(episode.rewards) - 1) / (FRAMES - 1)) for i in range(FRAMES)}
     pictures = {}
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -34,10 +36,17 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def agentzoo(*words: str, env: dict[str, str] | None = None, code: int = 0) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1", **(env or {})}
-    done = subprocess.run(
-        [PYTHON, "-m", "agentzoo", *words], capture_output=True, text=True, env=environment, timeout=300
-    )
+    """The command in this process: one of its own would spend seconds on importing PyTorch."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name, value in {"COLUMNS": "200", **(env or {})}.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "argv", ["agentzoo", *words])
+        patch.setattr(warnings, "formatwarning", warnings.formatwarning)  # `main` sets it
+        patch.setattr(warnings, "showwarning", lambda *said: print(warnings.formatwarning(*said[:4]), file=err, end=""))
+        with pytest.raises(SystemExit) as ended:
+            main()
+    done = subprocess.CompletedProcess(list(words), int(ended.value.code or 0), out.getvalue(), err.getvalue())
     assert done.returncode == code, done.stdout + done.stderr
     return done
 

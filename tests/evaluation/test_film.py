@@ -15,7 +15,7 @@ import pytest
 from conftest import CountingEnv, make_agent
 from PIL import Image
 
-from agentzoo.envs.making import draw_wide_floor, make_env
+from agentzoo.envs.making import make_env, prepare_drawing
 from agentzoo.errors import ConfigError, StorageError
 from agentzoo.evaluation.enjoy import play
 from agentzoo.evaluation.film import Clip, _rendering_env, film, save_gif, save_video
@@ -242,7 +242,7 @@ def test_bad_sizes_are_explained() -> None:
 def test_the_floor_is_drawn_as_far_as_a_cheetah_runs() -> None:
     """It moves as ever, and far beyond the 40 m that are drawn otherwise there is ground to see."""
     plain, wide = (make_env("HalfCheetah-v5", render_mode="rgb_array", width=64, height=48) for _ in range(2))
-    draw_wide_floor(wide)
+    prepare_drawing(wide)
     rng = np.random.default_rng(0)
     for env in (plain, wide):
         env.reset(seed=0)
@@ -266,6 +266,6 @@ def test_a_floor_of_one_color_changes_no_other_surface() -> None:
     model: Any = env.unwrapped.model  # type: ignore[attr-defined]
     model.geom_matid[:] = -1
     before = model.mat_texrepeat.copy()
-    draw_wide_floor(env)
+    prepare_drawing(env)
     assert np.array_equal(model.mat_texrepeat, before)
     env.close()
