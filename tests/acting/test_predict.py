@@ -203,7 +203,7 @@ def act_three_times(agent: Agent, env: Any) -> list[float]:
         lambda: DummyVecEnv([lambda: gym.wrappers.RecordEpisodeStatistics(CountingEnv())] * 2),
         lambda: gym.vector.SyncVectorEnv([lambda: gym.wrappers.RecordEpisodeStatistics(CountingEnv())] * 2),
         lambda: gym.vector.SyncVectorEnv([monitor_inside] * 2),
-        lambda: SubprocVecEnv([monitor_inside]),
+        lambda: SubprocVecEnv([monitor_inside], start_method="fork"),
         lambda: VecMonitor(VecNormalize(VecMonitor(DummyVecEnv([CountingEnv])), norm_obs=False)),
         lambda: VecMonitor(VecNormalize(DummyVecEnv([CountingEnv]), norm_obs=False, norm_reward=False)),
         lambda: statistics(
@@ -223,7 +223,7 @@ def test_the_innermost_that_keeps_rewards_is_read(make: Callable[[], Any]) -> No
         (monitor_outside, "TransformReward"),
         (lambda: gym.wrappers.RecordEpisodeStatistics(gym.wrappers.NormalizeReward(CountingEnv())), "NormalizeReward"),
         (lambda: DummyVecEnv([monitor_outside]), "TransformReward"),
-        (lambda: SubprocVecEnv([monitor_outside]), "TransformReward"),
+        (lambda: SubprocVecEnv([monitor_outside], start_method="fork"), "TransformReward"),
         (lambda: VecMonitor(VecNormalize(DummyVecEnv([CountingEnv]), norm_obs=False)), "VecNormalize"),
         (lambda: VecMonitor(DummyVecEnv([lambda: doubled(CountingEnv())])), "TransformReward"),
         (lambda: statistics(gym.make_vec("tests/Counting-v0", num_envs=2, wrappers=[doubled])), "TransformReward"),

@@ -26,9 +26,9 @@ def vec_normalize() -> VecNormalize:
 ENVS: dict[str, Callable[[], Any]] = {
     "one in a DummyVecEnv": lambda: DummyVecEnv([make_counting]),
     "three in a DummyVecEnv": lambda: DummyVecEnv([make_counting] * 3),
-    "two in a SubprocVecEnv": lambda: SubprocVecEnv([make_counting] * 2),
+    "two in a SubprocVecEnv": lambda: SubprocVecEnv([make_counting] * 2, start_method="fork"),
     "VecNormalize": vec_normalize,
-    "VecMonitor around a SubprocVecEnv": lambda: VecMonitor(SubprocVecEnv([CountingEnv] * 2)),
+    "VecMonitor around a SubprocVecEnv": lambda: VecMonitor(SubprocVecEnv([CountingEnv] * 2, start_method="fork")),
     "a plain env with Monitor": make_counting,
 }
 
@@ -57,7 +57,7 @@ def test_evaluate_policy_sees_exact_returns_to_go(kind: str) -> None:
 
 
 def test_workers_of_which_none_keeps_rewards_live_on() -> None:
-    env = SubprocVecEnv([CountingEnv] * 2)
+    env = SubprocVecEnv([CountingEnv] * 2, start_method="fork")
     try:
         agent = make_agent()
         agent.set_env(env)

@@ -151,7 +151,7 @@ def doubled_worker() -> gym.Env[Any, Any]:
 def test_returns_are_not_counted_in_rewards_that_a_wrapper_changed() -> None:
     agent = make_agent()
     vector = gym.make_vec("tests/Counting-v0", num_envs=2)
-    workers = SubprocVecEnv([doubled_worker])
+    workers = SubprocVecEnv([doubled_worker], start_method="fork")
     try:
         for env, name in (
             (gym.wrappers.NormalizeReward(gym.make("tests/Counting-v0")), "NormalizeReward"),

@@ -176,7 +176,7 @@ def test_a_small_map_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(heatmap, "HELD_OUT", "zoo/doorkey/train-50-v0")  # fewer windows to measure on
     monkeypatch.setattr(heatmap, "WINDOWS", 50)
     out = tmp_path / "map"
-    settings = ["--seed", "0", "--episodes", "50", "--epochs", "10", "--json"]
+    settings = ["--seed", "0", "--episodes", "50", "--epochs", "4", "--json"]
     command = ["research", "unimask", "heatmap", "--out", str(out), *settings]
     done = CliRunner().invoke(cli.app, command)
     assert done.exit_code == 0, done.output
@@ -195,7 +195,7 @@ def test_a_small_map_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     lost = out / "bc-s0" / "losses.json"
     kept = lost.read_text()
     lost.unlink()
-    assert set(collect(out, [0], 50, 10).losses) == set(ROWS) - {"bc"}
+    assert set(collect(out, [0], 50, 4).losses) == set(ROWS) - {"bc"}
     assert CliRunner().invoke(cli.app, command).exit_code == 0
     assert lost.read_text() == kept
     assert all(path.stat().st_mtime_ns == at for path, at in before.items() if path != lost)

@@ -214,6 +214,7 @@ def test_the_benchmark_times_a_step_a_batch_and_an_action(monkeypatch: pytest.Mo
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(benchmark, "BATCH", 2)
+    monkeypatch.setattr(benchmark, "PAPER", ("data.context=5", "model.n_layers=1"))
     monkeypatch.setattr(benchmark, "LENGTHS", (60, 60))
     figures = benchmark.run(1)
     assert [one.figure for one in figures] == ["train_step", "draw", "action", "action, onnx"]
