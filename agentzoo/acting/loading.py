@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 from agentzoo.config import AgentConfig
 from agentzoo.errors import ConfigError
 from agentzoo.nn.base import SequenceModel
+from agentzoo.nn.sizes import sizes_only
 from agentzoo.registry import get_family
 from agentzoo.store.tensors import check_fits, load_strict
 
@@ -30,20 +29,11 @@ def load_network(config: AgentConfig, path: Path) -> SequenceModel:
     Raises:
         CheckpointError: the file is broken, has a different hash than the config names, or does not match the config.
     """
-    with _NoInitializers(), torch.device("meta"):
+    with sizes_only():
         check_fits(build_network(config), path)
     model = build_network(config)
     load_strict(model, path, config.weights_sha256)
     return model
-
-
-class _NoInitializers(TorchFunctionMode):
-    """Skips those of `torch.nn.init`: on the meta device, `normal_` imports PyTorch's compiler for two seconds."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__module__", None) == "torch.nn.init":
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **(kwargs or {}))
 
 
 def pick_device(device: str | torch.device) -> torch.device:

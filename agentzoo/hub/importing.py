@@ -15,6 +15,7 @@ from agentzoo.config import AgentConfig
 from agentzoo.envs.making import make_configured
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.checkpoints import CONFIG_FILE, PICKLED, SAFE, Checkpoint, ImportOptions, read_corl, read_transformers
+from agentzoo.nn.sizes import sizes_only
 from agentzoo.store.remote import fetch, is_repo_id
 from agentzoo.store.tensors import first_names
 from agentzoo.types import ActionSpec, IOSpec, ObservationSpec, explain
@@ -92,7 +93,7 @@ def _agent(found: Checkpoint, options: ImportOptions, agent_id: str) -> Agent:
 
 def _require_fit(config: AgentConfig, tensors: Mapping[str, Tensor]) -> None:
     """Raise CheckpointError unless the tensors match this config's network. It allocates nothing."""
-    with torch.device("meta"):
+    with sizes_only():
         expected = {name: tuple(value.shape) for name, value in build_network(config).state_dict().items()}
     found = {name: tuple(value.shape) for name, value in tensors.items()}
     wrong = [

@@ -141,7 +141,7 @@ class SequenceModel(nn.Module, ABC):
             bounds = np.array([low, high])
         else:
             bounds = np.array([[-1.0], [1.0]]).repeat(io.action.size, axis=1)
-        # numpy: arithmetic on the meta device, where `load_network` checks sizes, imports a compiler for two seconds
+        # numpy, for the reason in `nn.sizes`
         center, half = ((bounds[1] + sign * bounds[0]) / 2 for sign in (1, -1))
         self.register_buffer("action_center", torch.tensor(center, dtype=torch.float32), persistent=False)
         self.register_buffer("action_half", torch.tensor(half, dtype=torch.float32), persistent=False)

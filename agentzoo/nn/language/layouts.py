@@ -13,6 +13,7 @@ from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.foreign_kinds import Described
 from agentzoo.nn.language.sizes import Architecture
+from agentzoo.nn.sizes import sizes_only
 from agentzoo.store.tensors import first_names
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -139,7 +140,7 @@ class Opened(NamedTuple):
     def _wanted(self, prefix: str) -> dict[str, list[Part]]:
         """Our name -> its tensors in the file, with the shapes by the config. Nothing is allocated."""
         layout, sizes = self.layout, self.described.sizes
-        with torch.device("meta"):
+        with sizes_only():
             network = LanguageBackbone(sizes._replace(n_layers=1))  # layers are alike, and building many is slow
         wanted = {}
         for key, value in network.state_dict().items():

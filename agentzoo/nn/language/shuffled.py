@@ -11,6 +11,7 @@ from torch import Tensor
 
 from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.pretrained import Pretrained
+from agentzoo.nn.sizes import sizes_only
 
 SEED = 0
 
@@ -18,7 +19,7 @@ SEED = 0
 def shuffled(found: Pretrained) -> Pretrained:
     """Permute the entries of each matrix, and of each part of a fused one; gains and biases stay. Deterministic."""
     generator = torch.Generator().manual_seed(SEED)
-    with torch.device("meta"):
+    with sizes_only():
         network = LanguageBackbone(found.sizes)
     blocks = {}
     for name, value in sorted(found.blocks.items()):
