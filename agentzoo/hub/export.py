@@ -26,15 +26,15 @@ from agentzoo.types import Config
 
 CONTRACT = (
     "Inputs, each with a leading axis of environments: observations (K, S) float32, raw units, of a Dict its "
-    "`obs_keys` flattened and joined in this order; actions (K, A) float32, environment units, or (K,) int64 choices "
-    "counted from 0, 0 at the newest step; returns_to_go (K,) float32: the target return less all rewards so far, or "
-    "the target return at every step if `rewards` is `delayed`, divided by rtg_scale; timesteps (K,) int64, steps of "
-    "the episode from 0; valid (K,) bool. A window holds the last K steps, oldest first, padded on the right with "
-    "zeros and valid=False. Inputs that a network does not read are absent. Output: action (A,) in environment units, "
-    "clipped, or one logit a choice: if `sampled` is true, draw the choice from softmax(logits), as the scores were "
-    "measured; else take the largest; the action is this choice plus the first action of the Discrete space. K is "
-    "`context`, the steps that the agent reads. context, rtg_scale, rewards, target_return, sampled, env, and, as "
-    "JSON, env_options and obs_keys are in the metadata of this file."
+    "`obs_keys` flattened and joined in this order, or images (K, C, H, W) uint8; actions (K, A) float32, environment "
+    "units, or (K,) int64 choices counted from 0, 0 at the newest step; returns_to_go (K,) float32: the target return "
+    "less all rewards so far, or the target return at every step if `rewards` is `delayed`, divided by rtg_scale; "
+    "timesteps (K,) int64, steps of the episode from 0; valid (K,) bool. A window holds the last K steps, oldest "
+    "first, padded on the right with zeros and valid=False. Inputs that a network does not read are absent. Output: "
+    "action (A,) in environment units, clipped, or one logit a choice: if `sampled` is true, draw the choice from "
+    "softmax(logits), as the scores were measured; else take the largest; the action is this choice plus the first "
+    "action of the Discrete space. K is `context`, the steps that the agent reads. context, rtg_scale, rewards, "
+    "target_return, sampled, env, and, as JSON, env_options and obs_keys are in the metadata of this file."
 )
 TOLERANCE = 1e-4  # relative to the largest action or logit, if that is above 1
 
