@@ -89,8 +89,10 @@ def test_ids_that_begin_alike_stay_apart_on_a_narrow_terminal(tmp_path: Path) ->
     everything = CliRunner().invoke(app, ["list", "--all"], env={"AGENTZOO_ZOO": str(tmp_path), "COLUMNS": "80"}).output
     assert "chibit-hopper-medium" in everything
     assert "agentzoo list --all" not in everything
-    reached = json.loads((tmp_path / "dt-hopper-medium/results.json").read_text())["headline"]["mean_return"]
-    assert abs(reached) < 100
+    results = json.loads((tmp_path / "dt-hopper-medium/results.json").read_text())
+    trainings = [results["headline"], *results["seeds"]]
+    reached = sum(one["mean_return"] for one in trainings) / len(trainings)
+    assert 0 < reached < 100
     assert shown["dt-hopper-medium"][1] == f"{reached:.2f}"
 
 
