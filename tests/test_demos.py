@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -24,17 +25,14 @@ pytestmark = pytest.mark.slow
 def run(name: str, *arguments: object, **environ: str) -> str:
     """What the demo prints. It runs in this process, which has PyTorch imported already; `make demo` has its own."""
     said = io.StringIO()
-    before = dict(os.environ)
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        mock.patch.dict(os.environ, {"COLUMNS": "200", **environ}),  # undoes what a demo sets, too
+        redirect_stdout(said),
+    ):
         patch.setattr(sys, "argv", [name, *map(str, arguments)])
         patch.syspath_prepend(str(DEMOS))  # demos import each other
-        os.environ.update({"COLUMNS": "200", **environ})
-        try:
-            runpy.run_path(str(DEMOS / name), run_name="__main__")
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
-            sys.modules.pop("finetune_small", None)  # it reads the environment when it is imported
+        runpy.run_path(str(DEMOS / name), run_name="__main__")
     return said.getvalue()
 
 

@@ -35,7 +35,8 @@ def task_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
     The limit of steps is always among them; without one, or with a longer one, it is `MOST_STEPS`.
     """
-    kept = {name: value for name, value in plain(options).items() if name not in UNUSED | VECTORS}
+    stored = json.loads(json.dumps(dict(options), default=repr))  # tuples as lists
+    kept = {name: value for name, value in stored.items() if name not in UNUSED | VECTORS}
     limit = kept.get(LIMIT)
     return {**kept, LIMIT: limit if type(limit) is int and 0 < limit < MOST_STEPS else MOST_STEPS}
 
@@ -43,9 +44,3 @@ def task_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def differs(name: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
     """Whether an option is set on one side only, or to different values."""
     return name not in left or name not in right or bool(left[name] != right[name])
-
-
-def plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as JSON holds them: tuples as lists."""
-    found: dict[str, Any] = json.loads(json.dumps(dict(options), default=repr))
-    return found

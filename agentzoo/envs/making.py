@@ -151,7 +151,7 @@ def requirements_of(env_id: str) -> list[str]:
 
 
 def prepare_drawing(env: gym.Env[Any, Any]) -> None:
-    """Before a MuJoCo environment is first rendered: a wider floor, and shadows of less detail.
+    """Draw a wider floor and shadows of less detail in a MuJoCo environment, before its first frame.
 
     A cheetah runs beyond the default 40 m. The physics treats a plane as infinite, whatever its drawn size, so the
     simulation does not change.

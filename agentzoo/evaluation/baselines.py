@@ -151,8 +151,8 @@ def compare_with_clones(own: Sequence[Result], rows: Sequence[Baseline]) -> Comp
         return None
     difference, low, high = paired_difference(_table(own, "returns"), _table(clones, "returns"))
     score = None
-    if head.random_reference is not None and head.expert_reference is not None:
-        points = 100.0 / (head.expert_reference - head.random_reference)
+    if head.reference is not None:
+        points = 100.0 / (head.reference.expert - head.reference.random)
         score = Comparison(points * difference, points * low, points * high)
     steps = None
     if head.success_rate is not None:

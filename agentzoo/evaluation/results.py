@@ -101,11 +101,16 @@ class Result(Config):
         return rewarded if round(self.success_rate * self.episodes) == sum(rewarded) else None
 
     @property
-    def target_score(self) -> float | None:
-        """The target return as a normalized score, None without references."""
+    def reference(self) -> Reference | None:
+        """The returns that score 0 and 100."""
         if self.random_reference is None or self.expert_reference is None:
             return None
-        return float(normalized_score(self.target_return, Reference(self.random_reference, self.expert_reference)))
+        return Reference(self.random_reference, self.expert_reference)
+
+    @property
+    def target_score(self) -> float | None:
+        """The target return as a normalized score, None without references."""
+        return None if self.reference is None else float(normalized_score(self.target_return, self.reference))
 
 
 class Baseline(Config):

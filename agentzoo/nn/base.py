@@ -135,16 +135,11 @@ class SequenceModel(nn.Module, ABC):
         sides = (io.observation.size,) if image is None else (image[0], 1, 1)
         self.register_buffer("obs_mean", torch.zeros(sides))
         self.register_buffer("obs_std", torch.full(sides, 1.0 if image is None else WHITE))
-        low, high = io.action.low, io.action.high
-        self.bounded = low is not None
-        if low is not None and high is not None:
-            bounds = np.array([low, high])
-        else:
-            bounds = np.array([[-1.0], [1.0]]).repeat(io.action.size, axis=1)
-        # numpy, for the reason in `nn.sizes`
-        center, half = ((bounds[1] + sign * bounds[0]) / 2 for sign in (1, -1))
-        self.register_buffer("action_center", torch.tensor(center, dtype=torch.float32), persistent=False)
-        self.register_buffer("action_half", torch.tensor(half, dtype=torch.float32), persistent=False)
+        self.bounded = io.action.low is not None
+        low = np.array(io.action.low or [-1.0] * io.action.size)  # numpy, for the reason in `nn.sizes`
+        high = np.array(io.action.high or [1.0] * io.action.size)
+        self.register_buffer("action_center", torch.tensor((high + low) / 2, dtype=torch.float32), persistent=False)
+        self.register_buffer("action_half", torch.tensor((high - low) / 2, dtype=torch.float32), persistent=False)
 
     @abstractmethod
     def loss(self, batch: Batch) -> Losses:

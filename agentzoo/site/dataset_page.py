@@ -81,6 +81,7 @@ def _shown(dataset: str, entries: Sequence[Entry], frames: Callable[[Entry, str]
     if returns is not None and np.ptp(returns) == 0.0:
         absent = f"Every episode returns {amount(float(returns[0]), ',')}."
     rows = _facts(facts, returns, lengths)
+    reference = next((entry.head.reference for entry in entries if entry.head and entry.head.reference), None)
     return Shown(
         anchor,
         dataset,
@@ -89,7 +90,7 @@ def _shown(dataset: str, entries: Sequence[Entry], frames: Callable[[Entry, str]
         facts.made_by if facts and facts.made_by else recipe.made_by if recipe else "",
         "" if recipe is None else f"agentzoo data build {recipe.name} {recipe.build_options}".rstrip(),
         None if absent or returns is None else _histogram(dataset, returns, lengths),
-        () if absent or returns is None else tuple(_quantiles(returns, _reference(entries))),
+        () if absent or returns is None else tuple(_quantiles(returns, reference)),
         absent,
         tuple(entries),
         frames(entries[0], anchor) if returns is not None else None,
@@ -137,14 +138,6 @@ def _histogram(dataset: str, returns: FloatArray, lengths: FloatArray) -> Markup
     plot.rule(float(returns.mean()), "c2", "mean")
     plot.rule(best_share(returns, lengths)[0], "data", f"the best {100 * BEST:.0f} % of steps begin here")
     return plot.html()
-
-
-def _reference(entries: Sequence[Entry]) -> Reference | None:
-    """The returns that score 0 and 100 for the agents of this dataset; None if they have no scores."""
-    for head in (entry.head for entry in entries if entry.head):
-        if head.random_reference is not None and head.expert_reference is not None:
-            return Reference(head.random_reference, head.expert_reference)
-    return None
 
 
 def _quantiles(returns: FloatArray, reference: Reference | None) -> list[tuple[str, str]]:

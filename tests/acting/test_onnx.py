@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_agent
-from models.acting_cases import play, small_config, ways
+from models.acting_cases import play, small_agent, small_config, ways
 
 from agentzoo.acting import frozen
 from agentzoo.agent import Agent
@@ -48,11 +48,6 @@ def exported_config(family: str) -> ModelConfig:
     config = small_config(family)
     one_is_enough = hasattr(config, "n_layers") and family not in TWO_LAYERS
     return config.model_copy(update={"n_layers": 1}) if one_is_enough else config
-
-
-def small_agent() -> Agent:
-    """Of the family that is exported fastest, for tests that export anew."""
-    return make_agent(model=small_config("bc"))
 
 
 def scale(model: torch.nn.Module) -> None:

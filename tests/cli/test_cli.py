@@ -12,6 +12,8 @@ import sys
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from statistics import mean
+from unittest import mock
 
 import pytest
 from conftest import make_agent
@@ -39,12 +41,10 @@ def agentzoo(*words: str, env: dict[str, str] | None = None, code: int = 0) -> s
     """The command in this process: one of its own would spend seconds on importing PyTorch."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        for name, value in {"COLUMNS": "200", **(env or {})}.items():
-            patch.setenv(name, value)
         patch.setattr(sys, "argv", ["agentzoo", *words])
         patch.setattr(warnings, "formatwarning", warnings.formatwarning)  # `main` sets it
         patch.setattr(warnings, "showwarning", lambda *said: print(warnings.formatwarning(*said[:4]), file=err, end=""))
-        with pytest.raises(SystemExit) as ended:
+        with mock.patch.dict(os.environ, {"COLUMNS": "200", **(env or {})}), pytest.raises(SystemExit) as ended:
             main()
     done = subprocess.CompletedProcess(list(words), int(ended.value.code or 0), out.getvalue(), err.getvalue())
     assert done.returncode == code, done.stdout + done.stderr
@@ -90,8 +90,7 @@ def test_ids_that_begin_alike_stay_apart_on_a_narrow_terminal(tmp_path: Path) ->
     assert "chibit-hopper-medium" in everything
     assert "agentzoo list --all" not in everything
     results = json.loads((tmp_path / "dt-hopper-medium/results.json").read_text())
-    trainings = [results["headline"], *results["seeds"]]
-    reached = sum(one["mean_return"] for one in trainings) / len(trainings)
+    reached = mean(one["mean_return"] for one in [results["headline"], *results["seeds"]])
     assert 0 < reached < 100
     assert shown["dt-hopper-medium"][1] == f"{reached:.2f}"
 

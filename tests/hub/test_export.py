@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import SMALL, CountingEnv, make_agent
-from models.acting_cases import small_config
+from models.acting_cases import small_agent
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
@@ -100,7 +100,7 @@ def test_the_file_reads_as_many_steps_as_the_agent(tmp_path: Path) -> None:
 
 
 def test_what_changed_since_loading_is_in_the_file(tmp_path: Path) -> None:
-    agent = Agent.from_pretrained(make_agent(model=small_config("bc")).save_pretrained(tmp_path / "agent"))
+    agent = Agent.from_pretrained(small_agent().save_pretrained(tmp_path / "agent"))
     with torch.no_grad():
         next(agent.model.parameters()).add_(1.0)
     agent.target_return = 7.0
@@ -111,8 +111,7 @@ def test_what_changed_since_loading_is_in_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sampled", [True, False])
 def test_discrete_agents_give_logits_and_the_file_says_whether_to_sample(tmp_path: Path, sampled: bool) -> None:
-    model = small_config("bc")  # exported fastest
-    export_onnx(make_agent("tests/CountingDiscrete-v0", model, sampled=sampled), tmp_path / "x.onnx")
+    export_onnx(small_agent("tests/CountingDiscrete-v0", sampled=sampled), tmp_path / "x.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "x.onnx"))
     assert session.get_outputs()[0].shape[1] == 4
     metadata = session.get_modelmeta().custom_metadata_map
@@ -127,7 +126,7 @@ def test_a_network_that_is_asked_has_no_single_pass(tmp_path: Path) -> None:
 
 
 def test_a_file_that_disagrees_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = make_agent(model=small_config("bc"))
+    agent = small_agent()
     act = type(agent.model).act
     monkeypatch.setattr(
         type(agent.model), "act", lambda self, batch: act(self, batch) + 0.01 * (not torch.compiler.is_exporting())

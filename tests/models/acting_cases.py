@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from conftest import SMALL, random_observations
+from conftest import SMALL, make_agent, random_observations
 
 from agentzoo.agent import Agent
 from agentzoo.nn.base import ModelConfig
@@ -22,6 +22,11 @@ def small_config(family: str) -> ModelConfig:
     config = get_family(family).config(family=family)
     fields = {"embed_dim": 16, "ffn_dim": 16, "n_layers": 2}
     return config.model_copy(update={name: value for name, value in fields.items() if hasattr(config, name)})
+
+
+def small_agent(env_id: str | None = None, **eval_: Any) -> Agent:
+    """Of the family that is exported fastest, where the network does not matter."""
+    return make_agent(env_id, small_config("bc"), **eval_)
 
 
 def ways() -> list[tuple[str, str]]:
