@@ -67,9 +67,9 @@ def test_a_frozen_agent_acts_as_before(family: str, way: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["dt", "unimask"])
+@pytest.mark.parametrize("family", ["dt", "dm", "unimask"])
 def test_choices_are_frozen_too(family: str) -> None:
-    agent = make_agent("tests/CountingDiscrete-v0", small_config(family))
+    agent = make_agent("tests/CountingDiscrete-v0", exported_config(family))
     wanted = play(agent, "window")
     np.testing.assert_array_equal(play(agent.freeze(), "window"), wanted)
 
