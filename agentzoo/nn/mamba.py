@@ -140,8 +140,8 @@ def causal_conv_silu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """silu(bias + Σ_k weight[:, k] x[l - W + 1 + k]) for each channel, with zeros before the first token.
 
     x: (B, L, I). weight: (I, W), its last tap on the token itself. bias: (I,).
-    On a CPU `nn.Conv1d` with groups loses most of its time in the backward pass; this does not. Elsewhere each operation
-    costs a launch, so PyTorch's convolution runs there.
+    On a CPU `nn.Conv1d` with groups loses most of its time in the backward pass; this does not. On other devices each
+    operation costs a launch, so PyTorch's convolution runs there.
     """
     if is_exporting() or x.device.type != "cpu":
         return _conv_reference(x, weight.to(x.dtype), bias.to(x.dtype))
