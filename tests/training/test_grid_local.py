@@ -23,7 +23,7 @@ from agentzoo.training.grid.drive import DRIVER_LOCK, drive
 from agentzoo.training.grid.local import LocalEngine
 from agentzoo.training.grid.plan import read_plan
 from agentzoo.training.grid.status import grid_status
-from agentzoo.training.grid.tasks import GRID_LOCK, read_failure
+from agentzoo.training.grid.tasks import GRID_LOCK, Task, read_failure
 from agentzoo.training.lock import holder
 from training.grid_cases import (
     assert_equal_to_the_bit,
@@ -33,6 +33,7 @@ from training.grid_cases import (
     small_plan,
     wait_for,
     weights,
+    wrap_the_interrupt,
 )
 
 pytestmark = pytest.mark.slow
@@ -119,6 +120,22 @@ def test_stopping_an_engine_leaves_no_process_and_no_lock(tiny_hopper: str, tmp_
         assert holder(task.folder) is None
         assert holder(task.folder, GRID_LOCK) is None
         assert not (task.folder / "failure.json").exists()
+
+
+def test_a_stopped_run_has_not_failed_but_one_that_failed_before_has(tmp_path: Path) -> None:
+    with LocalEngine(2) as engine:
+        for name in ("stopped", "left"):
+            engine.start(wrap_the_interrupt, Task(tmp_path / name, str(tmp_path / f"{name} began")))
+        wait_for(lambda: all((tmp_path / f"{name} began").exists() for name in ("stopped", "left")))
+        engine.stop(tmp_path / "stopped")
+        failing = Task(tmp_path / "failing", str(tmp_path / "missing" / "file"))
+        engine.start(wrap_the_interrupt, failing)
+        wait_for(lambda: not psutil.pid_exists(engine.process_of(failing.folder) or 0))
+    assert "in a library's own words" in (tmp_path / "stopped" / "run.log").read_text()
+    assert read_failure(tmp_path / "stopped") is read_failure(tmp_path / "left") is None
+    failure = read_failure(failing.folder)
+    assert failure is not None
+    assert failure.error.startswith("FileNotFoundError")
 
 
 def test_a_killed_driver_takes_its_runs_along_and_the_same_command_finishes(tiny_hopper: str, tmp_path: Path) -> None:

@@ -20,9 +20,18 @@ from agentzoo.research.grid import run_task, tasks_of
 from agentzoo.training.grid import cluster
 from agentzoo.training.grid.cluster import STORE_BYTES, RayEngine, require_answer
 from agentzoo.training.grid.drive import drive, only_driver
-from agentzoo.training.grid.tasks import GRID_LOCK, read_failure
+from agentzoo.training.grid.tasks import GRID_LOCK, Task, read_failure
 from agentzoo.training.lock import holder
-from training.grid_cases import assert_equal_to_the_bit, break_run, serial_weights, settings_for, small_plan, weights
+from training.grid_cases import (
+    assert_equal_to_the_bit,
+    break_run,
+    serial_weights,
+    settings_for,
+    small_plan,
+    wait_for,
+    weights,
+    wrap_the_interrupt,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -30,9 +39,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTZOO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    )
+    package, tests = Path(__file__).parents[2], Path(__file__).parents[1]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(package), str(tests), os.environ.get("PYTHONPATH", "")]))
 
 
 def listening() -> set[str]:
@@ -101,10 +109,17 @@ def test_a_node_that_is_removed_loses_nothing(tiny_hopper: str, tmp_path: Path) 
                 removed.append(engine.free())
 
         outcomes = drive(tasks_of(out, plan), engine, run_task, on_tick=remove_once, seconds=0.05)
+        began, stopped = tmp_path / "began", Task(out / "stopped", str(tmp_path / "began"))
+        with RayEngine(out, nodes.address, sync=True) as engine:
+            engine.start(wrap_the_interrupt, stopped)
+            wait_for(began.exists)
+            engine.stop(stopped.folder)
     finally:
         ray.shutdown()
         nodes.shutdown()
     assert removed
+    assert read_failure(stopped.folder) is None
+    assert "in a library's own words" in (stopped.folder / "run.log").read_text()
     assert [each.state for each in outcomes] == ["done", "done"]
     for row in plan.rows:
         assert_equal_to_the_bit(weights(out / row.folder), serial_weights(row, tmp_path / "serial"))

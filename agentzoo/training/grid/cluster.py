@@ -24,7 +24,7 @@ from typing import Any
 from agentzoo.errors import ConfigError
 from agentzoo.store.files import CONFIG, WEIGHTS, write_atomic
 from agentzoo.training.grid.local import cores
-from agentzoo.training.grid.tasks import GRID_LOCK, Job, Outcome, Task, fail, work
+from agentzoo.training.grid.tasks import GRID_LOCK, Job, Outcome, Task, fail, forget_failure, work
 from agentzoo.training.lock import held
 from agentzoo.training.state import CHECKPOINT
 
@@ -83,8 +83,8 @@ class RayEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for reference in list(self._tasks):
-            self._cancel(reference)
+        for reference, task in self._tasks.items():
+            self._cancel(reference, task)
         self._tasks.clear()
         self._close()
 
@@ -108,7 +108,7 @@ class RayEngine:
         """Stop a task; it gets no outcome."""
         for reference, task in list(self._tasks.items()):
             if task.folder == folder:
-                self._cancel(reference)
+                self._cancel(reference, task)
                 del self._tasks[reference]
 
     def ended(self, seconds: float) -> list[Outcome]:
@@ -165,14 +165,15 @@ class RayEngine:
         if self._own and self._ray.is_initialized():
             self._ray.shutdown()
 
-    def _cancel(self, reference: Any) -> None:
+    def _cancel(self, reference: Any, task: Task) -> None:
         """Interrupt a task, so that it releases its locks; kill it if it does not end."""
-        if not self._ray.is_initialized():
+        if not self._ray.is_initialized() or self._ray.wait([reference], timeout=0)[0]:
             return
         for force in (False, True):
             self._ray.cancel(reference, force=force)
             ready, _ = self._ray.wait([reference], timeout=STOP_SECONDS)
             if ready:
+                forget_failure(task.folder)
                 return
 
     def _nodes(self) -> Iterable[dict[str, float]]:

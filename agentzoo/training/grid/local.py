@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from agentzoo.errors import ConfigError
 from agentzoo.parent import end_with_parent
-from agentzoo.training.grid.tasks import Job, Outcome, Task, fail, read_failure, work
+from agentzoo.training.grid.tasks import Job, Outcome, Task, fail, forget_failure, read_failure, work
 
 WARM = "agentzoo.training.grid.warm"
 GRACE = 10.0  # seconds for a stopped run to release its lock before it is killed
@@ -65,10 +65,7 @@ class LocalEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for each in self._running.values():
-            each.process.terminate()
-        for each in self._running.values():
-            _end(each.process)
+        _stop(self._running.values())
         self._running.clear()
 
     def free(self) -> int:
@@ -91,8 +88,7 @@ class LocalEngine:
         """Stop a task; it gets no outcome."""
         found = self._running.pop(folder, None)
         if found is not None:
-            found.process.terminate()
-            _end(found.process)
+            _stop([found])
             self._give_back(found.gpu)
 
     def ended(self, seconds: float) -> list[Outcome]:
@@ -191,11 +187,17 @@ def _gpu_room(share: float) -> list[int] | None:
     return [int(1.0 / share + 1e-9)] * count
 
 
-def _end(process: BaseProcess) -> None:
-    process.join(GRACE)
-    if process.is_alive():
-        process.kill()
-        process.join()
+def _stop(runs: Iterable[_Running]) -> None:
+    """End what still runs, without a record of failure."""
+    alive = [each for each in runs if each.process.is_alive()]
+    for each in alive:
+        each.process.terminate()
+    for each in alive:
+        each.process.join(GRACE)
+        if each.process.is_alive():
+            each.process.kill()
+            each.process.join()
+        forget_failure(each.task.folder)
 
 
 def _main(job: Job, task: Task, environment: dict[str, str]) -> None:

@@ -80,7 +80,7 @@ def work(job: Job, task: Task, on_step: Callable[[int], None] = lambda _: None) 
     task.folder.mkdir(parents=True, exist_ok=True)
     try:
         with held(task.folder, GRID_LOCK), _output_to(task.folder / RUN_LOG):
-            (task.folder / FAILURE).unlink(missing_ok=True)
+            forget_failure(task.folder)
             try:
                 job(task, on_step)
             except AgentzooError as error:
@@ -120,6 +120,11 @@ def read_failure(folder: Path) -> Failure | None:
         return Failure.from_json(path.read_text(), str(path))
     except (OSError, AgentzooError):
         return None
+
+
+def forget_failure(folder: Path) -> None:
+    """Delete the failure that a stopped run recorded: pydantic, for one, makes another error of the interrupt."""
+    (folder / FAILURE).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
