@@ -6,9 +6,10 @@ rows for its dataset, so that a card depends only on its own folder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,14 +86,28 @@ def paired_difference(ours: Floats, theirs: Floats, resamples: int = RESAMPLES) 
     Args:
         ours, theirs: (training seeds, episodes).
     """
-    rng = np.random.default_rng(0)
-    episodes = ours.shape[1]
-    drawn = rng.multinomial(episodes, np.full(episodes, 1 / episodes), size=resamples) / episodes  # (R, E) weights
+    drawn, rng = _episode_weights(ours.shape[1], resamples)
     difference = _resampled(ours, drawn, rng) - _resampled(theirs, drawn, rng)
     found = np.array([ours.mean() - theirs.mean(), *np.percentile(difference, [2.5, 97.5])])
     rounding = ROUNDING * max(np.abs(ours).max(), np.abs(theirs).max())
     mean, low, high = np.where(np.abs(found) <= rounding, 0.0, found)  # else equal returns would not be a tie
     return float(mean), float(low), float(high)
+
+
+def _episode_weights(episodes: int, resamples: int) -> tuple[Floats, np.random.Generator]:
+    """(R, E) weights of the resampled episodes, and a generator for what is drawn next."""
+    drawn, state = _draw_weights(episodes, resamples)
+    rng = np.random.default_rng()
+    rng.bit_generator.state = state
+    return drawn, rng
+
+
+@lru_cache(maxsize=4)  # 8 MB each; a table compares many agents on the same number of episodes
+def _draw_weights(episodes: int, resamples: int) -> tuple[Floats, Mapping[str, Any]]:
+    rng = np.random.default_rng(0)
+    drawn = rng.multinomial(episodes, np.full(episodes, 1 / episodes), size=resamples) / episodes
+    drawn.flags.writeable = False
+    return drawn, rng.bit_generator.state
 
 
 def _resampled(values: Floats, episodes: Floats, rng: np.random.Generator) -> Floats:
