@@ -70,6 +70,8 @@ def train_baseline(method: Method, recipe: Recipe, episodes: Episodes, out: Path
         show_progress=False,
     )
     copy_policy(algorithm, model, episodes)
+    read = recipe.data.model_copy(update={"dataset_sha256": episodes.sha256()})
+    recipe = recipe.replace(data=read)
     config = AgentConfig.of(recipe, model.io)
     Agent(model, config, recipe).save_pretrained(out)
     command = (

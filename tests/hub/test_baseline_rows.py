@@ -18,10 +18,11 @@ from agentzoo.evaluation.baselines import CLONE, read_baselines
 from agentzoo.evaluation.results import evaluate
 from agentzoo.hub.baseline_rows import Making, write_making
 from agentzoo.hub.card import check_card
+from agentzoo.hub.measured import load_finished
 from agentzoo.hub.records import read_records
 from agentzoo.models.bc import BCConfig
 from agentzoo.recipe import load_recipe
-from agentzoo.research.offline_rl import baseline_recipe, copy_policy
+from agentzoo.research.offline_rl import baseline_recipe, copy_policy, train_baseline
 from agentzoo.store.locate import local_zoo, staged_agents
 from agentzoo.training.loop import build_model
 from hub.conftest import make_folder
@@ -107,3 +108,15 @@ def test_a_policy_of_d3rlpy_acts_the_same_as_an_agent(method: str, tiny_hopper: 
     with pytest.raises(CheckpointError, match="has 3 layers, ours 4"):
         copy_policy(algorithm, other, episodes)
     assert np.isfinite(model.obs_std.numpy()).all()
+
+
+def test_a_run_of_d3rlpy_records_its_data(tiny_hopper: str, tmp_path: Path) -> None:
+    pytest.importorskip("d3rlpy", reason="needs agentzoo[baselines]")
+
+    episodes = load_episodes(tiny_hopper)
+    recipe = baseline_recipe("td3+bc", load_recipe("bc-hopper-medium"), 2, 0)
+    run = train_baseline("td3+bc", recipe, episodes, tmp_path / "run")
+    made = load_finished(run).recipe
+    assert made is not None
+    assert made.data.dataset_sha256 == episodes.sha256()
+    assert made.train.steps == 2
