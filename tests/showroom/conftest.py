@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from agentzoo.site.build import build_site
 from agentzoo.store.files import CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, WEIGHTS
@@ -65,11 +66,16 @@ def small_zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def site(small_zoo: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """With documentation, without datasets, as most machines are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MINARI_DATASETS_PATH", str(tmp_path_factory.mktemp("data")))
-        yield build_site(tmp_path_factory.mktemp("site") / "out", small_zoo, docs=True).folder
+def site(small_zoo: Path, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """With documentation, without datasets, as most machines are. Built once for all of pytest's workers."""
+    own = tmp_path_factory.getbasetemp()
+    shared = own if worker_id == "master" else own.parent
+    folder = shared / "site" / "out"
+    with FileLock(shared / "site.lock"), pytest.MonkeyPatch.context() as patch:
+        if not folder.exists():
+            patch.setenv("MINARI_DATASETS_PATH", str(tmp_path_factory.mktemp("data")))
+            build_site(folder, small_zoo, docs=True)
+    return folder
 
 
 @pytest.fixture(scope="module")
