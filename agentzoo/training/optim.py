@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -11,7 +12,20 @@ from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import TrainConfig
 
 
-def make_optimizer(model: SequenceModel, config: TrainConfig) -> torch.optim.AdamW:
+class EagerAdamW(torch.optim.AdamW):
+    """`torch.optim.AdamW` without the import of PyTorch's compiler, which takes a second or two.
+
+    PyTorch wraps these methods to keep them out of compiled graphs; the wrapper imports the compiler at the first call.
+    """
+
+    add_param_group: Any = inspect.unwrap(torch.optim.AdamW.add_param_group)
+    load_state_dict: Any = inspect.unwrap(torch.optim.AdamW.load_state_dict)
+    state_dict: Any = inspect.unwrap(torch.optim.AdamW.state_dict)
+    zero_grad: Any = inspect.unwrap(torch.optim.AdamW.zero_grad)
+    step: Any = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
+
+
+def make_optimizer(model: SequenceModel, config: TrainConfig) -> EagerAdamW:
     """AdamW, with the family's choice of decaying parameters (`decays`) and of learning-rate factors (`lr_scale`)."""
     groups: dict[tuple[bool, float], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
@@ -20,7 +34,7 @@ def make_optimizer(model: SequenceModel, config: TrainConfig) -> torch.optim.Ada
             decay = config.weight_decay if decays else 0.0
             empty = {"params": [], "weight_decay": decay, "scale": scale}
             groups.setdefault((not decays, scale), empty)["params"].append(parameter)
-    return torch.optim.AdamW(
+    return EagerAdamW(
         [groups[kind] for kind in sorted(groups)],
         lr=config.lr,
         betas=config.betas,

@@ -26,7 +26,7 @@ from agentzoo.registry import get_family
 from agentzoo.store.tensors import read_tensors
 from agentzoo.training.log import append_row, read_log, start_log
 from agentzoo.training.loop import Evaluation, Hooks, build_model, train
-from agentzoo.training.optim import lr_factor, make_optimizer
+from agentzoo.training.optim import EagerAdamW, lr_factor, make_optimizer
 from agentzoo.types import Batch, Losses
 from training.cases import Stopped, evaluated, one_window, recipe, repeatable, run, stop_at
 
@@ -95,6 +95,35 @@ def test_weight_decay_covers_all_where_the_family_says_so(family: str) -> None:
     groups = make_optimizer(agent.model, TrainConfig(weight_decay=0.5)).param_groups
     assert [group["weight_decay"] for group in groups] == [0.5]
     assert sum(p.numel() for p in groups[0]["params"]) == sum(p.numel() for p in agent.model.parameters())
+
+
+def test_the_optimizer_is_pytorchs_bit_for_bit_and_imports_no_compiler(tiny_hopper: str, tmp_path: Path) -> None:
+    """Over updates, and from a stored state."""
+
+    def updated(kind: type[torch.optim.AdamW]) -> list[torch.Tensor]:
+        weights = [torch.nn.Parameter(torch.linspace(-1, 1, 5)), torch.nn.Parameter(torch.ones(2, 3))]
+        optimizer = kind([{"params": weights[:1], "weight_decay": 0.1}], lr=0.1, fused=True)
+        optimizer.add_param_group({"params": weights[1:], "weight_decay": 0.0})
+        for update in range(6):
+            optimizer.zero_grad()
+            sum((weight**3).sum() * (update + 1) for weight in weights).backward()
+            optimizer.step()
+            if update == 2:
+                stored, optimizer = optimizer.state_dict(), kind(optimizer.param_groups, lr=0.3, fused=True)
+                optimizer.load_state_dict(stored)
+        return [*(weight.detach() for weight in weights), optimizer.state[weights[1]]["exp_avg_sq"]]
+
+    for ours, theirs in zip(updated(EagerAdamW), updated(torch.optim.AdamW), strict=True):
+        assert torch.equal(ours, theirs)
+    script = (
+        "import sys\nfrom agentzoo.cli import app\n"
+        f"app(['train', 'bc-hopper-medium', '--out', {str(tmp_path / 'run')!r}, '--device', 'cpu', "
+        f"'--set', 'data.dataset={tiny_hopper}', '--set', 'train.steps=2', '--set', 'eval.every=0'], "
+        "standalone_mode=False)\n"
+        "assert 'torch._dynamo' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_optimizer_has_the_recipes_moments() -> None:

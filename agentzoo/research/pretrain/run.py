@@ -19,6 +19,7 @@ from agentzoo.research.pretrain.settings import PretrainSettings
 from agentzoo.store.files import remove_unfinished, write_atomic
 from agentzoo.store.tensors import read_tensors, save_tensors
 from agentzoo.training import log, state
+from agentzoo.training.optim import EagerAdamW
 
 SETTINGS = "pretrain.json"
 Row = dict[str, Any]
@@ -56,7 +57,7 @@ def pretrain(
     matrices = [p for p in task.module.parameters() if p.ndim >= 2]
     vectors = [p for p in task.module.parameters() if p.ndim < 2]
     groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=settings.lr, betas=(0.9, 0.95), fused=True)
+    optimizer = EagerAdamW(groups, lr=settings.lr, betas=(0.9, 0.95), fused=True)
     step, seconds = 0, 0.0
     if (folder / state.CHECKPOINT).exists():
         step, seconds = _load(folder, task.module, optimizer, generator)

@@ -11,7 +11,7 @@ import gc
 
 import accelerate  # noqa: F401
 import gymnasium  # noqa: F401
-import torch
+import torch  # noqa: F401
 
 from agentzoo.registry import families
 
@@ -19,8 +19,5 @@ with contextlib.suppress(ImportError):
     import mujoco  # noqa: F401
 
 families()
-_parameter = torch.nn.Parameter(torch.zeros(1))
-_parameter.grad = torch.zeros(1)
-torch.optim.AdamW([_parameter]).step()  # the first step of an optimizer imports PyTorch's compiler
 gc.collect()
 gc.freeze()
