@@ -222,10 +222,11 @@ class Recipe(Config):
         """
         tree = json.loads(self.model_dump_json())
         tree["eval"] = json.loads(self.eval.model_dump_json())  # with the fields that a recipe omits at their default
+        tree["data"] = {"held_out": None, "dataset_sha256": None, **tree["data"]}
         settings = list(settings)
         named = {one.partition("=")[0].strip() for one in settings}
         if named & {"data.dataset", "data.obs_keys"}:
-            tree["data"].pop("dataset_sha256", None)  # the hash is that of the old data
+            tree["data"]["dataset_sha256"] = None  # the hash is that of the old data
         for setting in settings:
             path, found, text = setting.partition("=")
             if not found:

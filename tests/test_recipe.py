@@ -75,6 +75,13 @@ def test_set_reaches_fields_that_a_recipe_omits_at_their_default() -> None:
     assert (changed.eval.history, changed.eval.sampled) == (5, True)
 
 
+def test_set_reaches_what_a_run_fills_in() -> None:
+    recipe = load_recipe("dt-hopper-medium")
+    assert recipe.override(["data.held_out=0"]).data.held_out == 0.0
+    assert recipe.override(["data.held_out=0.2"]).override(["data.held_out=null"]) == recipe
+    assert recipe.override(["data.dataset_sha256=null"]) == recipe
+
+
 def test_shorter_windows_end_a_history_that_does_not_fit() -> None:
     replay = load_recipe("gpt2-dt-hopper-medium-replay")
     assert replay.eval.history == 5

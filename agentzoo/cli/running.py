@@ -147,7 +147,7 @@ def _train(
                 license_id=license_id,
             )
         except KeyboardInterrupt:
-            screen.say(f"stopped at update {screen.done:,}; the same command continues from update {screen.saved:,}")
+            screen.say(screen.stopped())
             raise
 
 
@@ -158,10 +158,16 @@ class _Screen:
         self.steps, self.progress = recipe.train.steps, progress
         self.task = progress.add_task(recipe.agent_id, total=self.steps, rate="", loss="-", reached="")
         self.console: Console = progress.console
-        self.done = self.saved = 0  # updates
+        self.done: int | None = None  # updates; None before the first one, or before the checkpoint is read
+        self.saved = 0
 
     def say(self, line: str) -> None:
         self.console.print(line)
+
+    def stopped(self) -> str:
+        if self.done is None:
+            return "stopped before the first update; the same command continues"
+        return f"stopped at update {self.done:,}; the same command continues from update {self.saved:,}"
 
     def on_resume(self, step: int) -> None:
         if step < self.steps:

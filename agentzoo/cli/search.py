@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -92,7 +93,7 @@ def search(
         print_json([one._asdict() for one in found])
     else:
         print_listing(_trial_table(found))
-    _print_best(agent, found)
+    _print_ends(agent, settings or [], found)
     if any(one.state == "fail" for one in found):
         raise typer.Exit(1)
 
@@ -115,12 +116,16 @@ def _recipe(agent: str, settings: list[str]) -> Recipe:
     return with_precision_of(with_data_here(named_recipe(agent).override(settings)), settings).pinned()
 
 
-def _print_best(agent: str, found: list[TrialResult]) -> None:
+def _print_ends(agent: str, fixed: list[str], found: list[TrialResult]) -> None:
+    """Why trials failed, and the command that repeats the best one; `fixed`: the settings of all trials."""
     from agentzoo.training.grid.search import as_settings, best
 
+    for one in found:
+        if one.error:
+            errors_console.print(plain(f"{one.folder} failed: {one.error}"))
     winner = best(found)
     if winner is not None:
-        words = " ".join(f"--set {setting}" for setting in as_settings(winner))
+        words = " ".join(f"--set {shlex.quote(setting)}" for setting in [*fixed, *as_settings(winner)])
         errors_console.print(f"best: agentzoo train {plain(agent)} {plain(words)}")
 
 

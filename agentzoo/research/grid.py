@@ -32,7 +32,7 @@ from agentzoo.training.grid.local import cores
 from agentzoo.training.grid.plan import Plan, Row
 from agentzoo.training.grid.status import grid_status, is_done
 from agentzoo.training.grid.tasks import RunOptions, Task, last_lines
-from agentzoo.training.loop import Hooks
+from agentzoo.training.loop import Hooks, claim
 
 RESULTS_JSON = "grid-results.json"
 RESULTS_CSV = "grid-results.csv"
@@ -45,7 +45,7 @@ def run_task(task: Task, on_step: Callable[[int], None] = lambda _: None) -> Non
     A missing dataset that can be built is built first, by one of the runs of a machine.
 
     Raises:
-        AgentzooError: as `train_in`, `provide`, `map_dataset` and `measured`.
+        AgentzooError: as `claim`, `train_in`, `provide`, `map_dataset` and `measured`.
     """
     with trusting_env_options() if task.options.trust_env_options else nullcontext():
         _run_task(task, task.options, on_step)
@@ -54,6 +54,7 @@ def run_task(task: Task, on_step: Callable[[int], None] = lambda _: None) -> Non
 def _run_task(task: Task, options: RunOptions, on_step: Callable[[int], None]) -> None:
     torch.set_num_threads(options.threads)
     recipe = Recipe.from_json(task.recipe, str(task.folder))
+    claim(task.folder, recipe)  # also a finished run must be of this recipe
     if not is_done(task.folder):
         if provide(recipe.data.dataset):
             print(f"built {recipe.data.dataset}", file=sys.stderr)

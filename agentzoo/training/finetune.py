@@ -23,7 +23,14 @@ from agentzoo.store.files import RECIPE
 from agentzoo.store.tensors import first_names
 from agentzoo.training.environment import Environment, environment_for_data, reference_for_data
 from agentzoo.training.loop import build_model
-from agentzoo.training.planning import Reader, environment_in, warn_of_high_target, with_precision_of
+from agentzoo.training.planning import (
+    Reader,
+    environment_in,
+    named_in,
+    require_one_dataset,
+    warn_of_high_target,
+    with_precision_of,
+)
 from agentzoo.types import FloatArray, same_environment
 
 NORMALIZATION = ("obs_mean", "obs_std")
@@ -66,11 +73,13 @@ def plan_finetune(
     """
     settings = list(settings)
     steps = STEPS if steps is None else steps
-    recipe = finetune_recipe(base, dataset_of(dataset), name, steps, normalization or "keep", reinit)
+    dataset = dataset_of(dataset)
+    recipe = finetune_recipe(base, dataset, name, steps, normalization or "keep", reinit)
     if recipe.data.obs_keys is None:
         keys = base.config.io.observation.keys
         recipe = recipe.replace(data=recipe.data.model_copy(update={"obs_keys": keys}))
     asked = recipe.override(settings).data
+    require_one_dataset(dataset, asked.dataset, named_in(settings))
     episodes = read(asked.dataset, asked.obs_keys)
     returns = episodes.best(asked.best_fraction).returns
     env = environment_in(settings) or env
@@ -150,6 +159,7 @@ def finetune_recipe(
     settings = [
         f"data.dataset={json.dumps(dataset)}",
         f"data.normalization={json.dumps(normalization)}",
+        "data.held_out=null",  # the run decides by the number of its episodes
         f"train.steps={steps}",
         f"train.warmup_steps={min(recipe.train.warmup_steps, steps // 10)}",
         f"agent_id={json.dumps(name or f'{base.config.agent_id}-finetuned')}",

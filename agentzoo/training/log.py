@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentzoo.errors import CheckpointError, shown
+from agentzoo.errors import CheckpointError, StorageError, shown
 from agentzoo.store.files import LOG, write_atomic
 from agentzoo.store.tensors import first_names
 
@@ -57,10 +57,17 @@ def _write(folder: Path, columns: Sequence[str], rows: Iterable[Mapping[str, str
 
 
 def append_row(folder: Path, columns: Sequence[str], row: Mapping[str, float | int | None]) -> None:
-    """Append a row; values are rounded to six significant digits."""
-    with (folder / LOG).open("a", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+    """Append a row; values are rounded to six significant digits.
+
+    Raises:
+        StorageError: no space or no permission.
+    """
+    try:
+        with (folder / LOG).open("a", newline="") as file:
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
+            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+    except OSError as error:
+        raise StorageError(f"{folder / LOG} was not written: {error}. The last checkpoint is unchanged.") from error
 
 
 def still_falling(rows: Sequence[Mapping[str, str]]) -> float | None:

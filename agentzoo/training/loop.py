@@ -200,7 +200,7 @@ def _train(
         progress = state.load_state(folder, model, raw, generator, share.rank, share.processes, config.seed)
         hooks.on_resume(progress.step)
     devices = gathered(accelerator, str(accelerator.device))
-    if accelerator.is_main_process:
+    if accelerator.is_main_process and progress.step < config.steps:
         recipe = record_stretch(folder, recipe, progress.step, devices)
     run = Run(recipe, folder, accelerator, model, hooks, progress, errors)
     began_at = progress.step

@@ -106,10 +106,7 @@ def recipe_for(
     settings, template = list(settings), _template(named)
     names = named_in(settings)
     wanted = template.override(one for one in settings if one.lstrip().startswith("data.")).data
-    if "data.dataset" in names and wanted.dataset != dataset_id:
-        raise ConfigError(
-            f"--dataset (dataset=) names {dataset_id!r}, but a setting names data.dataset={wanted.dataset!r}; name one."
-        )
+    require_one_dataset(dataset_id, wanted.dataset, names)
     chosen = "data.obs_keys" in names or dataset_id == template.data.dataset
     metadata_keys = wanted.obs_keys if chosen else None
     episodes = read(dataset_id, metadata_keys)
@@ -126,6 +123,8 @@ def recipe_for(
     data = template.data.model_copy(
         update={"dataset": dataset_id, "obs_keys": metadata_keys, "rtg_scale": scale_of(returns)}
     )
+    if dataset_id != template.data.dataset:  # what a run has filled in from other data
+        data = data.model_copy(update={"dataset_sha256": None, "held_out": None})
     evaluation = checked(
         EvalConfig,
         f"the evaluation of an agent of {dataset_id}",
@@ -144,6 +143,14 @@ def recipe_for(
         eval=evaluation,
     )
     return Recipe.from_json(recipe.to_json(), f"the recipe for {dataset_id}").override(settings), episodes
+
+
+def require_one_dataset(asked: str, set_to: str, names: set[str]) -> None:
+    """Raise ConfigError if the settings that change `names` set another dataset than the one asked for."""
+    if "data.dataset" in names and set_to != asked:
+        raise ConfigError(
+            f"--dataset (dataset=) names {asked!r}, but a setting names data.dataset={set_to!r}; name one."
+        )
 
 
 def named_in(settings: Iterable[str]) -> set[str]:

@@ -13,7 +13,8 @@ from agentzoo.record import read_record
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, remove_unfinished, write_atomic
 from agentzoo.store.locate import require_own
 from agentzoo.training import state
-from agentzoo.training.log import drop_evaluations
+from agentzoo.training.lock import LOCK
+from agentzoo.training.log import drop_evaluations, read_log
 from agentzoo.training.machine import device_name, pick_precision
 from agentzoo.training.run import BEST
 
@@ -65,8 +66,10 @@ def with_data(recipe: Recipe, folder: Path, episodes: Episodes) -> Recipe:
 def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
     """Check that the folder is empty or holds this recipe's run. `writes`: store the recipe there.
 
-    An unfinished run may change how it is evaluated (`eval.*`), unless `train.patience` lets evaluations end it. The
-    best checkpoint and the logged evaluations so far are deleted if the new evaluations are of another kind.
+    A run that has saved and logged nothing may change its recipe. An unfinished run may change how it is evaluated
+    (`eval.*`), unless `train.patience` lets evaluations end it; the best checkpoint and the logged evaluations so far
+    are deleted if the new evaluations are of another kind. A finished run accepts a recipe without short evaluations
+    (`eval.every=0`), as its grid may go on without them; the stored recipe stays.
 
     Raises:
         TrainingError: it holds a staged agent, weights without a recipe, or a run of another recipe; the message names
@@ -78,22 +81,29 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
     found = _stored(folder)
     if found is not None:
         differing = differences(found, recipe)
-        may_change = not recipe.train.patience and not (folder / WEIGHTS).exists()
-        free = [name for name in differing if may_change and name.startswith("eval.")]
+        finished = (folder / WEIGHTS).exists()
+        if finished:
+            free = ["eval.every"] if recipe.eval.every == 0 else []
+        else:
+            free = [] if recipe.train.patience else [name for name in differing if name.startswith("eval.")]
         changed = [
             f"{name}: {old!r} there, {new!r} asked" for name, (old, new) in differing.items() if name not in free
         ]
+        if changed and _ended_before_it_began(folder):
+            if writes:
+                write_atomic(folder / RECIPE, recipe.replace(ran=()).to_json())
+            return
         if changed:
             raise TrainingError(
                 f"{folder} holds a run of {found.agent_id!r} with another recipe ({'; '.join(changed)}). "
                 "Choose another --out, or delete it."
             )
-        if (folder / WEIGHTS).exists() and not (folder / state.CHECKPOINT).exists():
+        if finished and not (folder / state.CHECKPOINT).exists():
             raise TrainingError(
                 f"{folder} holds a trained {found.agent_id!r} but no {state.CHECKPOINT} to continue from; training "
                 "would start again and overwrite it. Choose another --out."
             )
-        if writes and free:
+        if writes and free and not finished:
             if not SAME_KIND.issuperset(free):
                 (folder / BEST).unlink(missing_ok=True)
                 drop_evaluations(folder)
@@ -107,6 +117,14 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
         )
     if writes:
         write_atomic(folder / RECIPE, recipe.replace(ran=()).to_json())
+
+
+def _ended_before_it_began(folder: Path) -> bool:
+    """Whether a run was started here that has neither saved nor logged an update."""
+    if not (folder / LOCK).exists():
+        return False  # the recipe is the user's own file
+    saved = any((folder / name).exists() for name in (WEIGHTS, state.CHECKPOINT, BEST))
+    return not saved and not read_log(folder)
 
 
 def record_stretch(folder: Path, recipe: Recipe, step: int, devices: list[str]) -> Recipe:

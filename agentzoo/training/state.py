@@ -36,7 +36,7 @@ class Progress:
 def random_state(sampler: torch.Generator) -> dict[str, Tensor]:
     """This process's generators, as byte tensors."""
     state = {"torch": torch.get_rng_state(), "sampler": sampler.get_state()}
-    if torch.cuda.is_available():
+    if _uses_cuda():
         state["cuda"] = torch.cuda.get_rng_state()
     return state
 
@@ -45,8 +45,13 @@ def restore_random_state(state: dict[str, Tensor], sampler: torch.Generator) -> 
     """Inverse of `random_state`."""
     torch.set_rng_state(state["torch"])
     sampler.set_state(state["sampler"])
-    if "cuda" in state and torch.cuda.is_available():
+    if "cuda" in state and _uses_cuda():
         torch.cuda.set_rng_state(state["cuda"])
+
+
+def _uses_cuda() -> bool:
+    """Whether this process uses a GPU: to read its random state would open a context there, even for a CPU run."""
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def optimizer_state(module: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

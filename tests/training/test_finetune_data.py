@@ -99,6 +99,21 @@ def test_no_update_is_too_few(root: Path) -> None:
         plan_finetune(base_with(), "my/cart-v0", steps=0)
 
 
+def test_few_episodes_are_all_used_whatever_the_base_held_out(root: Path) -> None:
+    base = base_with()
+    assert base.recipe is not None
+    base.recipe = base.recipe.override(["data.held_out=0.05"])
+    recipe, _ = plan_finetune(base, "my/cart-v0")
+    assert recipe.data.held_out is None  # a run of so few episodes holds out none
+    recipe, _ = plan_finetune(base, "my/cart-v0", settings=["data.held_out=0.3"])
+    assert recipe.data.held_out == 0.3
+
+
+def test_two_datasets_are_one_too_many(root: Path) -> None:
+    with pytest.raises(ConfigError, match=r"names 'my/cart-v0', but a setting names data.dataset='my/other-v0'; name"):
+        plan_finetune(base_with(), "my/cart-v0", settings=["data.dataset=my/other-v0"])
+
+
 def test_returns_far_from_the_bases_are_warned_of(root: Path) -> None:
     write_dataset("my/rich-v0", [episode(6, 100.0)], env=gym.make("CartPole-v1"), **ABOUT)
     said = r"returns of my/rich-v0 reach 600, those of dt-test 5: divided by 10, .* data\.rtg_scale=1\.2e\+03"

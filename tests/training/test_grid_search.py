@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from agentzoo.cli import app
-from agentzoo.errors import ConfigError
+from agentzoo.errors import ConfigError, TrainingError
 from agentzoo.recipe import load_recipe
 from agentzoo.research.grid import run_task
 from agentzoo.training.grid.local import LocalEngine
 from agentzoo.training.grid.search import Range, TrialResult, best, check_search, parse_space, search
+from agentzoo.training.grid.tasks import Task
 from training.grid_cases import settings_for
 
 
@@ -82,6 +84,32 @@ def test_a_search_goes_on_where_it_was_and_draws_the_same_values(
     assert [(one.settings, one.value) for one in again] == [(one.settings, one.value) for one in whole]
     with pytest.raises(ConfigError, match="another space"):
         search(recipe, parse_space(["train.lr=0.1,0.2"]), parts, LocalEngine(1), run_task, trials=2, pruner="none")
+    with pytest.raises(ConfigError, match="holds a search for dt-hopper-medium, not for dt-mine"):
+        search(recipe.replace(agent_id="dt-mine"), space, parts, LocalEngine(1), run_task, trials=2, pruner="none")
+
+    # without its journal the folders of the old trials stay, but none counts for another trial
+    (parts / "search.journal").unlink()
+    other = parse_space(["train.lr=0.1,0.2"])
+    with pytest.raises(TrainingError, match=r"trial-0000 holds a run .* with another recipe \(.*train.lr"):
+        search(recipe, other, parts, LocalEngine(1), run_task, trials=1, pruner="none")
+
+
+def test_values_that_do_not_fit_together_are_a_failed_trial(tmp_path: Path) -> None:
+    recipe = load_recipe("dt-hopper-medium").override(["model.embed_dim=16", "model.n_heads=4", "eval.every=5"])
+    space = parse_space(["model.embed_dim=16..32"])
+    check_search(recipe, space)  # both ends fit
+    found = search(recipe, space, tmp_path, LocalEngine(1), trains_nothing, trials=5, pruner="none")
+    impossible = [one for one in found if one.settings["model.embed_dim"] % 4]
+    assert len(found) == 5
+    assert impossible
+    assert all("n_heads 4 must divide embed_dim" in one.error for one in impossible)
+    again = search(recipe, space, tmp_path, LocalEngine(1), trains_nothing, trials=5, pruner="none")
+    assert again[:5] == found
+    assert len(again) == 10  # none of the first five was measured
+
+
+def trains_nothing(task: Task, on_step: Callable[[int], None]) -> None:
+    """A job."""
 
 
 @pytest.mark.slow
@@ -99,4 +127,5 @@ def test_poor_trials_are_stopped_early_on_the_command_line(
     found = json.loads(result.stdout)
     assert {one["state"] for one in found} <= {"complete", "pruned"}
     assert len(found) == 4
-    assert "agentzoo train dt-hopper-medium --set train.lr=" in result.stderr
+    assert "agentzoo train dt-hopper-medium --set model.embed_dim=8 " in result.stderr
+    assert "--set eval.every_episodes=1 --set train.lr=" in result.stderr

@@ -132,7 +132,8 @@ def test_a_target_above_the_data_is_warned_of(datasets: Path) -> None:
 
 def test_a_run_or_a_file_as_template_gives_its_agent_a_name(datasets: Path) -> None:
     """A folder that happens to be called like a family changes nothing."""
-    made = load_recipe("dt-hopper-medium").override(["model.embed_dim=32"]).replace(agent_id="dt-mine")
+    filled_in = [f"data.dataset_sha256={'0' * 64}", "data.held_out=0.05"]  # by a run on other data
+    made = load_recipe("dt-hopper-medium").override(["model.embed_dim=32", *filled_in]).replace(agent_id="dt-mine")
     (datasets / "runs" / "x").mkdir(parents=True)
     (datasets / "dt").mkdir()
     for path in (datasets / "runs" / "x" / "train_config.json", datasets / "mine.json"):
@@ -140,6 +141,7 @@ def test_a_run_or_a_file_as_template_gives_its_agent_a_name(datasets: Path) -> N
     for named in ("runs/x", str(datasets / "runs" / "x"), "mine.json"):
         recipe, _ = plan(named, dataset="my/cart-pole-v0")
         assert (recipe.agent_id, recipe.model.embed_dim) == ("dt-mine-my-cart-pole", 32)  # type: ignore[attr-defined]
+        assert recipe.data.dataset_sha256 is recipe.data.held_out is None
     for named, agent_id in (("dt", "dt-my-cart-pole"), ("zoo/dt-hopper-medium", "dt-my-cart-pole")):
         assert plan(named, dataset="my/cart-pole-v0")[0].agent_id == agent_id
 

@@ -18,7 +18,7 @@ from models.cases import coin_episodes
 from agentzoo.cli.running import tracking_of
 from agentzoo.config import read_recipe
 from agentzoo.data.episodes import Episodes
-from agentzoo.errors import CheckpointError, ObservationError, TrainingError
+from agentzoo.errors import CheckpointError, DataError, ObservationError, StorageError, TrainingError
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import Recipe, differences, load_recipe
 from agentzoo.record import read_record
@@ -26,9 +26,10 @@ from agentzoo.registry import get_family
 from agentzoo.store.files import RECIPE
 from agentzoo.store.tensors import read_tensors
 from agentzoo.training.hooks import Evaluation, Hooks
-from agentzoo.training.log import read_log, still_falling
+from agentzoo.training.log import append_row, read_log, still_falling
 from agentzoo.training.loop import train
 from agentzoo.training.planning import with_precision_of
+from agentzoo.training.state import random_state
 from agentzoo.training.tracking import TRACKING, Tracking, flat
 from agentzoo.training.watch import COLUMNS, ActionErrors
 from training.cases import Stopped, recipe, repeatable, run, stop_at
@@ -92,6 +93,49 @@ def test_a_record_says_where_each_stretch_ran(tmp_path: Path) -> None:
     assert (only.from_update, only.processes, only.precision, only.threads) == (0, 1, "fp32", torch.get_num_threads())
     assert only.devices[0].startswith("cpu (")
     assert differences(recipe(), read_record(Recipe, tmp_path / RECIPE)) == {}
+
+
+def test_a_finished_run_keeps_its_record_and_may_be_asked_for_without_evaluations(tmp_path: Path) -> None:
+    """`eval.every=0` is the advice where an environment fails; finished runs of the same grid must not refuse it."""
+    made = recipe(steps=10).override(["eval.every=5"])
+    run(tmp_path, made)
+    before = (tmp_path / RECIPE).read_bytes()
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    try:
+        run(tmp_path, made.override(["eval.every=0"]))
+    finally:
+        torch.set_num_threads(torch.get_num_threads() - 1)
+    assert (tmp_path / RECIPE).read_bytes() == before
+    with pytest.raises(TrainingError, match=r"eval.target_return: 1.0 there, 2.0 asked"):
+        run(tmp_path, made.override(["eval.target_return=2"]))
+
+
+def test_a_run_that_failed_before_its_first_update_takes_the_correction(tmp_path: Path) -> None:
+    wrong = recipe(steps=5).override(["data.context=50", "data.drawn=full"])
+    with pytest.raises(DataError, match=r"Lower data.context"):
+        run(tmp_path, wrong)
+    run(tmp_path, recipe(steps=5))
+    assert read_record(Recipe, tmp_path / RECIPE).data.context == 2
+    with pytest.raises(TrainingError, match="with another recipe"):
+        run(tmp_path, wrong)
+
+
+def test_a_users_own_recipe_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / RECIPE).write_text(recipe(steps=7).to_json())
+    with pytest.raises(TrainingError, match="with another recipe"):
+        run(tmp_path, recipe(steps=5))
+
+
+def test_a_run_on_the_cpu_leaves_the_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    assert set(random_state(torch.Generator())) == {"torch", "sampler"}
+
+
+def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "training_log.csv").mkdir()
+    with pytest.raises(StorageError, match=r"training_log.csv was not written: .* The last checkpoint is unchanged"):
+        append_row(tmp_path, ["step"], {"step": 1})
 
 
 def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from agentzoo.errors import ConfigError
 from agentzoo.recipe import Recipe
 from agentzoo.store.files import write_atomic
 from agentzoo.training.grid.drive import Engine
-from agentzoo.training.grid.tasks import Job, Outcome, RunOptions, Task
+from agentzoo.training.grid.tasks import Job, Outcome, RunOptions, Task, fail, read_failure
 from agentzoo.training.log import read_log
+from agentzoo.training.settle import claim
 
 JOURNAL = "search.journal"  # optuna's storage
 RESULTS = "search-results.json"
@@ -39,7 +40,7 @@ Space = Mapping[str, Range | tuple[Any, ...]]  # field -> a range, or choices
 
 
 class TrialResult(NamedTuple):
-    """One trial. `value` is its last short evaluation, None before the first."""
+    """One trial. `value` is its last short evaluation, None before the first; `error` why it failed."""
 
     number: int
     folder: str
@@ -47,6 +48,7 @@ class TrialResult(NamedTuple):
     settings: dict[str, Any]
     updates: int
     value: float | None
+    error: str = ""
 
 
 def parse_space(texts: Iterable[str]) -> dict[str, Range | tuple[Any, ...]]:
@@ -100,6 +102,9 @@ def search(
 ) -> list[TrialResult]:
     """Run trials until there are `trials` of them; a search in `out` is continued.
 
+    A trial whose values do not fit together fails, as one whose training fails. Failed trials do not count: the same
+    search, started again, runs as many new ones.
+
     Args:
         pruner: `halving` stops a trial that is not in the best third of the trials with as many updates. It does so at
             the first evaluation and after 3, 9, ... times as many updates (asynchronous successive halving).
@@ -110,23 +115,25 @@ def search(
         All trials in the order of their numbers.
 
     Raises:
-        ConfigError: optuna is not installed, or `out` holds another search.
+        ConfigError: optuna is not installed, or `out` holds another search. TrainingError, StorageError: a trial's
+            folder holds another run.
     """
     optuna = _import_optuna()
     study = _study(optuna, recipe, space, out, pruner)
     active: dict[Path, Any] = {}
-    unfinished = study.get_trials(states=(optuna.trial.TrialState.RUNNING,))  # left by a stopped driver
-    left = [optuna.trial.Trial(study, each._trial_id) for each in unfinished]
+    states = optuna.trial.TrialState
+    left = [optuna.trial.Trial(study, each._trial_id) for each in study.get_trials(states=(states.RUNNING,))]
+    most = trials + len(study.get_trials(states=(states.FAIL,)))
     with engine:
         while True:
-            while engine.free() > 0 and (left or len(study.get_trials(deepcopy=False)) < trials):
+            while engine.free() > 0 and (left or len(study.get_trials(deepcopy=False)) < most):
                 trial = left.pop(0) if left else _ask(optuna, study, space, seed)
-                settings = [_setting(field, value) for field, value in trial.params.items()]
-                folder = (out / _name(trial.number)).resolve()
-                text = recipe.override(settings).to_json()
-                task = Task(folder, text, options=options or RunOptions())
-                engine.start(job, task)
-                active[folder] = trial
+                task = _task(recipe, trial, out, options or RunOptions())
+                if task is None:
+                    study.tell(trial, state=states.FAIL)
+                else:
+                    engine.start(job, task)
+                    active[task.folder] = trial
             if not active:
                 break
             for outcome in engine.ended(0.5):
@@ -136,7 +143,7 @@ def search(
                 if trial.should_prune():
                     engine.stop(folder)
                     del active[folder]
-                    study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+                    study.tell(trial, state=states.PRUNED)
             on_change(_results(study, out))
     found = _results(study, out)
     write_atomic(out / RESULTS, json.dumps([one._asdict() for one in found], indent=2) + "\n")
@@ -154,13 +161,29 @@ def as_settings(one: TrialResult) -> list[str]:
     return [_setting(field, value) for field, value in one.settings.items()]
 
 
+def _task(recipe: Recipe, trial: Any, out: Path, options: RunOptions) -> Task | None:
+    """The run of a trial; None, with the reason in its folder, if its values do not fit together."""
+    folder = (out / _name(trial.number)).resolve()
+    try:
+        asked = recipe.override(_setting(field, value) for field, value in trial.params.items())
+    except ConfigError as error:
+        fail(folder, str(error))
+        return None
+    claim(folder, asked)
+    return Task(folder, asked.to_json(), options=options)
+
+
 def _study(optuna: Any, recipe: Recipe, space: Space, out: Path, pruner: str) -> Any:
     out.mkdir(parents=True, exist_ok=True)
     backend = optuna.storages.journal.JournalFileBackend(str(out / JOURNAL))
+    storage = optuna.storages.JournalStorage(backend)
+    others = [name for name in optuna.get_all_study_names(storage) if name != recipe.agent_id]
+    if others:
+        raise ConfigError(f"{out} holds a search for {others[0]}, not for {recipe.agent_id}. Choose another --out.")
     halving = optuna.pruners.SuccessiveHalvingPruner(min_resource=recipe.eval.every, reduction_factor=3)
     study = optuna.create_study(
         study_name=recipe.agent_id,
-        storage=optuna.storages.JournalStorage(backend),
+        storage=storage,
         direction="maximize",
         pruner=halving if pruner == "halving" else optuna.pruners.NopPruner(),
         load_if_exists=True,
@@ -215,7 +238,9 @@ def _results(study: Any, out: Path) -> list[TrialResult]:
         steps = each.intermediate_values
         last = max(steps, default=0)
         name = _name(each.number)
-        found.append(TrialResult(each.number, name, each.state.name.lower(), dict(each.params), last, steps.get(last)))
+        failure = read_failure(out / name) if each.state.name == "FAIL" else None
+        state, error = each.state.name.lower(), "" if failure is None else failure.error
+        found.append(TrialResult(each.number, name, state, dict(each.params), last, steps.get(last), error))
     return found
 
 
