@@ -115,8 +115,7 @@ def search(
         All trials in the order of their numbers.
 
     Raises:
-        ConfigError: optuna is not installed, or `out` holds another search. TrainingError, StorageError: a trial's
-            folder holds another run.
+        ConfigError, TrainingError, StorageError: no optuna, or `out` holds another search, or other runs.
     """
     optuna = _import_optuna()
     study = _study(optuna, recipe, space, out, pruner)
