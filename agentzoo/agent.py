@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from agentzoo.acting.conditions import Conditions, checked_targets
 from agentzoo.acting.environments import EnvironmentMethods
 from agentzoo.acting.history import AgentState, read_starts, retargeted
-from agentzoo.acting.loading import load_network, pick_device
+from agentzoo.acting.loading import as_stored, load_network, pick_device
 from agentzoo.acting.modes import MemoryState
 from agentzoo.acting.observing import reward_beside
 from agentzoo.acting.output import Actions, require_finite
@@ -155,7 +155,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
             )
         folder = Path(folder)
         require_own(folder, self.config.agent_id)
-        save_tensors(folder / WEIGHTS, self.model.state_dict())
+        save_tensors(folder / WEIGHTS, as_stored(self.model, unchanged=self.weights_sha256 is not None))
         asked = {"target_return": self.target_return, "history": self.history}
         if self.recipe is not None:
             if self.target_return != self.recipe.eval.target_return:
@@ -217,9 +217,8 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
             "allow_patterns": allow_patterns,
             "ignore_patterns": ignore_patterns,
         }
-        push = service("push_agent")
-        url: str = push(self, repo_id, token=token, replace_measured=replace_measured, **options).url
-        return url
+        pushed = service("push_agent")(self, repo_id, token=token, replace_measured=replace_measured, **options)
+        return str(pushed.url)
 
     # -- attributes that stable-baselines3 code reads ------------------------------------------------------------------
 
@@ -307,8 +306,9 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         previous = self._acting.empty(n) if state is None else self._acting.check(state, n)
         seen = reward_beside(observation, self.config.io.observation)
         delayed = self.config.rewards == "delayed"
-        recorded = self._rewards.recorded(needed=reward is None and seen is None and not delayed)
-        starts = read_starts(episode_start, n) | self._rewards.begun(recorded, previous)
+        needed, marked = reward is None and seen is None and not delayed, episode_start is not None
+        recorded = self._rewards.recorded(needed, marked)
+        starts = read_starts(episode_start, n) | self._rewards.begun(recorded, previous, marked and not needed)
         self._check_history(state, starts)
         starts |= state is None
         targets = self._targets_of(n)

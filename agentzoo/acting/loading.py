@@ -6,6 +6,7 @@ import copy
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from agentzoo.config import AgentConfig
 from agentzoo.errors import ConfigError
@@ -32,8 +33,17 @@ def load_network(config: AgentConfig, path: Path) -> SequenceModel:
     with sizes_only():
         check_fits(build_network(config), path)
     model = build_network(config)
-    load_strict(model, path, config.weights_sha256)
-    return model
+    model.stored_types = load_strict(model, path, config.weights_sha256)
+    return model.float()  # PyTorch's default type may be another one
+
+
+def as_stored(model: SequenceModel, unchanged: bool) -> dict[str, Tensor]:
+    """The weights to save. If they are `unchanged` since they were loaded, they get the types of that file, and the new
+    file equals it; else they keep all digits, now and when they are saved again.
+    """
+    if not unchanged:
+        model.stored_types = {}
+    return {name: value.to(model.stored_types.get(name, value.dtype)) for name, value in model.state_dict().items()}
 
 
 def pick_device(device: str | torch.device) -> torch.device:

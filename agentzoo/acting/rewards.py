@@ -61,6 +61,7 @@ class Rewards:
         self._changer: str | None = None  # the wrapper that changes rewards, if it prevents reading them
         self._resets_late = False  # whether a VectorEnv is bound that returns a first observation one step late
         self._resets_itself = True  # unless a VectorEnv is bound that leaves resets to the caller
+        self._resets_unasked = False  # whether a vector environment of either kind is bound that resets itself
         self._warn = warn
 
     def bind(self, env: Any) -> None:
@@ -70,18 +71,27 @@ class Rewards:
         is_vector = isinstance(env, gym.vector.VectorEnv)
         self._resets_late = is_vector and resets_late(env)
         self._resets_itself = not is_vector or resets_itself(env)
+        self._resets_unasked = _is_vec_env(env) or (is_vector and self._resets_itself)
 
-    def recorded(self, needed: bool) -> Record | None:
+    def recorded(self, needed: bool, marked: bool) -> Record | None:
         """What the bound environment records now; None if it has no record.
 
         Args:
             needed: False if the caller passes rewards or the network needs none. Then the record is only read if the
                 caller is likely to be wrong about where episodes begin.
+            marked: whether the caller passes `episode_start`.
         """
-        return self._read() if self._read is not None and (needed or self._resets_late) else None
+        reads = needed or self._resets_late or (self._resets_unasked and not marked)
+        return self._read() if self._read is not None and reads else None
 
-    def begun(self, recorded: Record | None, previous: Remembered) -> NDArray[np.bool_]:
+    def begun(self, recorded: Record | None, previous: Remembered, only_late: bool) -> NDArray[np.bool_]:
         """(N,) rows that hold the first observation of an episode, as far as the bound environment shows it.
+
+        Args:
+            recorded: what `recorded` returned.
+            previous: the state of the previous step.
+            only_late: only rows that the previous step marked as a first one. A caller who passes rewards and
+                `episode_start` may play another environment than the bound one.
 
         SB3's VecEnvs reset without being asked, which a loop that passes no `episode_start` does not mark. A Gymnasium
         VectorEnv with next-step autoreset, its default, returns that observation one step after the previous episode
@@ -92,7 +102,8 @@ class Rewards:
         if not self._resets_itself or recorded is None or len(recorded) != len(before):
             return np.zeros(len(before), dtype=bool)
         # not only 0, since a wrapper may take steps while it resets; an environment that is never stepped stays at 0
-        return np.asarray(recorded[:, STEPS] < before)
+        found = np.asarray(recorded[:, STEPS] < before)
+        return found & (previous.timesteps == 0) if only_late else found
 
     def returns_to_go(
         self, previous: Remembered, recorded: Record | None, starts: NDArray[np.bool_], passed: Any, seen: Any
@@ -165,9 +176,11 @@ class Rewards:
 def advanced(
     previous: Remembered, recorded: Record | None, starts: NDArray[np.bool_], rtg: NDArray[np.float64]
 ) -> Record:
-    """(N, 2) the record to keep in the state: `recorded`, or what it is likely to be if it was not read."""
-    if recorded is not None and len(recorded) == len(starts):
-        return recorded
+    """(N, 2) the record to keep in the state: `recorded`, or what it is likely to be if it was not read; NaN, which is
+    above no record, if the bound environment is another one.
+    """
+    if recorded is not None:
+        return recorded if len(recorded) == len(starts) else np.full((len(starts), 2), np.nan)
     step = np.stack([np.ones(len(starts)), previous.newest_return_to_go() - rtg], axis=1)
     return np.where(starts[:, None], 0.0, previous.recorded + step)
 
@@ -192,9 +205,14 @@ def _unlike(recorded: Record, previous: Remembered, played: NDArray[np.bool_]) -
 
 def reader_of(env: Any) -> Reader | None:
     """A function that reads the rewards of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv; None if it has none."""
-    if hasattr(env, "env_method") and hasattr(env, "num_envs"):
+    if _is_vec_env(env):
         return _vec_env_reader(env)
     return _keeper_reader(env) if isinstance(env, gym.Env | gym.vector.VectorEnv) else None
+
+
+def _is_vec_env(env: Any) -> bool:
+    """Whether this is a VecEnv of stable-baselines3."""
+    return hasattr(env, "env_method") and hasattr(env, "num_envs")
 
 
 def _summed(rewards: Sequence[Sequence[float]]) -> Record:

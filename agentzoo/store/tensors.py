@@ -156,13 +156,16 @@ def check_fits(module: torch.nn.Module, path: Path) -> None:
         raise CheckpointError(f"{path} holds tensors of type {', '.join(kinds)}; weights are F32, F16 or BF16.")
 
 
-def load_strict(module: torch.nn.Module, path: Path, sha256: str | None = None) -> None:
+def load_strict(module: torch.nn.Module, path: Path, sha256: str | None = None) -> dict[str, torch.dtype]:
     """Fill `module` from `path`: every name and shape must match. float16 tensors are widened.
 
     Args:
         module: the network.
         path: the file.
         sha256: the hex digest that the file's content must have.
+
+    Returns:
+        The types of the tensors in the file, by name.
 
     Raises:
         CheckpointError: names the tensors that do not fit (see `check_fits`) or are not finite, or the hash differs.
@@ -178,6 +181,7 @@ def load_strict(module: torch.nn.Module, path: Path, sha256: str | None = None) 
     if broken:
         raise CheckpointError(f"{path} holds non-finite numbers in {first_names(broken)}.")
     module.load_state_dict({name: tensor.to(expected[name].dtype) for name, tensor in tensors.items()})
+    return {name: tensor.dtype for name, tensor in tensors.items()}
 
 
 def first_names(names: list[str], most: int = 5, between: str = ", ") -> str:

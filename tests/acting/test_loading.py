@@ -6,10 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+import torch
 from conftest import make_agent
 from models.acting_cases import small_config
 
+from agentzoo.agent import Agent
 from agentzoo.registry import families
+from agentzoo.store.files import WEIGHTS, sha256
 
 LOADS = """
 import sys
@@ -28,3 +33,33 @@ def test_no_family_imports_a_compiler_when_it_is_loaded(tmp_path: Path) -> None:
         folders.append(str(agent.save_pretrained(tmp_path / family)))
     done = subprocess.run([sys.executable, "-c", LOADS, *folders], capture_output=True, text=True)
     assert done.stdout.splitlines() == [f"{folder} []" for folder in folders], done.stderr
+
+
+@pytest.mark.parametrize("agent_id", ["dm-hopper-medium", "bc-pointmaze-umaze", "unimask-doorkey"])
+def test_an_agent_saved_unchanged_is_the_same_file(agent_id: str, tmp_path: Path) -> None:
+    """Staged weights are float16, or float32 in older folders; a card's numbers are of the file with that hash."""
+    agent = Agent.from_pretrained(agent_id, device="cpu")
+    staged = agent.weights_sha256
+    agent.save_pretrained(tmp_path / "same")
+    assert agent.weights_sha256 == sha256(tmp_path / "same" / WEIGHTS) == staged
+
+
+def test_changed_weights_keep_all_digits_however_often_they_are_saved(tmp_path: Path) -> None:
+    agent = Agent.from_pretrained("dt-cartpole-mixed", device="cpu")
+    with torch.no_grad():
+        next(agent.model.parameters()).add_(1e-5)
+    for _ in range(2):
+        agent.save_pretrained(tmp_path)
+        again = Agent.from_pretrained(tmp_path, device="cpu").model.state_dict()
+        assert all(torch.equal(again[name], value) for name, value in agent.model.state_dict().items())
+
+
+def test_a_process_that_computes_in_float64_loads_float32() -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        agent = Agent.from_pretrained("dt-hopper-medium", device="cpu")
+        action, _ = agent.predict(np.zeros(11), deterministic=True)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    expected, _ = Agent.from_pretrained("dt-hopper-medium", device="cpu").predict(np.zeros(11), deterministic=True)
+    np.testing.assert_allclose(action, expected, atol=1e-6)

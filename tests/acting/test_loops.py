@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, SpaceError
+from agentzoo.evaluation.results import evaluate
 
 N = 2
 TARGET = 50.0
@@ -86,6 +87,61 @@ def test_a_bound_vector_env_corrects_a_loop_in_the_manner_of_sb3(names: str) -> 
             ended = terminations | truncations
             starts = ended if names == "ends" else np.zeros(N, bool)
     assert agent.rtg_source == "env"
+
+
+@pytest.mark.parametrize("marks", [True, False])
+def test_a_loop_that_passes_rewards_is_corrected_too(marks: bool) -> None:
+    """By a VectorEnv that resets a step late, with and without `episode_start`; by SB3's VecEnv, without it."""
+    envs = vector_env()
+    agent = make_agent()
+    agent.set_env(envs)
+    observations, _ = envs.reset(seed=0)
+    state, rewards, ended = None, np.zeros(N), np.ones(N, bool)
+    for step in range(25):
+        actions, state = agent.predict(observations, state, ended if marks else None, reward=rewards)
+        counts = ~ended | (step == 0)
+        np.testing.assert_allclose(newest(state)[counts], still_to_come(observations)[counts], atol=1e-4)
+        observations, rewards, terminations, truncations, _ = envs.step(actions)
+        ended = terminations | truncations
+    venv = VecMonitor(DummyVecEnv([lambda length=length: CountingEnv(length) for length in (3, 5)]))
+    agent.set_env(venv)
+    seen: Any = venv.reset()
+    state, rewards, done = None, np.zeros(N), np.ones(N, bool)
+    for _ in range(25):
+        actions, state = agent.predict(seen, state, done if marks else None, reward=rewards)
+        np.testing.assert_allclose(newest(state), still_to_come(seen), atol=1e-4)
+        seen, rewards, done, _ = venv.step(actions)
+
+
+def test_an_evaluation_does_not_depend_on_the_bound_environment() -> None:
+    """Its batch shrinks as episodes end, and passes the number of the bound environments on the way."""
+    agent = Agent.from_pretrained("zoo/dt-cartpole-mixed", device="cpu")
+    agent.target_return = 40.0
+    unbound = evaluate(agent, episodes=8, n_envs=8).returns
+    assert len(set(unbound)) > 3
+    bound = gym.wrappers.vector.RecordEpisodeStatistics(gym.make_vec("CartPole-v1", num_envs=2))
+    bound.reset(seed=0)
+    agent.set_env(bound)
+    assert evaluate(agent, episodes=8, n_envs=8).returns == unbound
+
+
+def test_two_vector_envs_may_be_played_in_turn() -> None:
+    """The bound one begins episodes in the middle of those of the other one."""
+    agent = make_agent()
+    played = [vector_env(), vector_env()]
+    agent.set_env(played[0])
+    made = gym.vector.SyncVectorEnv([lambda: CountingEnv(11)] * N)
+    played[1] = gym.wrappers.vector.RecordEpisodeStatistics(made)
+    observations = [envs.reset(seed=0)[0] for envs in played]
+    states, rewards = [None, None], [np.zeros(N)] * 2
+    starts, ended = [np.ones(N, bool)] * 2, [np.zeros(N, bool)] * 2
+    for step in range(10):
+        for i, envs in enumerate(played):
+            actions, states[i] = agent.predict(observations[i], states[i], starts[i], reward=rewards[i])
+            observations[i], rewards[i], terminations, truncations, _ = envs.step(actions)
+            starts[i], ended[i] = ended[i], terminations | truncations
+        state: Any = states[1]
+        assert (state.timesteps == step).all()
 
 
 def test_a_vector_env_that_resets_at_once_is_read_as_before() -> None:
