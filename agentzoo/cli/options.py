@@ -102,6 +102,7 @@ def load_agent(
     trust_env_module: bool = False,
     target: float | None = None,
     runtime: str = "pytorch",
+    device: str = "auto",
 ) -> Agent:
     """Load the agent that a command names; `target` replaces its target return.
 
@@ -110,7 +111,7 @@ def load_agent(
     """
     from agentzoo.agent import Agent
 
-    loaded = Agent.from_pretrained(agent, revision=revision, trust_env_module=trust_env_module)
+    loaded = Agent.from_pretrained(agent, revision=revision, device=device, trust_env_module=trust_env_module)
     loaded.freeze(runtime)  # type: ignore[arg-type]  # `freeze` checks the name
     if target is not None:
         loaded.target_return = target

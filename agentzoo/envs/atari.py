@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 
 STACK, SIDE, SKIP, MOST_NOOPS = 4, 84, 4, 30
+FRAMES_PER_SECOND = 60  # of the console
 
 
 def make_game(
@@ -53,4 +54,6 @@ def make_game(
         screen_size=SIDE,
         terminal_on_life_loss=terminal_on_life_loss,
     )
-    return gym.wrappers.FrameStackObservation(env, STACK, padding_type="zero")
+    stacked: gym.Env[Any, Any] = gym.wrappers.FrameStackObservation(env, STACK, padding_type="zero")
+    stacked.metadata = {**stacked.metadata, "render_fps": FRAMES_PER_SECOND // SKIP}  # a picture for each step
+    return stacked

@@ -26,6 +26,7 @@ from agentzoo.evaluation.statistics import Converged
 from agentzoo.evaluation.study import Study
 from agentzoo.evaluation.versions import versions
 from agentzoo.nn.base import ActingMode
+from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
 from agentzoo.store.files import CONFIG
 from agentzoo.store.locate import STUDY_PICTURES, staged_agents
@@ -196,7 +197,8 @@ def evaluate(
     """
     named = None if isinstance(agent, Agent) else str(agent)
     if not isinstance(agent, Agent):
-        agent = Agent.from_pretrained(agent, trust_env_module=trust_env_module)
+        place = "cpu" if jobs > 1 else "auto"
+        agent = Agent.from_pretrained(agent, device=place, trust_env_module=trust_env_module)
     where = env if env is not None else agent.config.env
     if where is None:
         raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
@@ -213,7 +215,8 @@ def evaluate(
     seconds = time.perf_counter() - began
     env_id = where if isinstance(where, str) else _id_of(where)
     options = list(agent.config.options_in(where)) if isinstance(where, str) else _options_of(where)
-    result = result_of(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command, options)
+    recipe = agent.recipe if isinstance(where, str) or _is_task_of(agent, where) else None
+    result = result_of(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command, options, recipe)
     if command is None and isinstance(where, str) and checkpoint == "final" and not agent.is_conditioned:
         named = named or _name_of(agent)
         return result if named is None else with_command(result, agent, named, n_envs)
@@ -274,14 +277,19 @@ def result_of(
     checkpoint: Literal["final", "best"],
     command: str | None,
     options: Iterable[str] = (),
+    recipe: Recipe | None = None,
 ) -> Result:
-    """The record of finished episodes; `options` are the options of the environment."""
+    """The record of finished episodes.
+
+    Args:
+        options: names of the environment's options.
+        recipe: whose references may be those of the environment.
+    """
     returns = np.array([one.total_reward for one in found])
     lengths = np.array([one.length for one in found])
     # some environments report success only for the episodes that succeed
     successes = [bool(one.success) for one in found] if any(one.success is not None for one in found) else []
-    recipe = None if agent.recipe is None else with_reference(agent.recipe)
-    reference = reference_for(env_id, options, recipe)
+    reference = reference_for(env_id, options, None if recipe is None else with_reference(recipe))
     low, high = mean_interval(returns)
     score = score_interval = None
     if reference is not None:
@@ -321,6 +329,12 @@ def result_of(
 
 def _id_of(env: Any) -> str:
     return str(spec.id) if (spec := spec_of(env)) is not None else type(env).__name__
+
+
+def _is_task_of(agent: Agent, env: Any) -> bool:
+    """Whether an environment has the options that the agent's recipe has."""
+    spec = spec_of(env)
+    return agent.recipe is None or spec is None or not other_options(spec, agent.recipe.eval.env_options)
 
 
 def _options_of(env: Any) -> list[str]:

@@ -98,7 +98,7 @@ def _lead(entry: Entry) -> str:
     words = f"A {entry.title} agent that learned offline from {entry.dataset}"
     words += f", fine-tuned from {entry.recipe.base}." if entry.recipe.base else "."
     if entry.compared is None:
-        return words if entry.is_clone else f"{words} It has not been compared with behaviour cloning (bc) yet."
+        return words if entry.is_clone else f"{words} It is not compared with behaviour cloning (bc)."
     found = entry.compared.score or entry.compared.returns
     kind = "score" if entry.compared.score else "return"
     return (

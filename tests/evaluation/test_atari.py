@@ -47,6 +47,7 @@ def test_every_game_gives_stacks_of_four_grey_frames(game: str) -> None:
     np.testing.assert_array_equal(second[2], first[3])
     assert env.spec is not None
     assert env.spec.max_episode_steps == 27_000
+    assert env.metadata["render_fps"] == 15  # 60 frames a second, 4 for each step
     reference = reference_of(f"agentzoo/{game}-v5")
     assert reference is not None
     assert "gamer" in source_of(f"agentzoo/{game}-v5")

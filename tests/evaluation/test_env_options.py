@@ -182,3 +182,14 @@ def test_a_window_that_fails_closes_its_environment(open_now: list[CountingEnv])
     with pytest.raises(ZeroDivisionError):
         run_window(agent)
     assert not open_now
+
+
+def test_the_references_of_a_recipe_are_those_of_its_options() -> None:
+    """With other options the same environment is another task, and its returns are points of nothing."""
+    agent = make_agent(env_options={"length": 3}, reference=(0.0, 9.0))
+    with trusting_env_options():
+        own = evaluate(agent, episodes=2)
+    same = evaluate(agent, gym.make("tests/Counting-v0", length=3), episodes=2)
+    assert (same.score, same.expert_reference) == (own.score, 9.0)
+    other = evaluate(agent, gym.make("tests/Counting-v0", length=5), episodes=2)
+    assert other.score is other.expert_reference is None

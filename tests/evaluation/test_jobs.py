@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextvars import Context
 from multiprocessing import Pipe
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -17,8 +18,10 @@ import pytest
 import torch
 from conftest import CountingEnv, make_agent
 from training.grid_cases import wait_for
+from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
+from agentzoo.cli import app
 from agentzoo.errors import ConfigError, EvaluationError, ObservationError
 from agentzoo.evaluation.jobs import _play, rollout_in_jobs
 from agentzoo.evaluation.results import evaluate
@@ -133,3 +136,12 @@ def test_threads_of_the_caller_stay_and_its_agent_too() -> None:
         np.testing.assert_array_equal(agent.predict(np.ones(3, np.float32))[0], wanted)
     finally:
         torch.set_num_threads(before)
+
+
+def test_jobs_load_the_agent_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a machine with a GPU, where an agent is usually loaded there."""
+    folder = make_agent().save_pretrained(tmp_path / "agent")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert evaluate(folder, episodes=2, n_envs=2, jobs=2).episodes == 2
+    done = CliRunner().invoke(app, ["evaluate", str(folder), "-n", "2", "--jobs", "2"])
+    assert done.exit_code == 0, done.output
