@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -66,6 +67,11 @@ MOST_IN_CELL = 2_000  # characters
 def plain(text: object) -> str:
     """Text from a file, server or user for a rich console: made safe by `shown`, with its markup escaped."""
     return escape(shown(text, MOST_IN_CELL))
+
+
+def word(path: object) -> str:
+    """A path as one word of a command that the user can copy into a shell, made safe as by `plain`."""
+    return plain(shlex.quote(str(path)))
 
 
 class Words(ProgressColumn):

@@ -16,6 +16,7 @@ from agentzoo.cli.console import (
     print_json,
     print_listing,
     progress_bar,
+    word,
 )
 from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.options import JsonOption, TokenOption
@@ -241,7 +242,7 @@ def behaviour(
     console.print(f"policy: {plain(folder / str(record.policy))}")
     console.print(f"replay: {plain(folder / str(record.replay))}, {counted(record.replay_episodes, 'episode')}")
     console.print(
-        f"as a dataset: agentzoo data import {plain(folder / str(record.replay))} --env {plain(env)} "
+        f"as a dataset: agentzoo data import {word(folder / str(record.replay))} --env {plain(env)} "
         "--id NAMESPACE/NAME-v0"
     )
 

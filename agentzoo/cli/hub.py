@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import console, plain, print_json, print_listing, progress_bar
+from agentzoo.cli.console import console, plain, print_json, print_listing, progress_bar, word
 from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.importing import import_command
 from agentzoo.cli.options import (
@@ -136,7 +136,7 @@ def pull(
 
     with console.status(f"pulling {plain(agent)}"):
         found = run(agent, folder, revision=revision, token=token, local_files_only=local_files_only, force=force)
-    console.print(f"{plain(found)}: `agentzoo hub verify {plain(found)}` checks its files and score.")
+    console.print(f"{plain(found)}: `agentzoo hub verify {word(found)}` checks its files and score.")
 
 
 @app.command()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agentzoo.cli.console import console, plain
+from agentzoo.cli.console import console, plain, word
 from agentzoo.cli.options import RevisionOption, TrustOption
 
 
@@ -69,7 +69,7 @@ def import_command(
         agent.save_pretrained(new)
     where = "" if env else " --env YOUR-ENV"
     console.print(
-        f"{plain(agent.config.agent_id)} -> {plain(folder)}: `agentzoo evaluate {plain(folder)}{where}` measures it."
+        f"{plain(agent.config.agent_id)} -> {plain(folder)}: `agentzoo evaluate {word(folder)}{where}` measures it."
     )
 
 

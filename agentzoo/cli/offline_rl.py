@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agentzoo.cli.console import console, plain
+from agentzoo.cli.console import console, plain, word
 
 
 def offline_rl(
@@ -30,4 +30,4 @@ def offline_rl(
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     with console.status(f"{plain(recipe.agent_id)}: {steps:,} updates"):
         train_baseline(method, recipe, episodes, folder)  # type: ignore[arg-type]
-    console.print(f"done: `agentzoo hub baselines {plain(folder)}` measures it and shows it on the cards.")
+    console.print(f"done: `agentzoo hub baselines {word(folder)}` measures it and shows it on the cards.")

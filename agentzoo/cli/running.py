@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 
 from agentzoo.acting.threads import use_free_cores
 from agentzoo.agent import Agent
-from agentzoo.cli.console import Words, console, errors_console, plain
+from agentzoo.cli.console import Words, console, errors_console, plain, word
 from agentzoo.data.episodes import Episodes
 from agentzoo.evaluation.during import check_environment, run_folder, short_evaluation, train_in
 from agentzoo.nn.base import SequenceModel
@@ -77,7 +77,7 @@ def run_training(
             "may fit better",
         )
     console.print(
-        f"done: `agentzoo evaluate {plain(folder)}` measures it, `agentzoo record {plain(folder)} demo.mp4` shows it."
+        f"done: `agentzoo evaluate {word(folder)}` measures it, `agentzoo record {word(folder)} demo.mp4` shows it."
     )
 
 

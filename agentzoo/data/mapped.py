@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -135,9 +136,10 @@ def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> Map
     for path in sorted(path for path in data.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(data)} {sha256(path)}\n".encode())
     folder = cache_folder() / "episodes" / f"{dataset_id.replace('/', '--')}-{digest.hexdigest()[:16]}"
-    if not folder.exists():
+    if not (folder / SPEC).exists():
         with exclusive(folder.parent / ".lock", CACHE_VARIABLE):
-            if not folder.exists():
+            if not (folder / SPEC).exists():
+                shutil.rmtree(folder, ignore_errors=True)  # a run has begun it again after the cache was deleted
                 write_mapped(load_episodes(dataset_id, obs_keys), folder)
     return MappedEpisodes.open(folder)
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from agentzoo.cli import app
 from agentzoo.cli.command import _one_line
-from agentzoo.cli.console import console, print_facts
+from agentzoo.cli.console import console, print_facts, word
 from agentzoo.hub.overview import overview
 from agentzoo.hub.zoo import summaries
 from agentzoo.recipes._table import TABLE, table_text
@@ -172,6 +172,11 @@ def test_info_and_show_are_whole_in_80_columns() -> None:
     said = CliRunner().invoke(app, ["show", "dt-halfcheetah-medium"], env={"COLUMNS": "80"}).output
     assert "agentzoo evaluate dt-halfcheetah-medium -n 100 --seed 0 --target 5067.7352116" in said
     assert "…" not in said
+
+
+def test_a_path_in_a_command_is_one_word_of_a_shell() -> None:
+    assert word(Path("runs/dt s0")) == "'runs/dt s0'"
+    assert word(Path("runs/dt-s0")) == "runs/dt-s0"
 
 
 def test_counts_and_durations() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import shutil
 import warnings
 from dataclasses import fields
 from multiprocessing.connection import Connection
@@ -115,6 +116,15 @@ def test_a_damaged_derived_file_is_named_and_made_again_once_it_is_deleted(tiny_
 
 
 @pytest.mark.slow
+def test_a_cache_deleted_under_a_run_is_made_again(tiny_hopper: str) -> None:
+    """The run goes on with its mapped files, and writes what it derives from them into a new folder."""
+    running = map_dataset(tiny_hopper)
+    shutil.rmtree(running.folder)
+    np.testing.assert_array_equal(running.timesteps(), load_episodes(tiny_hopper).timesteps())
+    assert running.folder.exists()
+    assert_same(map_dataset(tiny_hopper), load_episodes(tiny_hopper))
+
+
 def test_four_processes_hold_one_copy(tiny_hopper: str) -> None:
     """Each has all pages mapped; divided by who shares them they add up to one dataset, and none is private."""
     folder = map_dataset(tiny_hopper).folder
