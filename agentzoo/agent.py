@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from agentzoo.acting.conditions import Conditions, checked_targets
 from agentzoo.acting.environments import EnvironmentMethods
 from agentzoo.acting.history import AgentState, read_starts, retargeted
-from agentzoo.acting.loading import as_stored, load_network, pick_device
+from agentzoo.acting.loading import Saved, as_stored, load_network, pick_device
 from agentzoo.acting.modes import MemoryState
 from agentzoo.acting.observing import reward_beside
 from agentzoo.acting.output import Actions, require_finite
@@ -34,7 +34,7 @@ from agentzoo.registry import service
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, sha256, write_atomic
 from agentzoo.store.locate import find_agent, require_own
 from agentzoo.store.remote import Where, origin_of
-from agentzoo.store.tensors import fingerprint, save_tensors
+from agentzoo.store.tensors import save_tensors
 
 
 class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
@@ -50,7 +50,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         self.target_return = config.target_return
         self.model = model
         self.history = config.history
-        self._hashed = None if config.weights_sha256 is None else fingerprint(model)
+        self._saved = None if config.weights_sha256 is None else Saved.of(model, model.stored_types)
         self._actions = Actions(config.io.action)
         self._conditions = Conditions()
         self._targets = None
@@ -155,7 +155,8 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
             )
         folder = Path(folder)
         require_own(folder, self.config.agent_id)
-        save_tensors(folder / WEIGHTS, as_stored(self.model, unchanged=self.weights_sha256 is not None))
+        tensors = as_stored(self.model, self._saved)
+        save_tensors(folder / WEIGHTS, tensors)
         asked = {"target_return": self.target_return, "history": self.history}
         if self.recipe is not None:
             if self.target_return != self.recipe.eval.target_return:
@@ -163,10 +164,9 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
             self.recipe = self.recipe.reading(self.history)
             write_atomic(folder / RECIPE, self.recipe.to_json())
         saved = sha256(folder / WEIGHTS)
-        if saved != self.config.weights_sha256:
-            self.origin = None
+        self.origin = self.origin if saved == self.config.weights_sha256 else None
         self.config = self.config.model_copy(update={**asked, "weights_sha256": saved})
-        self._hashed = fingerprint(self.model)
+        self._saved = Saved.of(self.model, {name: tensor.dtype for name, tensor in tensors.items()})
         write_atomic(folder / CONFIG, self.config.to_json())
         if repo_id is not None:
             self.push_to_hub(repo_id, **push_options)
@@ -254,8 +254,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
     @property
     def weights_sha256(self) -> str | None:
         """The hash of the file that holds these weights; None if there is no file or the weights have changed since."""
-        known = self._hashed is not None and self._hashed == fingerprint(self.model)
-        return self.config.weights_sha256 if known else None
+        return self.config.weights_sha256 if self._saved is not None and self._saved.are_those_of(self.model) else None
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the sampling of actions (`deterministic=False`)."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,7 +15,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.sizes import sizes_only
 from agentzoo.registry import get_family
-from agentzoo.store.tensors import check_fits, load_strict
+from agentzoo.store.tensors import check_fits, fingerprint, load_strict
 
 
 def build_network(config: AgentConfig) -> SequenceModel:
@@ -32,18 +34,33 @@ def load_network(config: AgentConfig, path: Path) -> SequenceModel:
     """
     with sizes_only():
         check_fits(build_network(config), path)
-    model = build_network(config)
+    model = build_network(config).float()  # PyTorch's default type may be another one
     model.stored_types = load_strict(model, path, config.weights_sha256)
-    return model.float()  # PyTorch's default type may be another one
+    return model
 
 
-def as_stored(model: SequenceModel, unchanged: bool) -> dict[str, Tensor]:
-    """The weights to save. If they are `unchanged` since they were loaded, they get the types of that file, and the new
-    file equals it; else they keep all digits, now and when they are saved again.
+class Saved(NamedTuple):
+    """The weights in an agent's file: a fingerprint of their values, and the types of the file's tensors."""
+
+    values: Any
+    types: Mapping[str, torch.dtype]
+
+    @classmethod
+    def of(cls, model: SequenceModel, types: Mapping[str, torch.dtype]) -> Saved:
+        """The weights of `model`, which are in a file with tensors of these types."""
+        return cls(fingerprint(model), dict(types))
+
+    def are_those_of(self, model: SequenceModel) -> bool:
+        """Whether `model` has these weights."""
+        return bool(self.values == fingerprint(model))
+
+
+def as_stored(model: SequenceModel, saved: Saved | None) -> dict[str, Tensor]:
+    """The weights to save: with the types of the file that holds them already, so that the new file equals it, or else
+    with all digits.
     """
-    if not unchanged:
-        model.stored_types = {}
-    return {name: value.to(model.stored_types.get(name, value.dtype)) for name, value in model.state_dict().items()}
+    types = saved.types if saved is not None and saved.are_those_of(model) else {}
+    return {name: value.to(types.get(name, value.dtype)) for name, value in model.state_dict().items()}
 
 
 def pick_device(device: str | torch.device) -> torch.device:

@@ -90,7 +90,7 @@ class Rewards:
         Args:
             recorded: what `recorded` returned.
             previous: the state of the previous step.
-            only_late: only rows that the previous step marked as a first one. A caller who passes rewards and
+            only_late: only rows whose previous step was the first of an episode. A caller who passes rewards and
                 `episode_start` may play another environment than the bound one.
 
         SB3's VecEnvs reset without being asked, which a loop that passes no `episode_start` does not mark. A Gymnasium
@@ -176,11 +176,9 @@ class Rewards:
 def advanced(
     previous: Remembered, recorded: Record | None, starts: NDArray[np.bool_], rtg: NDArray[np.float64]
 ) -> Record:
-    """(N, 2) the record to keep in the state: `recorded`, or what it is likely to be if it was not read; NaN, which is
-    above no record, if the bound environment is another one.
-    """
-    if recorded is not None:
-        return recorded if len(recorded) == len(starts) else np.full((len(starts), 2), np.nan)
+    """(N, 2) the record to keep in the state: `recorded`, or what it is likely to be if it was not read."""
+    if recorded is not None and len(recorded) == len(starts):
+        return recorded
     step = np.stack([np.ones(len(starts)), previous.newest_return_to_go() - rtg], axis=1)
     return np.where(starts[:, None], 0.0, previous.recorded + step)
 

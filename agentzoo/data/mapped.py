@@ -139,7 +139,6 @@ def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> Map
     if not (folder / SPEC).exists():
         with exclusive(folder.parent / ".lock", CACHE_VARIABLE):
             if not (folder / SPEC).exists():
-                shutil.rmtree(folder, ignore_errors=True)  # a run has begun it again after the cache was deleted
                 write_mapped(load_episodes(dataset_id, obs_keys), folder)
     return MappedEpisodes.open(folder)
 
@@ -193,7 +192,12 @@ def write_mapped(episodes: Episodes, folder: Path) -> None:
                     _save_array(whole / f"{part}.npy", getattr(values, part))
             else:
                 _save_array(whole / f"{name}.npy", values)
-        whole.replace(folder)
+        try:
+            if folder.exists():  # a run has begun it again after the cache was deleted
+                shutil.rmtree(folder)
+            whole.replace(folder)
+        except OSError as error:
+            raise StorageError(f"{folder} was not written: {error}. Repeat the command.") from error
 
 
 def _save_array(path: Path, values: NDArray[Any]) -> None:

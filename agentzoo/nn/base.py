@@ -130,7 +130,7 @@ class SequenceModel(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.io = io
-        self.stored_types: dict[str, torch.dtype] = {}  # of the tensors in the file that it was loaded from
+        self.stored_types: dict[str, torch.dtype] = {}  # of the tensors in the file it was loaded from
         _require_kind(config.family, io, self.takes_images)
         image = io.observation.image
         sides = (io.observation.size,) if image is None else (image[0], 1, 1)

@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 from agentzoo.errors import StorageError, TrainingError
 from agentzoo.store.files import write_atomic
 
+GRID_LOCK = "grid.lock"  # around training and evaluation of a grid's run; `LOCK` is around training alone
 LOCK = "training.lock"  # the empty file stays after release: deleting it could let two processes in
 PATIENCE = 0.3  # seconds; `holder` holds a free lock for a moment
 

@@ -13,7 +13,7 @@ from agentzoo.record import read_record
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, remove_unfinished, write_atomic
 from agentzoo.store.locate import require_own
 from agentzoo.training import state
-from agentzoo.training.lock import LOCK
+from agentzoo.training.lock import GRID_LOCK, LOCK
 from agentzoo.training.log import drop_evaluations, read_log
 from agentzoo.training.machine import device_name, pick_precision
 from agentzoo.training.run import BEST
@@ -28,7 +28,7 @@ def with_precision(recipe: Recipe, folder: Path, device: str | None) -> Recipe:
     """The recipe with a definite `train.precision`: that of the run in `folder`, else the fastest of this machine."""
     if recipe.train.precision != "auto":
         return recipe
-    found = _stored(folder)
+    found = _begun(folder)
     kept = "auto" if found is None else found.train.precision
     settled = {"precision": pick_precision("auto", device) if kept == "auto" else kept}
     return recipe.replace(train=recipe.train.model_copy(update=settled))
@@ -43,7 +43,7 @@ def with_data(recipe: Recipe, folder: Path, episodes: Episodes) -> Recipe:
     Raises:
         TrainingError: the run in `folder`, or the recipe, has other data under the same name.
     """
-    found, data = _stored(folder), recipe.data
+    found, data = _begun(folder), recipe.data
     if data.held_out is None:
         if found is not None:
             share = found.data.held_out or 0.0
@@ -69,7 +69,7 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
     A run that has saved and logged nothing may change its recipe. An unfinished run may change how it is evaluated
     (`eval.*`), unless `train.patience` lets evaluations end it; the best checkpoint and the logged evaluations so far
     are deleted if the new evaluations are of another kind. A finished run accepts a recipe without short evaluations
-    (`eval.every=0`), as its grid may go on without them; the stored recipe stays.
+    (`eval.every=0`), so that a grid whose evaluations fail can go on without them; the stored recipe stays.
 
     Raises:
         TrainingError: it holds a staged agent, weights without a recipe, or a run of another recipe; the message names
@@ -121,7 +121,7 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
 
 def _ended_before_it_began(folder: Path) -> bool:
     """Whether a run was started here that has neither saved nor logged an update."""
-    if not (folder / LOCK).exists():
+    if not any((folder / name).exists() for name in (LOCK, GRID_LOCK)):
         return False  # the recipe is the user's own file
     saved = any((folder / name).exists() for name in (WEIGHTS, state.CHECKPOINT, BEST))
     return not saved and not read_log(folder)
@@ -159,6 +159,11 @@ def unfinished_run(named: str) -> Path | None:
     folder = Path(named)
     is_run = (folder / state.CHECKPOINT).is_file() or not (folder / WEIGHTS).exists()
     return folder if (folder / RECIPE).is_file() and is_run else None
+
+
+def _begun(folder: Path) -> Recipe | None:
+    """The recipe of the run in `folder`; None without a run, and if it ended before it began."""
+    return None if _ended_before_it_began(folder) else _stored(folder)
 
 
 def _stored(folder: Path) -> Recipe | None:

@@ -54,7 +54,18 @@ def test_changed_weights_keep_all_digits_however_often_they_are_saved(tmp_path: 
         assert all(torch.equal(again[name], value) for name, value in agent.model.state_dict().items())
 
 
-def test_a_process_that_computes_in_float64_loads_float32() -> None:
+@pytest.mark.parametrize("default", [torch.float64, torch.bfloat16])
+def test_weights_do_not_depend_on_the_default_type_of_the_process(default: torch.dtype) -> None:
+    expected = Agent.from_pretrained("bc-pointmaze-umaze", device="cpu").model.state_dict()
+    torch.set_default_dtype(default)
+    try:
+        found = Agent.from_pretrained("bc-pointmaze-umaze", device="cpu").model.state_dict()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(found[name].dtype == value.dtype and torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_a_process_that_computes_in_float64_acts() -> None:
     torch.set_default_dtype(torch.float64)
     try:
         agent = Agent.from_pretrained("dt-hopper-medium", device="cpu")
@@ -63,3 +74,13 @@ def test_a_process_that_computes_in_float64_loads_float32() -> None:
         torch.set_default_dtype(torch.float32)
     expected, _ = Agent.from_pretrained("dt-hopper-medium", device="cpu").predict(np.zeros(11), deterministic=True)
     np.testing.assert_allclose(action, expected, atol=1e-6)
+
+
+def test_saving_an_agent_leaves_another_one_of_the_same_network(tmp_path: Path) -> None:
+    agent = Agent.from_pretrained("dt-cartpole-mixed", device="cpu")
+    staged = agent.weights_sha256
+    other = Agent(agent.model, agent.config.model_copy(update={"weights_sha256": None}))
+    other.save_pretrained(tmp_path / "other")
+    agent.save_pretrained(tmp_path / "agent")
+    assert (agent.weights_sha256, other.weights_sha256) == (staged, sha256(tmp_path / "other" / WEIGHTS))
+    assert other.weights_sha256 != staged

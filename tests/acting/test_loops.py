@@ -125,6 +125,23 @@ def test_an_evaluation_does_not_depend_on_the_bound_environment() -> None:
     assert evaluate(agent, episodes=8, n_envs=8).returns == unbound
 
 
+def test_the_right_environment_may_be_bound_in_the_middle() -> None:
+    """As the warning advises; what was earned in the meantime counts."""
+    envs, wrong = vector_env(), gym.wrappers.vector.RecordEpisodeStatistics(gym.vector.SyncVectorEnv([CountingEnv] * 3))
+    agent = make_agent()
+    agent.set_env(wrong)
+    wrong.reset(seed=0)
+    observations, _ = envs.reset(seed=0)
+    actions, state = agent.predict(observations, None)
+    observations, *_ = envs.step(actions)
+    with pytest.warns(UserWarning, match=r"Call agent.set_env\(...\) with the environment that you step"):
+        actions, state = agent.predict(observations, state)
+    agent.set_env(envs)
+    observations, *_ = envs.step(actions)
+    _, state = agent.predict(observations, state)
+    np.testing.assert_allclose(newest(state), still_to_come(observations), atol=1e-4)
+
+
 def test_two_vector_envs_may_be_played_in_turn() -> None:
     """The bound one begins episodes in the middle of those of the other one."""
     agent = make_agent()

@@ -115,7 +115,6 @@ def test_a_damaged_derived_file_is_named_and_made_again_once_it_is_deleted(tiny_
     np.testing.assert_array_equal(mapped.steps_left(), wanted)
 
 
-@pytest.mark.slow
 def test_a_cache_deleted_under_a_run_is_made_again(tiny_hopper: str) -> None:
     """The run goes on with its mapped files, and writes what it derives from them into a new folder."""
     running = map_dataset(tiny_hopper)
@@ -125,6 +124,7 @@ def test_a_cache_deleted_under_a_run_is_made_again(tiny_hopper: str) -> None:
     assert_same(map_dataset(tiny_hopper), load_episodes(tiny_hopper))
 
 
+@pytest.mark.slow
 def test_four_processes_hold_one_copy(tiny_hopper: str) -> None:
     """Each has all pages mapped; divided by who shares them they add up to one dataset, and none is private."""
     folder = map_dataset(tiny_hopper).folder

@@ -457,9 +457,7 @@ def cloned(folder: Path, *shifts: float, steps: int = 0, success: bool = False) 
 def test_the_line_under_the_score_compares_with_behaviour_cloning(folder: Path) -> None:
     lines = card_text(folder).splitlines()
     at = next(i for i, text in enumerate(lines) if "95 % interval in brackets." in text)
-    assert lines[at + 1].startswith(
-        "It is not compared with behaviour cloning (`bc`): `agentzoo hub baselines RUN` adds"
-    )
+    assert lines[at + 1].startswith("It is not compared with behaviour cloning (`bc`): train `bc` on this dataset,")
     paired = "(paired bootstrap over the same 3 episode seeds; 1 training seed of it, 1 of `bc`)."
     words = "behaviour cloning (`bc`): the difference in return is"
     assert cloned(folder, -2.0) == f"It **beats** {words} 2.00 [2.00, 2.00] {paired}"

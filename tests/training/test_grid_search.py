@@ -103,6 +103,7 @@ def test_values_that_do_not_fit_together_are_a_failed_trial(tmp_path: Path) -> N
     assert len(found) == 5
     assert impossible
     assert all("n_heads 4 must divide embed_dim" in one.error for one in impossible)
+    assert {one.error for one in found if one not in impossible} <= {"it made no short evaluation"}
     again = search(recipe, space, tmp_path, LocalEngine(1), trains_nothing, trials=5, pruner="none")
     assert again[:5] == found
     assert len(again) == 10  # none of the first five was measured

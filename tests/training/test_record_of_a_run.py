@@ -120,6 +120,21 @@ def test_a_run_that_failed_before_its_first_update_takes_the_correction(tmp_path
         run(tmp_path, wrong)
 
 
+def test_a_run_that_never_began_leaves_no_choice_to_the_next_one(tmp_path: Path) -> None:
+    """Neither its data, nor how many episodes it held out, nor its precision."""
+    made = recipe(steps=5, precision="auto").replace(data=recipe().data.model_copy(update={"held_out": None}))
+    few = episodes_of([1, 2], [3])
+    with pytest.raises(DataError, match=r"Lower data.context"):
+        train(
+            made.override(["data.context=50", "data.drawn=full", "train.precision=bf16"]), tmp_path, few, device="cpu"
+        )
+    train(made, tmp_path, many(), device="cpu")
+    found, fresh = read_record(Recipe, tmp_path / RECIPE), tmp_path / "fresh"
+    train(made, fresh, many(), device="cpu")
+    assert found == read_record(Recipe, fresh / RECIPE)
+    assert found.data.held_out == 0.05
+
+
 def test_a_users_own_recipe_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / RECIPE).write_text(recipe(steps=7).to_json())
     with pytest.raises(TrainingError, match="with another recipe"):

@@ -228,6 +228,8 @@ def _tell(optuna: Any, study: Any, trial: Any, outcome: Outcome) -> None:
     if outcome.state == "done" and value is not None:
         study.tell(trial, value)
     else:
+        if read_failure(outcome.folder) is None:
+            fail(outcome.folder, outcome.said or "it made no short evaluation")
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
 
 

@@ -14,11 +14,11 @@ from typing import Literal, NamedTuple
 
 from agentzoo.errors import AgentzooError
 from agentzoo.store.files import write_atomic
+from agentzoo.training.lock import GRID_LOCK as GRID_LOCK
 from agentzoo.training.lock import held
 from agentzoo.training.tracking import Tracking
 from agentzoo.types import Config
 
-GRID_LOCK = "grid.lock"  # around training and evaluation; `training.lock` is around training alone
 RUN_LOG = "run.log"
 FAILURE = "failure.json"
 LINES = 8  # of a failed run's log that are shown
