@@ -78,7 +78,7 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
     require_own(folder, recipe.agent_id)
     if writes:
         remove_unfinished(folder)
-    found = _stored(folder)
+    found = _begun(folder)
     if found is not None:
         differing = differences(found, recipe)
         finished = (folder / WEIGHTS).exists()
@@ -89,10 +89,6 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
         changed = [
             f"{name}: {old!r} there, {new!r} asked" for name, (old, new) in differing.items() if name not in free
         ]
-        if changed and _ended_before_it_began(folder):
-            if writes:
-                write_atomic(folder / RECIPE, recipe.replace(ran=()).to_json())
-            return
         if changed:
             raise TrainingError(
                 f"{folder} holds a run of {found.agent_id!r} with another recipe ({'; '.join(changed)}). "
