@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from agentzoo.acting.conditions import Conditions, checked_targets
 from agentzoo.acting.environments import EnvironmentMethods
 from agentzoo.acting.history import AgentState, read_starts, retargeted
-from agentzoo.acting.loading import Saved, as_stored, load_network, pick_device
+from agentzoo.acting.loading import Saved, load_network, pick_device, to_save
 from agentzoo.acting.modes import MemoryState
 from agentzoo.acting.observing import reward_beside
 from agentzoo.acting.output import Actions, require_finite
@@ -34,7 +34,7 @@ from agentzoo.registry import service
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, sha256, write_atomic
 from agentzoo.store.locate import find_agent, require_own
 from agentzoo.store.remote import Where, origin_of
-from agentzoo.store.tensors import save_tensors
+from agentzoo.store.tensors import fingerprint, save_tensors
 
 
 class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
@@ -50,7 +50,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         self.target_return = config.target_return
         self.model = model
         self.history = config.history
-        self._saved = None if config.weights_sha256 is None else Saved.of(model, model.stored_types)
+        self._saved = None if config.weights_sha256 is None else Saved(fingerprint(model), model.stored_types)
         self._actions = Actions(config.io.action)
         self._conditions = Conditions()
         self._targets = None
@@ -155,8 +155,8 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
             )
         folder = Path(folder)
         require_own(folder, self.config.agent_id)
-        tensors = as_stored(self.model, self._saved)
-        save_tensors(folder / WEIGHTS, tensors)
+        weights = to_save(self.model, self._saved)
+        save_tensors(folder / WEIGHTS, weights.tensors(self.model))
         asked = {"target_return": self.target_return, "history": self.history}
         if self.recipe is not None:
             if self.target_return != self.recipe.eval.target_return:
@@ -166,7 +166,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         saved = sha256(folder / WEIGHTS)
         self.origin = self.origin if saved == self.config.weights_sha256 else None
         self.config = self.config.model_copy(update={**asked, "weights_sha256": saved})
-        self._saved = Saved.of(self.model, {name: tensor.dtype for name, tensor in tensors.items()})
+        self._saved = weights
         write_atomic(folder / CONFIG, self.config.to_json())
         if repo_id is not None:
             self.push_to_hub(repo_id, **push_options)
@@ -254,7 +254,8 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
     @property
     def weights_sha256(self) -> str | None:
         """The hash of the file that holds these weights; None if there is no file or the weights have changed since."""
-        return self.config.weights_sha256 if self._saved is not None and self._saved.are_those_of(self.model) else None
+        known = self._saved is not None and self._saved.values == fingerprint(self.model)
+        return self.config.weights_sha256 if known else None
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed the sampling of actions (`deterministic=False`)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,27 +40,24 @@ def load_network(config: AgentConfig, path: Path) -> SequenceModel:
 
 
 class Saved(NamedTuple):
-    """The weights in an agent's file: a fingerprint of their values, and the types of the file's tensors."""
+    """The weights in an agent's file: a fingerprint of their values, and the types of its tensors, which are the
+    network's where none is named.
+    """
 
-    values: Any
+    values: str
     types: Mapping[str, torch.dtype]
 
-    @classmethod
-    def of(cls, model: SequenceModel, types: Mapping[str, torch.dtype]) -> Saved:
-        """The weights of `model`, which are in a file with tensors of these types."""
-        return cls(fingerprint(model), dict(types))
-
-    def are_those_of(self, model: SequenceModel) -> bool:
-        """Whether `model` has these weights."""
-        return bool(self.values == fingerprint(model))
+    def tensors(self, model: SequenceModel) -> dict[str, Tensor]:
+        """The content of the file, from the network that has these weights."""
+        return {name: value.to(self.types.get(name, value.dtype)) for name, value in model.state_dict().items()}
 
 
-def as_stored(model: SequenceModel, saved: Saved | None) -> dict[str, Tensor]:
-    """The weights to save: with the types of the file that holds them already, so that the new file equals it, or else
-    with all digits.
+def to_save(model: SequenceModel, before: Saved | None) -> Saved:
+    """The weights to save: with the types of the file `before` if it holds them already, so that the new file equals
+    it, or else with all digits.
     """
-    types = saved.types if saved is not None and saved.are_those_of(model) else {}
-    return {name: value.to(types.get(name, value.dtype)) for name, value in model.state_dict().items()}
+    values = fingerprint(model)
+    return Saved(values, before.types if before is not None and before.values == values else {})
 
 
 def pick_device(device: str | torch.device) -> torch.device:
