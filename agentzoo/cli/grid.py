@@ -279,7 +279,7 @@ def _drive(out: Path, plan: Plan, tasks: list[Any], engine: Engine, job: Callabl
         errors_console.print(plain(text))
 
     def table(running: list[Path]) -> Table:
-        found = grid_status(out.resolve(), plan, running)
+        found = grid_status(out, plan, running)
         return live_table(found, f"grid in {out}", *errors_console.size)
 
     terminal = errors_console.is_terminal

@@ -197,6 +197,15 @@ def test_status_says_what_the_files_say(tmp_path: Path) -> None:
     assert list(estimated_seconds(tmp_path, plan).values()) == [4.0, 6.0, 6.0, 6.0]
 
 
+def test_a_run_in_a_linked_folder_is_seen_running(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path, "zoo/hopper/tiny-v0", "0-1")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / plan.rows[0].folder).symlink_to(elsewhere)
+    for folder in (elsewhere, tmp_path / plan.rows[0].folder):
+        assert [one.state for one in grid_status(tmp_path, plan, [folder])] == ["running", "waiting"]
+
+
 def test_only_one_driver_works_in_a_folder(tmp_path: Path) -> None:
     with only_driver(tmp_path):
         assert holder(tmp_path, "grid-driver.lock") is not None

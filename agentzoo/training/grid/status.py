@@ -45,7 +45,9 @@ def grid_status(out: Path, plan: Plan, running: Collection[Path] | None = None) 
     Args:
         running: folders of running tasks; by default those that a process of this machine has locked.
     """
-    return [run_status(out / row.folder, row, plan.evaluate, running) for row in plan.rows]
+    if running is not None:
+        running = {folder.resolve() for folder in running}
+    return [run_status((out / row.folder).resolve(), row, plan.evaluate, running) for row in plan.rows]
 
 
 def run_status(folder: Path, row: Row, evaluate: int = 0, running: Collection[Path] | None = None) -> RunStatus:
