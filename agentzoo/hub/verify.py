@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,7 @@ def check_results(folder: Path, config: AgentConfig) -> tuple[Results | None, Ch
     for one in (head, *others, *results.targets, *results.seeds, *results.baselines, *yardsticks, *results.acting):
         wrongs = _wrong(one, config.options_in(one.env), recipe)
         problems += [f"{_which(one, head)}: {wrong}" for wrong in wrongs]
+    problems += _not_seeds((head, *results.seeds))
     if not problems and results.targets:
         ranks = rank_correlation(results.targets) if len(results.targets) >= FEWEST_RANKED else None
         if not _close(ranks, results.spearman):
@@ -174,6 +175,16 @@ def _which(one: Result, head: Result) -> str:
     return f"{inline(one.agent_id)} ({one.checkpoint}, {one.acting}) asked for {one.target_return:g}"
 
 
+def _not_seeds(rows: Sequence[Result]) -> list[str]:
+    """Reasons why these rows are not separate trainings, measured in one environment; the first is the headline."""
+    seeds = [one.training_seed for one in rows]
+    weights = [one.weights_sha256 for one in rows if one.weights_sha256 is not None]
+    found = [f"training seed {seed} occurs twice" for seed in set(seeds) if seed is not None and seeds.count(seed) > 1]
+    found += ["two training seeds have the same weights"] * (len(set(weights)) < len(weights))
+    found += ["seeds were measured in different environments"] * (len({one.env for one in rows}) > 1)
+    return found
+
+
 def _wrong(one: Result, options: Iterable[str], recipe: Recipe | None) -> list[str]:
     """Parts of a record that do not follow from its episodes, in an environment with these options."""
     if not len(one.returns) == len(one.lengths) == one.episodes:
@@ -181,6 +192,7 @@ def _wrong(one: Result, options: Iterable[str], recipe: Recipe | None) -> list[s
     reference = reference_for(one.env, options, recipe)
     expected: dict[str, Any] = {
         "mean_length": float(np.mean(one.lengths)),
+        "std_return": float(np.std(one.returns, ddof=1)) if one.episodes > 1 else 0.0,
         "random_reference": reference and reference.random,
         "expert_reference": reference and reference.expert,
         "score": reference and float(normalized_score(np.array(one.mean_return), reference)),

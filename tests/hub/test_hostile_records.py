@@ -175,6 +175,7 @@ def test_so_many_returns_that_a_bootstrap_would_take_all_memory(folder: Path, sh
             lengths=[1] * len(returns),
             mean_length=1.0,
             mean_return=mean,
+            std_return=float(returns.std(ddof=1)),
             return_interval=[mean - half + shift, mean + half],
         ),
     )

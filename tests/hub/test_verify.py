@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agentzoo.agent import Agent
@@ -59,6 +60,7 @@ def test_verify_with_few_episodes_leaves_room_for_chance(folder: Path) -> None:
             headline__returns=returns,
             headline__lengths=[1] * 100,
             headline__mean_length=1.0,
+            headline__std_return=float(np.std(returns, ddof=1)),
             headline__return_interval=list(mean_interval(returns)),  # type: ignore[arg-type]
         )
         assert answers(folder, episodes=1)["score"] is holds
@@ -130,6 +132,7 @@ def test_verify_finds_each_kind_of_lie(folder: Path) -> None:
         folder,
         "results.json",
         headline__mean_return=1e4,
+        headline__std_return=1e3,
         headline__return_interval=list(mean_interval(returns)),  # type: ignore[arg-type]
         headline__returns=returns,
     )
@@ -182,6 +185,7 @@ def test_an_agent_that_acts_otherwise_than_it_was_measured_does_not_hold(
         ("random_reference", 1.0),
         ("expert_reference", 100.0),
         ("mean_length", 1000.0),
+        ("std_return", 0.5),
         ("success_rate", 1.5),
         ("successes", [True, False, True]),  # without a rate
         ("lengths", [1]),
@@ -242,6 +246,25 @@ def test_rows_of_this_agent_are_of_its_weights(folder: Path, row: str, field: st
     assert fits(folder, "results") is False
 
 
+def test_seeds_are_separate_trainings_in_one_environment(folder: Path) -> None:
+    edit(folder, "results.json", headline__training_seed=0)
+    head = read_records(folder)[2].headline.model_dump(mode="json")
+    other = {**head, "agent_id": "dt-test-s1", "training_seed": 1, "weights_sha256": "1" * 64}
+    third = {**other, "agent_id": "dt-test-s2", "training_seed": 2, "weights_sha256": "2" * 64}
+    for seeds, said in (
+        ([other, third], None),
+        ([{**other, "weights_sha256": None}, {**third, "weights_sha256": None}], None),  # not recorded
+        ([other, {**third, "training_seed": 1}], "training seed 1 occurs twice"),
+        ([{**other, "training_seed": 0}], "training seed 0 occurs twice"),
+        ([other, {**third, "weights_sha256": "1" * 64}], "two training seeds have the same weights"),
+        ([other, {**third, "env": "tests/CountingLong-v0"}], "seeds were measured in different environments"),
+    ):
+        edit(folder, "results.json", seeds=seeds)
+        check = next(check for check in check_files(folder)[2] if check.name == "results")
+        assert check.holds is (said is None), check.said
+        assert said is None or said in check.said
+
+
 def test_the_best_checkpoint_is_of_other_weights_and_its_numbers_follow_from_its_episodes_too(folder: Path) -> None:
     head = read_records(folder)[2].headline.model_dump(mode="json")
     best = {**head, "checkpoint": "best", "weights_sha256": None}
@@ -287,6 +310,7 @@ def test_one_mean_lies_in_the_interval_of_the_other_and_as_many_episodes_have_no
         "results.json",
         headline__returns=[10.0, 20.0, 60.0],
         headline__mean_return=30.0,
+        headline__std_return=700**0.5,
         headline__return_interval=[10.0, 60.0],
     )
     for mean, interval, holds in (
