@@ -67,6 +67,26 @@ def test_seeds_that_were_trained_on_other_machines_go_together(tmp_path: Path) -
     assert [result.training_seed for result in both.results] == [0, 1]
 
 
+def rewritten(run: Path, data: str | None) -> Path:
+    """The run with this hash of its data in the recipe."""
+    recipe = read_record(Recipe, run / RECIPE)
+    (run / RECIPE).write_text(recipe.replace(data=recipe.data.model_copy(update={"dataset_sha256": data})).to_json())
+    return run
+
+
+def test_a_hash_that_one_recipe_does_not_record_makes_no_other_recipe(tmp_path: Path) -> None:
+    runs = [
+        rewritten(a_run(tmp_path / f"{seed}", "dt-test", seed), data)
+        for seed, data in enumerate((None, "a" * 64, "a" * 64, "b" * 64))
+    ]
+    three, other = compare(runs, 2)
+    assert [one.training_seed for one in three.results] == [0, 1, 2]
+    assert [one.training_seed for one in other.results] == [3]
+    again = rewritten(a_run(tmp_path / "again", "dt-test", 1), None)
+    with pytest.raises(DataError, match=r"1 and .*again have the same recipe and training seed"):
+        compare([*runs, again], 2)
+
+
 def test_runs_of_one_name_that_differ_in_more_than_the_seed_get_rows_of_their_own(tmp_path: Path) -> None:
     runs = [
         a_run(tmp_path / "a", "dt-test"),
@@ -144,6 +164,31 @@ def test_two_recipes_of_one_family_are_two_methods() -> None:
     assert found is not None
     assert list(found.means) == ["dt", "dt, train.lr=0.5"]
     assert found.improvement["dt", "dt, train.lr=0.5"].value == pytest.approx(0.5)
+
+
+def test_recipes_whose_names_are_cut_to_the_same_text_stay_apart() -> None:
+    (staged,) = compare([CARDS / "dt-hopper-medium"], 100)
+    long = ["model.dropout=0.25", "train.lr=0.00025", "train.weight_decay=0.5", "train.batch_size=32"]
+    others = [staged._replace(recipe=staged.recipe.override([*long, f"eval.every={every}"])) for every in (10, 20)]
+    found = over_families([staged, *others])
+    assert found is not None
+    first, second, third = found.means
+    assert (first, third) == ("dt", f"{second} (2)")
+    assert second.startswith("dt, model.dropout=0.25, ")
+    assert families_study(found).rows[0][1] == "3"  # runs
+
+
+def test_a_panel_with_a_run_that_has_no_score_shows_returns(tmp_path: Path) -> None:
+    (staged,) = compare([CARDS / "dt-hopper-medium"], 100)
+    plain = tuple(one.model_copy(update={"score": None, "score_interval": None}) for one in staged.results)
+    other = staged._replace(recipe=staged.recipe.override(["train.lr=0.5"]), results=plain)
+    assert (staged.normalized, other.normalized) == (True, False)
+    draw_comparison([staged, other], tmp_path / "x.svg")
+    drawn = (tmp_path / "x.svg").read_text()
+    assert "<!-- return, 95 % interval -->" in drawn  # no cross: papers print scores
+    assert "<!-- 3040 -->" in drawn  # a tick: the seeds return about 3,046, 3,039 and 3,060
+    draw_comparison([staged], tmp_path / "y.svg")
+    assert "<!-- normalized score, 95 % interval (cross: published) -->" in (tmp_path / "y.svg").read_text()
 
 
 def test_a_finding_stands_before_what_the_columns_mean() -> None:

@@ -63,6 +63,10 @@ class Compared(NamedTuple):
             return [
                 (one.score, *one.score_interval) for one in self.results if one.score is not None and one.score_interval
             ]
+        return self.returns()
+
+    def returns(self) -> list[tuple[float, float, float]]:
+        """(mean, low, high) return of each seed."""
         return [(one.mean_return, *one.return_interval) for one in self.results]
 
     def lengths(self) -> list[tuple[float, float, float]]:
@@ -89,34 +93,43 @@ def compare(
         CheckpointError: a folder holds neither a finished run nor a staged agent with a valid record. DataError: two
             have the same recipe and seed, or seeds of one recipe were measured in different environments.
     """
-    found: dict[str, tuple[Recipe, list[Result], list[Converged]]] = {}  # by the recipe without its seed
-    seen: dict[str, Path] = {}
+    found: list[tuple[list[Recipe], list[Result], list[Converged]]] = []
+    seen: list[tuple[Recipe, Path]] = []
     for run in runs:
         require_finished(run)
         recipe = read_record(Recipe, run / RECIPE)
         require_new(recipe, run, seen)
-        _, results, converged = found.setdefault(recipe.unseeded().to_json(), (recipe, [], []))
+        group = next((each for each in found if all(_are_seeds(one, recipe) for one in each[0])), None)
+        if group is None:
+            found.append(group := ([], [], []))
+        recipes, results, converged = group
+        recipes.append(recipe)
         results += trainings(run, episodes, on_progress, trust_env_module)
         soon = convergence_in(read_log(run))
         converged += [] if soon is None else [soon]
-    for recipe, results, _ in found.values():
+    for (recipe, *_), results, _ in found:
         require_distinct(recipe.agent_id, results)
         envs = sorted({one.env for one in results})
         if len(envs) > 1:
             raise DataError(f"seeds of {recipe.agent_id} were measured in different environments: {', '.join(envs)}.")
-    compared = [Compared(recipe, tuple(results), tuple(soon)) for recipe, results, soon in found.values()]
+    compared = [Compared(recipes[0], tuple(results), tuple(soon)) for recipes, results, soon in found]
     return [each for group in by_environment(compared).values() for each in group]
 
 
-def require_new(recipe: Recipe, run: Path, seen: dict[str, Path]) -> None:
+def _are_seeds(first: Recipe, other: Recipe) -> bool:
+    """Whether two recipes differ in nothing but the training seed."""
+    return not differing_fields(first.unseeded(), other.unseeded())
+
+
+def require_new(recipe: Recipe, run: Path, seen: list[tuple[Recipe, Path]]) -> None:
     """Raise DataError if a run of this recipe and seed is in `seen`; else add it.
 
     A run and the agent that was staged from it would count as two seeds.
     """
-    key = recipe.unpinned().to_json()
-    if key in seen:
-        raise DataError(f"{seen[key]} and {run} have the same recipe and training seed; name only one of them.")
-    seen[key] = run
+    for other, folder in seen:
+        if not differing_fields(other, recipe):
+            raise DataError(f"{folder} and {run} have the same recipe and training seed; name only one of them.")
+    seen.append((recipe, run))
 
 
 def require_distinct(agent_id: str, results: Sequence[Result]) -> None:
@@ -137,6 +150,11 @@ def by_environment(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
 
 
 def differences(first: Recipe, other: Recipe) -> str:
+    """`all_differences`, cut to the length of a table's cell."""
+    return cell(all_differences(first, other))
+
+
+def all_differences(first: Recipe, other: Recipe) -> str:
     """The settings that `other` changes, as `--set` options; for another family only its name."""
     changed = differing_fields(first, other)
     parts = [
@@ -144,7 +162,7 @@ def differences(first: Recipe, other: Recipe) -> str:
         for name, (_, new) in changed.items()
         if name not in ("agent_id", "train.seed")
     ]
-    return cell(", ".join(parts))
+    return ", ".join(parts)
 
 
 def _short(value: Any) -> str:
@@ -283,10 +301,10 @@ def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
 
 def _draw_panel(axes: Any, compared: Sequence[Compared], papers: Mapping[str, Published]) -> None:
     counts_steps = any(each.agent_id in papers and papers[each.agent_id].unit == "steps" for each in compared)
-    normalized = compared[0].normalized
+    normalized = all(each.normalized for each in compared)  # one axis has one unit
     shown = False  # any published number
     for place, each in enumerate(compared):
-        dots = each.lengths() if counts_steps else each.scores()
+        dots = each.lengths() if counts_steps else each.scores() if normalized else each.returns()
         for i, (middle, low, high) in enumerate(dots):
             height = place + 0.18 * (i - (len(dots) - 1) / 2)
             axes.errorbar(middle, height, xerr=[[middle - low], [high - middle]], fmt="o", color="C0", capsize=3)

@@ -5,7 +5,8 @@ Source: Agarwal et al. 2021, arXiv:2108.13264 (rliable); the numbers are those o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import chain, count
 from pathlib import Path
 
 from agentzoo.evaluation.methods import Methods, compare_methods, method_of, task_of
@@ -13,7 +14,7 @@ from agentzoo.evaluation.statistics import Estimate
 from agentzoo.evaluation.study import Study, cell
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
-from agentzoo.research.studies.comparison import Compared, differences
+from agentzoo.research.studies.comparison import Compared, all_differences
 
 PICTURE = "profiles.png"
 FOLDER = "families"  # of the study, in that of the comparison
@@ -26,16 +27,26 @@ def over_families(compared: Sequence[Compared]) -> Methods | None:
     Several recipes of one method and task count as different methods, named by their changes.
     """
     first: dict[tuple[str, str], Recipe] = {}
+    names: dict[tuple[str, str], str] = {}  # of a method with its changes
     scores: dict[str, dict[str, tuple[float, ...]]] = {}
     for each in compared:
         if not each.normalized:
             continue
         task = task_of(each.recipe.data.dataset)
         method = method_of(each.agent_id, each.recipe.model.family, task)
-        if changes := differences(first.setdefault((method, task), each.recipe), each.recipe):
-            method = f"{method}, {changes}"[:MOST_IN_NAME]
-        scores.setdefault(method, {})[task] = tuple(middle for middle, _, _ in each.scores())
+        changes = all_differences(first.setdefault((method, task), each.recipe), each.recipe)
+        name = names.get((method, changes))
+        if name is None or task in scores[name]:  # the latter: two agents of one recipe, with ids of their own
+            label = f"{method}, {changes}"[:MOST_IN_NAME] if changes else method
+            name = names[method, changes] = _unused(label, scores)
+        scores.setdefault(name, {})[task] = tuple(middle for middle, _, _ in each.scores())
     return compare_methods(scores)
+
+
+def _unused(name: str, taken: Collection[str]) -> str:
+    """`name`, or `name (2)` and so on if it is taken."""
+    numbered = (f"{name} ({number})" for number in count(2))
+    return next(one for one in chain([name], numbered) if one not in taken)
 
 
 def as_study(found: Methods) -> Study:

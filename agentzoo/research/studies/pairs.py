@@ -138,7 +138,7 @@ def read_curves(
             of a staged agent count, too.
     """
     first: dict[str, Recipe] = {}
-    seen: dict[str, Path] = {}
+    seen: list[tuple[Recipe, Path]] = []
     found: dict[str, list[tuple[dict[int, float], tuple[Result, ...]]]] = {}
     for run in runs:
         recipe = read_record(Recipe, run / RECIPE)
