@@ -144,13 +144,16 @@ class Compared(NamedTuple):
 
 
 def comparable(head: Result, rows: Sequence[Baseline]) -> list[Baseline]:
-    """The rows measured on the same episodes as `head`: same environment, seed and number of episodes."""
-    return [one for one in rows if _episodes(one.result) == _episodes(head)]
+    """The rows measured on the same episodes as `head`: same environment, options, seed and number of episodes."""
+    return [one for one in rows if _on_same_episodes(one.result, head)]
 
 
-def _episodes(result: Result) -> tuple[str, int, int, int]:
-    """A key that is equal for evaluations on the same episodes."""
-    return result.env, result.seed, len(result.returns), len(result.lengths)
+def _on_same_episodes(one: Result, other: Result) -> bool:
+    """Whether two evaluations played the same episodes; options count if both records hold them."""
+    if None not in (one.env_options, other.env_options) and one.env_options != other.env_options:
+        return False
+    first, second = ((each.env, each.seed, len(each.returns), len(each.lengths)) for each in (one, other))
+    return first == second
 
 
 def compare_with_clones(own: Sequence[Result], rows: Sequence[Baseline]) -> Compared | None:
@@ -161,7 +164,7 @@ def compare_with_clones(own: Sequence[Result], rows: Sequence[Baseline]) -> Comp
     """
     head = own[0]
     clones = [one.result for one in comparable(head, rows) if one.method == CLONE]
-    own = [one for one in own if _episodes(one) == _episodes(head)]
+    own = [one for one in own if _on_same_episodes(one, head)]
     if not clones or len(head.returns) != len(head.lengths):
         return None
     difference, low, high = paired_difference(_table(own, "returns"), _table(clones, "returns"))

@@ -49,6 +49,7 @@ class Result(Config):
     training_seed: int | None = None  # seed of the run that trained the weights
     updates: int | None = None  # updates of that run, if a card shows it beside another agent
     env: str
+    env_options: dict[str, bool | int | float | str] | None = None  # None: not recorded
     target_return: float
     acting: ActingMode = "window"
     history: int | None = None  # newest steps that window acting read; None: the whole window
@@ -217,6 +218,8 @@ def evaluate(
     options = list(agent.config.options_in(where)) if isinstance(where, str) else _options_of(where)
     recipe = agent.recipe if isinstance(where, str) or _is_task_of(agent, where) else None
     result = result_of(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command, options, recipe)
+    if isinstance(where, str):
+        result = result.model_copy(update={"env_options": agent.config.options_in(where)})
     if command is None and isinstance(where, str) and checkpoint == "final" and not agent.is_conditioned:
         named = named or _name_of(agent)
         return result if named is None else with_command(result, agent, named, n_envs)

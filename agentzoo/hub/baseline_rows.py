@@ -53,11 +53,13 @@ def add_runs(
         The rows, in the order of `runs`.
 
     Raises:
-        CheckpointError: a run is not finished. ConfigError: a run of another method without a `baseline.json`.
+        CheckpointError: a run is not finished. ConfigError: a run of another method without a `baseline.json`, or two
+            runs of one dataset, method and training seed.
     """
-    made = {run: _making(run, trust_env_module) for run in runs}
+    made = [(run, *_making(run, trust_env_module)) for run in runs]
+    _require_distinct(made)
     path, found, datasets = zoo / BASELINES, [], set()
-    for run, (recipe, making) in made.items():
+    for run, recipe, making in made:
         measure = headline if (run / RESULTS).is_file() else measured
         result = measure(run, EPISODES, on_progress, trust_env_module)
         rows = log.read_log(run)
@@ -75,6 +77,18 @@ def add_runs(
             on_progress(f"the card of {folder.name}")
             write_card(folder, zoo=zoo)
     return found
+
+
+def _require_distinct(made: Sequence[tuple[Path, Recipe, Making]]) -> None:
+    seen: dict[tuple[str, str, int], Path] = {}
+    for run, recipe, making in made:
+        key = (recipe.data.dataset, making.method, recipe.train.seed)
+        if key in seen:
+            raise ConfigError(
+                f"{seen[key]} and {run} are both {making.method} on {recipe.data.dataset} with training seed "
+                f"{recipe.train.seed}, which has one row; name only one of them."
+            )
+        seen[key] = run
 
 
 def _making(run: Path, trust: bool) -> tuple[Recipe, Making]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from conftest import make_agent
 
+from agentzoo.agent import Agent
 from agentzoo.data.making.collect import reset_seed
 from agentzoo.evaluation.baselines import (
     Baselines,
@@ -97,6 +99,21 @@ def test_only_the_same_episodes_are_compared() -> None:
     head = measured()
     assert compare_with_clones([head], [row(), row(seed=1), row(env="tests/Other-v0"), row("iql")]) is not None
     assert compare_with_clones([head], [row(seed=1), row(env="tests/Other-v0"), row("iql")]) is None
+
+
+def test_options_of_the_environment_make_other_episodes_if_both_records_hold_them() -> None:
+    options: tuple[dict[str, float] | None, ...] = (None, {}, {"ctrl_cost_weight": 0.1})
+    for own, plain in ((one, other) for one in options for other in options):
+        found = compare_with_clones([measured(env_options=own)], [row(env_options=plain)])
+        assert (found is None) == (None not in (own, plain) and own != plain)
+
+
+def test_a_measurement_records_the_options_of_its_environment() -> None:
+    agent = make_agent("Pendulum-v1")
+    assert evaluate(agent, episodes=1).env_options == {}
+    agent = Agent(agent.model, agent.config.model_copy(update={"env_options": {"g": 5.0}}))
+    assert evaluate(agent, episodes=1).env_options == {"g": 5.0}
+    assert evaluate(agent, gym.make("Pendulum-v1"), episodes=1).env_options is None  # ours to name no options of
 
 
 def test_scores_are_points_between_the_references() -> None:

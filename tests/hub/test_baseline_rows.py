@@ -16,7 +16,7 @@ from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.baselines import CLONE, read_baselines
 from agentzoo.evaluation.results import evaluate
-from agentzoo.hub.baseline_rows import Making, write_making
+from agentzoo.hub.baseline_rows import Making, add_runs, write_making
 from agentzoo.hub.card import check_card
 from agentzoo.hub.measured import load_finished
 from agentzoo.hub.records import read_records
@@ -74,6 +74,16 @@ def test_a_run_becomes_a_row_and_cards_show_it(tmp_path: Path) -> None:
     table = (staged / "README.md").read_text().split("## How good is it")[1]
     assert "| `bc`, behaviour cloning, training seed 0 | " in table
     assert "| IQL, training seed 0 | " in table
+
+
+def test_two_runs_of_one_row_are_refused_before_either_is_measured(tmp_path: Path) -> None:
+    run = make_agent(model=SMALL["bc"]).save_pretrained(tmp_path / "run")
+    again = Path(shutil.copytree(run, tmp_path / "again"))
+    heard: list[str] = []
+    with pytest.raises(ConfigError, match=r"run and .*again are both bc on .* with training seed 0, which has one row"):
+        add_runs([run, again], tmp_path, on_progress=heard.append)
+    assert heard == []
+    assert not (tmp_path / "baselines.json").exists()
 
 
 def test_another_family_is_no_baseline(tmp_path: Path) -> None:
