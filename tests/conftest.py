@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -231,6 +232,19 @@ def tiny_hopper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     shutil.copytree(ASSETS, root)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
     return "zoo/hopper/tiny-v0"
+
+
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """This process cannot write a file of more bytes: what a full disk does, without one."""
+    import resource  # not on Windows
+
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
 
 
 def newest_steps(batch: Batch, steps: int) -> Batch:

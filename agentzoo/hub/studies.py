@@ -10,7 +10,7 @@ from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.study import Study, read_study
 from agentzoo.hub.card import write_card
 from agentzoo.hub.records import read_records
-from agentzoo.store.files import RESULTS, staging, swap_in, write_atomic
+from agentzoo.store.files import RESULTS, not_written, staging, swap_in, write_atomic
 from agentzoo.store.locate import STUDY_PICTURES, check_links
 
 
@@ -21,11 +21,12 @@ def show_studies(folder: Path, studies: Sequence[Path], keep: bool = False) -> N
         keep: the current studies stay in front, except those with the title of a new one.
 
     Raises:
-        CheckpointError: a record of the agent or a study is missing. ConfigError: too many studies.
+        CheckpointError: a record of the agent or a study is missing. ConfigError: too many studies. StorageError: no
+            space or permission.
     """
     folder = check_links(folder).resolve()
     _, _, results = read_records(folder)
-    with staging(folder.parent, ".staging-") as place:
+    with not_written(folder), staging(folder.parent, ".staging-") as place:
         new = Path(shutil.copytree(folder, place / folder.name))
         titles = {read_study(path).title for path in studies}
         kept = tuple(one for one in results.studies if keep and one.title not in titles)

@@ -104,6 +104,17 @@ def require_writable(path: Path) -> None:
 
 
 @contextlib.contextmanager
+def not_written(target: Path) -> Iterator[None]:
+    """Raise StorageError for an OSError inside, which left `target` as it was: a full disk, no permission."""
+    try:
+        yield
+    except OSError as error:
+        # shutil.copytree lists (source, copy, reason) of every file
+        reason = error.args[0][0][2] if isinstance(error, shutil.Error) and error.args[0] else error
+        raise StorageError(f"{target} was not written: {reason}. Its previous content is unchanged.") from error
+
+
+@contextlib.contextmanager
 def staging(parent: Path, prefix: str) -> Iterator[Path]:
     """A temporary folder of this process in `parent`, deleted at the end. Leftovers of killed processes of this machine
     are deleted first.

@@ -30,6 +30,7 @@ from agentzoo.store.files import (
     VIDEO,
     WEIGHTS,
     is_backbone,
+    not_written,
     read_text,
     staging,
     swap_in,
@@ -214,18 +215,17 @@ def written_whole(target: Path) -> Iterator[Path]:
 
     Raises:
         StorageError: before anything is written, if `target` exists and is not an agent's or backbone's folder, if it
-            holds other files, or if its parent cannot be written to. At the end, if the new folder cannot replace it.
+            holds other files, or if its parent cannot be written to. Later, if a file cannot be written or the new
+            folder cannot replace it.
     """
     target = target.resolve()
     require_free(target, force=True)
     with staging(target.parent, ".staging-") as place:
         folder = place / target.name
-        folder.mkdir()
-        yield folder
-        try:
+        with not_written(target):
+            folder.mkdir()
+            yield folder
             swap_in(folder, target)
-        except OSError as error:
-            raise StorageError(f"{target} was not written: {error}. Its previous content is unchanged.") from error
 
 
 def require_own(folder: Path, agent_id: str) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 
 import gymnasium as gym
 import pytest
-from conftest import make_agent
+from conftest import largest_file, make_agent
 from huggingface_hub import ModelCard
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.errors import CheckpointError, ConfigError, StorageError
 from agentzoo.evaluation.results import Baseline, Result
 from agentzoo.evaluation.study import Study, write_study
 from agentzoo.hub.card import card_text, check_card, write_card
@@ -393,6 +393,16 @@ def test_a_study_is_added_behind_those_there_are(folder: Path, tmp_path: Path) -
         show_studies(folder, [tmp_path / "first"] * 4, keep=True)
 
 
+def test_a_study_that_does_not_fit_on_the_disk_leaves_the_card(folder: Path, tmp_path: Path) -> None:
+    write_study(Study(title="Large", picture="drawn.png"), tmp_path / "study")
+    (tmp_path / "study" / "drawn.png").write_bytes(b"x" * 1_000_000)
+    kept = sorted((path.name, path.read_bytes()) for path in folder.iterdir())
+    with largest_file(500_000), pytest.raises(StorageError, match=r"dt-test was not written: .*File too large"):
+        show_studies(folder, [tmp_path / "study"])
+    assert sorted((path.name, path.read_bytes()) for path in folder.iterdir()) == kept
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
 def test_a_title_of_a_study_is_no_markup(folder: Path, tmp_path: Path) -> None:
     write_study(Study(title="<img src=x> & **all**"), tmp_path / "study")
     show_studies(folder, [tmp_path / "study"])
@@ -468,6 +478,20 @@ def test_the_line_under_the_score_compares_with_behaviour_cloning(folder: Path) 
     assert "and over training seeds; 1 training seed of it, 3 of `bc`" in several
     slower = cloned(folder, 0.0, steps=-4, success=True)
     assert slower.startswith(f"It **loses to** {words} 0.00 [0.00, 0.00], in steps 4.00 [4.00, 4.00] ")
+
+
+def test_clones_of_other_episodes_are_not_compared_and_the_card_says_so(folder: Path) -> None:
+    words = "It is not compared with behaviour cloning (`bc`), whose runs were measured on other episodes"
+    cloned(folder, 0.0)
+    results = read_records(folder)[2]
+    (clone,) = results.yardsticks
+    for options, compared in ((None, True), ({"g": 5.0}, True), ({}, False)):  # None: not recorded
+        row = clone.model_copy(update={"result": clone.result.model_copy(update={"env_options": options})})
+        head = results.headline.model_copy(update={"env_options": {"g": 5.0}})
+        changed = results.model_copy(update={"headline": head, "yardsticks": (row,)})
+        (folder / "results.json").write_text(changed.to_json())
+        assert (words not in card_text(folder)) is compared
+    assert f"{words} or in an environment with other options." in card_text(folder)
 
 
 def test_baselines_have_rows_in_the_first_table(folder: Path) -> None:

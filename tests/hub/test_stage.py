@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import SMALL, make_agent
+from conftest import SMALL, largest_file, make_agent
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
@@ -81,6 +81,21 @@ def test_a_target_is_staged_with_its_rule(tiny_hopper: str, tmp_path: Path) -> N
     planned = results.headline.episodes + 1  # and the video
     assert counts[-1] == (planned, planned)
     assert [played for played, _ in counts] == sorted(played for played, _ in counts)
+
+
+def test_other_seeds_are_asked_for_the_staged_target_and_keep_their_own_measurement(
+    tiny_hopper: str, tmp_path: Path
+) -> None:
+    run = finished(tmp_path / "run", tiny_hopper, family="dt")
+    other = rewritten(finished(tmp_path / "other", tiny_hopper, family="dt"), train__seed=1)
+    own = measured(other, 2)
+    folder = quickly(run, tmp_path / "zoo", target="12.5", seeds=[other])
+    (row,) = read_records(folder)[2].seeds
+    assert (row.target_return, row.training_seed) == (12.5, 1)
+    by_hand = evaluate(Agent.from_pretrained(other), episodes=2, target_return=12.5)
+    assert row.returns == by_hand.returns
+    assert Result.from_json((other / RESULT).read_text(), "kept") == own
+    assert own.target_return == 100.0
 
 
 def test_options_of_the_environment_leave_a_staged_target_without_a_constant(
@@ -382,6 +397,19 @@ def test_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
         pass
     assert (tmp_path / "file").read_text() == "mine"
     assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208
+
+
+def test_what_does_not_fit_on_the_disk_leaves_the_staged_agent(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "dt-test")
+    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with (
+        largest_file(1_000),
+        pytest.raises(StorageError, match=r"dt-test was not written: .*File too large.*is unchanged"),
+        written_whole(folder) as new,
+    ):
+        (new / "replay.mp4").write_bytes(b"x" * 2_000)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
+    assert os.listdir(tmp_path) == ["dt-test"]  # noqa: PTH208
 
 
 def test_a_folder_is_replaced_and_comes_back_if_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
