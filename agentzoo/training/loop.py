@@ -200,10 +200,10 @@ def _train(
         progress = state.load_state(folder, model, raw, generator, share.rank, share.processes, config.seed)
         hooks.on_resume(progress.step)
     devices = gathered(accelerator, str(accelerator.device))
-    if accelerator.is_main_process and progress.step < config.steps:
-        recipe = record_stretch(folder, recipe, progress.step, devices)
     run = Run(recipe, folder, accelerator, model, hooks, progress, errors)
-    began_at = progress.step
+    began_at = config.steps if run.is_out_of_patience() else progress.step
+    if accelerator.is_main_process and began_at < config.steps:
+        recipe = record_stretch(folder, recipe, began_at, devices)
     with tracking(accelerator, trackers, recipe, folder, began_at), deferred(hooks.on_interrupt) as interrupt:
         for step in range(began_at, config.steps):
             if run.is_out_of_patience():

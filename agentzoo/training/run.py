@@ -61,7 +61,7 @@ class Run:
     def after_step(
         self, rate: float, optimizer: torch.optim.Optimizer, generator: torch.Generator, stops: bool = False
     ) -> None:
-        """Log, evaluate and save when due, and if the run `stops` here.
+        """Log, evaluate and save when due. It also saves where the run ends: if it `stops`, or is out of patience.
 
         Raises:
             TrainingError: a non-finite loss, or a failed evaluation. The latter is raised after this update's
@@ -82,7 +82,7 @@ class Run:
         if evaluates:  # only the main process evaluates, but all must stop together
             self.progress.best_step = from_main(self.accelerator, self.progress.best_step)
             ends = bool(from_main(self.accelerator, int(failed is not None)))
-        if saves or ends:
+        if saves or ends or (evaluates and self.is_out_of_patience()):
             self._save(optimizer, generator)
         if ends:
             raise self._evaluation_error(failed) from failed

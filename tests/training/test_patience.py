@@ -10,6 +10,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.recipe import Recipe
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import Evaluation, Hooks
+from agentzoo.training.settle import unfinished_run
 from training.cases import recipe, run
 
 
@@ -46,8 +47,20 @@ def test_a_run_that_stopped_stays_stopped(tmp_path: Path) -> None:
     again: list[int] = []
     resumed = run(tmp_path, patient(10), best_at(15, again))
     assert first[-1] == 25
-    assert again == list(range(21, 26))  # from the last checkpoint to the same update
+    assert again == []  # its last update saved a checkpoint
     assert all((weights[name] == resumed[name]).all() for name in weights)
+
+
+def test_a_run_that_stopped_between_checkpoints_is_finished_when_repeated(tmp_path: Path) -> None:
+    """Without a checkpoint of its end, it could not continue, or would make the updates since the last one again."""
+    chosen = patient(10).override(["train.checkpoint_every=1000"])
+    run(tmp_path, chosen, best_at(15, []))
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".safetensors"}
+    assert unfinished_run(str(tmp_path)) == tmp_path  # `agentzoo train FOLDER` means this run
+    again: list[int] = []
+    run(tmp_path, chosen, best_at(15, again))
+    assert again == []
+    assert {name: (tmp_path / name).read_bytes() for name in written} == written  # no row, no other machine
 
 
 def test_without_evaluations_there_is_nothing_to_be_patient_about(tmp_path: Path) -> None:
