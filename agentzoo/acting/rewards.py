@@ -58,6 +58,7 @@ class Rewards:
     def __init__(self, warn: Warn) -> None:
         self.source: str | None = None  # of the last rewards: "reward", "observation", "env"; "constant" without any
         self._read: Reader | None = None
+        self._closed = False  # whether the bound environment has been closed since
         self._changer: str | None = None  # the wrapper that changes rewards, if it prevents reading them
         self._resets_late = False  # whether a VectorEnv is bound that returns a first observation one step late
         self._resets_itself = True  # unless a VectorEnv is bound that leaves resets to the caller
@@ -66,7 +67,7 @@ class Rewards:
 
     def bind(self, env: Any) -> None:
         """Read rewards from this environment from now on, if a wrapper records them; None unbinds."""
-        self._read = reader_of(env)
+        self._read, self._closed = reader_of(env), False
         self._changer = reward_changer(env) if self._read is None else None
         is_vector = isinstance(env, gym.vector.VectorEnv)
         self._resets_late = is_vector and resets_late(env)
@@ -82,7 +83,13 @@ class Rewards:
             marked: whether the caller passes `episode_start`.
         """
         reads = needed or self._resets_late or (self._resets_unasked and not marked)
-        return self._read() if self._read is not None and reads else None
+        if self._read is None or not reads:
+            return None
+        try:
+            return self._read()
+        except (OSError, EOFError):  # the processes of a SubprocVecEnv have ended
+            self._read, self._closed = None, True
+            return None
 
     def begun(self, recorded: Record | None, previous: Remembered, only_late: bool) -> NDArray[np.bool_]:
         """(N,) rows that hold the first observation of an episode, as far as the bound environment shows it.
@@ -161,11 +168,11 @@ class Rewards:
                 unchanged, inside = "", ""
                 if self._changer is not None:
                     unchanged, inside = f" unchanged by {self._changer}", f" inside {self._changer}"
+                missing = "the bound environment is closed" if self._closed else f"no reward{unchanged} reaches predict"
                 self._warn(
-                    "rewards",
-                    f"no reward{unchanged} reaches predict, so the return-to-go stays at the target. Bind an "
-                    f"environment wrapped in Monitor{inside} (Agent.from_pretrained(..., env=env) or "
-                    "agent.set_env(env)) or pass reward=.",
+                    "closed" if self._closed else "rewards",
+                    f"{missing}, so the return-to-go stays at the target. Bind an environment wrapped in Monitor"
+                    f"{inside} (Agent.from_pretrained(..., env=env) or agent.set_env(env)) or pass reward=.",
                 )
         rewards = np.where(starts, 0.0, rewards)
         if not np.isfinite(rewards).all():

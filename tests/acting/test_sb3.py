@@ -68,6 +68,27 @@ def test_workers_of_which_none_keeps_rewards_live_on() -> None:
         env.close()
 
 
+@pytest.mark.parametrize("monitored", [make_counting, CountingEnv])
+def test_a_bound_environment_whose_processes_have_ended_gives_no_rewards(monitored: Callable[[], Any]) -> None:
+    """A user closes the environment and goes on with another one."""
+    env = SubprocVecEnv([monitored] * 2, start_method="fork")
+    env = env if monitored is make_counting else VecMonitor(env)
+    agent = make_agent()
+    agent.set_env(env)
+    observations = env.reset()
+    _, state = agent.predict(observations, episode_start=np.ones(2, dtype=bool))
+    env.step(np.zeros((2, 2), np.float32))
+    env.close()
+    _, same = agent.predict(observations, state, np.zeros(2, dtype=bool), reward=np.ones(2))
+    assert agent.rtg_source == "reward"
+    if monitored is make_counting:
+        with pytest.warns(UserWarning, match="the bound environment is closed, so the return-to-go stays") as warned:
+            _, same = agent.predict(observations, same, np.zeros(2, dtype=bool))
+        assert len(warned) == 1
+        assert agent.rtg_source == "constant"
+        agent.predict(observations, same, np.zeros(2, dtype=bool))  # said once
+
+
 @pytest.mark.parametrize("kind", ENVS)
 def test_a_bound_environment_that_is_not_played_is_noticed(kind: str) -> None:
     """As in SB3, where the training environment is bound and another one evaluated."""
