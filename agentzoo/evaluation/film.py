@@ -150,13 +150,19 @@ def picture_of(env: Any) -> NDArray[np.uint8]:
     """
     try:
         frame = env.render()
+    except NotImplementedError as error:
+        raise ConfigError(f"{_name_of(env)} has no render(); it cannot be filmed.") from error
     except Exception as error:  # each rendering back end raises other types
         opengl = " On Debian: apt-get install libegl1 libgl1; or set MUJOCO_GL=osmesa with libosmesa6 installed."
         hint = opengl if type(env.unwrapped).__module__.startswith(SIZED) else ""  # for MuJoCo
         raise ConfigError(f"this machine cannot render: {type(error).__name__}: {error}.{hint}") from error
     if frame is None:
-        raise ConfigError(f"{env.spec.id if env.spec else env} renders nothing in mode rgb_array; it cannot be filmed.")
+        raise ConfigError(f"{_name_of(env)} renders nothing in mode rgb_array; it cannot be filmed.")
     return np.asarray(frame, dtype=np.uint8)
+
+
+def _name_of(env: Any) -> str:
+    return str(env.spec.id if env.spec else env)
 
 
 def save_video(clip: Clip, path: Path, most_bytes: int | None = None) -> None:

@@ -106,6 +106,11 @@ def _finished(run: Path, trust_env_module: bool) -> tuple[Recipe, dict[str, Any]
     recipe = load_finished(run, trust_env_module).recipe
     assert recipe is not None
     rows = log.read_log(run)
+    if not (run / LOG).exists():
+        raise CheckpointError(
+            f"{run} has no {LOG}: it is a saved agent, not the folder of a training. `agent.push_to_hub(REPO_ID)` "
+            "publishes one as it is."
+        )
     if not rows or not rows[-1].get("seconds"):
         raise CheckpointError(
             f"{run / LOG} has no row, or no `seconds` in the last row; train for at least `train.log_every` updates."

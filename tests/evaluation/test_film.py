@@ -18,7 +18,7 @@ from PIL import Image
 from agentzoo.envs.making import make_env, prepare_drawing
 from agentzoo.errors import ConfigError, StorageError
 from agentzoo.evaluation.enjoy import play
-from agentzoo.evaluation.film import Clip, _rendering_env, film, save_gif, save_video
+from agentzoo.evaluation.film import Clip, _rendering_env, film, picture_of, save_gif, save_video
 from agentzoo.evaluation.rollout import rollout
 from agentzoo.hub.measuring import FILM_BYTES, video
 
@@ -36,6 +36,23 @@ def test_after_so_many_frames_it_plays_on_without_more() -> None:
     clip = film(make_agent(), every=1, max_frames=3)
     assert len(clip.frames) == 3
     assert clip.episodes == film(make_agent(), every=1).episodes
+
+
+def test_an_environment_without_pictures_is_not_the_machines_fault() -> None:
+    class NoRender(gym.Wrapper[Any, Any, Any, Any]):
+        def render(self) -> Any:
+            raise NotImplementedError
+
+    for env, said in (
+        (
+            NoRender(gym.make("CartPole-v1", render_mode="rgb_array")),
+            r"CartPole-v1 has no render\(\); it cannot be filmed",
+        ),
+        (gym.make("CartPole-v1"), "CartPole-v1 renders nothing in mode rgb_array"),
+    ):
+        env.reset()
+        with pytest.raises(ConfigError, match=said):
+            picture_of(env)
 
 
 def test_an_agent_with_options_is_filmed_where_no_size_can_be_chosen() -> None:

@@ -176,6 +176,11 @@ def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str
             r"data.dataset is 'zoo/hopper/medium-v0' instead of 'zoo/hopper/tiny",
         ),
     )
+    saved = make_agent("Hopper-v5").save_pretrained(tmp_path / "saved")
+    with pytest.raises(
+        CheckpointError, match=r"saved has no training_log.csv: it is a saved agent, not the folder of a"
+    ):
+        stage(saved, zoo, "a test machine", on_progress=heard.append)
     for options, error, said in wrong:
         with pytest.raises(error, match=said):
             stage(run, zoo, "a test machine", on_progress=heard.append, **options)
