@@ -12,6 +12,7 @@ from agentzoo.acting.threads import use_free_cores
 from agentzoo.agent import Agent
 from agentzoo.cli.console import Words, console, errors_console, plain, word
 from agentzoo.data.episodes import Episodes
+from agentzoo.errors import ConfigError
 from agentzoo.evaluation.during import check_environment, run_folder, short_evaluation, train_in
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
@@ -19,6 +20,7 @@ from agentzoo.text import amount, counted
 from agentzoo.training.log import read_log, still_falling
 from agentzoo.training.loop import Evaluation, Hooks, with_precision
 from agentzoo.training.machine import device_line, gpu_names, training_device
+from agentzoo.training.planning import value_in
 from agentzoo.training.processes import local_process_count, process_count, process_index
 from agentzoo.training.tracking import Tracking
 
@@ -35,7 +37,10 @@ def tracking_of(
 
 
 def settings_with(settings: list[str] | None, seed: int | None) -> list[str]:
-    """The settings of `--set` and `--seed`."""
+    """The settings of `--set` and `--seed`. ConfigError: both name a seed, and not the same."""
+    found = value_in(settings or [], "train.seed")
+    if seed is not None and found not in (None, str(seed)):
+        raise ConfigError(f"--seed is {seed}, but a setting is train.seed={found}; name one.")
     return [*(settings or []), *([] if seed is None else [f"train.seed={seed}"])]
 
 

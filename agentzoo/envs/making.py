@@ -73,8 +73,11 @@ def explained(env_id: str) -> Iterator[None]:
         reason = " ".join(map(str, error.args))  # some messages of Gymnasium have several parts
         raise ConfigError(f"{env_id} cannot be created: {reason}{_what_to_do(env_id, reason)}") from error
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
-        elsewhere = "" if ":" in env_id else f" If another package provides it, write 'PACKAGE:{env_id}'."
-        hint = did_you_mean(env_id, gym.registry) or elsewhere
+        elsewhere = (
+            f" If a module registers it, write 'MODULE:{env_id}' and pass trust_env_module=True (--trust-env-module)."
+        )
+        elsewhere = "" if ":" in env_id else elsewhere
+        hint = did_you_mean(env_id, gym.registry) + elsewhere
         raise UnknownNameError(f"no environment {env_id!r}.{hint}") from error
     except AssertionError as error:
         reason = " ".join(f"AssertionError {error}".split())
@@ -118,6 +121,8 @@ def make_configured(
         ConfigError: the environment does not accept them, or they are not trusted. Otherwise as `make_env`.
     """
     check_env_id(env_id, trust_env_module)
+    if ":" not in env_id and envs.registered(env_id) is None:  # first, since nobody knows the options of such an id
+        make_env(env_id).close()  # it raises, unless the id lacks a version
     check_env_options(env_id, options, trust_env_options)
     try:
         made = make_env(env_id, trust_env_module=trust_env_module, **{**options, **own})

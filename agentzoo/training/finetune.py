@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from torch import Tensor
 
@@ -25,9 +26,10 @@ from agentzoo.training.environment import Environment, environment_for_data, ref
 from agentzoo.training.loop import build_model
 from agentzoo.training.planning import (
     Reader,
-    environment_in,
+    environment_asked,
     named_in,
     require_one_dataset,
+    target_asked,
     warn_of_high_target,
     with_precision_of,
 )
@@ -82,10 +84,13 @@ def plan_finetune(
     require_one_dataset(dataset, asked.dataset, named_in(settings))
     episodes = read(asked.dataset, asked.obs_keys)
     returns = episodes.best(asked.best_fraction).returns
-    env = environment_in(settings) or env
+    env, wanted = environment_asked(env, settings), target_asked(target, settings)
+    before = frozenset(gym.registry)
     if trust_env_module:
         import_module_of(env or recipe.eval.env)
-    recipe = recipe.replace(eval=_evaluation(recipe.eval, stored_metadata(asked.dataset), env, returns))
+    imported = frozenset(gym.registry) - before
+    metadata = stored_metadata(asked.dataset)
+    recipe = recipe.replace(eval=_evaluation(recipe.eval, metadata, env, returns, wanted, imported))
     recipe = Recipe.from_json(recipe.to_json(), f"the recipe for {asked.dataset}").override(settings)
     if target is not None:
         recipe = recipe.asked_for(choose_target(target, returns, recipe.eval.env, recipe.eval.env_options))
@@ -101,8 +106,20 @@ def plan_repeat(recipe: Recipe, settings: Iterable[str], read: Reader = load_epi
     return recipe, read(recipe.data.dataset, recipe.data.obs_keys)
 
 
-def _evaluation(own: EvalConfig, metadata: dict[str, Any], env: str | None, returns: FloatArray) -> EvalConfig:
-    """The base's evaluation with the environment, references and target return of other data."""
+def _evaluation(
+    own: EvalConfig,
+    metadata: dict[str, Any],
+    env: str | None,
+    returns: FloatArray,
+    wanted: str | None,
+    imported: Collection[str],
+) -> EvalConfig:
+    """The base's evaluation with the environment, references and target return of other data.
+
+    Args:
+        wanted: the target asked for; None: by the base's rule.
+        imported: ids that the module of the base's environment has registered.
+    """
     named = named_environment(metadata)
     if env is None and named is None:
         found = Environment(own.env, own.env_options)
@@ -113,10 +130,12 @@ def _evaluation(own: EvalConfig, metadata: dict[str, Any], env: str | None, retu
     known = same_environment(found.env, own.env)
     same = known and found.options == own.env_options
     where = own.env if known and env is None else found.env  # its module may register it
+    if where in imported:
+        where = f"{own.env.partition(':')[0]}:{where}"  # so that the new agent imports it, too
     target = own.target_return, own.target_rule
-    if own.target_rule != "number" or not same:
-        wanted = "p90" if own.target_rule == "p90" else "d4rl"
-        target = choose_target(wanted, returns, where, found.options)
+    if wanted is not None or own.target_rule != "number" or not same:
+        rule = "p90" if own.target_rule == "p90" else "d4rl"
+        target = choose_target(wanted or rule, returns, where, found.options)
     reference = reference_for_data(metadata, where, found.options) or (own.reference if same else None)
     changed = {"env": where, "env_options": found.options, "reference": reference}
     return own.model_copy(update={**changed, "target_return": target[0], "target_rule": target[1]})

@@ -26,7 +26,7 @@ from agentzoo.record import checked
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import RECIPE
 from agentzoo.training.environment import environment_for_data, reference_for_data
-from agentzoo.types import FloatArray
+from agentzoo.types import MOST_ASKED, FloatArray
 
 Reader = Callable[[str, tuple[str, ...] | None], Episodes]  # dataset id, observation keys -> episodes
 TEMPLATE = "hopper-medium"  # each family's agent whose network and optimizer other datasets get
@@ -60,9 +60,11 @@ def plan(
             recipe cannot hold, or a setting does not fit or names another dataset than `dataset`.
     """
     settings = list(settings)
+    target_asked(target, settings)
     if dataset is not None:
-        recipe, episodes = recipe_for(named, dataset_of(dataset), env, read, settings, trust_env_module)
+        recipe, episodes = recipe_for(named, dataset_of(dataset), env, read, settings, trust_env_module, target)
     else:
+        env = environment_asked(env, settings)
         settings = [*([] if env is None else [f"eval.env={env}"]), *settings]
         recipe = with_data_here(named_recipe(named).override(settings))
         episodes = read(recipe.data.dataset, recipe.data.obs_keys)
@@ -93,12 +95,13 @@ def recipe_for(
     read: Reader = load_episodes,
     settings: Iterable[str] = (),
     trust_env_module: bool = False,
+    target: str | None = None,
 ) -> tuple[Recipe, Episodes]:
     """A recipe for a dataset of this machine or Minari's remote, and the dataset.
 
     Args:
         named: a family, or an agent whose network and optimizer it gets.
-        env, read, settings, trust_env_module: as in `plan`.
+        env, read, settings, trust_env_module, target: as in `plan`.
 
     Raises:
         As `plan`.
@@ -115,9 +118,9 @@ def recipe_for(
     if metadata_keys is None and "data.obs_keys" not in names and isinstance(own, list) and own:
         metadata_keys = tuple(map(str, own))
         episodes = read(dataset_id, metadata_keys)
-    env_id, options = environment_for_data(metadata, environment_in(settings) or env, trust_env_module)
+    env_id, options = environment_for_data(metadata, environment_asked(env, settings), trust_env_module)
     returns = episodes.best(wanted.best_fraction).returns
-    target = choose_target("d4rl", returns, env_id, options)
+    chosen_target = choose_target(target_asked(target, settings) or "d4rl", returns, env_id, options)
     # a table of timesteps has at most 100,000 rows; later steps use the last
     longest = min(int(episodes.lengths.max()), MOST_TIMESTEPS)
     data = template.data.model_copy(
@@ -130,8 +133,8 @@ def recipe_for(
         f"the evaluation of an agent of {dataset_id}",
         env=env_id,
         env_options=options,
-        target_return=target.value,
-        target_rule=target.rule,
+        target_return=chosen_target.value,
+        target_rule=chosen_target.rule,
         every=template.eval.every,
         sampled=template.eval.sampled,
         reference=reference_for_data(metadata, env_id, options),
@@ -158,15 +161,32 @@ def named_in(settings: Iterable[str]) -> set[str]:
     return {one.partition("=")[0].strip() for one in settings}
 
 
-def environment_in(settings: Iterable[str]) -> str | None:
-    """The last `eval.env` of settings, if there is one."""
-    found = [one.partition("=")[2].strip().strip('"') for one in settings if named_in([one]) == {"eval.env"}]
+def value_in(settings: Iterable[str], field: str) -> str | None:
+    """The last value that settings give this field, if there is one."""
+    found = [one.partition("=")[2].strip().strip('"') for one in settings if named_in([one]) == {field}]
     return found[-1] if found else None
 
 
+def environment_asked(env: str | None, settings: Iterable[str]) -> str | None:
+    """The environment of `--env` or of a setting. ConfigError: both name one, and not the same."""
+    return _asked_once("--env (env=)", env, "eval.env", settings)
+
+
+def target_asked(target: str | None, settings: Iterable[str]) -> str | None:
+    """The target of `--target` or of a setting. ConfigError: both name one, and not the same."""
+    return _asked_once("--target (target=)", target, "eval.target_return", settings)
+
+
+def _asked_once(option: str, asked: str | None, field: str, settings: Iterable[str]) -> str | None:
+    found = value_in(settings, field)
+    if asked is not None and found is not None and found != asked:
+        raise ConfigError(f"{option} is {asked!r}, but a setting is {field}={found}; name one.")
+    return found if asked is None else asked
+
+
 def scale_of(returns: FloatArray) -> float:
-    """The divisor of returns: the power of ten at or below the largest absolute return, 1000 for 3600."""
-    largest = float(np.abs(returns).max())
+    """The divisor of returns: the power of ten at or below the largest absolute return, 1000 for 3600; at most 1e9."""
+    largest = min(float(np.abs(returns).max()), MOST_ASKED)
     return 1.0 if largest == 0.0 else 10.0 ** math.floor(math.log10(largest))
 
 

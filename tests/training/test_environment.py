@@ -20,7 +20,8 @@ from stable_baselines3.common.monitor import Monitor
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import write_dataset
 from agentzoo.envs import make_env, making
-from agentzoo.errors import ConfigError
+from agentzoo.errors import ConfigError, UnknownNameError
+from agentzoo.evaluation.during import check_environment
 from agentzoo.evaluation.rollout import rollout
 from agentzoo.evaluation.scores import with_reference
 from agentzoo.recipe import load_recipe
@@ -126,7 +127,8 @@ def test_data_of_our_own_games_are_of_these_games() -> None:
 
 OWN_MODULE = """
 import gymnasium as gym
-gym.register("tests/Own-v0", "gymnasium.envs.classic_control:PendulumEnv", kwargs={"g": 9.0, "dims": (1, 2)})
+for name in ("tests/Own-v0", "tests/Second-v0"):
+    gym.register(name, "gymnasium.envs.classic_control:PendulumEnv", kwargs={"g": 9.0, "dims": (1, 2)})
 """
 
 
@@ -140,7 +142,8 @@ def own_module(root: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     metadata = tmp_path / one / "data" / "metadata.json"
     metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "env_spec": spec}))
     yield "own_registered:tests/Own-v0"
-    gym.registry.pop("tests/Own-v0", None)
+    for name in ("tests/Own-v0", "tests/Second-v0"):
+        gym.registry.pop(name, None)
     sys.modules.pop("own_registered", None)
 
 
@@ -163,6 +166,27 @@ def test_a_fine_tune_keeps_the_target_of_an_environment_of_the_users_module(own_
     agent.recipe = agent.recipe.override([f"eval.env={own_module}"])
     found = plan_finetune(agent, "my/own-v0", trust_env_module=True)[0].eval
     assert (found.env, found.env_options, found.target_return) == (own_module, {}, 4.0)
+
+
+def test_a_fine_tune_in_another_environment_of_the_users_module_names_the_module(own_module: str) -> None:
+    """Else the new agent's environment is unknown once the module is no longer imported."""
+    agent = make_agent("Hopper-v5", target_return=4.0)
+    assert agent.recipe is not None
+    agent.recipe = agent.recipe.override(["eval.env=own_registered:tests/Second-v0"])
+    found = plan_finetune(agent, "my/own-v0", trust_env_module=True)[0].eval
+    assert (found.env, found.env_options) == (own_module, {})
+    agent.recipe = agent.recipe.override(["eval.env=own_registered:tests/Second-v0"])
+    plain = of_hopper("my/plain-v0", gym.make("Hopper-v5"))
+    assert plan_finetune(agent, plain, trust_env_module=True)[0].eval.env == "Hopper-v5"  # gymnasium's
+
+
+def test_an_environment_that_nobody_registers_is_unknown_whatever_its_options(own_module: str) -> None:
+    """Its data name options, of which nobody knows whether they are harmless: trusting them would not help."""
+    recipe, episodes = plan("dt", dataset="my/own-v0", target="max", settings=["eval.every=1"])
+    assert (recipe.eval.env, recipe.eval.env_options) == ("tests/Own-v0", {"g": 9.0})
+    said = r"no environment 'tests/Own-v0'.*write 'MODULE:tests/Own-v0' and pass.*\(--trust-env-module\)"
+    with pytest.raises(UnknownNameError, match=said):
+        check_environment(recipe, episodes, False)
 
 
 def test_data_whose_package_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,15 +11,17 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import CountingEnv
+from conftest import CountingEnv, make_agent
 from data.cases import episodes_of
 
 import agentzoo
+from agentzoo.cli.running import settings_with
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import write_dataset
 from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.recipe import load_recipe
+from agentzoo.training.finetune import plan_finetune
 from agentzoo.training.loop import Hooks, build_model
 from agentzoo.training.planning import name_for, plan, scale_of
 from agentzoo.types import ObservationSpec
@@ -107,7 +109,7 @@ def test_data_of_no_environment_asks_for_one(datasets: Path) -> None:
 
 @pytest.mark.parametrize(
     ("returns", "scale"),
-    [([3600.0, 20.0], 1000.0), ([500.0], 100.0), ([-150.0], 100.0), ([1.0, 0.0], 1.0), ([0.0], 1.0)],
+    [([3600.0, 20.0], 1000.0), ([500.0], 100.0), ([-150.0], 100.0), ([1.0, 0.0], 1.0), ([0.0], 1.0), ([3e12], 1e9)],
 )
 def test_the_scale_of_returns(returns: list[float], scale: float) -> None:
     assert scale_of(np.array(returns)) == scale
@@ -128,6 +130,43 @@ def test_a_target_above_the_data_is_warned_of(datasets: Path) -> None:
         warnings.simplefilter("error")
         plan("dt-hopper-medium", target="max", settings=settings)
         plan("bc-hopper-medium", settings=settings)  # it reads no target
+
+
+def test_a_target_that_is_asked_for_needs_no_rule(datasets: Path) -> None:
+    """The best return of these data is larger than any target may be."""
+    episode = cartpole_episode(0)
+    rich = replace(episode, rewards=np.full(len(episode), 1e9))
+    about: dict[str, Any] = {"algorithm_name": "chance", "author": "a test", "description": "By chance."}
+    write_dataset("my/rich-v0", [rich], env=gym.make("CartPole-v1"), **about)
+    base = make_agent("CartPole-v1")
+    wanted: tuple[dict[str, Any], ...] = ({"target": "5"}, {"settings": ["eval.target_return=5"]})
+    for asked in wanted:
+        for recipe, _ in (plan("dt", dataset="my/rich-v0", **asked), plan_finetune(base, "my/rich-v0", **asked)):
+            assert (recipe.eval.target_return, recipe.eval.target_rule) == (5.0, "number")
+    with pytest.raises(ConfigError, match=r"the target return is \d\.\d+e\+10 \(d4rl\)"):
+        plan("dt", dataset="my/rich-v0")
+
+
+def test_an_option_and_a_setting_that_differ_are_refused(datasets: Path) -> None:
+    wrong: tuple[tuple[dict[str, Any], str], ...] = (
+        (
+            {"env": "CartPole-v0", "settings": ["eval.env=CartPole-v1"]},
+            r"--env \(env=\) is 'CartPole-v0', but .*-v1; name",
+        ),
+        (
+            {"target": "5", "settings": ["eval.target_return=6"]},
+            r"--target \(target=\) is '5', but .*eval.target_return=6;",
+        ),
+    )
+    for given, said in wrong:
+        for dataset in ("my/cart-pole-v0", None):
+            with pytest.raises(ConfigError, match=said):
+                plan("dt-cartpole-mixed" if dataset is None else "dt", dataset=dataset, **given)
+    same, _ = plan("dt", dataset="my/cart-pole-v0", env="CartPole-v1", settings=["eval.env=CartPole-v1"])
+    assert same.eval.env == "CartPole-v1"
+    with pytest.raises(ConfigError, match=r"--seed is 3, but a setting is train\.seed=4; name one"):
+        settings_with(["train.lr=0.1", "train.seed=4"], 3)
+    assert settings_with(["train.seed=3"], 3) == ["train.seed=3", "train.seed=3"]
 
 
 def test_a_run_or_a_file_as_template_gives_its_agent_a_name(datasets: Path) -> None:
