@@ -158,6 +158,7 @@ def _use(config: AgentConfig, repo_id: str | None) -> dict[str, Any]:
         "named": repo_id or config.agent_id,
         "extras": extras_of(env),
         "sees_images": config.io.observation.image is not None,
+        "options": options.removeprefix(", "),
         "needs_maker": needs_maker,
         "maker": f'lambda: make_env("{env}"{options})' if needs_maker else f'"{env}"',  # an env id holds no quotes
         "nearly_markov": env.startswith("PointMaze_"),

@@ -522,6 +522,7 @@ def test_an_environment_with_options_is_made_with_them(folder: Path) -> None:
     edit(folder, "config.json", env="PointMaze_Medium-v3", env_options={"continuing_task": False})
     text = card_text(folder)
     assert 'make_vec_env(lambda: make_env("PointMaze_Medium-v3", continuing_task=False), n_envs=4)' in text
+    assert "\nEnvironment `tests/Counting-v0` with `continuing_task=False`, target return 50, " in text
 
 
 HOSTILE = (
