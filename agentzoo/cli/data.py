@@ -25,7 +25,9 @@ from agentzoo.errors import AgentzooError, ConfigError, UnknownNameError
 from agentzoo.text import amount, counted, duration
 
 app = typer.Typer(
-    cls=CommandGroup, no_args_is_help=True, help="Minari datasets: build, list, show, import; train behaviour policies."
+    cls=CommandGroup,
+    no_args_is_help=True,
+    help="Minari datasets: build, list, show, import, push; train behaviour policies.",
 )
 
 ROOM = 120  # terminal columns needed to show how a dataset was made beside its numbers
@@ -92,7 +94,7 @@ def show(
     summary = summaries.summarize(dataset_of(dataset))
     if plot is not None:
         summaries.plot(summary, plot)
-    record = summary.to_json()
+    record = summary.as_tree()
     if as_json:
         print_json(record)
         return

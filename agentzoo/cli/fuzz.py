@@ -19,7 +19,11 @@ def fuzz(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Test every reader of untrusted files on damaged files. Status 1: a reader crashed, not with an agentzoo error."""
+    """Test every reader of untrusted files on damaged files.
+
+    Exit status 1: a reader crashed, hung, used too much time or memory, imported a module, or raised an error that is
+    not agentzoo's.
+    """
     from agentzoo.research.fuzz import fuzz as run
 
     with progress_bar("damaged files", cases) as bar:

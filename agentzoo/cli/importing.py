@@ -87,5 +87,5 @@ def _numbers(text: str | None, name: str) -> list[float] | None:
         return [float(value) for value in listed]
     except (ValueError, TypeError):
         raise ConfigError(
-            f"--{name} takes numbers separated by commas, or a .json file with a list of numbers."
+            f"--{name} takes numbers separated by commas, or a .json file with a list of numbers; got {text[:60]!r}."
         ) from None

@@ -106,7 +106,7 @@ def _print_sweep(title: str, results: Sequence[Result]) -> None:
     from agentzoo.evaluation.sweep import rank_correlation
 
     ranks = rank_correlation(results)
-    name = f"{title}: " + ("always the same" if ranks is None else f"rank correlation {ranks:.2f}")
+    name = f"{title}: " + ("the same return at every target" if ranks is None else f"rank correlation {ranks:.2f}")
     table = Table("target", "achieved (95 %)", "length", title=plain(name))
     for one in results:
         table.add_row(f"{one.target_return:g}", one.return_in_words(), amount(one.mean_length))
@@ -247,8 +247,9 @@ def pairs(
 
 
 def bench(
-    family: Annotated[
-        str, typer.Argument(help="A benchmark: dt, dt-pixel, dm, dtma, language, threads, context, grid.")
+    name: Annotated[
+        str,
+        typer.Argument(metavar="BENCHMARK", help="One of dt, dt-pixel, dm, dtma, language, threads, context, grid."),
     ],
     runs: Annotated[int, typer.Option("--runs", min=1, help="Repetitions of each timing.")] = 20,
     threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads.")] = 2,
@@ -264,28 +265,26 @@ def bench(
     from agentzoo.research import bench as package
 
     known = sorted(found.name.replace("_", "-") for found in pkgutil.iter_modules(package.__path__))
-    if family not in known:
-        raise UnknownNameError(f"no benchmark {family!r}.{did_you_mean(family, known)} Known: {', '.join(known)}.")
+    if name not in known:
+        raise UnknownNameError(f"no benchmark {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}.")
     import torch
 
     from agentzoo.plots import require_picture
 
     torch.set_num_threads(threads)
-    module = importlib.import_module(f"agentzoo.research.bench.{family.replace('-', '_')}")
+    module = importlib.import_module(f"agentzoo.research.bench.{name.replace('-', '_')}")
     if plot is not None:
         if not hasattr(module, "plot"):
-            raise ConfigError(f"the benchmark {family!r} draws no plot; omit --plot.")
+            raise ConfigError(f"the benchmark {name!r} draws no plot; omit --plot.")
         require_picture(plot)
-    with console.status(f"timing {family}, {runs} runs"):
+    with console.status(f"timing {name}, {runs} runs"):
         figures = module.run(runs)
     if plot is not None:
         module.plot(figures, plot)
     if as_json:
         print_json([figure._asdict() for figure in figures])
         return
-    table = Table(
-        "figure", "ours", "peer", "ratio", "unit", title=f"agentzoo research bench {family}, {threads} threads"
-    )
+    table = Table("figure", "ours", "peer", "ratio", "unit", title=f"agentzoo research bench {name}, {threads} threads")
     for figure in figures:
         table.add_row(figure.figure, f"{figure.ours:.2f}", f"{figure.peer:.2f}", f"{figure.ratio:.3f}", figure.unit)
     print_listing(table)

@@ -22,11 +22,12 @@ def offline_rl(
 
     require_recipe(clone)  # reports a typo before the heavy imports
     from agentzoo.data.minari import load_episodes
+    from agentzoo.evaluation.during import default_folder
     from agentzoo.recipe import load_recipe
     from agentzoo.research.offline_rl import baseline_recipe, train_baseline
 
     recipe = baseline_recipe(method, load_recipe(clone), steps, seed)  # type: ignore[arg-type]
-    folder = out or Path("runs") / f"{recipe.agent_id}-s{seed}"
+    folder = out or default_folder(recipe)
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
     with console.status(f"{plain(recipe.agent_id)}: {steps:,} updates"):
         train_baseline(method, recipe, episodes, folder)  # type: ignore[arg-type]

@@ -64,11 +64,16 @@ AgentsArg = Annotated[
 ]
 RevisionOption = Annotated[str | None, typer.Option("--revision", help="Commit, tag or branch on the Hub.")]
 TrustOption = Annotated[
-    bool, typer.Option("--trust-env-module", help="Import the module that an environment's id names.")
+    bool,
+    typer.Option("--trust-env-module", help="Import the module that an environment's id names. This runs its code."),
 ]
 TrustOptionsOption = Annotated[
     bool,
-    typer.Option("--trust-env-options", help="Accept any option of an environment.", callback=_trust_options),
+    typer.Option(
+        "--trust-env-options",
+        help="Accept environment options outside the known list. They can load files or never return.",
+        callback=_trust_options,
+    ),
 ]
 TokenOption = Annotated[
     str | None, typer.Option("--token", help="Token to use instead of HF_TOKEN or `hf auth login`.")

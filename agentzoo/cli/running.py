@@ -13,7 +13,7 @@ from agentzoo.agent import Agent
 from agentzoo.cli.console import Words, console, errors_console, plain, word
 from agentzoo.data.episodes import Episodes
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.during import check_environment, run_folder, short_evaluation, train_in
+from agentzoo.evaluation.during import check_environment, default_folder, short_evaluation, train_in
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.text import amount, counted
@@ -64,7 +64,7 @@ def run_training(
         warnings.simplefilter("ignore")
     used = use_free_cores(threads, local_process_count())
     check_environment(recipe, episodes, trust)
-    folder = out or run_folder(recipe)
+    folder = out or default_folder(recipe)
     recipe = with_precision(recipe, folder, device)
     _introduce(recipe, episodes, folder, device, used)
     measure = short_evaluation(recipe, trust) if measures_start and main and recipe.eval.every else None

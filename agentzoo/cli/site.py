@@ -27,9 +27,10 @@ def site(
     open_: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the zoo as a static site: videos, scores, recipes, a leaderboard, datasets. Nothing is measured or fetched.
+    """Write the zoo as a static site: videos, scores, recipes, a leaderboard, datasets. Nothing is measured.
 
-    The folder can be opened from disk, or published unchanged as a static Space of the Hub or as GitHub Pages.
+    Only --live fetches files. The folder can be opened from disk, or published unchanged as a static Space of the Hub
+    or as GitHub Pages.
     """
     from agentzoo.errors import ConfigError
     from agentzoo.site.build import build_site
@@ -40,7 +41,7 @@ def site(
         raise ConfigError("there is no local zoo here; name a folder of agents with --zoo.")
     missing = [path for path in baselines or () if not path.is_file()]
     if missing:
-        raise ConfigError(f"no file {missing[0]}.")
+        raise ConfigError(f"--baselines: there is no file {missing[0]}; pass the path of a baselines.json.")
     with errors_console.status("reading") as status:
         built = build_site(out, folder, baselines or (), docs, live, lambda what: status.update(plain(what)))
     for name in built.unreadable:

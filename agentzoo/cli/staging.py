@@ -24,7 +24,7 @@ MaxOption = Annotated[
     typer.Option(
         "--max-mb",
         min=0.1,
-        help="Most megabytes of weights, which are stored as float16.",
+        help="Largest size of the weights in megabytes; they are stored as float16.",
         show_default="the family's limit, 5 for most",
     ),
 ]

@@ -60,7 +60,7 @@ def list_command(
     all_: Annotated[bool, typer.Option("--all", help="Also list agents that only have a recipe.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print staged agents as a Markdown table.")] = False,
     into: Annotated[
-        Path | None, typer.Option("--into", help="Write that table between the two marks in this file.")
+        Path | None, typer.Option("--into", help="Write a table of agents between the two marks in this file.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -152,8 +152,7 @@ def _refuse(way: str, options: dict[str, object]) -> None:
 
 
 def _agents(found: list[Summary], with_env: bool = True) -> Table:
-
-    table = listing("agent", "score (95 %)", "return", "seeds", "asked for", "updates")
+    table = listing("agent", "score (95 %)", "return", "seeds", "target", "updates")
     if with_env:
         table.add_column("environment", overflow="fold")
     for one in found:
@@ -226,7 +225,7 @@ def evaluate(
     runtime: RuntimeOption = "pytorch",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that share the environments.")] = 1,
     sampled: Annotated[
-        bool, typer.Option("--sampled", help="Sample Discrete actions instead of taking the most likely.")
+        bool, typer.Option("--sampled", help="Sample actions instead of taking the most likely ones.")
     ] = False,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
@@ -298,7 +297,7 @@ def enjoy(
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
-    """Watch an agent in a window. Without a display it plays without one and says so."""
+    """Watch an agent in a window. Without a display it plays without a window and says so."""
     loaded = load_agent(agent, revision, trust_env_module, target, runtime)
     from agentzoo.evaluation.enjoy import has_display, play
 

@@ -29,7 +29,7 @@ def returns_to_go(rewards: FloatArray) -> NDArray[np.float64]:
         (L,) in the same units; the first entry is the episode's return.
 
     Raises:
-        DataError: `rewards` is empty or holds a NaN.
+        DataError: `rewards` is empty or not one-dimensional, or holds a NaN or an infinity.
 
     Source: arXiv:2106.01345, section 3, R-hat_t.
     """
@@ -53,6 +53,10 @@ class Episodes:
     observations: (T, S) float32, or `Frames` of images. actions: (T, A) float32, or (T,) int64 counted from 0.
     rewards: (T,) float64. lengths: (E,) int64, in the order they lie in the arrays. terminated: (E,) bool, True
     where the environment ended the episode itself (else it was truncated).
+
+    Raises:
+        DataError: no episode, an empty one, arrays of different length, a number that is not finite, or an action
+            outside its space.
     """
 
     dataset: str

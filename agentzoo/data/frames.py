@@ -112,7 +112,8 @@ class Frames:
                 pixels[row] = np.frombuffer(zlib.decompress(content[begin:end], bufsize=size), dtype=np.uint8)
         except (zlib.error, ValueError) as error:
             raise DataError(
-                f"a frame cannot be unpacked: {error}. Delete the folder AGENTZOO_CACHE; it is created again."
+                f"a frame cannot be unpacked: {error}. Delete the folder episodes/ in $AGENTZOO_CACHE (by default "
+                "~/.cache/agentzoo); it is created again."
             ) from error
         return pixels.reshape(len(frames), height, width)
 

@@ -124,8 +124,9 @@ class MappedEpisodes(Episodes):
 def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> MappedEpisodes:
     """The dataset as `load_episodes` reads it, from memory-mapped files, which are created if missing.
 
-    The folder's name holds the dataset, the observation keys and a hash of the dataset's files, so a rebuilt dataset
-    gets a new folder. If several processes call this at once, one creates the files and the others wait.
+    The folder's name holds the dataset's id and a hash of its files, the observation keys and NumPy's version, so a
+    rebuilt dataset gets a new folder. If several processes call this at once, one creates the files and the others
+    wait.
 
     Raises:
         UnknownNameError, SpaceError, DataError: as `load_episodes`. StorageError: the cache cannot be written.

@@ -149,7 +149,9 @@ def _observations_of(episode: Any, spec: ObservationSpec, length: int) -> NDArra
     found = flatten_observations(episode.observations, spec)
     if len(found) < length or found.shape[1:] != spec.row or str(found.dtype) != spec.dtype:
         want = ", ".join(map(str, (length, *spec.row)))
-        raise DataError(f"episode {episode.id} has observations {found.shape} {found.dtype}, expected ({want}).")
+        raise DataError(
+            f"episode {episode.id} has observations {found.shape} {found.dtype}, expected ({want}) {spec.dtype}."
+        )
     return found[:length]
 
 

@@ -26,7 +26,7 @@ _ID = re.compile(r"(?:[\w-]+/)*[\w-]+-v\d+")
 
 
 def is_dataset_id(name: str) -> bool:
-    """Whether Minari accepts this as an id: `NAMESPACE/NAME-v0`, of letters, digits, - and _."""
+    """Whether this has the form of a Minari id, `NAMESPACE/NAME-v0` of letters, digits, - and _; Minari is stricter."""
     return _ID.fullmatch(name) is not None
 
 

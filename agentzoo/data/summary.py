@@ -56,8 +56,8 @@ class Summary:
         """(E,) normalized returns: 0 random, 100 expert."""
         return None if self.reference is None else normalized_score(self.returns, self.reference)
 
-    def to_json(self) -> dict[str, Any]:
-        """The record behind `--json`."""
+    def as_tree(self) -> dict[str, Any]:
+        """Plain data for `--json`."""
 
         def spread(values: NDArray[Any] | None) -> dict[str, Any] | None:
             if values is None:

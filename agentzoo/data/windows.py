@@ -15,13 +15,20 @@ from agentzoo.types import Batch
 
 
 class WindowSampler:
-    """Draws steps uniformly, and a window for each. `drawn` is the place of the drawn step in its window.
+    """Draws steps uniformly with replacement, and one window for each.
 
-    first: it is the window's first step. So episodes are drawn in proportion to their length, with a uniform start.
-    last: it is the window's last step, after the same history as in acting; for networks that learn only the newest
-    action. full: it only chooses the episode, in which a window of K steps is drawn uniformly; shorter episodes are
-    left out. With first and last, windows at the end or start of an episode have fewer than K steps and are padded on
-    the right with zeros.
+    Windows at the end or start of an episode may have fewer than K steps; they are padded on the right with zeros.
+
+    Args:
+        context: K.
+        rtg_scale: divisor of returns-to-go.
+        drawn: the place of the drawn step. "first": the window starts there, so episodes are drawn in proportion to
+            their length. "last": the window ends there, after the same history as in acting; for networks that learn
+            only the newest action. "full": the step only chooses the episode, in which a window of K steps starts at
+            random; shorter episodes are left out.
+
+    Raises:
+        DataError: with "full", no episode has K steps.
     """
 
     def __init__(

@@ -29,8 +29,8 @@ from agentzoo.training.tracking import Tracking
 CANNOT = (ImportError, gym.error.DependencyNotInstalled, AssertionError)  # errors of missing or broken packages
 
 
-def run_folder(recipe: Recipe) -> Path:
-    """The folder of a run that is given none: `runs/<agent>-s<seed>`."""
+def default_folder(recipe: Recipe) -> Path:
+    """The folder of a run if the caller names none: `runs/<agent>-s<seed>`."""
     return Path("runs") / f"{recipe.agent_id}-s{recipe.train.seed}"
 
 
@@ -47,7 +47,9 @@ def train_in(
     trust_env_module: bool = False,
     license_id: str | None = None,
 ) -> Agent:
-    """Train `recipe` in `folder`, or continue the run there, and save a loadable agent. `check_environment` goes first.
+    """Train `recipe` in `folder`, or continue the run there, and save a loadable agent.
+
+    It does not check the environment: call `check_environment` before it.
 
     Args:
         folder, recipe, episodes, start, trackers, device, cuda_graph: as `training.loop.train`.
@@ -114,7 +116,7 @@ def check_environment(
 
 
 def short_evaluation(recipe: Recipe, trust_env_module: bool = False) -> Callable[[SequenceModel], Evaluation]:
-    """Called by the loop every `eval.every` updates; plays `eval.every_episodes` episodes in parallel."""
+    """A function for `Hooks.evaluate`: it plays `eval.every_episodes` episodes at once, on validation seeds."""
 
     def run(model: SequenceModel) -> Evaluation:
         agent = Agent(model, AgentConfig.of(recipe, model.io), recipe)

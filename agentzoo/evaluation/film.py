@@ -166,10 +166,11 @@ def _name_of(env: Any) -> str:
 
 
 def save_video(clip: Clip, path: Path, most_bytes: int | None = None) -> None:
-    """mp4: h264, yuv420p, so that every browser plays it.
+    """Write an mp4 (h264, yuv420p), which every browser plays.
 
     Args:
-        most_bytes: a larger film is compressed more, then cut, then made smaller (`SMALLER`) until it is no larger.
+        most_bytes: a larger film is compressed more, then loses every second frame, then its end, then half of its
+            width and height (`SMALLER`), until it is no larger.
 
     Raises:
         ConfigError: imageio is not installed. StorageError: it could not be written, or not so small.

@@ -40,8 +40,9 @@ def lengths_of(agent: Agent, wanted: Sequence[int] = ()) -> list[int]:
         raise ConfigError(f"a history has at least 1 step, got {chosen[0]}.")
     if len(chosen) < 2:
         among = f" among {', '.join(map(str, wanted))}." if wanted else "."
+        hint = f" Name two or more lengths from 1 to {whole} (--steps)." if whole > 1 else ""
         raise ConfigError(
-            f"{agent.config.agent_id} reads windows of {whole} steps, so there is nothing to compare{among}"
+            f"{agent.config.agent_id} reads windows of {whole} steps, so there is nothing to compare{among}{hint}"
         )
     return chosen
 

@@ -104,7 +104,9 @@ def _collect(agent: Agent, pipes: list[Connection], on_episode: OnEpisode) -> li
             try:
                 message: Any = pipe.recv()
             except EOFError:
-                raise EvaluationError("a process of the evaluation ended early, killed or out of memory.") from None
+                raise EvaluationError(
+                    "a process of the evaluation ended early, killed or out of memory. Use fewer --jobs or --envs."
+                ) from None
             if isinstance(message, EpisodeResult):
                 found.append(message)
                 on_episode(message)

@@ -40,7 +40,8 @@ def run_window(agent: Agent, seed: int = 0, start: int = 0, *, trust_env_module:
             ended = bool(terminated or truncated)
     if len(taken) < start + 2:
         raise ConfigError(
-            f"the episode of seed {seed} has {len(taken)} steps; a window from step {start} on needs two."
+            f"the episode of seed {seed} has {len(taken)} steps; a window from step {start} on needs two. Choose an "
+            "earlier --start or another --seed."
         )
     keys = agent.config.io.observation.keys
     chosen = seen[start:]

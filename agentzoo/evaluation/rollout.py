@@ -102,8 +102,8 @@ def rollout(
         env: an environment id: `n_envs` environments are created, and episode e is seeded with `episode_seed(seed, e)`,
             so results do not depend on `n_envs`, except for rounding and sampled actions. Or a gymnasium.Env, seeded
             the same way. Or an SB3 VecEnv or gymnasium VectorEnv, which resets itself; each of its environments plays
-            an equal, fixed number of episodes, so that short episodes are not favoured. SB3's VecNormalize is undone;
-            no other wrapper may change observations or rewards.
+            a number of episodes that is fixed in advance, equal up to one, so that short episodes are not favoured.
+            SB3's VecNormalize is undone; no other wrapper may change observations or rewards.
         deterministic: whether actions are the most likely ones, or sampled. By default as the agent's recipe says.
         on_episode: called with each finished episode.
 

@@ -1,4 +1,4 @@
-"""Training from Python: the functions behind `agentzoo train` and `agentzoo finetune`."""
+"""Training from Python: what `agentzoo train` and `agentzoo finetune` do, as functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from agentzoo.agent import Agent
 from agentzoo.data.episodes import Episodes
 from agentzoo.envs.options import trusting_env_options
-from agentzoo.evaluation.during import check_environment, run_folder, train_in
+from agentzoo.evaluation.during import check_environment, default_folder, train_in
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.training.finetune import STEPS, plan_finetune, start_from
@@ -132,7 +132,7 @@ def _checked_run(
 ) -> Agent:
     check_environment(recipe, episodes, trust_env_module)
     return train_in(
-        run_folder(recipe) if out is None else Path(out),
+        default_folder(recipe) if out is None else Path(out),
         recipe,
         episodes,
         start=start,

@@ -102,7 +102,7 @@ def as_study(sweeps: Mapping[str, Sequence[Result]], picture: str, best_in_data:
         rows.append((f"{one.target_return:g}", *cells))
     best = "" if best_in_data is None else f" The best return in the data is {amount(best_in_data)}."
     return Study(
-        title="Targets beyond the data",
+        title="Return against target return",
         columns=("target", *(title[-MOST_IN_CELL:] for title in sweeps)),  # folder names differ at the end
         rows=tuple(rows),
         picture=picture,

@@ -1,1 +1,1 @@
-"""From a finished run to a folder that is exactly a Hub repo: measured, drawn, described."""
+"""Agents as folders that are exactly Hub repos: stage, describe, push, pull, verify, import and export them."""

@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 
 from agentzoo.config import AgentConfig
-from agentzoo.data.making.catalogue import OTHERS, OWN, recipe_of
+from agentzoo.data.making.catalogue import SOURCES_OPTION, TRUST_OPTION, recipe_of
 from agentzoo.data.references import source_of
 from agentzoo.envs import extras_of, is_game, needs_make_env
 from agentzoo.errors import CheckpointError
@@ -188,8 +188,8 @@ def _training(recipe: Recipe, results: Results | None) -> dict[str, Any]:
     return {
         "train_command": command,
         "data_command": "" if made is None else f"agentzoo data build {made.name} {options}".rstrip(),
-        "own_data": OWN in options,
-        "others_policy": OTHERS in options,
+        "own_data": SOURCES_OPTION in options,
+        "others_policy": TRUST_OPTION in options,
         "own_collection": made is not None,
         "updates": updates,
         "stopped_early": updates < recipe.train.steps and recipe.train.patience > 0,

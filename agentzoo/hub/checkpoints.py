@@ -100,8 +100,11 @@ def read_transformers(folder: Path, options: ImportOptions) -> Checkpoint:
         config = json.loads(read_text(folder / CONFIG_FILE))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{folder / CONFIG_FILE} is not JSON: {error}.") from None
-    if not isinstance(config, dict) or config.get("model_type") != "decision_transformer":
-        raise ConfigError(f"{folder} holds no DecisionTransformerModel of transformers (it has another model_type).")
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if not isinstance(config, dict) or kind != "decision_transformer":
+        raise ConfigError(
+            f"{folder / CONFIG_FILE} has model_type {str(kind)[:60]!r}; only 'decision_transformer' can be imported."
+        )
     for name, wanted in FIXED.items():
         value = config.get(name, wanted)
         if value != wanted and not (isinstance(wanted, tuple) and (value in wanted or value is wanted)):

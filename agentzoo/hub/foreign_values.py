@@ -40,9 +40,11 @@ def shape(tensors: Mapping[str, Any], name: str, dimensions: int) -> tuple[int, 
         CheckpointError: it is missing or has another number of dimensions.
     """
     value = tensors.get(name)
+    if value is None:
+        raise CheckpointError(f"the checkpoint lacks {name}, a tensor with {dimensions} dimensions.")
     if not isinstance(value, Tensor) or value.dim() != dimensions:
-        had = "does not have it" if value is None else "has something else"
-        raise CheckpointError(f"the checkpoint needs {name} with {dimensions} dimensions, but {had}.")
+        had = f"{value.dim()} dimensions" if isinstance(value, Tensor) else f"the type {type(value).__name__}"
+        raise CheckpointError(f"{name} of the checkpoint must be a tensor with {dimensions} dimensions; it has {had}.")
     return tuple(value.shape)
 
 

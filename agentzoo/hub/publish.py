@@ -244,11 +244,11 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
     """Check a folder and return the names to upload and the names to leave out.
 
     An agent must load strictly, its card must match its records, and their numbers must follow from the recorded
-    episodes. A backbone's card only has to pass the Hub's
-    checks.
+    episodes. A backbone's card only has to pass the Hub's checks.
 
     Raises:
         CheckpointError: it does not load, links lead out of it, the card is missing or stale, or a number is wrong.
+        ConfigError: a record cannot be used.
     """
     require_folder(folder)
     check_links(folder)

@@ -105,7 +105,7 @@ def _choose(target: str, recipe: Recipe, results: Results) -> Target:
 
 
 def _measured(measuring: Measuring, sweep_episodes: int | None) -> dict[str, Any]:
-    """The new rows; with None episodes without a sweep, whose present rows stay."""
+    """The new rows. If `sweep_episodes` is None, no sweep is played and its present rows stay."""
     measuring.plan(0, sweep_episodes or 0)
     found = measuring.headline()
     if sweep_episodes is not None:

@@ -70,7 +70,7 @@ def stage(
         target: the target return, a rule or a number (`data.targets`); by default the recipe's.
         trust_env_module: import the module that an environment id names.
         force: replace an agent of another environment, dataset or family.
-        max_bytes: of the weights, which are stored as float16 and measured so. `ModelConfig.staged_bytes` by default.
+        max_bytes: largest size of the weights, stored and measured as float16; `ModelConfig.staged_bytes` by default.
         on_progress: called with each step that begins.
         on_episodes: called with the number of episodes played so far and of those in all.
 

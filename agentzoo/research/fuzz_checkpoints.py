@@ -75,7 +75,10 @@ OPTIONS = ImportOptions(target_return=5.0, mean=(0.0,) * S, std=(1.0,) * S, head
 
 
 def checkpoint_readers(place: Path) -> list[Reader]:
-    """All of them, with their files in `place`. Sets the environment variable of the text to read."""
+    """The readers of networks from other libraries, with their files in `place`.
+
+    Sets the environment variable that names the text for the language loss (`AGENTZOO_TEXT`).
+    """
     gpt2, clip, llama, decision, corl = (place / name for name in ("lm", "clip", "llama", "decision", "corl"))
     tower = {"text_model.embeddings.token_embedding": (WORDS, D), "text_model.embeddings.position_embedding": (ROWS, D)}
     _write(gpt2, GPT2, {"wte": (WORDS, D), "wpe": (ROWS, D), "ln_f": (D,), **_blocks("h.{}", _GPT2)})

@@ -163,7 +163,7 @@ def _data_readers(place: Path) -> list[Reader]:
         return load_episodes(DATASET, download=False)
 
     def summary() -> object:
-        return summarize(DATASET).to_json()
+        return summarize(DATASET).as_tree()
 
     return [
         Reader("metadata.json", "json", data / "metadata.json", [dataset, summary, rows]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import platform
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -26,13 +25,16 @@ from agentzoo.hub.measured import measured
 from agentzoo.hub.place import require_free_place
 from agentzoo.hub.stage import stage
 from agentzoo.recipe import Recipe
+from agentzoo.record import read_record
 from agentzoo.research.studies.comparison import PICTURE, as_study, compare, draw_comparison
-from agentzoo.store.files import RESULT, write_atomic
+from agentzoo.store.files import RECIPE, RESULT, write_atomic
+from agentzoo.text import counted
 from agentzoo.training.grid.local import cores
 from agentzoo.training.grid.plan import Plan, Row
 from agentzoo.training.grid.status import grid_status, is_done
 from agentzoo.training.grid.tasks import RunOptions, Task, last_lines
 from agentzoo.training.loop import Hooks, claim
+from agentzoo.training.machine import processor
 
 RESULTS_JSON = "grid-results.json"
 RESULTS_CSV = "grid-results.csv"
@@ -236,7 +238,7 @@ def stage_finished(
             made = stage(
                 first,
                 zoo,
-                hardware(),
+                hardware(first),
                 seeds=others,
                 trust_env_module=trust_env_module,
                 on_progress=lambda line, agent_id=agent_id: on_progress(f"staging {agent_id}: {line}"),  # type: ignore[misc]
@@ -248,11 +250,11 @@ def stage_finished(
     return staged
 
 
-def hardware() -> str:
-    """This machine's processor, for a card."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    except OSError:
-        names = []
-    return f"a core of {names[0]}" if names else f"a core of a {platform.machine()} machine"
+def hardware(run: Path) -> str:
+    """The devices of a run's last updates, for a card: "1 thread of AMD EPYC", "NVIDIA H200"."""
+    ran = read_record(Recipe, run / RECIPE).ran
+    if not ran:
+        return processor()
+    names = ", ".join(device.partition("(")[2].removesuffix(")") or device for device in ran[-1].devices)
+    on_cpu = all(device.startswith("cpu") for device in ran[-1].devices)
+    return f"{counted(ran[-1].threads, 'thread')} of {names}" if on_cpu else names

@@ -18,6 +18,7 @@ from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.data.episodes import Episodes
 from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.extras import needed
 from agentzoo.hub.baseline_rows import Making, write_making
 from agentzoo.models.bc import BCConfig
 from agentzoo.nn.base import SequenceModel
@@ -36,7 +37,7 @@ def baseline_recipe(method: Method, clone: Recipe, steps: int, seed: int) -> Rec
     d3rlpy ignores its optimizer fields and uses its own defaults.
 
     Raises:
-        ConfigError: an unknown method, or actions are not a bounded Box.
+        ConfigError: an unknown method, or `clone` is not of the family bc.
     """
     if method not in SLUGS:
         raise ConfigError(f"no method {method!r}; known: {', '.join(SLUGS)}.")
@@ -58,7 +59,7 @@ def train_baseline(method: Method, recipe: Recipe, episodes: Episodes, out: Path
     """
     if episodes.action.kind != "box" or episodes.action.low is None:
         raise ConfigError(f"{method} needs a Box of actions with bounds; {recipe.data.dataset} has none.")
-    d3rlpy = _d3rlpy()
+    d3rlpy = needed("d3rlpy", "baselines", "this baseline")
     model = build_model(recipe, episodes)
     d3rlpy.seed(recipe.train.seed)
     algorithm = _algorithm(d3rlpy, method)
@@ -131,11 +132,3 @@ def _algorithm(d3rlpy: Any, method: Method) -> Any:
     algorithms = d3rlpy.algos
     configs = {"td3+bc": algorithms.TD3PlusBCConfig, "iql": algorithms.IQLConfig, "cql": algorithms.CQLConfig}
     return configs[method]().create(device=torch.cuda.is_available())
-
-
-def _d3rlpy() -> Any:
-    try:
-        import d3rlpy
-    except ImportError as error:
-        raise ConfigError("this needs d3rlpy: `pip install 'agentzoo[baselines]'`.") from error
-    return d3rlpy

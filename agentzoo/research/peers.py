@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from agentzoo.errors import ConfigError
+from agentzoo.extras import needed
 from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.layouts import LAYOUTS
 from agentzoo.nn.language.sizes import Sizes
@@ -22,11 +22,7 @@ def transformers_library() -> Any:
     Raises:
         ConfigError: it is not installed.
     """
-    try:
-        import transformers
-    except ImportError:
-        raise ConfigError("transformers is not installed: pip install 'agentzoo[language]'.") from None
-    return transformers
+    return needed("transformers", "language", "a comparison with transformers")
 
 
 def as_transformers_decision_transformer(model: DecisionTransformer) -> Any:

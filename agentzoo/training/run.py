@@ -128,10 +128,10 @@ class Run:
 
     def _evaluation_error(self, error: Exception | None) -> TrainingError:
         why = "in the main process" if error is None else f"with {type(error).__name__}: {error}"
-        without = "" if self.recipe.train.patience else ", with --set eval.every=0 without evaluations"
+        without = "" if self.recipe.train.patience else " `--set eval.every=0` continues without evaluations."
         return TrainingError(
             f"the short evaluation after update {self.progress.step} failed {why}. The checkpoint of this update is "
-            f"saved: correct the environment and repeat the command to continue{without}."
+            f"saved: correct the environment and repeat the command to continue.{without}"
         )
 
     def _measure(self) -> dict[str, float]:

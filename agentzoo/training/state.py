@@ -177,4 +177,7 @@ def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _misfit(folder: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{folder / CHECKPOINT} does not fit this run: {error}")
+    return CheckpointError(
+        f"{folder / CHECKPOINT} does not fit this run: {error}. Train in another folder (--out), or delete the file to "
+        "start again."
+    )

@@ -22,8 +22,9 @@ TRACKING = "tracking.json"  # in the run's folder
 class Tracking:
     """The trackers of a run. A field that is None comes from the run's last start, else from the recipe.
 
-    trackers: "tensorboard", "wandb", "trackio". project: by default the agent's id. run_name: by default `s<seed>`.
-    group, tags: as in the tracker; TensorBoard has neither. run_id: drawn once and stored in the folder.
+    trackers: "tensorboard", "wandb", "trackio". project: by default the agent's id. run_name: by default
+    `<agent>-s<seed>`. group, tags: as in the tracker; TensorBoard has neither. run_id: drawn once and stored in the
+    folder.
     """
 
     trackers: tuple[str, ...] = ()
@@ -34,7 +35,7 @@ class Tracking:
     run_id: str | None = None
 
     def settled(self, recipe: Recipe, folder: Path) -> Tracking:
-        """All fields filled in, from the first start of the run in `folder`."""
+        """All fields filled in, from the last start of the run in `folder`, else from the recipe."""
         kept = _stored(folder)
         tags = self.tags if self.tags is not None else kept.tags
         return Tracking(

@@ -103,7 +103,7 @@ def test_one_folder_that_cannot_be_read_cuts_no_id_of_the_others(tmp_path: Path)
     (tmp_path / "broken" / "config.json").write_text('{"format": 1, "model": {"family": "none"}}')
     said = CliRunner().invoke(app, ["list"], env={"AGENTZOO_ZOO": str(tmp_path), "COLUMNS": "100"}).output
     lines = said.splitlines()
-    assert " ".join(lines[0].split()) == "agent score (95 %) return seeds asked for updates environment"
+    assert " ".join(lines[0].split()) == "agent score (95 %) return seeds target updates environment"
     assert {line.split()[0] for line in lines if line.startswith(("dt-", "broken"))} == {"dt-test", "broken"}
     assert all(len(line) <= 100 for line in lines)
 

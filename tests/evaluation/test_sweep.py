@@ -121,4 +121,4 @@ def test_agents_of_one_id_are_told_apart(tmp_path: Path, monkeypatch: pytest.Mon
     done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
     assert read_study(Path("out")).columns == ("target", "runs/a", "runs/b")  # one named twice is one
-    assert "runs/b: always the same" in done.output
+    assert "runs/b: the same return at every target" in done.output

@@ -20,14 +20,16 @@ from agentzoo.config import read_recipe
 from agentzoo.data.episodes import Episodes
 from agentzoo.errors import CheckpointError, DataError, ObservationError, StorageError, TrainingError
 from agentzoo.nn.base import ModelConfig
-from agentzoo.recipe import Recipe, differences, load_recipe
+from agentzoo.recipe import Recipe, Stretch, differences, load_recipe
 from agentzoo.record import read_record
 from agentzoo.registry import get_family
+from agentzoo.research.grid import hardware
 from agentzoo.store.files import RECIPE
 from agentzoo.store.tensors import read_tensors
 from agentzoo.training.hooks import Evaluation, Hooks
 from agentzoo.training.log import append_row, read_log, still_falling
 from agentzoo.training.loop import train
+from agentzoo.training.machine import processor
 from agentzoo.training.planning import with_precision_of
 from agentzoo.training.state import random_state
 from agentzoo.training.tracking import TRACKING, Tracking, flat
@@ -318,3 +320,18 @@ def test_the_best_checkpoint_is_of_one_kind_of_evaluation(tmp_path: Path) -> Non
     rows = read_log(tmp_path)
     assert [(row["eval_return"], row["eval_score"]) for row in rows] == [("", "")] * 2 + [("1", "2")] * 4
     assert rows[0] == {**before[0], "eval_return": "", "eval_score": ""}
+
+
+def test_a_card_names_the_devices_of_the_last_updates(tmp_path: Path) -> None:
+    plain = recipe(steps=4)
+    gpu = Stretch(
+        from_update=0, processes=1, devices=("cuda:0 (NVIDIA H200)",), precision="bf16", threads=1, torch="2.13.0"
+    )
+    cpu = gpu.model_copy(update={"from_update": 2, "devices": ("cpu (AMD EPYC)",), "threads": 2})
+    for ran, said in (
+        ((gpu, cpu), "2 threads of AMD EPYC"),
+        ((gpu,), "NVIDIA H200"),
+        ((), processor()),  # an older run
+    ):
+        (tmp_path / "train_config.json").write_text(plain.replace(ran=ran).to_json())
+        assert hardware(tmp_path) == said

@@ -25,8 +25,8 @@ SOURCES_VARIABLE = "AGENTZOO_SOURCES"
 SOURCES_KEY = "source_sha256"  # key in a dataset's metadata; its lines have the format of sha256sum
 DEFAULT_STEPS = 500_000
 CLASSIC_STEPS = 100_000
-OWN = "--sources DIR"  # a folder of policies and replay buffers, which are not distributed
-OTHERS = "--trust-policies"  # loading a policy in SB3's format can run code
+SOURCES_OPTION = "--sources DIR"  # a folder of policies and replay buffers, which are not distributed
+TRUST_OPTION = "--trust-policies"  # loading a policy in SB3's format can run code
 MADE_BY = "`agentzoo data behaviour ENV --threshold R` makes such a folder, behaviour/<env>."
 POINTMAZE_KEYS = ("observation", "desired_goal")  # 4 + 2 numbers; `achieved_goal` repeats the position
 EPISODIC = (("continuing_task", False),)  # PointMaze terminates at the goal instead of setting a new goal
@@ -59,7 +59,7 @@ class BuildOptions:
         """
         found = self._in_sources(name)
         if found is None:
-            raise UnknownNameError(f"{self._needed(name)} Pass {OWN}. {MADE_BY}")
+            raise UnknownNameError(f"{self._needed(name)} Pass {SOURCES_OPTION}. {MADE_BY}")
         self.on_source(name, sha256(found))
         return found
 
@@ -72,15 +72,16 @@ class BuildOptions:
         """
         found = self._in_sources(name)
         if found is None and hub is None:
-            raise UnknownNameError(f"{self._needed(name)} Pass {OWN} {OTHERS}. {MADE_BY}")
+            raise UnknownNameError(f"{self._needed(name)} Pass {SOURCES_OPTION} {TRUST_OPTION}. {MADE_BY}")
         if not self.trust_policies:
             if found is None:
                 raise UnknownNameError(
-                    f"{self._needed(name)} {OTHERS} downloads {hub} from the Hub instead; loading it can run code."
+                    f"{self._needed(name)} {TRUST_OPTION} downloads {hub} from the Hub instead; loading it can run "
+                    "code."
                 )
             raise ConfigError(
                 f"{found} is a policy in stable-baselines3's format: loading it uses pickle, which can run code. "
-                f"If you trust the file, pass trust_policies=True ({OTHERS})."
+                f"If you trust the file, pass trust_policies=True ({TRUST_OPTION})."
             )
         path = found if found is not None else resolve_policy(str(hub))
         digest = sha256(path)
@@ -247,7 +248,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"Actions sampled from a SAC policy whose training on {env_id} was stopped early.",
             algorithm="SAC",
-            build_options=f"{OWN} {OTHERS}",
+            build_options=f"{SOURCES_OPTION} {TRUST_OPTION}",
             episodes=_run(_policy(env_id, f"sac-{env}-medium.zip")),
         )
         yield DatasetRecipe(
@@ -255,7 +256,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"Every whole episode in the replay buffer of the SAC run on {env_id} that gave the medium policy.",
             algorithm="SAC",
-            build_options=OWN,
+            build_options=SOURCES_OPTION,
             episodes=_replay(f"{env}-medium-replay.npz"),
             steps=None,
         )
@@ -264,7 +265,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"Actions sampled from a fully trained TQC policy (Hub: sb3/tqc-{title}-v3) on {env_id}.",
             algorithm="TQC",
-            build_options=OTHERS,
+            build_options=TRUST_OPTION,
             episodes=_run(_policy(env_id, f"tqc-{env}-expert.zip", f"sb3/tqc-{title}-v3")),
         )
         yield DatasetRecipe(
@@ -272,7 +273,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             env_id=env_id,
             made_by=f"All episodes of {medium}, then all of {expert}; each half has the steps asked for.",
             algorithm="SAC, TQC",
-            build_options=f"{OWN} {OTHERS}",
+            build_options=f"{SOURCES_OPTION} {TRUST_OPTION}",
             episodes=_both((medium, expert)),
         )
 

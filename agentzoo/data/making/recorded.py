@@ -179,4 +179,6 @@ def repeats(env: gym.Env[Any, Any], seed: int, episode: Rollout) -> bool:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: python -m agentzoo.data.making.recorded REPLAY ENV FILE")
     print(f"{record(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))} episodes left out")

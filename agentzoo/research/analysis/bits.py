@@ -9,8 +9,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from agentzoo.errors import ConfigError, DataError
-from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.pretrained import Pretrained
+from agentzoo.research.analysis.head_report import language_blocks
 
 WINDOW = 1024  # tokens; fewer for models with fewer positions
 
@@ -43,8 +43,7 @@ def bits_per_byte(found: Pretrained, text: str, window: int = WINDOW) -> Bits:
     window = window if found.positions is None else min(window, len(found.positions))
     if len(ids) < 2:
         raise DataError(f"the text has {len(ids)} tokens, but at least 2 are needed.")
-    blocks = LanguageBackbone(found.sizes).eval()
-    blocks.load_state_dict(found.blocks)
+    blocks = language_blocks(found)
     nats, predicted = 0.0, 0
     with torch.inference_mode():
         for piece in torch.split(ids, window):

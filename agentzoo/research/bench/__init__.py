@@ -1,6 +1,6 @@
-"""Speed relative to a peer that does the same work in the same run: `agentzoo research bench FAMILY`.
+"""Speed relative to a peer that does the same work in the same run: `agentzoo research bench BENCHMARK`.
 
-A file `bench/<family>.py` with `run(runs) -> list[Figure]` is found by its name.
+A file `bench/<benchmark>.py` with `run(runs) -> list[Figure]` is found by its name.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from agentzoo.models.dm import DecisionMamba, DMConfig
 from agentzoo.models.dt import DecisionTransformer, DTConfig
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.research.bench import Figure, compare
+from agentzoo.research.bench.dtma import random_batch
 from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
 
 CONTEXTS = (20, 50, 100, 200, 500, 1000, 2000)
@@ -29,7 +30,7 @@ def run(runs: int) -> list[Figure]:
         io = _io(context)
         mamba = DecisionMamba(DMConfig(max_ep_len=max(CONTEXTS)), io).eval()
         transformer = DecisionTransformer(DTConfig(max_ep_len=max(CONTEXTS)), io).eval()
-        window = _window(context)
+        window = random_batch(io, 1)
         few = max(runs * CONTEXTS[0] // context, 3)
         with torch.inference_mode():
             memory = mamba.initial_state(1)
@@ -70,16 +71,6 @@ def plot(figures: Sequence[Figure], path: Path) -> None:
 def _io(context: int) -> IOSpec:
     action = ActionSpec(kind="box", size=ACTIONS, low=(-1.0,) * ACTIONS, high=(1.0,) * ACTIONS)
     return IOSpec(observation=ObservationSpec(size=OBS, shapes=((OBS,),)), action=action, context=context)
-
-
-def _window(context: int) -> Batch:
-    return Batch(
-        observations=torch.randn(1, context, OBS),
-        actions=torch.rand(1, context, ACTIONS) * 2 - 1,
-        returns_to_go=torch.rand(1, context),
-        timesteps=torch.arange(context)[None],
-        valid=torch.ones(1, context, dtype=torch.bool),
-    )
 
 
 def _at(window: Batch, t: int) -> tuple[torch.Tensor, ...]:

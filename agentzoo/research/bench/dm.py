@@ -13,8 +13,9 @@ from torch import Tensor
 from agentzoo.acting.frozen import FrozenStep, FrozenWindow, freeze
 from agentzoo.models.dm import DecisionMamba, DMConfig
 from agentzoo.research.bench import ROW, Figure, compare
+from agentzoo.research.bench.dtma import random_batch
 from agentzoo.research.peers import mamba_of_sizes
-from agentzoo.types import ActionSpec, Batch, IOSpec, ObservationSpec
+from agentzoo.types import ActionSpec, IOSpec, ObservationSpec
 
 OBS, ACTIONS = 11, 3  # Hopper's
 WINDOWS, CONTEXT = 64, 20
@@ -30,7 +31,7 @@ def run(runs: int) -> list[Figure]:
     action = ActionSpec(kind="box", size=ACTIONS, low=(-1.0,) * ACTIONS, high=(1.0,) * ACTIONS)
     io = IOSpec(observation=ObservationSpec(size=OBS, shapes=((OBS,),)), action=action, context=CONTEXT)
     model = DecisionMamba(DMConfig(), io).train()
-    batch = _random_batch(WINDOWS)
+    batch = random_batch(io, WINDOWS)
     step = _update(model, lambda: torch.stack(list(model.loss(batch).values())).sum())
     peer = mamba_of_sizes(model.config.embed_dim, model.config.state_size, model.config.n_layers).train()
     tokens = torch.randn(WINDOWS, 3 * CONTEXT, model.config.embed_dim)
@@ -49,7 +50,7 @@ def run(runs: int) -> list[Figure]:
 
     figures.append(compare("train_step_teacher", at(period), at(period - 1), few))
     model.eval()
-    window, memory = _random_batch(1), model.initial_state(1)
+    window, memory = random_batch(io, 1), model.initial_state(1)
     now = (window.returns_to_go[:, 0], window.observations[:, 0], window.actions[:, 0], window.timesteps[:, 1])
     with torch.inference_mode():
         memory = model.step(memory, *now)[1]
@@ -66,16 +67,6 @@ def run(runs: int) -> list[Figure]:
         for name, way in ways.items():
             figures.append(compare(name, way, lambda: model.act(window), 10 * runs, row=ROW))
     return figures
-
-
-def _random_batch(n: int) -> Batch:
-    return Batch(
-        observations=torch.randn(n, CONTEXT, OBS),
-        actions=torch.rand(n, CONTEXT, ACTIONS) * 2 - 1,
-        returns_to_go=torch.rand(n, CONTEXT),
-        timesteps=torch.arange(CONTEXT).expand(n, CONTEXT),
-        valid=torch.ones(n, CONTEXT, dtype=torch.bool),
-    )
 
 
 def _update(module: torch.nn.Module, loss: Callable[[], Tensor]) -> Callable[[], None]:

@@ -156,7 +156,9 @@ def _load(
         generator.set_state(tensors["random/batches"])
         return int(metadata["step"]), float(metadata["seconds"])
     except (KeyError, ValueError, RuntimeError) as error:
-        raise CheckpointError(f"{path} does not fit this run: {error}") from error
+        raise CheckpointError(
+            f"{path} does not fit this run: {error}. Train in another folder, or delete the file to start again."
+        ) from error
 
 
 def _start_log(folder: Path, step: int, task: Task) -> tuple[list[str], Row]:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.errors import ConfigError, DataError
+from agentzoo.errors import DataError
+from agentzoo.extras import needed
 
 TILE = 8  # pixels
 SIDE = 9  # tiles; every world below fits
@@ -57,10 +58,7 @@ def draw_scenes(count: int, first_seed: int, on_scene: Callable[[int], None] = l
 
 @contextlib.contextmanager
 def _worlds() -> Iterator[list[Any]]:
-    try:
-        import minigrid  # noqa: F401  (registers the worlds)
-    except ImportError:
-        raise ConfigError("minigrid is not installed: pip install 'agentzoo[language]'.") from None
+    needed("minigrid", "language", "drawing worlds")  # the import registers them
     import gymnasium as gym
 
     worlds = [gym.make(name).unwrapped for name in WORLDS]

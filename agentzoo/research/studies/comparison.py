@@ -266,7 +266,7 @@ def soon_in_words(found: Sequence[Converged], seeds: int) -> str:
 
 
 def from_some(known: int, seeds: int) -> str:
-    """`, from 1 of 3 seeds`: what a number stands on that not all seeds have; "" where all have it."""
+    """`, from 1 of 3 seeds` if only `known` of the `seeds` have the number; otherwise empty."""
     return f", from {known} of {seeds} seeds" if known < seeds else ""
 
 

@@ -83,7 +83,7 @@ def cells(seed: int, episodes: int = 500, epochs: int = EPOCHS) -> Iterator[Cell
 
 
 def _whole(data: DataConfig) -> DataConfig:
-    """The recipe with all trajectories: the map depends on their number."""
+    """The data settings with nothing held out: the map depends on the number of trajectories."""
     return data.model_copy(update={"held_out": 0.0})
 
 
@@ -228,7 +228,8 @@ def collect(folder: Path, seeds: list[int], episodes: int, epochs: int) -> HeatM
                 losses.setdefault(row, {}).setdefault(column, []).append(value)
     if not losses:
         raise ConfigError(
-            f"{folder} holds no finished training on {episodes} trajectories with seed {' or '.join(map(str, seeds))}."
+            f"{folder} holds no finished training on {episodes} trajectories with seed {' or '.join(map(str, seeds))}. "
+            "Train them first: omit --no-train."
         )
     return HeatMap(episodes, epochs, {row: losses[row] for row in ROWS if row in losses})
 

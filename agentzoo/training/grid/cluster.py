@@ -144,7 +144,10 @@ class RayEngine:
         addresses = {node["NodeManagerAddress"] for node in self._ray.nodes()}
         if addresses != {LOOPBACK}:
             self._ray.shutdown()
-            raise ConfigError(f"this version of Ray listens on {', '.join(addresses)} instead of {LOOPBACK} alone.")
+            raise ConfigError(
+                f"this version of Ray listens on {', '.join(addresses)} instead of {LOOPBACK} alone. Install the "
+                "version in constraints.txt, or omit --engine ray."
+            )
 
     def _begin(self) -> None:
         self.out.mkdir(parents=True, exist_ok=True)
@@ -229,7 +232,9 @@ def require_answer(address: str) -> None:
             [sys.executable, "-c", _PROBE, address], capture_output=True, text=True, timeout=ANSWER_SECONDS
         )
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"no Ray cluster answers at {address} within {ANSWER_SECONDS:.0f} seconds.") from None
+        raise ConfigError(
+            f"no Ray cluster answers at {address} within {ANSWER_SECONDS:.0f} seconds. `ray start --head` starts one."
+        ) from None
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no reason"])[-1]
         raise ConfigError(f"no Ray cluster answers at {address}: {last[:300]} `ray start --head` starts one.")

@@ -10,8 +10,9 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from agentzoo.errors import AgentzooError
-from agentzoo.store.files import CONFIG, LOG, RESULT, WEIGHTS
+from agentzoo.store.files import LOG, RESULT
 from agentzoo.store.locate import staged_agents
+from agentzoo.store.named import is_finished
 from agentzoo.training.grid.plan import Plan, Row
 from agentzoo.training.grid.tasks import GRID_LOCK, read_failure
 from agentzoo.training.lock import holder
@@ -79,7 +80,7 @@ def run_status(folder: Path, row: Row, evaluate: int = 0, running: Collection[Pa
 
 def is_done(folder: Path, evaluate: int = 0) -> bool:
     """Whether a run is trained and, if `evaluate` is above 0, evaluated on at least as many episodes."""
-    if not ((folder / WEIGHTS).is_file() and (folder / CONFIG).is_file()):
+    if not is_finished(folder):
         return False
     if not evaluate:
         return True

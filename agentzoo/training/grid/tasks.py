@@ -123,7 +123,7 @@ def read_failure(folder: Path) -> Failure | None:
 
 
 def forget_failure(folder: Path) -> None:
-    """Delete the failure that a stopped run recorded: pydantic, for one, makes another error of the interrupt."""
+    """Delete a run's failure record. A stopped run may leave one, since pydantic turns the interrupt into an error."""
     (folder / FAILURE).unlink(missing_ok=True)
 
 
