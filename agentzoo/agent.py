@@ -263,7 +263,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
 
     @property
     def rtg_source(self) -> str | None:
-        """Where `predict` got its last rewards: "reward", "observation", "env", or "constant" if there were none."""
+        """Source of the last rewards: "reward", "observation", "env", "constant" (none came), None (none needed)."""
         return self._rewards.source
 
     # -- acting ------------------------------------------------------------------------------------------------------

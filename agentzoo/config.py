@@ -33,7 +33,7 @@ class AgentConfig(Config):
     license: License = "mit"
 
     def options_in(self, env_id: str | None) -> dict[str, bool | int | float | str]:
-        """The agent's options for this id, with or without its module, or for its own if None; others have none."""
+        """The options to create `env_id` with; empty if that is not the agent's environment. None is the agent's id."""
         own = env_id is None or (self.env is not None and same_environment(env_id, self.env))
         return dict(self.env_options) if own else {}
 
@@ -69,7 +69,8 @@ def read_recipe(path: Path) -> Recipe:
     """The recipe in a `train_config.json`. A missing `held_out` means that the run held out nothing, and becomes 0.
 
     Raises:
-        ConfigError: the file does not exist or holds no recipe.
+        ConfigError: the file does not exist or holds no recipe. CheckpointError: it cannot be read as a small text
+            file, or belongs to a backbone.
     """
     if not path.exists():
         raise ConfigError(

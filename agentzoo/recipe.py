@@ -215,7 +215,8 @@ class Recipe(Config):
     def override(self, settings: Iterable[str]) -> Recipe:
         """A copy with `section.field=value` settings applied, values read as JSON or else as text.
 
-        Another `eval.env` drops the options and reference returns of the old one, unless they are among the settings.
+        `model.preset=NAME` sets the fields of one of the family's presets. Another `eval.env` drops the options and
+        reference returns of the old one, unless they are among the settings.
 
         Raises:
             ConfigError: no such field (with the nearest name), or a value of the wrong type or out of range.
@@ -268,7 +269,7 @@ def _forget_old_environment(evaluation: dict[str, Any], before: str, named: set[
 
 
 def _within(history: int | None, context: Any) -> int | None:
-    """A recipe's history in windows of another length: the whole window if they are shorter."""
+    """`history`, or None (the whole window) if windows of `context` steps are shorter."""
     return None if history and isinstance(context, int) and history > context else history
 
 

@@ -37,9 +37,9 @@ def main() -> None:
     for task, step in (("past", 6), ("future", 3), ("waypoint", 4)):
         answer = infer(agent, window=truth, task=task, step=step)  # type: ignore[arg-type]
         draw_answer(answer, truth, asked_for.out / f"{task}.png", f"{AGENT}: {task} at step {step}")
-    console.print(f"what was before, what comes next, how to pass the waypoints: drawn in {asked_for.out}")
+    console.print(f"the past, the future and the way past the waypoints: drawn in {asked_for.out}")
 
-    # where did an episode begin whose last three steps are known? histories that could have been
+    # sample the beginnings of an episode of which only the last three steps are known
     shown = Mask(np.arange(10)[None] >= 7, np.arange(10)[None] >= 7, np.array([False]))
     asked = replace(truth, mask=shown).take(np.zeros(asked_for.samples, dtype=int))
     found = histories(agent, asked, possible_rows, seed=0)
@@ -52,7 +52,7 @@ def main() -> None:
         cell = (int(cells[place][0]), int(cells[place][1]))
         table.add_row(str(cell), f"{counts[place] / len(begun):.0%}", str(path_distance(cell)))
     console.print(table)
-    console.print(f"it really began at {states_of(truth.observations[:, 0])[0].agent}")
+    console.print(f"the episode began at {states_of(truth.observations[:, 0])[0].agent}")
 
 
 if __name__ == "__main__":

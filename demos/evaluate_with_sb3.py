@@ -1,4 +1,4 @@
-"""Stock stable-baselines3 code with an agent of the zoo in it: `evaluate_policy`, then a loop of one's own."""
+"""Stock stable-baselines3 code with an agent of the zoo in it: `evaluate_policy`, then your own loop."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ def main() -> None:
     args = options.parse_args()
     console = Console()
 
-    vec_env = make_vec_env(
-        args.env, n_envs=args.envs, seed=0
-    )  # each in a Monitor, from which the agent has its rewards
+    # each environment is in a Monitor, from which the agent reads the rewards
+    vec_env = make_vec_env(args.env, n_envs=args.envs, seed=0)
     agent = Agent.from_pretrained(args.agent, env=vec_env)
     mean, std = evaluate_policy(agent, vec_env, n_eval_episodes=args.episodes)
     console.print(f"evaluate_policy: return {mean:.0f} ± {std:.0f} over {args.episodes} episodes")
@@ -40,8 +39,8 @@ def main() -> None:
         actions, state = agent.predict(observations, state=state, episode_start=starts, deterministic=True)
         observations, rewards, starts, _ = vec_env.step(actions)
         total += rewards
-    console.print(f"{args.steps} steps by hand: reward {total.mean():.0f} an environment; still to come, as the agent")
-    console.print(f"sees it: {np.round(state.newest_return_to_go()) if state is not None else ''}")
+    console.print(f"{args.steps} steps by hand: mean reward {total.mean():.0f} per environment")
+    console.print(f"returns-to-go: {np.round(state.newest_return_to_go()) if state is not None else ''}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Fine-tune dt-hopper-medium on data nobody trained on, against 3,000 updates from scratch; a plot to demos/out/.
+"""Fine-tune dt-hopper-medium on expert data, train a network from scratch on it, and plot both to demos/out/.
 
-Needs the dataset: `agentzoo data build hopper/expert` makes it. Stopped runs go on where they were.
+`agentzoo data build hopper/expert` makes the dataset. A stopped run continues when the command is repeated.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def forget(run: Path) -> None:
-    """Remove the run of an earlier call, which was of other episodes; a folder of anything else is not touched."""
+    """Delete the run of an earlier call, which learned from other episodes; any other folder is refused."""
     if not run.exists():
         return
     if not (run / RECIPE).is_file() or Recipe.from_json(read_text(run / RECIPE), str(run)).agent_id != NAME:

@@ -60,7 +60,7 @@ print(f"five steps; the last action is {np.round(action, 2)}")
 # %% [markdown]
 # ## Ask for returns
 #
-# The same weights hop further or less far, as they are asked to.
+# The target return decides how far the same weights hop.
 
 # %%
 for target in (900.0, 3600.0):

@@ -1,4 +1,4 @@
-"""From a finished run to a folder that is exactly a Hub repo: measured, with card and video, checked like a stranger's.
+"""From a finished run to a folder that is exactly a Hub repo: measured, with card and video, and verified.
 
 Uses the run of demos/finetune_small.py, which it makes if it is not there. Writes to demos/out/zoo/.
 """

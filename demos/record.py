@@ -1,4 +1,4 @@
-"""Film an agent twice, asked for much and for little: it moves as it is asked to. Videos and GIFs to demos/out/."""
+"""Film an agent twice, with a high and a low target return, and write videos and GIFs to demos/out/."""
 
 from __future__ import annotations
 

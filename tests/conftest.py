@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -185,11 +185,6 @@ def make_agent(env_id: str | None = None, model: ModelConfig | None = None, cont
         eval=EvalConfig(env=env_id, **{"target_return": 50.0, "episodes": 3, **eval_}),
     )
     return Agent(network, AgentConfig.of(recipe, io), recipe)
-
-
-@pytest.fixture
-def agent_of() -> Callable[..., Agent]:
-    return make_agent
 
 
 def change_in_place(model: torch.nn.Module) -> None:

@@ -48,7 +48,7 @@ def test_evaluate_with_sb3(agent: str) -> None:
     assert "evaluate_policy: return" in said
     assert "5 steps by hand" in said
     asked = Agent.from_pretrained(agent).target_return
-    shown = float(said.split("sees it: [")[1].split("]")[0])
+    shown = float(said.split("returns-to-go: [")[1].split("]")[0])
     assert 0.9 * asked < shown < asked  # after five of a thousand steps, and no padding
 
 
@@ -56,7 +56,7 @@ def test_ask_unimask(tmp_path: Path) -> None:
     said = run("ask_unimask.py", "--out", tmp_path, "--samples", 20)
     assert {path.name for path in tmp_path.iterdir()} == {"past.png", "future.png", "waypoint.png"}
     assert "of 20 histories are possible" in said
-    assert "it really began at (" in said
+    assert "the episode began at (" in said
 
 
 def test_record(tmp_path: Path) -> None:

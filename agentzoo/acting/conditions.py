@@ -41,12 +41,16 @@ class Conditions:
         """The window to act from, and the known observations of its later steps.
 
         The goal takes the last place of the window, so the agent sees one past step fewer.
+
+        Raises:
+            ShapeError: rows for another number of environments. ConfigError: a goal, and a context of one step.
         """
         n, context = state.observations.shape[:2]
         for rows in (*self.waypoints.values(), *([] if self.goal is None else [self.goal])):
             if len(rows) not in (1, n):
                 raise ShapeError(
-                    f"a goal or waypoint was given for {counted(len(rows), 'environment')}, the observation has {n}."
+                    f"a goal or waypoint was given for {counted(len(rows), 'environment')}, the observation has {n}: "
+                    "pass a single one, or one for each environment."
                 )
         if self.goal is not None:
             if context < 2:

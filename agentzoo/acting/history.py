@@ -187,7 +187,7 @@ def read_starts(episode_start: Any, n: int) -> NDArray[np.bool_]:
     """(N,) whether each row begins an episode; None means no row does. A copy, since SB3 reuses its array.
 
     Raises:
-        ShapeError: a different number of entries, or not booleans.
+        ShapeError: a different number of entries, or neither booleans nor numbers.
     """
     if episode_start is None:
         return np.zeros(n, dtype=bool)

@@ -40,8 +40,9 @@ def load_network(config: AgentConfig, path: Path) -> SequenceModel:
 
 
 class Saved(NamedTuple):
-    """The weights in an agent's file: a fingerprint of their values, and the types of its tensors, which are the
-    network's where none is named.
+    """The weights in an agent's file.
+
+    values: fingerprint of the network. types: dtype of the file's tensors; those not named have the network's dtype.
     """
 
     values: str
@@ -53,8 +54,9 @@ class Saved(NamedTuple):
 
 
 def to_save(model: SequenceModel, before: Saved | None) -> Saved:
-    """The weights to save: with the types of the file `before` if it holds them already, so that the new file equals
-    it, or else with all digits.
+    """The weights to save. `before`: those in the agent's file.
+
+    Unchanged weights keep the types of that file, so the new file equals it. Changed weights keep the network's dtype.
     """
     values = fingerprint(model)
     return Saved(values, before.types if before is not None and before.values == values else {})

@@ -62,9 +62,10 @@ class Acting(Protocol):
         starts: NDArray[np.bool_],
         conditions: Conditions,
     ) -> tuple[Tensor | ActionDistribution, Any]:
-        """The network's output (N, A) for one more step, and the new state. Rows where `starts` (N,) drop their past.
+        """The network's output (N, A) for one more step, and the new state.
 
-        observations: (N, S) raw. rtg: (N,) raw units, of this step. conditions: known observations of later steps.
+        observations: (N, S) raw. rtg: (N,) raw units, of this step. starts: (N,), True in rows that drop their past.
+        conditions: known observations of later steps.
         """
 
     def remember(self, state: Any, actions: NDArray[Any], targets: NDArray[np.float64]) -> Any:

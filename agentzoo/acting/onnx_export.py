@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import logging
 import warnings
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from agentzoo.errors import ConfigError
+from agentzoo.extras import needed
 from agentzoo.nn.plain import onnx_attention
 
 OPSET = 20 if onnx_attention is None else 23
@@ -77,8 +77,5 @@ def open_session(data: bytes) -> Any:
 
 
 def require(name: str) -> Any:
-    """Import a module, or raise ConfigError with the extra of agentzoo that installs it."""
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ConfigError(f"ONNX needs the package {name}: pip install 'agentzoo[export]' ({error}).") from error
+    """Import a package of the extra `export`, or raise ConfigError with the command that installs it."""
+    return needed(name, "export", "ONNX")

@@ -51,7 +51,7 @@ class WindowPass(Pass):
 
     def forward(self, *parts: Tensor) -> Tensor:
         """The tensors of a `Batch` -> (B, A) actions in env units, or logits."""
-        return self.model.act_surely(Batch(*parts))
+        return self.model.act_deterministic(Batch(*parts))
 
     def sample(self, count: int, seed: int) -> tuple[Tensor, ...]:
         """Windows of lengths 1 to `steps` in turn."""

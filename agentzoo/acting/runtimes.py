@@ -61,7 +61,7 @@ class RuntimeMethods:
 
         Raises:
             ConfigError: no such runtime, packages are missing (`pip install 'agentzoo[export]'`), or the network cannot
-                be exported. RuntimeMismatchError: ONNX Runtime's actions differ by more than 1e-4.
+                be exported. RuntimeMismatchError: ONNX Runtime's actions differ by more than 1e-4 (relative, above 1).
         """
         if runtime not in get_args(Runtime):
             raise ConfigError(f"runtime is 'pytorch' or 'onnx', not {runtime!r}.")
@@ -86,8 +86,8 @@ class RuntimeMethods:
         """The number of newest steps that window acting reads; None for the whole window of K steps.
 
         Some networks act much better on a few steps than on the full window they learned from; `agentzoo evaluate
-        --history` measures it. It needs no training, since a window of training also holds shorter histories. It can be
-        assigned at any time; states stay valid. It has no effect on recurrent acting, which a warning says. Wu et al.
+        --history` measures it. No training is needed, since training windows also hold shorter histories. It can be
+        assigned at any time; states stay valid. In recurrent acting it has no effect, and assigning it warns. Wu et al.
         2023 (arXiv:2307.02484) choose the length at every step.
         """
         return self._history

@@ -84,9 +84,9 @@ def infer(
         window: replaces observations, actions, returns and timestep (see `question.read_window`).
 
     Raises:
-        ConfigError: the network is not masked; `task` without `step` or with `mask`; `window` together with arguments
-            it replaces. ShapeError: other shapes, or no argument that sets the number of steps. UnknownNameError: no
-            such task.
+        ConfigError: the network is not masked; `task` without `step`, with `mask`, or at a step that it does not have;
+            `window` together with arguments it replaces. ShapeError: other shapes, a `timestep` below 0, or no argument
+            that sets the number of steps. UnknownNameError: no such task.
     """
     require_masked(agent.model, "asked about a window")
     single = False

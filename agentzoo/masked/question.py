@@ -152,9 +152,9 @@ def _read_actions(config: AgentConfig, values: Any) -> tuple[NDArray[Any], Bools
         unknown = np.isnan(counted) | (counted == -1)
         known = (counted >= 0) & (counted < spec.size) & (counted == np.round(counted))
         if not (known | unknown).all():
-            last = spec.start + spec.size - 1
+            last, bad = spec.start + spec.size - 1, array[~(known | unknown)][0]
             raise ShapeError(
-                f"actions are whole numbers from {spec.start} to {last}, or {spec.start - 1} where unknown."
+                f"actions are whole numbers from {spec.start} to {last}, or {spec.start - 1} where unknown; got {bad}."
             )
         return np.where(known, counted, 0).astype(np.int64), known, leading == 1
     known = np.asarray(np.isfinite(array).all(axis=-1))

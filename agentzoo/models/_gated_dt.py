@@ -31,12 +31,6 @@ if TYPE_CHECKING:
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Causal = Literal["gpt2", "imagegpt", "gptj"]
-GPT2_SMALL: dict[str, Any] = {
-    "embed_dim": 768,
-    "n_layers": 12,
-    "n_heads": 12,
-    "activation": "gelu_new",
-}  # the published shape; the defaults are sized for a CPU
 
 
 class GatedConfig(LanguageDTConfig):

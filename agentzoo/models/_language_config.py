@@ -79,7 +79,7 @@ class LanguageDTConfig(ModelConfig):
     def _fits_together(self) -> LanguageDTConfig:
         require_whole_heads(self.embed_dim, self.n_heads)
         if (self.rotary_dim > 0) != (self.architecture == "gptj"):
-            raise ValueError("rotary_dim is for architecture gptj only")
+            raise ValueError("rotary_dim must be above 0 for architecture gptj, and 0 for any other")
         if self.rotary_dim % 2 or self.rotary_dim > self.embed_dim // self.n_heads:
             raise ValueError(f"rotary_dim must be even and at most a head's size, {self.embed_dim // self.n_heads}")
         if self.tie_action_head and (self.input_maps, self.head) != ("linear", "linear"):
@@ -165,7 +165,7 @@ class LanguageDTConfig(ModelConfig):
         return min(departures.items(), key=lambda one: len(one[1]))
 
     def deviations(self) -> tuple[str, ...]:
-        """Differences to ChibiT, the preset `wikipedia`."""
+        """Differences from ChibiT, the preset `wikipedia`."""
         chibit = self._nearest_preset()[0] == "wikipedia"
         if not chibit or self.tie_action_head:
             return ()

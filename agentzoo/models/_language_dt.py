@@ -72,7 +72,7 @@ class LanguageDT(SequenceModel):
             parameter.requires_grad_(_is_trained(name, config.adaptation))
 
     def forward(self, batch: Batch) -> Tensor:
-        """Predicted action of every step, (B, K, A): encoded in [-1, 1] for a bounded Box, logits if discrete."""
+        """Predicted action of every step, (B, K, A): encoded for a Box (only a linear head ends in tanh), or logits."""
         return self._read(self._inputs(batch), batch, STATE_TOKENS)
 
     def loss(self, batch: Batch) -> Losses:
@@ -129,7 +129,7 @@ class LanguageDT(SequenceModel):
             ConfigError, CheckpointError, DataError: the backbone cannot be co-trained; the message says why.
         """
         config, own = self.config, self.config.positions == "own"
-        if not found.speaks_by_table:
+        if not found.has_tied_head:
             raise ConfigError(
                 f"co-training predicts tokens with the token table, but backbone {config.backbone!r} has a separate "
                 "output head (tie_word_embeddings is false). Switch it off with --set model.lm_weight=0."

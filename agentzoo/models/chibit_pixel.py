@@ -28,7 +28,7 @@ class ChibiTPixelConfig(LanguageDTConfig):
     convolutions: Convolutions = ATARI
 
     def deviations(self) -> tuple[str, ...]:
-        """Adds the difference to the Atari code."""
+        """Adds the difference from the Atari code."""
         tokens = (
             "tokens, LayerNorm and timesteps are those of the language agents of Gym tasks here, not the Atari code's"
         )

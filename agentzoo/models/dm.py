@@ -7,8 +7,8 @@ Differs: the release shows many training tokens their own label through the fine
 Here every gather is causal (tests/models/test_dm.py::test_nothing_at_or_after_an_action_changes_it).
 Windows are padded on the right, so causality alone keeps padding out and no masks are needed.
 
-Symbols: m = 1 on real tokens, u the normalized input of a layer, f the gathered features, o^c and o^f the outputs of
-the branches, W_P the projection after the residual, β the weight of the past policy. L = 3K tokens.
+Symbols of the paper in this file: m is `mask`, u the normalized input of a layer, f is `gathered`, o^c and o^f are
+`coarse` and `fine`, W_P is `project`, β the weight of the past policy. L = 3K tokens.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class DMConfig(ModelConfig):
     acting: ActingMode = "window"  # the default of `predict`; both are always possible
 
     def deviations(self) -> tuple[str, ...]:
-        """Differences to the paper and its release."""
+        """Differences from the paper and its release."""
         losses = "the next return-to-go and observation are learned by SmoothL1, where the paper says log-likelihood"
         if self.ilo_weights is None:
             losses = "the next return-to-go and observation are not learned"
@@ -228,7 +228,10 @@ class DecisionMamba(SequenceModel):
         return self.config.acting
 
     def begin_step(self, step: int, total: int) -> None:
-        """Sets β, and renews the past policy at the start of a period. The first period has none, so its β is 0."""
+        """Sets β and renews the past policy: at the start of a period, or at every step with `teacher="ema"`.
+
+        The first period has no past policy, so its β is 0.
+        """
         config = self.config
         period, periods = step // config.teacher_period + 1, math.ceil(total / config.teacher_period)
         self.beta = 0.0 if period == 1 else blend_weight(period, periods, config.beta_final, config.beta_min)

@@ -4,8 +4,8 @@ Source: Chen et al. 2021, arXiv:2106.01345, section 4.1 and appendix A; kzl/deci
 atari/mingpt/model_atari.py. Each step has three tokens, which go through tanh. The learned position of the token in its
 window and the learned timestep of the window's first step are added to each.
 Differs: the reference reads the timestep of the newest step in acting and of the first step in training; here it is the
-first step in both. It trains on windows of K steps and never on shorter ones. A Discrete action is one-hot in; actions
-may also be a Box. No effect on real steps of a Discrete agent: tests/parity/test_originals.py.
+first step in both. The recipes train on full windows of K steps only. A Discrete action is one-hot in; actions may also
+be a Box. No effect on real steps of a Discrete agent: tests/parity/test_originals.py.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DTPixelConfig(PixelConfig):
         return self.use_returns
 
     def deviations(self) -> tuple[str, ...]:
-        """Differences to the published agents and their code."""
+        """Differences from the published agents and their code."""
         layers = () if self.n_layers == PUBLISHED_LAYERS else (f"it has {self.n_layers} layers; the paper has 6",)
         return (
             *layers,

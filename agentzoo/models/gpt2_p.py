@@ -73,7 +73,7 @@ class GPT2P(GatedDT):
         found = layer_statistics(weight, self.config.n_heads)
         heads = tuple(head for head, one in enumerate(found) if one.is_markov())
         if not heads:
-            ratios = ", ".join(f"{one.ratio:.2f}{'' if one.positive else ' (i fails)'}" for one in found)
+            ratios = ", ".join(f"{one.ratio:.2f}{'' if one.positive else ' (diagonal not positive)'}" for one in found)
             raise ConfigError(
                 f"layer {layer} has no Markov head to penalize: ratios {ratios}, threshold {THRESHOLD:g}. Name the "
                 'heads to penalize: --set "model.markov_heads=[0]".'

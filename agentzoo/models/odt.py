@@ -58,7 +58,7 @@ class ODTConfig(ModelConfig):
     n_layers: LayerCount = 3
     n_heads: HeadCount = 1
     dropout: Probability = 0.1
-    entropy_floor: Annotated[float, Field(ge=-100.0, le=100.0)] = -1.0  # β per number of the action, in nats
+    entropy_floor: Annotated[float, Field(ge=-100.0, le=100.0)] = -1.0  # β in nats, for each number of a Box action
     start_temperature: Annotated[float, Field(gt=0.0, le=100.0)] = 0.1  # λ when training begins
 
     _whole_heads = model_validator(mode="after")(with_whole_heads)
@@ -138,7 +138,7 @@ class ODT(SequenceModel):
         self.log_temperature = nn.Parameter(torch.tensor([math.log(config.start_temperature)]))
 
     def forward(self, batch: Batch) -> Tensor:
-        """The likeliest action of every step, (B, K, A): encoded, or logits."""
+        """The squashed mean of every step, (B, K, A), encoded; or logits."""
         out = self._output(batch, STATE_TOKENS)
         if self.discrete:
             return out

@@ -77,11 +77,11 @@ class UniMaskConfig(ModelConfig):
         return self.onehot_observations
 
     def takes_questions(self) -> bool:
-        """True if it trains on random masks, which prepare for any question; a task prepares only for its own."""
+        """True if it trains on random masks or on several tasks; a single task prepares only for its own question."""
         return "rnd" in self.tasks or len(self.tasks) > 1
 
     def deviations(self) -> tuple[str, ...]:
-        """Differences to the published training."""
+        """Differences from the published training."""
         return (
             "the optimizer is AdamW, as in the published code; the paper says Adam",
             "where its learning rate is not the paper's constant 0.0001 (see Details), it is chosen for a CPU's budget",

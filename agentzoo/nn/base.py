@@ -91,7 +91,7 @@ class ModelConfig(Config):
         return (*(("return-to-go",) if self.acts_on_target() else ()), "observation", "action")
 
     def deviations(self) -> tuple[str, ...]:
-        """Differences of the network and its training to the paper, one phrase each."""
+        """How the network and its training differ from the paper, one phrase each."""
         return ()
 
     def acts_on_target(self) -> bool:
@@ -154,7 +154,7 @@ class SequenceModel(nn.Module, ABC):
         placeholder and must not matter.
         """
 
-    def act_surely(self, batch: Batch) -> Tensor:
+    def act_deterministic(self, batch: Batch) -> Tensor:
         """`act` without sampling: (B, A) actions in env units (the mode of a distribution), or logits."""
         found = self.act(batch)
         return found if isinstance(found, Tensor) else found.mode()

@@ -123,7 +123,7 @@ def masking_at(task: StepTask, i: Tensor, context: int) -> Masking:
     """The masks of `task` at the steps `i` (B,), for windows of `context` steps.
 
     Raises:
-        ConfigError: a step outside those of the task.
+        ConfigError: a step outside those of the task. Otherwise as `steps_of`.
     """
     steps = steps_of(task, context)
     if len(i) and not steps.first <= int(i.min()) <= int(i.max()) <= steps.last:

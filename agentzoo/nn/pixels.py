@@ -156,7 +156,7 @@ class PixelModel(SequenceModel):
             length=newest + 1,
         )
         valid = at < memory.length.unsqueeze(1)
-        return self.act_surely(Batch(*memory[:4], valid=valid)), memory
+        return self.act_deterministic(Batch(*memory[:4], valid=valid)), memory
 
 
 def _shifted(values: Tensor, full: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""One file per family: a base recipe, and a table `RECIPES` with the changes of each agent id."""
+"""The packaged recipes. Each file has a table `RECIPES`, agent id -> `Recipe`; files with an underscore are shared."""

@@ -1,4 +1,4 @@
-"""CLIP-DT agents: the `markov` preset on the text tower of `clip-mini`, on GPT2-DT's budget."""
+"""CLIP-DT agents: the `markov` preset on the text tower of `clip-mini`, with ChibiT's windows and budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DTMA agents: GPT2-DTMA's sizes, data and budget from random weights."""
+"""DTMA agents: GPT2-DTMA's sizes from random weights, in the mazes and on all locomotion data."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _continuous(
 def _hopper() -> Recipe:
     """Only one random mask in four hundred is the mask of acting, so every second update is return-conditioned.
 
-    It predicts one action per window, so an update has many windows. Acting reads three steps. On 50 validation
+    Such an update predicts one action per window, so it has many windows. Acting reads three steps. On 50 validation
     episodes the same weights return 2,922 with 3 steps, 2,742 with 4, 2,571 with 5; on 20 of them 1,187 with the full
     window of 10.
     """
@@ -83,7 +83,7 @@ def _hopper() -> Recipe:
 
 
 def _maze(maze: str) -> Recipe:
-    """The maze needs a close fit where the history is short: an episode begins without one.
+    """Every episode begins without a history, and there the maze needs a close fit.
 
     So windows are many and have five steps, as those of the other families, and every second update asks for one action
     after a history of random length. With random masks alone and 10,000 updates of 100 windows of 10 steps, the agent

@@ -57,7 +57,7 @@ def agent_page(
         return f"{entry.slug}/{link}" if link in media.names else None
 
     number, unit = entry.measure()
-    interval, rows = entry.interval(), marks(entry)
+    interval, rows = entry.interval_in_words(), marks(entry)
     measured = unit_of(entry)
     return page(
         "agent.html.j2",
@@ -69,7 +69,7 @@ def agent_page(
         media=media,
         number=number,
         unit=unit,
-        interval="" if interval is None or entry.head is None else _interval(entry),
+        interval=f"95 %: {interval}" if interval else "",
         lead=_lead(entry),
         facts=_facts(entry),
         commands=commands(entry),
@@ -85,12 +85,6 @@ def agent_page(
         before=before,
         after=after,
     )
-
-
-def _interval(entry: Entry) -> str:
-    low, high = entry.interval() or (0.0, 0.0)
-    scored = entry.head is not None and entry.head.score is not None
-    return f"95 %: {low:.1f} to {high:.1f}" if scored else f"95 %: {amount(low)} to {amount(high)}"
 
 
 def _lead(entry: Entry) -> str:

@@ -29,7 +29,7 @@ FRAMES = 5
 
 
 class Frames(NamedTuple):
-    """Pictures of one episode, (address, step) each, and the episode's number."""
+    """Pictures of one episode, (address, step) each, and a sentence about the episode, `said`."""
 
     pictures: tuple[tuple[str, int], ...]
     said: str

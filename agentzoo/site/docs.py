@@ -190,7 +190,7 @@ def relinked(text: str, here: Path, root: Path, source: Path, agents: Mapping[st
 
 
 def _run_sphinx(application: object, source: Path, built: Path) -> None:
-    """Bodies of pages, each in an HTML file.
+    """Write the body of each page to an HTML file in `built`.
 
     Raises:
         ConfigError: Sphinx raised an error.

@@ -139,6 +139,15 @@ class Entry(NamedTuple):
             return None
         return self.summary().score_interval() if head.score is not None else self.return_interval()
 
+    def interval_in_words(self) -> str:
+        """`interval` without brackets, `94.0 to 94.6`; empty if the record has none."""
+        interval = self.interval()
+        if interval is None:
+            return ""
+        scored = self.head is not None and self.head.score is not None
+        low, high = (f"{end:.1f}" if scored else amount(end) for end in interval)
+        return f"{low} to {high}"
+
     def return_interval(self) -> tuple[float, float]:
         """The 95 % interval of the mean return: over training seeds if there are several, else over episodes."""
         first, *more = self.trainings

@@ -11,7 +11,6 @@ import numpy as np
 
 from agentzoo.data.minari import open_dataset
 from agentzoo.envs.making import make_configured, prepare_drawing
-from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.film import picture_of, sized_env
 from agentzoo.site.dataset_page import FRAMES, Frames
 from agentzoo.site.entries import Entry
@@ -41,8 +40,6 @@ def write_frames(entry: Entry, folder: Path, address: str) -> Frames | None:
         if seed is None or not 0 < len(episode.rewards) <= MOST_STEPS:
             return None
         pictures = _played(entry.env, entry.config.env_options, int(seed), episode)
-    except AgentzooError:
-        return None
     except Exception:  # environments and renderers may raise any error; the page works without pictures
         return None
     if pictures is None:

@@ -11,7 +11,7 @@ from agentzoo.site.entries import Entry, Zoo
 from agentzoo.site.markup import element, percent
 from agentzoo.site.media import Media
 from agentzoo.site.render import NO_PARTS, Parts, page
-from agentzoo.text import amount, counted
+from agentzoo.text import counted
 
 PAGE = "index.html"
 SORTS = (
@@ -97,7 +97,6 @@ def _merit(entry: Entry) -> tuple[str, float, str]:
 def _card(entry: Entry, media: Media) -> Card:
     summary, (number, unit) = entry.summary(), entry.measure()
     score, reached = summary.typical_score(), summary.typical_return()
-    interval = entry.interval()
     verdict = entry.compared.verdict if entry.compared else None
     trainings = max(len(entry.trainings), 1)
     parameters = entry.results.training.parameters if entry.results else None
@@ -130,7 +129,7 @@ def _card(entry: Entry, media: Media) -> Card:
         media,
         number,
         unit,
-        "" if interval is None else _between(entry, *interval),
+        entry.interval_in_words(),
         _track(entry),
         counted(trainings, "seed"),
         VERDICTS[verdict] if verdict else ("clone", "behaviour cloning") if entry.is_clone else None,
@@ -139,14 +138,8 @@ def _card(entry: Entry, media: Media) -> Card:
     )
 
 
-def _between(entry: Entry, low: float, high: float) -> str:
-    scored = entry.head is not None and entry.head.score is not None
-    write = (lambda value: f"{value:.1f}") if scored else amount
-    return f"{write(low)} to {write(high)}"
-
-
 def _track(entry: Entry) -> Markup:
-    """The mean score of its trainings between a random policy and the expert, with a mark for bc and for its data."""
+    """A bar of the mean score of its trainings, from 0 to 100, with the 95 % interval and a mark for bc."""
     summary = entry.summary()
     score, interval = summary.typical_score(), summary.score_interval()
     if score is None or interval is None:

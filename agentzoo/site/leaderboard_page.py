@@ -26,7 +26,7 @@ class Group(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One method on one task. `heat`: its rank among the task's methods, 0 to 1."""
+    """One method on one task. `heat`: 0 to 1, the score / 100, else the place between the task's worst and best."""
 
     standing: Standing
     value: str
@@ -66,7 +66,7 @@ def leaderboard_page(found: Sequence[Standing], comparison: Methods | None, part
 
 
 def _matrix(found: Sequence[Standing], tasks: Sequence[Task]) -> list[tuple[str, list[list[Cell]]]]:
-    """(method, its cells by task), methods with the most tasks first."""
+    """(method, its cells by task): measured methods by name, then those that only papers have."""
     methods = sorted({one.method for one in found}, key=lambda name: _rank(found, name))
     return [
         (

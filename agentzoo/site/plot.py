@@ -149,7 +149,7 @@ class Plot:
         return f"{x:.1f} {y:.1f}"
 
     def _path(self, points: Sequence[Point]) -> Markup:
-        """A path element. It only holds numbers, so it is neither escaped nor shortened like text."""
+        """The `points` of a line or area: only numbers, so they are neither escaped nor shortened like text."""
         return Markup(" ".join("{:.1f},{:.1f}".format(*self._xy(point)) for point in points if self._finite(point)))
 
 

@@ -53,12 +53,14 @@ def private_folder(name: str) -> Path:
 
 
 def require_private(path: Path) -> None:
-    """Raise StorageError unless this file or folder belongs to the user and other users cannot write to it."""
+    """Raise StorageError unless this file or folder belongs to the user, is no link, and others cannot write to it."""
     found, user = path.lstat(), _user()
     if user is None:
         return
-    if stat.S_ISLNK(found.st_mode) or found.st_uid != user:
-        raise StorageError(f"{path} does not belong to this user. Delete it, or set {VARIABLE} to a folder of yours.")
+    is_link = stat.S_ISLNK(found.st_mode)
+    if is_link or found.st_uid != user:
+        why = "is a link" if is_link else "does not belong to this user"
+        raise StorageError(f"{path} {why}. Delete it, or set {VARIABLE} to a folder of yours.")
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise StorageError(f"others may write to {path}. Run: chmod go-w {path}")
 

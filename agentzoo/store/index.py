@@ -34,7 +34,7 @@ def read_index(path: Path) -> dict[str, Any]:
     The `default` is a repo id with `{agent_id}` in it, for ids that `agents` lacks. Revisions may be left out.
 
     Raises:
-        ConfigError: it cannot be read, or an entry or the default is none; its path and the problem are in the message.
+        ConfigError: it cannot be read, or an entry or the default is invalid; the message has its path and the problem.
     """
     try:
         if not path.is_file():  # a device or pipe never ends
@@ -44,7 +44,7 @@ def read_index(path: Path) -> dict[str, Any]:
             raise ValueError("it has neither agents nor a default")
         agents, default = index.get("agents", {}), index.get("default")
         if not isinstance(agents, dict):
-            raise ValueError("its agents are no object of ids")
+            raise ValueError("its agents are not an object, id -> entry")
         for agent_id, entry in agents.items():
             _check_entry(agent_id, entry)
         if default is not None and not _is_pattern(default):

@@ -157,7 +157,7 @@ def check_fits(module: torch.nn.Module, path: Path) -> None:
 
 
 def load_strict(module: torch.nn.Module, path: Path, sha256: str | None = None) -> dict[str, torch.dtype]:
-    """Fill `module` from `path`: every name and shape must match. float16 tensors are widened.
+    """Fill `module` from `path`: every name and shape must match. 16-bit tensors are widened.
 
     Args:
         module: the network.

@@ -70,7 +70,7 @@ def _mean_error(model: SequenceModel, parts: Iterator[Batch]) -> float:
 
 
 def _error(model: SequenceModel, batch: Batch) -> Tensor:
-    predicted = model.act_surely(batch).float()  # (B, A)
+    predicted = model.act_deterministic(batch).float()  # (B, A)
     target = last_valid(batch.actions, batch.valid)
     if model.io.action.kind == "discrete":
         return cross_entropy(predicted, target)

@@ -93,7 +93,7 @@ def act(agent: Agent, history: dict[str, Any]) -> tuple[list[Any], list[Any]]:
         action, state = agent.predict(arrays(observation), state, np.array([start]), deterministic=True, reward=reward)
         read: Any = state if agent.history is None else newest(state, agent.history)  # type: ignore[arg-type]
         with torch.inference_mode():
-            output = agent.model.act_surely(to_batch(read, agent.config.rtg_scale, agent.device))
+            output = agent.model.act_deterministic(to_batch(read, agent.config.rtg_scale, agent.device))
         actions.append(action)
         outputs.append(output[0].numpy())
     return actions, outputs

@@ -62,7 +62,7 @@ def test_hidden_steps_do_not_change_the_action(family: str, kind: str) -> None:
     batch = random_batch(agent.config.io, [1, 4, 2, 3])
     with torch.no_grad():
         torch.testing.assert_close(
-            agent.model.act_surely(junk_behind(batch)), agent.model.act_surely(batch), atol=1e-6, rtol=0
+            agent.model.act_deterministic(junk_behind(batch)), agent.model.act_deterministic(batch), atol=1e-6, rtol=0
         )
 
 
@@ -72,7 +72,7 @@ def test_the_action_being_chosen_does_not_see_itself(family: str) -> None:
     batch = random_batch(agent.config.io, [4, 4, 2])
     with torch.no_grad():
         assert torch.equal(
-            agent.model.act_surely(junk_behind(batch, newest_action=True)), agent.model.act_surely(batch)
+            agent.model.act_deterministic(junk_behind(batch, newest_action=True)), agent.model.act_deterministic(batch)
         )
 
 
@@ -83,7 +83,10 @@ def test_the_newest_observation_changes_the_action(family: str) -> None:
     moved = batch.observations.clone()
     moved[0, 2] += 1 if moved.is_floating_point() else 100  # uint8 wraps around
     with torch.no_grad():
-        before, after = agent.model.act_surely(batch), agent.model.act_surely(replace(batch, observations=moved))
+        before, after = (
+            agent.model.act_deterministic(batch),
+            agent.model.act_deterministic(replace(batch, observations=moved)),
+        )
     assert not torch.allclose(before[0], after[0], atol=1e-4)
     torch.testing.assert_close(before[1], after[1])
 
@@ -93,10 +96,10 @@ def test_batch_equals_one_by_one(family: str) -> None:
     agent = agent_of(family)
     batch = random_batch(agent.config.io, [4, 1, 3])
     with torch.no_grad():
-        together = agent.model.act_surely(batch)
+        together = agent.model.act_deterministic(batch)
         for i in range(3):
             alone = batch.map(lambda part: part[i : i + 1])  # noqa: B023  (called at once)
-            torch.testing.assert_close(agent.model.act_surely(alone)[0], together[i], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(agent.model.act_deterministic(alone)[0], together[i], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -136,7 +139,7 @@ def test_predict_step_by_step_equals_one_forward_on_the_window(family: str, kind
         valid=torch.ones(1, 4, dtype=torch.bool),
     )
     with torch.no_grad():
-        expected = agent.model.act_surely(window)[0].numpy()
+        expected = agent.model.act_deterministic(window)[0].numpy()
     got = taken[-1] - agent.config.io.action.start if discrete else taken[-1]
     np.testing.assert_allclose(got, expected.argmax() if discrete else np.clip(expected, -2, 2), atol=1e-5)
 
@@ -281,7 +284,7 @@ def test_timesteps_beyond_the_table_use_its_last_row(config: ModelConfig) -> Non
     beyond = replace(batch, timesteps=torch.tensor([[7, 8, 9, 12]] * 2))
     within = replace(batch, timesteps=torch.tensor([[7, 8, 8, 8]] * 2))
     with torch.no_grad():
-        assert torch.equal(agent.model.act_surely(beyond), agent.model.act_surely(within))
+        assert torch.equal(agent.model.act_deterministic(beyond), agent.model.act_deterministic(within))
         assert torch.equal(agent.model(beyond), agent.model(within))
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
-from agentzoo.models._gated_dt import GPT2_SMALL, GatedDT
+from agentzoo.models._gated_dt import GatedDT
 from agentzoo.models._language_dt import LanguageDT
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.models.clip_dtma import CLIPDTMAConfig
@@ -181,7 +181,7 @@ def test_parameter_counts_of_the_paper() -> None:
     assert of_gates(3, 128, 1) == 387
     io = make_agent(model=GPT2DTConfig()).config.io
     with torch.device("meta"):
-        sizes = GPT2_SMALL
+        sizes: dict[str, Any] = {"embed_dim": 768, "n_layers": 12, "n_heads": 12, "activation": "gelu_new"}
         more = parameter_count(GatedDT(GPT2DTMAConfig(**sizes), io)) - parameter_count(
             LanguageDT(GPT2DTConfig(**sizes), io)
         )

@@ -169,7 +169,7 @@ def linked_folder(folder: Path) -> None:
         (shared_folder, "others may write to .*native"),
         (shared_folder_above, "so files below it cannot be trusted"),
         (sticky_folder_of_others, "agentzoo does not belong to this user"),
-        (linked_folder, "native does not belong to this user"),
+        (linked_folder, "native is a link"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

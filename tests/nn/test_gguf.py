@@ -41,7 +41,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
         else:
             assert torch.equal(found.blocks[name], value)
     assert found.sha256() == sha256(path)
-    assert found.speaks_by_table
+    assert found.has_tied_head
     assert found.end_of_text == 1
 
 

@@ -182,7 +182,7 @@ def test_the_real_weights_give_the_numbers_of_transformers(smollm: Any) -> None:
         got = ours(found.tokens[ids])
         torch.testing.assert_close(got, theirs, atol=1e-5 * float(theirs.abs().max()), rtol=1e-5)
         said = found.tokenizer().decode([int((got[0, -1] @ found.tokens.T).argmax())])
-    assert found.speaks_by_table
+    assert found.has_tied_head
     assert said.strip() in ("wrote", "published", "'s", ",", "'", "was")
     few, first = ours_of(SMOLLM, layers=3)
     smollm.model.layers, every = smollm.model.layers[:3], smollm.model.layers

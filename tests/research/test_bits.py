@@ -43,6 +43,6 @@ def test_what_cannot_be_measured_is_said(zoo: Path, tmp_path: Path) -> None:
         bits_per_byte(load_backbone("lm-tiny"), "")
     write_tiny_gguf(tmp_path / "a.gguf")
     assert bits_per_byte(load_backbone(str(tmp_path / "a.gguf")), "abcd a").tokens == 3
-    mute = load_backbone("lm-tiny")._replace(speaks_by_table=False)
+    mute = load_backbone("lm-tiny")._replace(has_tied_head=False)
     with pytest.raises(ConfigError, match="its output head is not its token table"):
         bits_per_byte(mute, TEXT)

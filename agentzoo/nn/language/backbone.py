@@ -1,7 +1,8 @@
 """The blocks of a language model and its final norm, whatever its architecture.
 
-A block takes `(sizes, dropout, attention_dropout, lora)`, has `ln_1`, `attn`, `ln_2`, `up` and `down`, and says which
-norm it uses and the std of its fresh weights. Token tables, position tables and heads are not part of a backbone.
+A block takes `(sizes, dropout, attention_dropout, lora)`, has `ln_1`, `attn`, `ln_2` (not in gptj), `up` and `down`,
+and says which norm it uses and the std of its fresh weights. Token tables, position tables and heads are not part of a
+backbone.
 Tokens of a window are padded on the right, so the causal mask alone keeps padding from real tokens.
 """
 

@@ -33,7 +33,7 @@ class Described(NamedTuple):
     sizes: Sizes
     vocab_size: int
     positions: int | None  # rows of its position table; None: it has none
-    speaks_by_table: bool  # its next-token head is its token table
+    has_tied_head: bool  # its next-token head is its token table
     end_of_text: int | None  # id of the token that ends a document, if the config has it
 
 
@@ -124,7 +124,7 @@ class ImageGPTForeign(GPT2Foreign):
 
     def described(self) -> Described:
         """See `ForeignConfig`."""
-        return super().described()._replace(speaks_by_table=False)
+        return super().described()._replace(has_tied_head=False)
 
 
 class GPTJForeign(GPT2Foreign):

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentzoo.errors import CheckpointError, ConfigError, shown
+from agentzoo.errors import CheckpointError, shown
 from agentzoo.extras import needed
 from agentzoo.store.tensors import MAX_NAME, memory
 
@@ -204,16 +204,3 @@ class _Header:
         if 8 * math.prod(shape) > memory():
             raise ValueError(f"tensor {name!r} of shape {shape} is too large for this machine's memory")
         return Entry(shape, kind, begin + offset, begin + offset + length)
-
-
-def require(metadata: dict[str, Any], key: str, kind: type, path: Path, otherwise: Any = None) -> Any:
-    """A metadata entry of this type. If it is missing, `otherwise`, unless that is None.
-
-    Raises:
-        ConfigError: it is missing, or of another type.
-    """
-    found = metadata.get(key, otherwise)
-    if type(found) is not kind:
-        problem = "is missing" if found is None else f"is {shown(found, 60)}, not of type {kind.__name__}"
-        raise ConfigError(f"{path}: entry {key!r} of its metadata {problem}.")
-    return found

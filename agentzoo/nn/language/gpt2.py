@@ -6,7 +6,7 @@ same weights (tests/nn/test_language_parity.py). What differs between them:
 | architecture | norm | block | attention | order of tokens |
 |---|---|---|---|---|
 | gpt2 | LayerNorm | attention, then MLP | biases | table `wpe`, added outside |
-| clip | LayerNorm | attention, then MLP | biases; a causal mask from outside there | table, added outside |
+| clip | LayerNorm | attention, then MLP | biases; transformers passes the causal mask in | table, added outside |
 | imagegpt | no mean, no bias | attention, then MLP | biases | table `wpe`, added outside |
 | gptj | LayerNorm | attention and MLP side by side | no biases | rotation of the first dimensions of q and k |
 

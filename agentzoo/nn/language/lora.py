@@ -1,8 +1,8 @@
-"""A fused query-key-value projection, plain or with low-rank updates of its three parts.
+"""A fused query-key-value projection with low-rank updates of its three parts.
 
 Source: Hu et al. 2021, arXiv:2106.09685; on a fused projection each of q, k and v has its own update of rank r.
 The state dict holds the merged weight and no A or B, so a saved agent is a plain network. The checkpoint of a run keeps
-the three apart (`lora_state`), so that the run can continue.
+the base weight, A and B apart (`lora_state`), so that the run can continue.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LoRALinear(nn.Linear):
         return self.weight + self.scale * torch.cat([b @ a for a, b in self._factors()])
 
     def _factors(self) -> list[tuple[Tensor, Tensor]]:
-        """Yield A and B of each part."""
+        """A and B of each part."""
         return list(zip(self.lora_a, torch.split(self.lora_b, list(self.parts)), strict=True))
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:

@@ -40,7 +40,7 @@ class Pretrained(NamedTuple):
     blocks: dict[str, Tensor]  # the state dict of a `LanguageBackbone`
     tokens: Tensor  # (V, D): the token table
     positions: Tensor | None  # (P, D): the position table; gptj has none
-    speaks_by_table: bool  # its next-token head is the token table
+    has_tied_head: bool  # its next-token head is the token table
     end_of_text: int | None  # id of the token that ends a document, if the checkpoint has it
 
     digest: str | None = None  # of its one file, if recipes pin that
@@ -113,7 +113,7 @@ def load_backbone(name: str, revision: str | None = None, layers: int | None = N
         tokens=found.pop(TOKENS),
         positions=found.pop(POSITIONS, None),
         blocks=found,
-        speaks_by_table=described.speaks_by_table,
+        has_tied_head=described.has_tied_head,
         end_of_text=described.end_of_text,
         digest=opened.sha256,
         words=opened.tokenizer,

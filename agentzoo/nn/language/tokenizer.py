@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentzoo.errors import CheckpointError, ConfigError
+from agentzoo.extras import needed
 from agentzoo.store.files import write_atomic
 
 TOKENIZER = "tokenizer.json"
@@ -16,11 +17,7 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 def _library() -> Any:
-    try:
-        import tokenizers
-    except ImportError:
-        raise ConfigError("tokenizers is not installed: pip install 'agentzoo[language]'.") from None
-    return tokenizers
+    return needed("tokenizers", "language", "a tokenizer")
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Any:

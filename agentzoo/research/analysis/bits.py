@@ -37,7 +37,7 @@ def bits_per_byte(found: Pretrained, text: str, window: int = WINDOW) -> Bits:
         ConfigError: the model lacks a tokenizer or such a head. DataError: the text has fewer than two tokens.
     """
     tokenizer = found.tokenizer()
-    if tokenizer is None or not found.speaks_by_table:
+    if tokenizer is None or not found.has_tied_head:
         raise ConfigError(f"backbone {found.name!r} has no tokenizer, or its output head is not its token table.")
     ids = torch.tensor(tokenizer.encode(text, add_special_tokens=False).ids)
     window = window if found.positions is None else min(window, len(found.positions))

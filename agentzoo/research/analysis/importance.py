@@ -58,4 +58,4 @@ def head_importance(agent: Agent, windows: Batch) -> HeadImportance:
 
 def _act(agent: Agent, pieces: list[Batch]) -> Tensor:
     with torch.no_grad():
-        return torch.cat([agent.model.act_surely(piece) for piece in pieces]).double()
+        return torch.cat([agent.model.act_deterministic(piece) for piece in pieces]).double()

@@ -59,7 +59,7 @@ def _walking(env: Any) -> Scene:
 
 
 def _bounds(values: tuple[float, float] | None) -> list[float] | None:
-    """The bounds with None for infinity, which JSON lacks."""
+    """The bounds, infinity as 1e9, since JSON has no infinity; None if the environment has none."""
     return None if values is None else [min(max(value, -LARGE), LARGE) for value in values]
 
 

@@ -47,7 +47,7 @@ export class Player {
     const session = await runtime.InferenceSession.create(file(facts.network), { executionProviders: ["wasm"] });
     this.stop();
     await this.stepping;
-    this.stage = null;  // it shows the environment of before
+    this.stage = null;  // it shows the previous environment
     this.environment?.close();
     this.actor = new Actor(runtime, session, facts);
     this.environment = makeEnvironment(mujoco, scene);
