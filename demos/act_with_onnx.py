@@ -31,6 +31,7 @@ def play(path: str, seed: int = 0, steps: int = 1_000) -> float:
         length = min(k, len(history["valid"]))
         fed = {n: np.pad(w, [(0, k - length)] + [(0, 0)] * (w.ndim - 1))[None] for n, w in windows.items()}
         kinds = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}
+        kinds["tensor(uint8)"] = np.uint8  # images
         action = session.run(None, {n: w.astype(kinds[read[n].type]) for n, w in fed.items()})[0][0]
         if isinstance(env.action_space, gym.spaces.Discrete):  # one logit a choice
             chances = np.exp(action - action.max(), dtype=np.float64)

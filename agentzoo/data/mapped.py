@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from agentzoo.data.minari import load_episodes, open_dataset
 from agentzoo.data.names import datasets_root
 from agentzoo.errors import DataError, StorageError
 from agentzoo.store.cache import VARIABLE as CACHE_VARIABLE
-from agentzoo.store.cache import cache_folder
+from agentzoo.store.cache import cache_folder, make_private
 from agentzoo.store.exclusive import exclusive
 from agentzoo.store.files import sha256, staging, write_atomic
 from agentzoo.types import ActionSpec, Config, IntArray, ObservationSpec
@@ -138,6 +138,8 @@ def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> Map
         digest.update(f"{path.relative_to(data)} {sha256(path)}\n".encode())
     folder = cache_folder() / "episodes" / f"{dataset_id.replace('/', '--')}-{digest.hexdigest()[:16]}"
     if not (folder / SPEC).exists():
+        with suppress(OSError):  # `exclusive` reports it
+            make_private(folder.parent)  # code is cached beside it
         with exclusive(folder.parent / ".lock", CACHE_VARIABLE):
             if not (folder / SPEC).exists():
                 write_mapped(load_episodes(dataset_id, obs_keys), folder)

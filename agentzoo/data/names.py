@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from agentzoo.errors import UnknownNameError, did_you_mean
+from agentzoo.errors import StorageError, UnknownNameError, did_you_mean
 
 # names in `data.making.catalogue`; the datasets are called zoo/NAME-v0
 LOCOMOTION = tuple(
@@ -36,9 +36,16 @@ def dataset_id(name: str) -> str:
 
 
 def datasets_root() -> Path:
-    """Where Minari keeps datasets: `$MINARI_DATASETS_PATH`, else `~/.minari/datasets`."""
+    """Where Minari keeps datasets: `$MINARI_DATASETS_PATH`, else `~/.minari/datasets`.
+
+    Raises:
+        StorageError: there is no home folder.
+    """
     root = os.environ.get("MINARI_DATASETS_PATH")
-    return Path(root) if root else Path.home() / ".minari" / "datasets"
+    try:
+        return Path(root) if root else Path.home() / ".minari" / "datasets"
+    except RuntimeError as error:
+        raise StorageError(f"there is no folder of datasets: {error} Set MINARI_DATASETS_PATH.") from None
 
 
 def is_local(dataset: str) -> bool:
@@ -52,8 +59,14 @@ def local_ids(root: Path | None = None) -> Iterator[str]:
     Minari's own list omits datasets that it cannot read, and fails if the name of a folder is not an id.
     """
     root = datasets_root() if root is None else root
+    seen: set[str] = set()
     for folder, names, _ in os.walk(root, followlinks=True):
         names[:] = sorted(name for name in names if not name.startswith("."))
+        real = os.path.realpath(folder)
+        if real in seen:  # a link back
+            names.clear()
+            continue
+        seen.add(real)
         found = Path(folder).relative_to(root).as_posix()
         if "data" in names and is_dataset_id(found):
             names.clear()  # no dataset lies inside a dataset

@@ -140,7 +140,7 @@ def requirements_of(env_id: str) -> list[str]:
     packages = ["gymnasium"]
     if envs.is_game(env_id):
         packages += ["ale-py", "opencv-python-headless"]
-    elif not env_id.startswith("agentzoo/DoorKey"):
+    elif "mujoco" in envs.extras_of(env_id):
         packages.append("mujoco")
     if envs.needs_robotics(env_id):
         packages.append("gymnasium-robotics")

@@ -146,7 +146,7 @@ def picture_of(env: Any) -> NDArray[np.uint8]:
     """(H, W, 3) image of the environment now.
 
     Raises:
-        ConfigError: this machine or the environment cannot render.
+        ConfigError: this machine or the environment cannot render, or renders something else than an image.
     """
     try:
         frame = env.render()
@@ -158,7 +158,15 @@ def picture_of(env: Any) -> NDArray[np.uint8]:
         raise ConfigError(f"this machine cannot render: {type(error).__name__}: {error}.{hint}") from error
     if frame is None:
         raise ConfigError(f"{_name_of(env)} renders nothing in mode rgb_array; it cannot be filmed.")
-    return np.asarray(frame, dtype=np.uint8)
+    image = np.asarray(frame, dtype=np.uint8)
+    if image.ndim == 2:
+        image = image[..., None]
+    if image.ndim != 3 or image.shape[2] not in (1, 3, 4):
+        raise ConfigError(
+            f"{_name_of(env)} renders an array of shape {np.shape(frame)}, not an image (H, W, 3); it cannot be filmed."
+        )
+    # grey becomes three equal channels; transparency is dropped
+    return np.repeat(image, 3, axis=2) if image.shape[2] == 1 else np.ascontiguousarray(image[..., :3])
 
 
 def _name_of(env: Any) -> str:

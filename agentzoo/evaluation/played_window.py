@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,7 @@ def run_window(agent: Agent, seed: int = 0, start: int = 0, *, trust_env_module:
         observation, _ = env.reset(seed=episode_seed(seed, 0))
         while not ended and len(taken) < start + context:
             action, state = agent.predict(observation, state, reward=reward)
-            seen.append(observation)
+            seen.append(deepcopy(observation))  # some environments return the same array every time
             taken.append(action)
             asked.append(float(state.newest_return_to_go()[0]))
             observation, gained, terminated, truncated, _ = env.step(action[()])

@@ -105,6 +105,9 @@ def read_transformers(folder: Path, options: ImportOptions) -> Checkpoint:
         raise ConfigError(
             f"{folder / CONFIG_FILE} has model_type {str(kind)[:60]!r}; only 'decision_transformer' can be imported."
         )
+    given = [f"--{name.replace('_', '-')}" for name in ("heads", "max_action") if getattr(options, name) is not None]
+    if given:
+        raise ConfigError(f"{' and '.join(given)} (of a CORL network) has no effect on {folder}; omit it.")
     for name, wanted in FIXED.items():
         value = config.get(name, wanted)
         if value != wanted and not (isinstance(wanted, tuple) and (value in wanted or value is wanted)):
@@ -134,7 +137,7 @@ def read_transformers(folder: Path, options: ImportOptions) -> Checkpoint:
         mean=mean,
         std=std,
         context=options.context or known,
-        rtg_scale=options.rtg_scale or 1000.0,
+        rtg_scale=1000.0 if options.rtg_scale is None else options.rtg_scale,
         reach=1.0,
     )
 
@@ -234,7 +237,7 @@ def read_corl(path: Path, options: ImportOptions) -> Checkpoint:
         mean=mean,
         std=std,
         context=options.context or trained,
-        rtg_scale=options.rtg_scale or 1.0 / scale,
+        rtg_scale=1.0 / scale if options.rtg_scale is None else options.rtg_scale,
         reach=reach,
     )
 

@@ -7,6 +7,7 @@ agentzoo load it from `hf://me/zoo/hopper/medium-v0`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,7 +60,8 @@ def push_dataset(
             f"{dataset_id!r} of {owner!r}: a dataset NAMESPACE/NAME-v0 is uploaded to the Hub repo OWNER/NAMESPACE."
         )
     folder = datasets_root() / dataset_id
-    found = (path for path in sorted(folder.rglob("*")) if path.is_file() and path != folder / ORIGIN)
+    walked = (Path(at) / name for at, _, names in os.walk(folder, followlinks=True) for name in names)
+    found = [path for path in sorted(walked) if path != folder / ORIGIN]
     files = {f"{inside}/{path.relative_to(folder).as_posix()}": path for path in found}
     subspaces = [f"{namespace}/{parent}" for parent in map(str, Path(inside).parents) if parent != "."]
     message = commit_message or f"{dataset_id}: upload with agentzoo"

@@ -46,7 +46,7 @@ def import_agent(source: str | Path, options: ImportOptions, *, revision: str | 
         found = read_transformers(folder, options)
     else:
         raise ConfigError(f"{source} is neither a folder, a .pt file nor a Hub repo like OWNER/NAME.")
-    name = options.agent_id or _id_from(path.stem if path.suffix else path.name)
+    name = options.agent_id or _id_from(path.stem if path.suffix else path.resolve().name)
     return _agent(found, options, name)
 
 

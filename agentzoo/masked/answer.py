@@ -120,7 +120,9 @@ def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:
         masking = Masking(*(m.to(device) for m in (*shown, returns, nothing, nothing)))
         actions, parts = model.answer(_batch(agent, window), masking)
     steps = window.actions.shape[1]
-    spec = agent.config.io.observation
+    spec, action = agent.config.io.observation, agent.config.io.action
+    if action.low is not None:  # as `predict` clips them
+        actions = actions.clamp(*(torch.tensor(bound, device=device) for bound in (action.low, action.high)))
     shaped = [
         part[:, :steps].cpu().numpy().reshape(len(part), steps, *shape)
         for part, shape in zip(parts, spec.shapes, strict=True)

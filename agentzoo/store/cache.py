@@ -41,8 +41,7 @@ def private_folder(name: str) -> Path:
     """
     folder = cache_folder() / name
     try:
-        for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
-            missing.mkdir(mode=0o700, exist_ok=True)
+        make_private(folder)
         require_private(folder)
         require_private(folder.parent)
         for above in {*_up_to_home(folder.parent), *_up_to_home(folder.parent.resolve())}:
@@ -50,6 +49,12 @@ def private_folder(name: str) -> Path:
     except OSError as error:
         raise error if isinstance(error, StorageError) else StorageError(f"{folder} cannot be used: {error}.") from None
     return folder
+
+
+def make_private(folder: Path) -> None:
+    """Create the folder and missing folders above it, writable by the user alone, whatever the umask."""
+    for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def require_private(path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from agentzoo.config import named_recipe
 from agentzoo.data.episodes import Episodes
-from agentzoo.data.minari import dataset_metadata, load_episodes
+from agentzoo.data.minari import dataset_metadata, load_episodes, open_dataset
 from agentzoo.data.remote import dataset_of
 from agentzoo.data.targets import choose_target
 from agentzoo.errors import ConfigError, warn
@@ -111,20 +111,20 @@ def recipe_for(
     wanted = template.override(one for one in settings if one.lstrip().startswith("data.")).data
     require_one_dataset(dataset_id, wanted.dataset, names)
     chosen = "data.obs_keys" in names or dataset_id == template.data.dataset
-    metadata_keys = wanted.obs_keys if chosen else None
-    episodes = read(dataset_id, metadata_keys)
+    obs_keys = wanted.obs_keys if chosen else None
+    open_dataset(dataset_id)  # downloads it if possible
     metadata = dataset_metadata(dataset_id)
     own = metadata.get("obs_keys")
-    if metadata_keys is None and "data.obs_keys" not in names and isinstance(own, list) and own:
-        metadata_keys = tuple(map(str, own))
-        episodes = read(dataset_id, metadata_keys)
+    if obs_keys is None and "data.obs_keys" not in names and isinstance(own, list) and own:
+        obs_keys = tuple(map(str, own))
+    episodes = read(dataset_id, obs_keys)
     env_id, options = environment_for_data(metadata, environment_asked(env, settings), trust_env_module)
     returns = episodes.best(wanted.best_fraction).returns
     chosen_target = choose_target(target_asked(target, settings) or "d4rl", returns, env_id, options)
     # a table of timesteps has at most 100,000 rows; later steps use the last
     longest = min(int(episodes.lengths.max()), MOST_TIMESTEPS)
     data = template.data.model_copy(
-        update={"dataset": dataset_id, "obs_keys": metadata_keys, "rtg_scale": scale_of(returns)}
+        update={"dataset": dataset_id, "obs_keys": obs_keys, "rtg_scale": scale_of(returns)}
     )
     if dataset_id != template.data.dataset:  # what a run has filled in from other data
         data = data.model_copy(update={"dataset_sha256": None, "held_out": None})

@@ -165,6 +165,33 @@ class FallsAtTheLimit(gym.Wrapper[Any, Any, Any, Any]):
         return obs, reward, truncated, truncated, info
 
 
+class InPlace(gym.Wrapper[Any, Any, Any, Any]):
+    """Counts steps in one array, which it returns every time."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("Pendulum-v1", max_episode_steps=3))
+        self.now = np.zeros(3, np.float32)
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.now[:] = 0.0
+        return self.now, self.env.reset(**kwargs)[1]
+
+    def step(self, action: Any) -> Any:
+        _, *rest = self.env.step(action)
+        self.now += 1.0
+        return self.now, *rest
+
+
+def test_an_environment_that_returns_the_same_array_is_recorded_as_it_was_seen() -> None:
+    recorder = Recorder(InPlace(), 6)
+    for _ in range(2):
+        recorder.reset()
+        for _ in range(3):
+            recorder.step(np.zeros(1, np.float32))
+    assert recorder.arrays["observations"][:, 0].tolist() == [0.0, 1.0, 2.0] * 2
+    assert [one[0] for one in recorder.final_observations] == [3.0, 3.0]
+
+
 @pytest.mark.parametrize("falls", [False, True])
 @pytest.mark.parametrize("size", [400, 100])
 def test_the_replay_buffer_is_filled_as_sb3_fills_it(size: int, falls: bool, tmp_path: Path) -> None:

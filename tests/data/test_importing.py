@@ -75,6 +75,26 @@ def test_without_timeouts_episodes_end_at_the_limit(root: Path, tmp_path: Path) 
         import_file(file, "d4rl/hopper/other-v2")  # neither timeouts nor an environment to ask
 
 
+def test_timeouts_of_which_none_is_set_are_no_timeouts(root: Path, tmp_path: Path) -> None:
+    """Else episodes would go on across resets."""
+    file = write_h5(tmp_path / "h.hdf5", columns(6, terminals=[1], timeouts=[]))
+    found = import_file(file, ID, max_episode_steps=2)
+    assert ends(ID) == [([0, 1], True, True), ([2, 3], False, True), ([4, 5], False, True)]
+    assert any("no timeouts" in note for note in found.notes)
+    import_file(file, "d4rl/hopper/other-v2")  # without a limit the file is taken at its word
+    assert ends("d4rl/hopper/other-v2") == [([0, 1], True, False)]
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+def test_true_and_false_are_two_actions(shape: tuple[int, ...], root: Path, tmp_path: Path) -> None:
+    arrays = columns(4, terminals=[3], timeouts=[])
+    arrays["actions"] = np.array([True, False, True, True]).reshape(shape)
+    import_file(write_h5(tmp_path / "h.hdf5", arrays), ID)
+    episodes = load_episodes(ID)
+    assert (episodes.action.kind, episodes.action.size) == ("discrete", 2)
+    assert episodes.actions.tolist() == [1, 0, 1, 1]
+
+
 def test_a_terminal_on_the_limit_is_both(root: Path, tmp_path: Path) -> None:
     import_file(write_h5(tmp_path / "h.hdf5", columns(3, terminals=[2])), ID, max_episode_steps=3)
     assert ends(ID) == [([0, 1, 2], True, True)]

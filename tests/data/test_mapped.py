@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import shutil
 import warnings
 from dataclasses import fields
@@ -20,7 +21,7 @@ from agentzoo.data.minari import load_episodes
 from agentzoo.data.names import datasets_root
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import DataError, UnknownNameError
-from agentzoo.store.cache import cache_folder
+from agentzoo.store.cache import cache_folder, private_folder
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +42,16 @@ def assert_same(ours: Episodes, plain: Episodes) -> None:
         np.testing.assert_array_equal(getattr(ours, name)(), getattr(plain, name)())
     np.testing.assert_array_equal(ours.scaled_returns_to_go(7.0), plain.scaled_returns_to_go(7.0))
     np.testing.assert_array_equal(ours.statistics(), plain.statistics())
+
+
+def test_the_cache_is_writable_by_the_user_alone_whatever_the_umask(tiny_hopper: str) -> None:
+    """Code is cached in it, too, and is not used if others may write there."""
+    before = os.umask(0o002)
+    try:
+        map_dataset(tiny_hopper)
+        private_folder("native")
+    finally:
+        os.umask(before)
 
 
 def test_mapped_arrays_and_what_is_derived_equal_the_dataset(tiny_hopper: str) -> None:

@@ -10,7 +10,7 @@ from agentzoo import envs
 from agentzoo.data.making.catalogue import DATASETS
 from agentzoo.data.minari import open_dataset
 from agentzoo.data.names import GAMES, RECIPES, dataset_id, local_ids, require_possible
-from agentzoo.errors import UnknownNameError
+from agentzoo.errors import StorageError, UnknownNameError
 from agentzoo.store.watch import StoppedError
 
 
@@ -26,6 +26,7 @@ def test_a_name_is_possible_where_it_is_here_or_a_remote_may_have_it(
     (tmp_path / "zoo" / "hopper" / "medium-v0" / "data").mkdir(parents=True)
     (tmp_path / ".fetching" / "x-v0" / "data").mkdir(parents=True)
     (tmp_path / "no-version" / "data").mkdir(parents=True)
+    (tmp_path / "zoo" / "back").symlink_to(tmp_path, target_is_directory=True)
     assert list(local_ids()) == ["zoo/hopper/medium-v0"]
     for name in ("hopper/medium", "zoo/hopper/medium-v0", "mujoco/hopper/medium-v0", "hf://me/a/b-v0"):
         require_possible(name)
@@ -37,6 +38,16 @@ def test_a_name_is_possible_where_it_is_here_or_a_remote_may_have_it(
     for name in ("hopper/medum", "zoo/mine-v0", "../zoo/hopper/medium-v0"):
         with pytest.raises(UnknownNameError, match="no dataset"):
             require_possible(name)
+
+
+def test_without_a_home_folder_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    monkeypatch.delenv("MINARI_DATASETS_PATH", raising=False)
+    with pytest.raises(StorageError, match=r"Could not determine home directory\. Set MINARI_DATASETS_PATH"):
+        list(local_ids())
 
 
 def test_a_remote_that_is_not_reached_is_not_said_to_lack_the_data(

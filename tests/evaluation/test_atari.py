@@ -75,6 +75,8 @@ def test_options_are_bounded_and_requirements_named() -> None:
         "gymnasium", "ale-py", "opencv-python-headless",
     ]  # fmt: skip
     assert requirements_of("agentzoo/Pong-v5")[-1].startswith("agentzoo")
+    assert [need.split("==")[0] for need in requirements_of("CartPole-v1")] == ["gymnasium"]
+    assert "mujoco" in [need.split("==")[0] for need in requirements_of("Hopper-v5")]
 
 
 def test_without_ale_py_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,32 @@ def test_an_environment_without_pictures_is_not_the_machines_fault() -> None:
             picture_of(env)
 
 
+@pytest.mark.parametrize("channels", [None, 1, 4])
+def test_grey_pictures_and_transparent_ones_are_filmed_in_three_channels(channels: int | None, tmp_path: Path) -> None:
+    class Other(gym.Wrapper[Any, Any, Any, Any]):
+        def render(self) -> Any:
+            frame: Any = self.env.render()
+            return frame[..., 0] if channels is None else np.concatenate([frame, frame], 2)[..., :channels]
+
+    env = Other(gym.make("CartPole-v1", render_mode="rgb_array"))
+    env.reset()
+    frames = [picture_of(env), picture_of(env)]
+    plain: Any = env.unwrapped.render()
+    wanted = plain if channels == 4 else np.repeat(plain[..., :1], 3, axis=2)
+    np.testing.assert_array_equal(frames[0], wanted)
+    save_gif(Clip(frames, [], 10.0), tmp_path / "x.gif")
+    assert Image.open(tmp_path / "x.gif").size == plain.shape[1::-1]
+
+
+def test_what_is_no_picture_is_refused() -> None:
+    class Text(gym.Wrapper[Any, Any, Any, Any]):
+        def render(self) -> Any:
+            return [1, 2]
+
+    with pytest.raises(ConfigError, match=r"renders an array of shape \(2,\), not an image \(H, W, 3\)"):
+        picture_of(Text(gym.make("CartPole-v1", render_mode="rgb_array")))
+
+
 def test_an_agent_with_options_is_filmed_where_no_size_can_be_chosen() -> None:
     clip = film(make_agent(env_options={"length": 3}), every=1)
     assert clip.frames[0].shape == (48, 64, 3)

@@ -176,6 +176,11 @@ def test_what_only_the_caller_knows_is_asked_for(tmp_path: Path) -> None:
     gym.register("tests/Wide-v0", entry_point=Wide)
     with pytest.raises(SpaceError):
         import_agent(folder, ImportOptions(**OPTIONS, env="tests/Wide-v0"))
+    for options, said in (({"heads": 2}, "--heads"), ({"heads": 2, "max_action": 2.0}, "--heads and --max-action")):
+        with pytest.raises(ConfigError, match=rf"{said} \(of a CORL network\) has no effect on .*theirs; omit it"):
+            import_agent(folder, ImportOptions(**OPTIONS, **options))
+    with pytest.raises(ConfigError, match="rtg_scale"):  # 0 is not the default
+        import_agent(folder, ImportOptions(**{**OPTIONS, "rtg_scale": 0.0}))
     for field, value in (("action_tanh", False), ("n_inner", 5), ("scale_attn_by_inverse_layer_idx", True)):
         tree = json.loads((folder / "config.json").read_text())
         (tmp_path / "odd").mkdir(exist_ok=True)

@@ -83,6 +83,17 @@ def test_the_zoo_goes_up_and_the_index_pins_it(hub: Hub, zoo: Path, tmp_path: Pa
     assert same_actions(Agent.from_pretrained("zoo/dt-one"), local)
 
 
+def test_a_dataset_whose_data_lie_behind_a_link_is_uploaded_whole(hub: Hub, zoo: Path, tmp_path: Path) -> None:
+    write_small("test/small/one-v0")
+    folder = datasets_root() / "test/small/one-v0"
+    (folder / "data").rename(tmp_path / "elsewhere")
+    (folder / "data").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    pushed = push_dataset("test/small/one-v0", "me")
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "elsewhere").iterdir()}
+    assert pushed.bytes == sum(sizes.values()) > 0
+    assert {f"small/one-v0/data/{name}" for name in sizes} <= set(hub.repos["datasets:me/test"].head)
+
+
 def test_what_is_public_does_not_become_private_in_silence(hub: Hub, zoo: Path) -> None:
     push_all("me")
     write_small("test/small/one-v0")
@@ -116,7 +127,7 @@ def test_a_run_that_was_stopped_goes_on(hub: Hub, zoo: Path) -> None:
     ("text", "words"),
     [
         ('{"agents": {"mine": {"repo_id": "me/mine"},},}', "cannot be used: "),
-        ('{"agents": []}', "its agents are no object of ids"),
+        ('{"agents": []}', "its agents are not an object, id -> entry"),
         ("[]", "neither agents nor a default"),
     ],
 )

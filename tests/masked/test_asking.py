@@ -116,12 +116,23 @@ def test_continuous_answers_come_in_the_environments_units() -> None:
     np.testing.assert_array_equal(filled.observations[0, 2:], found.observations[2:])
 
 
+def test_inferred_actions_lie_in_the_action_space() -> None:
+    """As those of `predict`, so that they can be played."""
+    agent = make_agent(model=UniMaskConfig(**{**SIZES, "n_layers": 1}))
+    with torch.no_grad():
+        for parameter in agent.model.parameters():
+            parameter.mul_(20.0)
+    found = agent.infer(observations=np.full((4, 3), 100.0), task="future", step=1)
+    assert np.abs(found.actions).max() == 2.0
+    assert np.abs(found.most_likely().actions).max() == 2.0
+
+
 def test_shorter_windows_and_their_place_in_time() -> None:
     agent = make_agent(model=UniMaskConfig(**SIZES))
     found = agent.infer(observations=np.ones((2, 3)), actions=np.zeros((2, 2)), returns=5.0, timestep=3)
     later = agent.infer(observations=np.ones((2, 3)), actions=np.zeros((2, 2)), returns=5.0, timestep=900)
     assert found.actions.shape == (2, 2)
-    assert not np.allclose(found.actions, later.actions)  # the return comes with its time
+    assert not np.allclose(found.observations, later.observations)  # the return comes with its time
     a = agent.infer(observations=np.ones((2, 3)), actions=np.zeros((2, 2)), timestep=3)
     b = agent.infer(observations=np.ones((2, 3)), actions=np.zeros((2, 2)), timestep=900)
     np.testing.assert_array_equal(a.actions, b.actions)  # without one, time is not seen

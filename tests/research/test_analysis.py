@@ -37,6 +37,7 @@ from agentzoo.research.analysis import (
 from agentzoo.research.analysis.agent_windows import fullest, thinned
 from agentzoo.research.analysis.head_report import MarkovHead, MarkovReport, untrained
 from agentzoo.research.analysis.layers import attention_layers, layer_inputs
+from agentzoo.research.analysis.maps import mean_looks
 from agentzoo.store.files import LOG
 from agentzoo.types import Batch
 
@@ -78,6 +79,46 @@ def test_decision_windows_are_those_the_agent_saw() -> None:
     assert decision_windows(agent, episodes=2, most=5).shape[0] == 5
     assert thinned(found, 3).timesteps[-1].tolist() == found.timesteps[-1].tolist()
     assert fullest(found).valid.all()
+
+
+def test_decision_windows_of_an_agent_with_a_shorter_history() -> None:
+    """As in acting: acting on them again gives the actions that were taken."""
+    agent = make_agent()
+    agent.history = 2
+    found = decision_windows(agent, episodes=1)
+    assert int(found.valid.sum(1).max()) == 2
+    last = found.actions[torch.arange(len(found.valid)), found.valid.sum(1) - 1]
+    with torch.no_grad():
+        torch.testing.assert_close(agent.model.act(found).clamp(-2, 2), last, atol=1e-5, rtol=1e-5)
+    assert int(decision_windows(agent, episodes=1, whole=True).valid.sum(1).max()) == 4
+
+
+def test_decision_windows_of_an_agent_that_samples_are_of_sampled_actions() -> None:
+    agent = make_agent("CartPole-v1", sampled=True)
+    sampled, again = (decision_windows(agent, episodes=2).actions for _ in range(2))
+    assert torch.equal(sampled, again)
+    agent.recipe = None  # evaluated with the most likely actions
+    best = decision_windows(agent, episodes=2).actions
+    assert best.shape != sampled.shape or not torch.equal(best, sampled)
+
+
+def test_windows_that_take_too_much_memory_are_thinned_while_playing(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make_agent()
+    every = decision_windows(agent, episodes=1)
+    row = every.observations[0].nbytes
+    monkeypatch.setattr("agentzoo.research.analysis.agent_windows.MOST_BYTES", 3 * row)
+    few = decision_windows(agent, episodes=1)
+    assert 2 <= len(few.valid) <= 3
+    steps = few.timesteps.gather(1, few.valid.sum(1, keepdim=True) - 1).flatten()
+    assert len(set(steps.diff().tolist())) == 1  # evenly spaced
+    assert steps[0] == 0
+
+
+def test_looks_of_a_masked_agent_whose_windows_are_short() -> None:
+    agent = make_agent(model=UniMaskConfig(embed_dim=16, ffn_dim=16, n_heads=2, n_layers=2))
+    windows = random_batch(agent.config.io, [3, 2])
+    looks = mean_looks(agent, windows, causal=False)
+    assert all(0.0 <= one.on_its_step <= 1.0 for one in looks)
 
 
 def test_windows_of_a_recurrent_agent_are_windows_too() -> None:

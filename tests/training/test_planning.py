@@ -97,6 +97,11 @@ def test_settings_of_the_data_are_read(datasets: Path) -> None:
     recipe, episodes = plan("dt", settings=['data.obs_keys=["a"]', "data.best_fraction=0.5"], target="p90", **given)
     assert recipe.data.obs_keys == episodes.observation.keys == ("a",)
     assert recipe.eval.target_return == 15.0  # of the best half
+    spaces["observation_space"] = gym.spaces.Dict({**dict.fromkeys("ab", box), "c": gym.spaces.Discrete(3)})
+    with_choice = [replace(one, observations={**seen, "c": np.zeros(4, np.int64)}) for one in rollouts]
+    write_dataset("my/choice-v0", with_choice, extra={"obs_keys": ["b", "a"]}, **spaces, **about)
+    unread, episodes = plan("dt", dataset="my/choice-v0", env="tests/CountingDict-v0")  # no network reads "c"
+    assert unread.data.obs_keys == episodes.observation.keys == ("b", "a")
     with pytest.raises(ConfigError, match=r"names 'my/keys-v0', but a setting names data\.dataset='my/robot-v0'"):
         plan("dt", settings=["data.dataset=my/robot-v0"], **given)
 

@@ -126,7 +126,7 @@ def read_d4rl(path: Path, max_episode_steps: int | None, result: Imported | None
     It reads observations, actions, rewards, terminals and, if present, timeouts and next_observations.
 
     - An episode ends where a terminal or a timeout is set. If both are set, both flags are kept.
-    - Without timeouts, an episode is also truncated after `max_episode_steps`.
+    - If no timeout is set, an episode is also truncated after `max_episode_steps`.
     - Steps after the last end belong to an incomplete episode. Its returns-to-go are unknown, so it is dropped.
     - The observation after an episode's last step is `next_observations` of that step, else that step's own
       observation repeated (no family reads it).
@@ -167,12 +167,11 @@ def _ends(
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """(T,) terminals and (T,) timeouts of a D4RL file; adds a note for each missing array."""
     terminals = np.asarray(file["terminals"]).reshape(-1).astype(bool)
-    if "timeouts" in file:
-        timeouts = np.asarray(file["timeouts"]).reshape(-1).astype(bool)
-    elif max_episode_steps:
+    timeouts = np.asarray(file["timeouts"]).reshape(-1).astype(bool) if "timeouts" in file else None
+    if max_episode_steps and (timeouts is None or not timeouts.any()):
         timeouts = _timeouts(terminals, max_episode_steps)
         result.notes.append(f"no timeouts in the file: episodes are cut after {max_episode_steps} steps")
-    else:
+    if timeouts is None:
         raise DataError(
             f"{path.name} has no timeouts, so it is unknown where episodes were truncated. Name the environment "
             "(--env) or its step limit (--max-episode-steps)."
@@ -208,7 +207,8 @@ def _rollout(
 
 
 def without_column(actions: NDArray[Any]) -> NDArray[Any]:
-    """Discrete actions as (L,), which replay buffers store as (L, 1); other actions unchanged."""
+    """Discrete actions as integers (L,), which replay buffers store as (L, 1) or bool; other actions unchanged."""
+    actions = actions.astype(np.int64) if actions.dtype.kind == "b" else actions
     return actions[:, 0] if np.issubdtype(actions.dtype, np.integer) and actions.shape[1:] == (1,) else actions
 
 

@@ -41,9 +41,9 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         """Start an episode and drop the steps of an unfinished one."""
-        self._obs, info = self.env.reset(**kwargs)
-        self.size = self.whole
-        return self._obs, info
+        obs, info = self.env.reset(**kwargs)
+        self._obs, self.size = np.array(obs), self.whole
+        return obs, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step and record."""
@@ -55,7 +55,7 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
         if terminated or truncated:
             self.final_observations.append(np.array(obs))
             self.whole = self.size
-        self._obs = obs
+        self._obs = np.array(obs)  # some environments return the same array every time
         return obs, reward, terminated, truncated, info
 
     def save(self, path: Path) -> int:

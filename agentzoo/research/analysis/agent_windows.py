@@ -4,43 +4,64 @@ from __future__ import annotations
 
 import torch
 
-from agentzoo.acting.history import AgentState, to_batch
+from agentzoo.acting.history import AgentState, newest, to_batch
 from agentzoo.acting.modes import MemoryState
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.environments import open_envs
-from agentzoo.evaluation.rollout import run_seeded
+from agentzoo.evaluation.rollout import is_deterministic, run_seeded
 from agentzoo.types import Batch
+
+MOST_BYTES = 2**30  # of observations in memory; a game's windows of one step take 1.4 MB in five environments
 
 
 def decision_windows(
-    agent: Agent, episodes: int = 5, seed: int = 0, most: int | None = None, *, trust_env_module: bool = False
+    agent: Agent,
+    episodes: int = 5,
+    seed: int = 0,
+    most: int | None = None,
+    *,
+    whole: bool = False,
+    trust_env_module: bool = False,
 ) -> Batch:
     """The windows of `episodes` episodes, in the order of their steps; at most `most`, evenly spaced.
 
-    The newest step holds the agent's own action, which no network reads.
+    The newest step holds the agent's own action, which no network reads. Actions are sampled if the agent's recipe
+    evaluates it so. Windows that would take more than `MOST_BYTES` are thinned while the episodes are played.
+
+    Args:
+        whole: windows of up to K steps, also if the agent reads fewer of them (`agent.history`).
 
     Raises:
         ConfigError: fewer than one episode, or an agent without an environment.
     """
     if episodes < 1:
         raise ConfigError(f"windows come from at least one episode, got {episodes}.")
+    history = None if whole else agent.history
     kept: list[Batch] = []
+    step, stride = 0, 1
 
     def keep(state: AgentState | MemoryState) -> None:
+        nonlocal step, stride
         assert isinstance(state, AgentState)
-        kept.append(to_batch(state, agent.config.rtg_scale, torch.device("cpu")))
+        if step % stride == 0:
+            read = state if history is None else newest(state, history)
+            kept.append(to_batch(read, agent.config.rtg_scale, torch.device("cpu")))
+            if sum(one.observations.nbytes for one in kept) > MOST_BYTES:
+                kept[:], stride = kept[::2], 2 * stride
+        step += 1
 
     mode = agent.acting
     agent.acting = "window"  # recurrent acting has no windows
     try:
         with open_envs(agent, None, episodes, trust_env_module=trust_env_module) as envs:
-            run_seeded(agent, envs, episodes, seed, on_state=keep)
+            agent.set_random_seed(seed)
+            run_seeded(agent, envs, episodes, seed, is_deterministic(agent), on_state=keep)
     finally:
         agent.acting = mode
     names = ("observations", "actions", "returns_to_go", "timesteps", "valid")
-    whole = Batch(**{name: torch.cat([getattr(one, name) for one in kept]) for name in names})
-    return whole if most is None else thinned(whole, most)
+    found = Batch(**{name: torch.cat([getattr(one, name) for one in kept]) for name in names})
+    return found if most is None else thinned(found, most)
 
 
 def thinned(batch: Batch, most: int) -> Batch:

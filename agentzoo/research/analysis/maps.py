@@ -50,7 +50,8 @@ def mean_looks(agent: Agent, windows: Batch, causal: bool) -> list[Look]:
     for piece in in_pieces(chosen, 32):
         inputs = layer_inputs(agent.model, piece.to(agent.device), layers)
         for total, layer, tokens in zip(sums, layers, inputs, strict=True):
-            total += layer.scores(tokens).detach()[:, :, asking].softmax(-1).sum(0)
+            weights = layer.scores(tokens).detach()[:, :, asking].softmax(-1)
+            total += weights[..., : per_step * steps].sum(0)  # a masked network pads its window to K steps
     back = steps - 1 - torch.arange(per_step * steps) // per_step
     found = []
     for number, total in enumerate(sums):

@@ -120,7 +120,9 @@ def _look(
 ) -> list[ContextGates]:
     on_progress(f"{looks.episodes} episodes of {agent.config.agent_id}")
     counted = _counted(agent, looks)
-    windows = decision_windows(agent, looks.episodes, looks.seed, looks.most_windows, trust_env_module=trust)
+    windows = decision_windows(
+        agent, looks.episodes, looks.seed, looks.most_windows, whole=True, trust_env_module=trust
+    )
     name, own = agent.config.agent_id, agent.config.io.context
     found = gate_report(agent, windows, counted.heads, contexts)
     return [
