@@ -244,7 +244,7 @@ def write_dataset(
         raise DataError(f"dataset {dataset_id!r} exists in {root}. Pass --overwrite to build it again.")
     returns: list[float] = []
     try:
-        with staging(root, ".building-") as draft:
+        with staging(_staging_root(root, final), ".building-") as draft:
             with minari_root(draft), _without_advice(), quiet_compiler():
                 episodes = iter(rollouts)
                 first = list(islice(episodes, 1))
@@ -264,6 +264,12 @@ def write_dataset(
             f"dataset {dataset_id!r} was not written to {root}: {error}. Make room, or set MINARI_DATASETS_PATH."
         ) from error
     return final
+
+
+def _staging_root(root: Path, final: Path) -> Path:
+    """`root`; or the nearest folder above `final` behind its links, if that is on another disk."""
+    above = next(folder for folder in final.resolve().parents if folder.exists())
+    return above if root.exists() and above.stat().st_dev != root.stat().st_dev else root
 
 
 def _buffers(rollouts: Iterable[Rollout], data: Path, returns: list[float]) -> Iterator[Any]:

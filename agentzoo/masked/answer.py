@@ -84,9 +84,9 @@ def infer(
         window: replaces observations, actions, returns and timestep (see `question.read_window`).
 
     Raises:
-        ConfigError: the network is not masked; `task` without `step`, with `mask`, or at a step that it does not have;
-            `window` together with arguments it replaces. ShapeError: other shapes, a `timestep` below 0, or no argument
-            that sets the number of steps. UnknownNameError: no such task.
+        ConfigError: the network is not masked; one of `task` and `step` without the other; `task` with `mask`, or at a
+            step that it does not have; `window` together with arguments it replaces. ShapeError: other shapes, a
+            `timestep` below 0, or no argument that sets the number of steps. UnknownNameError: no such task.
     """
     require_masked(agent.model, "asked about a window")
     single = False
@@ -103,6 +103,8 @@ def infer(
         if not is_count(step):
             raise ConfigError(f"step must be 0, 1, ...; got {step!r}.")
         window = replace(window, mask=_both(window.mask, _task_mask(window, task, step)))
+    elif step is not None:
+        raise ConfigError("step= is the step of a task; name one with task=, or omit step=.")
     elif mask is not None:
         window = replace(window, mask=_both(window.mask, _own_mask(window, mask)))
     return ask(agent, window, single)

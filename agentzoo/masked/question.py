@@ -13,6 +13,7 @@ from agentzoo.acting.observing import as_numbers, is_count
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import flatten_observations
 from agentzoo.errors import ShapeError
+from agentzoo.types import MOST_ASKED
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
@@ -68,6 +69,8 @@ def read_window(
     if found is None:
         raise ShapeError("a question needs observations or actions, which set the number of steps of the window.")
     (count, steps), single = found[0].shape[:2], found[2]
+    if count == 0:
+        raise ShapeError("there are 0 windows; a question needs one or more.")
     if steps > io.context:
         raise ShapeError(f"the window has {steps} steps; {config.agent_id} reads at most {io.context}.")
     if obs is not None and act is not None and obs[0].shape[:2] != act[0].shape[:2]:
@@ -95,6 +98,8 @@ def _read_returns(values: Any, count: int) -> NDArray[np.float64]:
     array = as_numbers(values, "returns").astype(np.float64)
     if array.shape not in ((), (count,)):
         raise ShapeError(f"returns have shape {array.shape}; expected one number or ({count},), one per window.")
+    if (np.abs(array) > MOST_ASKED).any():  # NaN is unknown
+        raise ShapeError(f"a return lies within {MOST_ASKED:g} of 0, got {array.flat[np.nanargmax(np.abs(array))]:g}.")
     return np.broadcast_to(array, (count,))
 
 

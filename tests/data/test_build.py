@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +217,18 @@ def test_an_existing_dataset_is_kept_unless_asked(root: Path) -> None:
     assert load_episodes(HOPPER).rewards.tolist() == [1.0]
     write_dataset(HOPPER, [one_step(2.0)], overwrite=True, env=gym.make("Hopper-v5"))
     assert load_episodes(HOPPER).rewards.tolist() == [2.0]
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs Linux's second disk in memory")
+def test_a_dataset_that_lies_on_another_disk_is_replaced_there(root: Path) -> None:
+    write_dataset(HOPPER, [one_step(1.0)], env=gym.make("Hopper-v5"))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        moved = Path(shutil.move(root / HOPPER, Path(other) / "moved-v0"))
+        (root / HOPPER).symlink_to(moved, target_is_directory=True)
+        write_dataset(HOPPER, [one_step(2.0)], overwrite=True, env=gym.make("Hopper-v5"))
+        assert load_episodes(HOPPER).rewards.tolist() == [2.0]
+        assert (root / HOPPER).is_symlink()
+        assert [path.name for path in Path(other).iterdir()] == ["moved-v0"]
 
 
 def test_a_dataset_lost_in_a_killed_replacement_is_found_again(root: Path) -> None:

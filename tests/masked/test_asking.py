@@ -116,6 +116,17 @@ def test_continuous_answers_come_in_the_environments_units() -> None:
     np.testing.assert_array_equal(filled.observations[0, 2:], found.observations[2:])
 
 
+def test_questions_without_a_meaning_are_refused() -> None:
+    agent = make_agent(model=UniMaskConfig(**SIZES))
+    seen = np.ones((2, 3))
+    with pytest.raises(ShapeError, match=r"a return lies within 1e\+09 of 0, got -1e\+300"):
+        agent.infer(observations=seen, returns=-1e300)
+    with pytest.raises(ShapeError, match="there are 0 windows"):
+        agent.infer(observations=np.ones((0, 2, 3)))
+    with pytest.raises(ConfigError, match="step= is the step of a task"):
+        agent.infer(observations=seen, step=1)
+
+
 def test_inferred_actions_lie_in_the_action_space() -> None:
     """As those of `predict`, so that they can be played."""
     agent = make_agent(model=UniMaskConfig(**{**SIZES, "n_layers": 1}))
