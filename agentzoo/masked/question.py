@@ -69,8 +69,6 @@ def read_window(
     if found is None:
         raise ShapeError("a question needs observations or actions, which set the number of steps of the window.")
     (count, steps), single = found[0].shape[:2], found[2]
-    if count == 0:
-        raise ShapeError("there are 0 windows; a question needs one or more.")
     if steps > io.context:
         raise ShapeError(f"the window has {steps} steps; {config.agent_id} reads at most {io.context}.")
     if obs is not None and act is not None and obs[0].shape[:2] != act[0].shape[:2]:
@@ -134,6 +132,8 @@ def _read_observations(config: AgentConfig, values: Any) -> tuple[Floats, Bools,
     count, steps = (1, *sizes) if leading == 1 else sizes
     if steps == 0:
         raise ShapeError("a window has at least one step.")
+    if count == 0:
+        raise ShapeError("there are 0 windows; a question needs one or more.")
     rows = {key: part.reshape(count * steps, *part.shape[leading:]) for key, part in parts.items()}
     flat = flatten_observations(rows if spec.keys is not None else rows[""], spec).reshape(count, steps, spec.size)
     known = np.asarray(np.isfinite(flat).all(axis=-1))
@@ -148,7 +148,7 @@ def _read_actions(config: AgentConfig, values: Any) -> tuple[NDArray[Any], Bools
     discrete = spec.kind == "discrete"
     inner = () if discrete else (spec.size,)
     leading = array.ndim - len(inner)
-    if leading not in (1, 2) or array.shape[leading:] != inner or array.shape[leading - 1] == 0:
+    if leading not in (1, 2) or array.shape[leading:] != inner or 0 in array.shape[:leading]:
         want = "(K,) or (N, K)" if discrete else f"(K, {spec.size}) or (N, K, {spec.size})"
         raise ShapeError(f"actions have shape {array.shape}; {name} expects {want}.")
     array = array[None] if leading == 1 else array

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -71,7 +72,7 @@ LLAMA = {
     "eos_token_id": 0,
 }
 DECISION = {"model_type": "decision_transformer", "n_layer": LAYERS, "n_head": 1, "max_length": 4, "n_inner": None}
-OPTIONS = ImportOptions(target_return=5.0, mean=(0.0,) * S, std=(1.0,) * S, heads=1)
+OPTIONS = ImportOptions(target_return=5.0, mean=(0.0,) * S, std=(1.0,) * S)
 
 
 def checkpoint_readers(place: Path) -> list[Reader]:
@@ -105,7 +106,7 @@ def checkpoint_readers(place: Path) -> list[Reader]:
         return import_agent(decision, OPTIONS)
 
     def imported_corl() -> object:
-        return import_agent(pickled, OPTIONS)
+        return import_agent(pickled, replace(OPTIONS, heads=1))
 
     return [
         Reader("gpt2 config.json", "json", gpt2 / CONFIG, [lambda: load_backbone(str(gpt2))]),

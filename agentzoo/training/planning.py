@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from agentzoo.config import named_recipe
 from agentzoo.data.episodes import Episodes
-from agentzoo.data.minari import dataset_metadata, load_episodes, open_dataset
+from agentzoo.data.minari import dataset_metadata, load_episodes, stored_metadata
 from agentzoo.data.remote import dataset_of
 from agentzoo.data.targets import choose_target
 from agentzoo.errors import ConfigError, warn
@@ -112,12 +113,12 @@ def recipe_for(
     require_one_dataset(dataset_id, wanted.dataset, names)
     chosen = "data.obs_keys" in names or dataset_id == template.data.dataset
     obs_keys = wanted.obs_keys if chosen else None
-    open_dataset(dataset_id)  # downloads it if possible
+    free = obs_keys is None and "data.obs_keys" not in names
+    obs_keys = _own_keys(stored_metadata(dataset_id)) if free else obs_keys
+    episodes = read(dataset_id, obs_keys)  # downloads or builds it if possible
     metadata = dataset_metadata(dataset_id)
-    own = metadata.get("obs_keys")
-    if obs_keys is None and "data.obs_keys" not in names and isinstance(own, list) and own:
-        obs_keys = tuple(map(str, own))
-    episodes = read(dataset_id, obs_keys)
+    if free and obs_keys is None and (obs_keys := _own_keys(metadata)) is not None:
+        episodes = read(dataset_id, obs_keys)
     env_id, options = environment_for_data(metadata, environment_asked(env, settings), trust_env_module)
     returns = episodes.best(wanted.best_fraction).returns
     chosen_target = choose_target(target_asked(target, settings) or "d4rl", returns, env_id, options)
@@ -146,6 +147,12 @@ def recipe_for(
         eval=evaluation,
     )
     return Recipe.from_json(recipe.to_json(), f"the recipe for {dataset_id}").override(settings), episodes
+
+
+def _own_keys(metadata: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The keys of a Dict observation that a dataset names for networks to read."""
+    found = metadata.get("obs_keys")
+    return tuple(map(str, found)) if isinstance(found, list) and found else None
 
 
 def require_one_dataset(asked: str, set_to: str, names: set[str]) -> None:

@@ -121,7 +121,7 @@ def test_questions_without_a_meaning_are_refused() -> None:
     seen = np.ones((2, 3))
     with pytest.raises(ShapeError, match=r"a return lies within 1e\+09 of 0, got -1e\+300"):
         agent.infer(observations=seen, returns=-1e300)
-    with pytest.raises(ShapeError, match="there are 0 windows"):
+    with pytest.raises(ShapeError, match="there are 0 windows; a question needs"):
         agent.infer(observations=np.ones((0, 2, 3)))
     with pytest.raises(ConfigError, match="step= is the step of a task"):
         agent.infer(observations=seen, step=1)
