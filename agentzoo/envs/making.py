@@ -73,11 +73,10 @@ def explained(env_id: str) -> Iterator[None]:
         reason = " ".join(map(str, error.args))  # some messages of Gymnasium have several parts
         raise ConfigError(f"{env_id} cannot be created: {reason}{_what_to_do(env_id, reason)}") from error
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
-        elsewhere = (
-            f" If a module registers it, write 'MODULE:{env_id}' and pass trust_env_module=True (--trust-env-module)."
-        )
-        elsewhere = "" if ":" in env_id else elsewhere
-        hint = did_you_mean(env_id, gym.registry) + elsewhere
+        hint = did_you_mean(env_id, gym.registry)
+        if ":" not in env_id:
+            trust = "pass trust_env_module=True (--trust-env-module)"
+            hint += f" If a module registers it, write 'MODULE:{env_id}' and {trust}."
         raise UnknownNameError(f"no environment {env_id!r}.{hint}") from error
     except AssertionError as error:
         reason = " ".join(f"AssertionError {error}".split())

@@ -215,11 +215,11 @@ def evaluate(
         agent.target_return, agent.trust_env_options = asked, trusted
     seconds = time.perf_counter() - began
     env_id = where if isinstance(where, str) else _id_of(where)
-    options = list(agent.config.options_in(where)) if isinstance(where, str) else _options_of(where)
+    own = agent.config.options_in(where) if isinstance(where, str) else None
+    options = _options_of(where) if own is None else list(own)
     recipe = agent.recipe if isinstance(where, str) or _is_task_of(agent, where) else None
     result = result_of(agent, found, env_id, used, deterministic, seed, seconds, checkpoint, command, options, recipe)
-    if isinstance(where, str):
-        result = result.model_copy(update={"env_options": agent.config.options_in(where)})
+    result = result.model_copy(update={"env_options": own})
     if command is None and isinstance(where, str) and checkpoint == "final" and not agent.is_conditioned:
         named = named or _name_of(agent)
         return result if named is None else with_command(result, agent, named, n_envs)

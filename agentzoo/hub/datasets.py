@@ -61,7 +61,7 @@ def push_dataset(
         )
     folder = datasets_root() / dataset_id
     walked = (Path(at) / name for at, _, names in os.walk(folder, followlinks=True) for name in names)
-    found = [path for path in sorted(walked) if path != folder / ORIGIN]
+    found = [path for path in sorted(walked) if path.is_file() and path != folder / ORIGIN]
     files = {f"{inside}/{path.relative_to(folder).as_posix()}": path for path in found}
     subspaces = [f"{namespace}/{parent}" for parent in map(str, Path(inside).parents) if parent != "."]
     message = commit_message or f"{dataset_id}: upload with agentzoo"

@@ -23,26 +23,34 @@ def measured(
     trust_env_module: bool = False,
     or_more: bool = False,
     on_episode: OnEpisode = lambda _: None,
+    target_return: float | None = None,
 ) -> Result:
     """The evaluation of a run's final weights: the stored one, or a new one.
 
-    A new evaluation is stored unless the stored one has more episodes.
+    A new evaluation is stored unless the stored one has more episodes, or another target than the run's was asked for.
 
     Args:
         or_more: accept a stored evaluation of more episodes.
+        target_return: raw units; the run's own by default.
         on_episode: called with each played episode.
     """
     agent = load_finished(run, trust_env_module)
-    path = run / RESULT
-    kept = read_record(Result, path) if path.is_file() else None
+    path, stores = run / RESULT, target_return in (None, agent.target_return)
+    kept = read_record(Result, path) if stores and path.is_file() else None
     if kept is not None and not _asked_alike(kept, agent):
         kept = None
     if kept is not None and (kept.episodes == episodes or (or_more and kept.episodes > episodes)):
         return kept
     on_progress(f"{counted(episodes, 'episode')} of {run.name}")
-    found = evaluate(agent, episodes=episodes, trust_env_module=trust_env_module, on_episode=on_episode)
+    found = evaluate(
+        agent,
+        episodes=episodes,
+        target_return=target_return,
+        trust_env_module=trust_env_module,
+        on_episode=on_episode,
+    )
     found = found.model_copy(update={"command": None})  # an id names the staged agent, not this run
-    if kept is None or kept.episodes < episodes:
+    if stores and (kept is None or kept.episodes < episodes):
         write_atomic(path, found.to_json())
     return found
 

@@ -17,7 +17,7 @@ from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.film import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, evaluate, with_command
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
-from agentzoo.hub.measured import load_finished, measured
+from agentzoo.hub.measured import measured
 from agentzoo.nn.base import ActingMode
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.plots import figure_class
@@ -97,15 +97,16 @@ class Measuring:
 
     def beside(self, run: Path) -> Result:
         """The result of another run on the same number of episodes, asked for the same return."""
-        episodes, played_one = self.recipe.eval.episodes, self._tally.played_one
+        episodes = self.recipe.eval.episodes
         with self._tally.part(episodes):
-            agent = load_finished(run, self._trust)
-            if agent.target_return == self.agent.target_return:
-                return measured(run, episodes, self._on_progress, self._trust, on_episode=played_one)
-            agent.target_return = self.agent.target_return
-            self._on_progress(f"{counted(episodes, 'episode')} of {run.name}")
-            found = evaluate(agent, episodes=episodes, trust_env_module=self._trust, on_episode=played_one)
-            return found.model_copy(update={"command": None})
+            return measured(
+                run,
+                episodes,
+                self._on_progress,
+                self._trust,
+                on_episode=self._tally.played_one,
+                target_return=float(self.agent.target_return),
+            )
 
     def best(self, run: Path) -> Result | None:
         """The result of the run's best checkpoint, if it is not the final one."""

@@ -47,7 +47,7 @@ def decision_windows(
         if step % stride == 0:
             read = state if history is None else newest(state, history)
             kept.append(to_batch(read, agent.config.rtg_scale, torch.device("cpu")))
-            if sum(one.observations.nbytes for one in kept) > MOST_BYTES:
+            if len(kept) * kept[0].observations.nbytes > MOST_BYTES:  # the first step has the most environments
                 kept[:], stride = kept[::2], 2 * stride
         step += 1
 
