@@ -217,6 +217,8 @@ def baselines(
     """Measure runs of bc (or `research offline-rl`) and show them on the cards of all agents with the same dataset."""
     for run in runs:
         require_finished(run)
+    if not zoo.is_dir():
+        raise ConfigError(f"--zoo {zoo} is not a folder; `agentzoo hub stage RUN --zoo {zoo}` makes it.")
     from agentzoo.hub.baseline_rows import add_runs
 
     with console.status("measuring") as status:

@@ -1,4 +1,4 @@
-"""`predict` line by line: shapes, dtypes, where the reward comes from, warnings and errors."""
+"""`predict` line by line: shapes, dtypes, bounds, states and copies."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import copy
 import pickle
 import warnings
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -15,19 +13,13 @@ import pytest
 import torch
 from conftest import CountingEnv, change_in_place, make_agent
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv
 
+from acting.cases import OBS, newest_rtg
 from agentzoo.agent import Agent
-from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError, UnknownNameError
+from agentzoo.errors import ConfigError
 from agentzoo.models.dt import DTConfig
 from agentzoo.types import ActionSpec
-
-OBS = np.array([0.5, -0.5, 0.1], dtype=np.float32)
-QUIET = {"reward": 0.0}
-
-
-def newest_rtg(state: object) -> list[float]:
-    return [float(r[n - 1]) for r, n in zip(state.returns_to_go, state.length, strict=True)]  # type: ignore[attr-defined]
 
 
 def test_target_ten_rewards_four_then_one_gives_ten_six_five() -> None:
@@ -108,241 +100,6 @@ def test_dict_observations_single_and_batched() -> None:
     np.testing.assert_allclose(two, np.stack([one] * 2), atol=1e-6)
 
 
-def test_reward_key_of_a_dict_observation_is_the_reward() -> None:
-    agent = make_agent("tests/CountingDict-v0")
-    obs = {"a": OBS[None], "b": OBS[None], "reward": np.array([3.0])}
-    _, state = agent.predict(obs)
-    _, state = agent.predict(obs, state)
-    assert newest_rtg(state) == [47.0]
-    assert agent.rtg_source == "observation"
-    _, state = agent.predict(obs, state, reward=[1.0])  # the keyword wins
-    assert newest_rtg(state) == [46.0]
-    assert agent.rtg_source == "reward"
-
-
-def test_reward_comes_from_a_bound_monitor() -> None:
-    env = Monitor(CountingEnv())
-    agent = make_agent()
-    agent.set_env(env)
-    obs, _ = env.reset(seed=0)
-    state = None
-    for t in range(5):
-        action, state = agent.predict(obs, state)
-        assert newest_rtg(state) == [50.0 - t * (t + 1) / 2]
-        obs, *_ = env.step(action)
-    assert agent.rtg_source == "env"
-
-
-@pytest.mark.parametrize("autoreset", list(gym.vector.AutoresetMode))
-def test_reward_comes_from_record_episode_statistics_of_a_vector_env(autoreset: gym.vector.AutoresetMode) -> None:
-    envs = gym.vector.SyncVectorEnv([CountingEnv] * 2, autoreset_mode=autoreset)
-    recorded = gym.wrappers.vector.RecordEpisodeStatistics(envs)
-    agent = make_agent()
-    agent.set_env(recorded)
-    obs, _ = recorded.reset(seed=0)
-    state = None
-    for t in range(4):
-        action, state = agent.predict(obs, state)
-        assert newest_rtg(state) == [50.0 - t * (t + 1) / 2] * 2
-        obs, *_ = recorded.step(action)
-    assert agent.rtg_source == "env"
-
-
-def test_reward_comes_from_vec_monitor() -> None:
-    env = VecMonitor(DummyVecEnv([CountingEnv] * 2))
-    agent = make_agent()
-    agent.set_env(env)
-    obs, state = env.reset(), None
-    for t in range(4):
-        action, state = agent.predict(obs, state)
-        assert newest_rtg(state) == [50.0 - t * (t + 1) / 2] * 2
-        obs, *_ = env.step(action)
-
-
-def doubled(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    return gym.wrappers.TransformReward(env, lambda reward: 2 * float(reward))
-
-
-def monitor_inside() -> gym.Env[Any, Any]:
-    return doubled(Monitor(CountingEnv()))
-
-
-def monitor_outside() -> gym.Env[Any, Any]:
-    return Monitor(doubled(CountingEnv()))
-
-
-def monitors() -> gym.Env[Any, Any]:
-    return Monitor(monitor_inside())
-
-
-def statistics(env: Any) -> Any:
-    return gym.wrappers.vector.RecordEpisodeStatistics(env)
-
-
-def act_three_times(agent: Agent, env: Any) -> list[float]:
-    """The returns-to-go of the first environment."""
-    agent.set_env(env)
-    reset = env.reset()
-    single = isinstance(env, gym.Env)
-    obs, state, seen = reset[0] if isinstance(reset, tuple) else reset, None, []
-    for _ in range(3):
-        action, state = agent.predict(obs, state)
-        seen.append(newest_rtg(state)[0])
-        obs = env.step(np.asarray(action) if single else action)[0]
-    env.close()
-    return seen
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        monitor_inside,
-        monitors,
-        lambda: gym.wrappers.RecordEpisodeStatistics(doubled(gym.wrappers.RecordEpisodeStatistics(CountingEnv()))),
-        lambda: DummyVecEnv([monitors] * 2),
-        lambda: DummyVecEnv([lambda: gym.wrappers.RecordEpisodeStatistics(CountingEnv())] * 2),
-        lambda: gym.vector.SyncVectorEnv([lambda: gym.wrappers.RecordEpisodeStatistics(CountingEnv())] * 2),
-        lambda: gym.vector.SyncVectorEnv([monitor_inside] * 2),
-        lambda: SubprocVecEnv([monitor_inside], start_method="fork"),
-        lambda: VecMonitor(VecNormalize(VecMonitor(DummyVecEnv([CountingEnv])), norm_obs=False)),
-        lambda: VecMonitor(VecNormalize(DummyVecEnv([CountingEnv]), norm_obs=False, norm_reward=False)),
-        lambda: statistics(
-            gym.wrappers.vector.NormalizeReward(statistics(gym.make_vec("tests/Counting-v0", num_envs=2)))
-        ),
-    ],
-)
-def test_the_innermost_that_keeps_rewards_is_read(make: Callable[[], Any]) -> None:
-    agent = make_agent()
-    assert act_three_times(agent, make()) == [50.0, 49.0, 47.0]
-    assert agent.rtg_source == "env"
-
-
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (monitor_outside, "TransformReward"),
-        (lambda: gym.wrappers.RecordEpisodeStatistics(gym.wrappers.NormalizeReward(CountingEnv())), "NormalizeReward"),
-        (lambda: DummyVecEnv([monitor_outside]), "TransformReward"),
-        (lambda: SubprocVecEnv([monitor_outside], start_method="fork"), "TransformReward"),
-        (lambda: VecMonitor(VecNormalize(DummyVecEnv([CountingEnv]), norm_obs=False)), "VecNormalize"),
-        (lambda: VecMonitor(DummyVecEnv([lambda: doubled(CountingEnv())])), "TransformReward"),
-        (lambda: statistics(gym.make_vec("tests/Counting-v0", num_envs=2, wrappers=[doubled])), "TransformReward"),
-    ],
-)
-def test_rewards_that_a_wrapper_changed_are_not_read(make: Callable[[], Any], name: str) -> None:
-    agent = make_agent()
-    said = f"no reward unchanged by {name} reaches predict.*wrapped in Monitor inside {name}"
-    with pytest.warns(UserWarning, match=said):
-        assert act_three_times(agent, make()) == [50.0, 50.0, 50.0]
-    assert agent.rtg_source == "constant"
-
-
-def test_without_any_reward_the_target_stays_and_one_warning_says_so() -> None:
-    agent = make_agent()
-    _, state = agent.predict(OBS)
-    said = r"return-to-go stays at the target. Bind an environment wrapped in Monitor"
-    with pytest.warns(UserWarning, match=said) as warned:
-        _, state = agent.predict(OBS, state)
-    assert warned[0].filename == __file__
-    assert newest_rtg(state) == [50.0]
-    assert agent.rtg_source == "constant"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        agent.predict(OBS, state)
-
-
-def test_a_first_step_without_a_source_forgets_the_last_one() -> None:
-    agent = make_agent()
-    agent.predict(OBS, reward=0.0)
-    assert agent.rtg_source == "reward"
-    agent.predict(OBS, None, np.array([True]))
-    assert agent.rtg_source == "constant"
-
-
-def test_no_environment_is_bound_any_more() -> None:
-    agent = make_agent()
-    agent.set_env(Monitor(CountingEnv()))
-    agent.set_env(None)
-    assert agent.get_env() is None
-    _, state = agent.predict(OBS)
-    with pytest.warns(UserWarning, match="no reward reaches predict"):
-        agent.predict(OBS, state)
-
-
-@pytest.mark.parametrize("wrapper", [Monitor, gym.wrappers.RecordEpisodeStatistics, None])
-def test_a_new_target_counts_from_now_on_whatever_the_rewards_come_from(wrapper: Any) -> None:
-    """Rewards 1, 2, 3, 4: the target 1000 is asked for after three of them, 20 for one of two environments."""
-    env = CountingEnv() if wrapper is None else wrapper(CountingEnv())
-    agent = make_agent()
-    agent.set_env(env)
-    obs, _ = env.reset(seed=0)
-    state, reward, seen = None, 0.0, []
-    for t in range(5):
-        if t == 3:
-            agent.condition(target_return=1000)
-        action, state = agent.predict(obs, state, reward=reward if wrapper is None else None)
-        seen += newest_rtg(state)
-        obs, reward, *_ = env.step(action)
-    assert seen == [50.0, 49.0, 47.0, 994.0, 990.0]
-    assert state is not None
-    assert state.targets.tolist() == [1000.0]
-
-
-def test_a_new_target_of_one_environment_leaves_the_others() -> None:
-    agent, two = make_agent(), np.stack([OBS, OBS])
-    _, state = agent.predict(two, reward=[0.0, 0.0])
-    _, state = agent.predict(two, state, reward=[0.1, 0.1])
-    unchanged = newest_rtg(agent.predict(two, state, reward=[0.2, 0.2])[1])
-    _, after = agent.condition(target_return=[50.0, 20.0]).predict(two, state, reward=[0.2, 0.2])
-    assert newest_rtg(after)[0] == unchanged[0] == 50.0 - 0.1 - 0.2
-    assert newest_rtg(after)[1] == pytest.approx(20.0 - 0.3)
-    _, begun = agent.predict(two, after, np.array([False, True]), reward=[0.0, 7.0])
-    assert newest_rtg(begun)[1] == 20.0
-
-
-def test_a_new_target_is_what_delayed_rewards_leave_to_come() -> None:
-    agent = make_agent()
-    agent.config = agent.config.model_copy(update={"rewards": "delayed"})
-    _, state = agent.predict(OBS)
-    _, state = agent.condition(target_return=70.0).predict(OBS, state, reward=5.0)
-    assert newest_rtg(state) == [70.0]
-
-
-@pytest.mark.parametrize(
-    ("target", "error", "words"),
-    [
-        (np.nan, ConfigError, "must be finite, got nan"),
-        ([1.0, np.inf], ConfigError, "must be finite"),
-        ("x", ShapeError, "target_return must hold numbers"),
-        ([[1.0], [2.0]], ShapeError, r"target_return has shape \(2, 1\); it is one number, or one for each"),
-        ([[1.0], [2.0, 3.0]], ShapeError, "target_return is not an array of numbers"),
-    ],
-)
-def test_bad_targets_are_explained(target: object, error: type[Exception], words: str) -> None:
-    agent = make_agent().condition(target_return=7.0)
-    with pytest.raises(error, match=words):
-        agent.condition(target_return=target)
-    assert agent.target_return == 7.0
-
-
-@pytest.mark.parametrize(
-    ("target", "error", "words"),
-    [
-        (np.nan, ConfigError, "must be finite, got nan"),
-        (None, ShapeError, "target_return must hold numbers"),
-        ("high", ShapeError, "target_return must hold numbers"),
-        (2e9, ConfigError, r"must lie within 1e\+09 of 0, got 2000000000.0"),
-        ([1.0, 2.0], ShapeError, r"is one number, got 2; agent.condition\(target_return=\[...\]\)"),
-    ],
-)
-def test_the_attribute_takes_one_number(target: Any, error: type[Exception], words: str) -> None:
-    agent = make_agent()
-    agent.target_return = 7
-    with pytest.raises(error, match=words):
-        agent.target_return = target
-    assert agent.target_return == 7.0
-
-
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda agent: pickle.loads(pickle.dumps(agent))])
 def test_a_copy_is_bound_to_no_environment(copied: Callable[[Agent], Agent]) -> None:
     agent = make_agent()
@@ -369,24 +126,6 @@ def test_another_environment_may_be_wrong_in_its_own_way() -> None:
     agent.set_env(Monitor(gym.wrappers.NormalizeReward(CountingEnv())))
     with pytest.warns(UserWarning, match="no reward unchanged by NormalizeReward reaches predict"):
         agent.predict(OBS, agent.predict(OBS)[1])
-
-
-def test_plain_observations_may_come_beside_their_reward() -> None:
-    """For every kind of agent, a Dict of exactly the two."""
-    agent = make_agent()
-    space = gym.spaces.Dict({"observation": agent.observation_space, "reward": gym.spaces.Box(-9.0, 9.0, (1,))})
-    agent.check_spaces(space, agent.action_space)
-    plain, _ = agent.predict(OBS, reward=0.0)
-    action, state = agent.predict({"observation": OBS, "reward": 0.0})
-    np.testing.assert_array_equal(action, plain)
-    _, state = agent.predict({"observation": OBS, "reward": np.array([3.0])}, state)
-    assert newest_rtg(state) == [47.0]
-    assert agent.rtg_source == "observation"
-    more = gym.spaces.Dict({**space.spaces, "wind": gym.spaces.Box(-1.0, 1.0, (1,))})
-    with pytest.raises(SpaceError, match="observations differ"):
-        agent.check_spaces(more, agent.action_space)
-    with pytest.raises(ShapeError, match="expects an array"):
-        agent.predict({"observation": OBS, "reward": 0.0, "wind": OBS})
 
 
 @pytest.mark.parametrize("starts", [[False], [True]])
@@ -417,15 +156,6 @@ def test_a_network_left_training_acts_without_dropout() -> None:
     np.testing.assert_array_equal(agent.predict(OBS)[0], wanted)
 
 
-def test_a_target_is_saved_with_the_agent(tmp_path: Path) -> None:
-    agent = make_agent()
-    agent.target_return = 7.0
-    loaded = Agent.from_pretrained(agent.save_pretrained(tmp_path / "agent"))
-    assert loaded.target_return == 7.0
-    assert loaded.recipe is not None
-    assert loaded.recipe.eval.target_return == 7.0
-
-
 def test_dropping_the_history_warns_once() -> None:
     agent = make_agent()
     agent.predict(OBS)
@@ -453,139 +183,6 @@ def test_episode_start_is_copied() -> None:
     _, state = agent.predict(OBS[None], None, starts, reward=[0.0])
     starts[0] = False  # as SB3's evaluate_policy does
     assert state.length.tolist() == [1]
-
-
-def test_delayed_rewards_keep_the_target() -> None:
-    agent = make_agent()
-    agent.config = agent.config.model_copy(update={"rewards": "delayed"})
-    _, state = agent.predict(OBS)
-    _, state = agent.predict(OBS, state, reward=5.0)
-    assert newest_rtg(state) == [50.0]
-
-
-@pytest.mark.parametrize(
-    ("obs", "error", "words"),
-    [
-        ((OBS, {}), ShapeError, r"tuple as observation.*obs, info = env.reset\(\)"),
-        (np.zeros(4, np.float32), ShapeError, r"shape \(4,\); dt-test expects \(3,\) or \(N, 3\)"),
-        (np.zeros((2, 2, 3), np.float32), ShapeError, r"shape \(2, 2, 3\)"),
-        (np.zeros((0, 3), np.float32), ShapeError, r"an empty batch, shape \(0, 3\)"),
-        (np.array(["a", "b", "c"]), ShapeError, "must hold numbers"),
-        ({"a": OBS}, ShapeError, "expects an array"),
-        ([[1.0, 2.0], [3.0]], ShapeError, "not an array of numbers"),
-        (np.array([0.0, np.nan, 0.0]), ObservationError, "obs holds nan at environment 0, number 1"),
-        (np.array([0.0, 1.0, np.inf]), ObservationError, "inf"),
-    ],
-)
-def test_bad_observations_are_explained(obs: object, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
-        make_agent().predict(obs)
-
-
-def test_bad_rewards_states_and_starts_are_explained() -> None:
-    agent = make_agent()
-    two = np.stack([OBS, OBS])
-    _, state = agent.predict(two)
-    with pytest.raises(ShapeError, match="state holds 2 environments, the observation has 1"):
-        agent.predict(OBS[None], state)
-    with pytest.raises(ShapeError, match="reward has 1 number, the observation has 2 rows"):
-        agent.predict(two, state, reward=1.0)
-    with pytest.raises(ObservationError, match="reward of environment 1 is not finite"):
-        agent.predict(two, state, reward=[0.0, np.nan])
-    with pytest.raises(ShapeError, match="episode_start has 3 values"):
-        agent.predict(two, state, np.zeros(3, dtype=bool))
-    with pytest.raises(ShapeError, match="state must be what the last predict returned"):
-        agent.predict(two, np.zeros(3))  # type: ignore[arg-type]
-    other = make_agent(context=9)
-    with pytest.raises(ShapeError, match=r"state.observations has shape \(2, 4, 3\), this agent needs \(2, 9, 3\)"):
-        other.predict(two, state)
-
-
-def test_an_environment_that_does_not_fit_is_refused() -> None:
-    agent = make_agent()
-    both = r"observations differ: Box\(3,\).*Box\(2,\); actions differ: Box\(2\) is.* Box\(1\)"
-    with pytest.raises(SpaceError, match=both):
-        agent.set_env(gym.make("MountainCarContinuous-v0"))
-    with pytest.raises(SpaceError, match=r"Box\(2\) is expected, this is Discrete\(4, start=2\)"):
-        agent.set_env(gym.make("tests/CountingDiscrete-v0"))
-    with pytest.raises(SpaceError, match=r"Discrete\(4, start=2\) is expected, this is Discrete\(4\)"):
-        make_agent("tests/CountingDiscrete-v0").check_spaces(agent.observation_space, gym.spaces.Discrete(4))
-    other = gym.spaces.Box(np.array([-2.0, -1.0], np.float32), np.array([2.0, 3.0], np.float32))
-    with pytest.raises(SpaceError, match=r"Box\(2\) whose number 1 lies in \[-2, 2\] is expected.*in \[-1, 3\]"):
-        agent.check_spaces(agent.observation_space, other)
-    with pytest.raises(SpaceError, match=r"Box\(2\) is expected, this is an unbounded Box\(2\)"):
-        agent.check_spaces(agent.observation_space, gym.spaces.Box(-np.inf, np.inf, (2,)))
-
-
-def test_bounds_that_only_their_dtype_tells_apart_fit() -> None:
-    agent, spec = make_agent(), {"kind": "box", "size": 2, "low": (-0.1, -0.1), "high": (0.1, 0.1)}
-    io = agent.config.io.model_copy(update={"action": ActionSpec(**spec, dtype="float64")})
-    agent.config = agent.config.model_copy(update={"io": io})
-    agent.check_spaces(agent.observation_space, gym.spaces.Box(-0.1, 0.1, (2,), np.float32))
-
-
-def test_what_a_network_cannot_work_out_is_no_action() -> None:
-    agent = make_agent()
-    with torch.no_grad():
-        agent.model.predict_action.bias.fill_(np.nan)  # type: ignore[union-attr, operator]
-    words = r"dt-test outputs \[nan nan\].*return-to-go is 50 in units of 10"
-    with pytest.raises(ObservationError, match=words):
-        agent.predict(OBS)
-
-
-def test_an_environment_may_be_named_as_for_sb3() -> None:
-    agent = make_agent(env_options={"length": 3})
-    agent.set_env("tests/Counting-v0")
-    env = agent.get_env()
-    assert env.envs[0].unwrapped.length == 3  # the options it was trained with
-    obs, state = env.reset(), None
-    for t in range(3):
-        action, state = agent.predict(obs, state)
-        assert newest_rtg(state) == [50.0 - t * (t + 1) / 2]
-        obs, *_ = env.step(action)
-    assert agent.rtg_source == "env"
-    with pytest.raises(UnknownNameError, match="Did you mean 'Hopper-v5'"):
-        agent.set_env("Hoper-v5")
-    with pytest.raises(ConfigError, match="runs its code"):
-        agent.set_env("os:Evil-v0")
-
-
-def test_observations_are_not_normalized_twice() -> None:
-    agent = make_agent()
-    with pytest.raises(SpaceError, match=r"dt-test does itself; pass VecNormalize\(..., norm_obs=False\)"):
-        agent.set_env(VecNormalize(DummyVecEnv([CountingEnv])))
-    with pytest.raises(SpaceError, match="norm_obs=False"):
-        agent.set_env(VecMonitor(VecNormalize(DummyVecEnv([CountingEnv]))))  # at any depth
-    agent.set_env(VecNormalize(DummyVecEnv([CountingEnv]), norm_obs=False))
-
-
-def test_nor_where_gymnasium_normalizes_them() -> None:
-    agent, wrapper = make_agent(), gym.wrappers.NormalizeObservation
-    for env in (
-        Monitor(wrapper(CountingEnv())),
-        DummyVecEnv([lambda: Monitor(wrapper(CountingEnv()))]),
-        gym.wrappers.vector.NormalizeObservation(gym.make_vec("tests/Counting-v0", num_envs=2)),
-        gym.make_vec("tests/Counting-v0", num_envs=2, wrappers=[wrapper]),
-    ):
-        with pytest.raises(SpaceError, match="NormalizeObservation normalizes observations, which dt-test does itself"):
-            agent.set_env(env)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("load", "from_pretrained"),
-        ("save", r"save_pretrained\(folder\)"),
-        ("learn", "agentzoo finetune"),
-        ("reset", "state=None"),
-        ("select_action", r"agent.predict\(obs, state\)"),
-    ],
-)
-def test_names_other_libraries_have_say_what_to_use(name: str, words: str) -> None:
-    for holder in (make_agent(), Agent):
-        assert not hasattr(holder, name)
-        with pytest.raises(AttributeError, match=words):
-            getattr(holder, name)
 
 
 def test_an_agent_moves_as_a_module_does() -> None:

@@ -1,18 +1,22 @@
-"""What is no observation, reward, flag or environment at all gets one of our errors, not a library's."""
+"""Wrong observations, rewards, flags and environments get one of our errors, not a library's."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import make_agent
+from conftest import CountingEnv, make_agent
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
+from acting.cases import OBS
 from agentzoo import evaluate
-from agentzoo.errors import ShapeError, SpaceError
-
-OBS = np.zeros(3, dtype=np.float32)
+from agentzoo.agent import Agent
+from agentzoo.errors import ObservationError, ShapeError, SpaceError
+from agentzoo.types import ActionSpec
 
 
 @pytest.mark.parametrize("wrong", ["yes", ["yes"], [None], torch.ones(1, requires_grad=True), {"a": 1}])
@@ -36,3 +40,111 @@ def test_what_is_no_environment_is_named(wrong: Any) -> None:
         agent.set_env(wrong)
     with pytest.raises(SpaceError, match=r"is not an environment; pass a gymnasium\.Env"):
         evaluate(agent, wrong, 1)
+
+
+@pytest.mark.parametrize(
+    ("obs", "error", "words"),
+    [
+        ((OBS, {}), ShapeError, r"tuple as observation.*obs, info = env.reset\(\)"),
+        (np.zeros(4, np.float32), ShapeError, r"shape \(4,\); dt-test expects \(3,\) or \(N, 3\)"),
+        (np.zeros((2, 2, 3), np.float32), ShapeError, r"shape \(2, 2, 3\)"),
+        (np.zeros((0, 3), np.float32), ShapeError, r"an empty batch, shape \(0, 3\)"),
+        (np.array(["a", "b", "c"]), ShapeError, "must hold numbers"),
+        ({"a": OBS}, ShapeError, "expects an array"),
+        ([[1.0, 2.0], [3.0]], ShapeError, "not an array of numbers"),
+        (np.array([0.0, np.nan, 0.0]), ObservationError, "obs holds nan at environment 0, number 1"),
+        (np.array([0.0, 1.0, np.inf]), ObservationError, "inf"),
+    ],
+)
+def test_bad_observations_are_explained(obs: object, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        make_agent().predict(obs)
+
+
+def test_bad_rewards_states_and_starts_are_explained() -> None:
+    agent = make_agent()
+    two = np.stack([OBS, OBS])
+    _, state = agent.predict(two)
+    with pytest.raises(ShapeError, match="state holds 2 environments, the observation has 1"):
+        agent.predict(OBS[None], state)
+    with pytest.raises(ShapeError, match="reward has 1 number, the observation has 2 rows"):
+        agent.predict(two, state, reward=1.0)
+    with pytest.raises(ObservationError, match="reward of environment 1 is not finite"):
+        agent.predict(two, state, reward=[0.0, np.nan])
+    with pytest.raises(ShapeError, match="episode_start has 3 values"):
+        agent.predict(two, state, np.zeros(3, dtype=bool))
+    with pytest.raises(ShapeError, match="state must be what the last predict returned"):
+        agent.predict(two, np.zeros(3))  # type: ignore[arg-type]
+    other = make_agent(context=9)
+    with pytest.raises(ShapeError, match=r"state.observations has shape \(2, 4, 3\), this agent needs \(2, 9, 3\)"):
+        other.predict(two, state)
+
+
+def test_an_environment_that_does_not_fit_is_refused() -> None:
+    agent = make_agent()
+    both = r"observations differ: Box\(3,\).*Box\(2,\); actions differ: Box\(2\) is.* Box\(1\)"
+    with pytest.raises(SpaceError, match=both):
+        agent.set_env(gym.make("MountainCarContinuous-v0"))
+    with pytest.raises(SpaceError, match=r"Box\(2\) is expected, this is Discrete\(4, start=2\)"):
+        agent.set_env(gym.make("tests/CountingDiscrete-v0"))
+    with pytest.raises(SpaceError, match=r"Discrete\(4, start=2\) is expected, this is Discrete\(4\)"):
+        make_agent("tests/CountingDiscrete-v0").check_spaces(agent.observation_space, gym.spaces.Discrete(4))
+    other = gym.spaces.Box(np.array([-2.0, -1.0], np.float32), np.array([2.0, 3.0], np.float32))
+    with pytest.raises(SpaceError, match=r"Box\(2\) whose number 1 lies in \[-2, 2\] is expected.*in \[-1, 3\]"):
+        agent.check_spaces(agent.observation_space, other)
+    with pytest.raises(SpaceError, match=r"Box\(2\) is expected, this is an unbounded Box\(2\)"):
+        agent.check_spaces(agent.observation_space, gym.spaces.Box(-np.inf, np.inf, (2,)))
+
+
+def test_bounds_that_only_their_dtype_tells_apart_fit() -> None:
+    agent, spec = make_agent(), {"kind": "box", "size": 2, "low": (-0.1, -0.1), "high": (0.1, 0.1)}
+    io = agent.config.io.model_copy(update={"action": ActionSpec(**spec, dtype="float64")})
+    agent.config = agent.config.model_copy(update={"io": io})
+    agent.check_spaces(agent.observation_space, gym.spaces.Box(-0.1, 0.1, (2,), np.float32))
+
+
+def test_what_a_network_cannot_work_out_is_no_action() -> None:
+    agent = make_agent()
+    with torch.no_grad():
+        agent.model.predict_action.bias.fill_(np.nan)  # type: ignore[union-attr, operator]
+    words = r"dt-test outputs \[nan nan\].*return-to-go is 50 in units of 10"
+    with pytest.raises(ObservationError, match=words):
+        agent.predict(OBS)
+
+
+def test_observations_are_not_normalized_twice() -> None:
+    agent = make_agent()
+    with pytest.raises(SpaceError, match=r"dt-test does itself; pass VecNormalize\(..., norm_obs=False\)"):
+        agent.set_env(VecNormalize(DummyVecEnv([CountingEnv])))
+    with pytest.raises(SpaceError, match="norm_obs=False"):
+        agent.set_env(VecMonitor(VecNormalize(DummyVecEnv([CountingEnv]))))  # at any depth
+    agent.set_env(VecNormalize(DummyVecEnv([CountingEnv]), norm_obs=False))
+
+
+def test_nor_where_gymnasium_normalizes_them() -> None:
+    agent, wrapper = make_agent(), gym.wrappers.NormalizeObservation
+    for env in (
+        Monitor(wrapper(CountingEnv())),
+        DummyVecEnv([lambda: Monitor(wrapper(CountingEnv()))]),
+        gym.wrappers.vector.NormalizeObservation(gym.make_vec("tests/Counting-v0", num_envs=2)),
+        gym.make_vec("tests/Counting-v0", num_envs=2, wrappers=[wrapper]),
+    ):
+        with pytest.raises(SpaceError, match="NormalizeObservation normalizes observations, which dt-test does itself"):
+            agent.set_env(env)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("load", "from_pretrained"),
+        ("save", r"save_pretrained\(folder\)"),
+        ("learn", "agentzoo finetune"),
+        ("reset", "state=None"),
+        ("select_action", r"agent.predict\(obs, state\)"),
+    ],
+)
+def test_names_other_libraries_have_say_what_to_use(name: str, words: str) -> None:
+    for holder in (make_agent(), Agent):
+        assert not hasattr(holder, name)
+        with pytest.raises(AttributeError, match=words):
+            getattr(holder, name)

@@ -1,10 +1,11 @@
-"""Episodes written by hand."""
+"""Episodes written by hand, and episodes of one step."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from agentzoo.data.episodes import Episodes
+from agentzoo.data.making.collect import Rollout, only_last
 from agentzoo.types import ActionSpec, ObservationSpec
 
 
@@ -21,4 +22,13 @@ def episodes_of(*rewards: list[float]) -> Episodes:
         rewards=np.concatenate([np.asarray(r, dtype=np.float64) for r in rewards]),
         lengths=lengths,
         terminated=np.ones(len(rewards), dtype=bool),
+    )
+
+
+HOPPER = "zoo/hopper/medium-v0"
+
+
+def one_step(reward: float = 1.0) -> Rollout:
+    return Rollout(
+        0, np.zeros((2, 11)), np.zeros((1, 3), np.float32), np.array([reward]), only_last(1, True), only_last(1, False)
     )

@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +25,9 @@ from agentzoo.data.making.policies import PolicyFile, load_policy
 from agentzoo.data.making.runners import PolicyRunner
 from agentzoo.data.minari import dataset_metadata, load_episodes, read_built, write_dataset
 from agentzoo.envs import make_env
-from agentzoo.errors import ConfigError, DataError, StorageError, UnknownNameError
-from agentzoo.store.files import HOST, sha256
-
-HOPPER = "zoo/hopper/medium-v0"
+from agentzoo.errors import DataError
+from agentzoo.store.files import sha256
+from data.cases import HOPPER, one_step
 
 
 def digest(root: Path, dataset_id: str) -> str:
@@ -183,12 +180,6 @@ def test_a_killed_build_leaves_nothing_and_the_next_one_starts_cleanly(root: Pat
     assert digest(root, HOPPER) == alone
 
 
-def one_step(reward: float = 1.0) -> Rollout:
-    return Rollout(
-        0, np.zeros((2, 11)), np.zeros((1, 3), np.float32), np.array([reward]), only_last(1, True), only_last(1, False)
-    )
-
-
 def test_a_dataset_that_disagrees_with_the_environment_does_not_appear(root: Path) -> None:
     with pytest.raises(DataError, match="the replayed environment"):
         write_dataset(HOPPER, [one_step()], check=replay_ends, env=gym.make("Hopper-v5"))
@@ -208,37 +199,6 @@ def test_a_replay_closes_its_environment_also_where_it_differs(root: Path) -> No
             write_dataset("my/closing-v0", [one], check=replay_ends, env=env)
     assert len(ClosingEnv.open) == 1
     env.close()
-
-
-def test_an_existing_dataset_is_kept_unless_asked(root: Path) -> None:
-    write_dataset(HOPPER, [one_step(1.0)], env=gym.make("Hopper-v5"))
-    with pytest.raises(DataError, match="--overwrite"):
-        write_dataset(HOPPER, [one_step(2.0)], env=gym.make("Hopper-v5"))
-    assert load_episodes(HOPPER).rewards.tolist() == [1.0]
-    write_dataset(HOPPER, [one_step(2.0)], overwrite=True, env=gym.make("Hopper-v5"))
-    assert load_episodes(HOPPER).rewards.tolist() == [2.0]
-
-
-@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs Linux's second disk in memory")
-def test_a_dataset_that_lies_on_another_disk_is_replaced_there(root: Path) -> None:
-    write_dataset(HOPPER, [one_step(1.0)], env=gym.make("Hopper-v5"))
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
-        moved = Path(shutil.move(root / HOPPER, Path(other) / "moved-v0"))
-        (root / HOPPER).symlink_to(moved, target_is_directory=True)
-        write_dataset(HOPPER, [one_step(2.0)], overwrite=True, env=gym.make("Hopper-v5"))
-        assert load_episodes(HOPPER).rewards.tolist() == [2.0]
-        assert (root / HOPPER).is_symlink()
-        assert [path.name for path in Path(other).iterdir()] == ["moved-v0"]
-
-
-def test_a_dataset_lost_in_a_killed_replacement_is_found_again(root: Path) -> None:
-    write_dataset(HOPPER, [one_step(1.0)], env=gym.make("Hopper-v5"))
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    (root / HOPPER).rename((root / HOPPER).with_name(f".replaced-medium-v0-{HOST}-{dead.pid}"))
-    with pytest.raises(DataError, match="--overwrite"):
-        write_dataset(HOPPER, [one_step(2.0)], env=gym.make("Hopper-v5"))
-    assert load_episodes(HOPPER).rewards.tolist() == [1.0]
 
 
 def test_choices_in_a_column_are_choices(root: Path) -> None:
@@ -271,12 +231,6 @@ def test_choices_are_counted_from_0_and_an_episode_out_of_time_did_not_terminate
     found = load_episodes("tests/counted-v0")
     assert found.actions.tolist() == [0, 3, 1] * 2
     assert found.terminated.tolist() == [True, False]
-
-
-def test_no_episode_is_no_dataset(root: Path) -> None:
-    with pytest.raises(DataError, match="no episode"):
-        write_dataset(HOPPER, [], env=gym.make("Hopper-v5"))
-    assert not (root / HOPPER).exists()
 
 
 def test_medium_expert_is_both_sets_whether_or_not_they_are_built(root: Path, sources: Path) -> None:
@@ -316,65 +270,6 @@ def test_a_dataset_names_the_files_it_was_made_of(root: Path, sources: Path) -> 
     assert made_of("zoo/hopper/medium-expert-v0") == sorted(lines)
     build("doorkey/train-50", BuildOptions())
     assert "source_sha256" not in dataset_metadata("zoo/doorkey/train-50-v0")
-
-
-def test_a_policy_that_is_nowhere_is_said_to_be(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(UnknownNameError, match=r"--trust-policies downloads sb3/tqc-Hopper-v3 .* can run code"):
-        build("hopper/expert", BuildOptions(tmp_path))
-    with pytest.raises(DataError, match="policy sb3/tqc-Hopper-v3 could not be fetched"):
-        build("hopper/expert", BuildOptions(tmp_path, trust_policies=True))
-
-
-class Payload:
-    """Unpickled, it makes a folder."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.mark),)
-
-
-def test_a_policy_in_a_folder_of_sources_runs_no_code_unless_it_is_trusted(root: Path, tmp_path: Path) -> None:
-    mark = tmp_path / "ran"
-    model = SAC("MlpPolicy", gym.make("Hopper-v5"), buffer_size=10, policy_kwargs={"net_arch": [16]})
-    model.tensorboard_log = Payload(mark)
-    model.save(tmp_path / "sac-hopper-medium")
-    with pytest.raises(ConfigError, match=r"sac-hopper-medium.zip is a policy .* uses pickle.*--trust-policies"):
-        build("hopper/medium", BuildOptions(tmp_path, steps=10))
-    assert not mark.exists()
-    build("hopper/medium", BuildOptions(tmp_path, steps=10, trust_policies=True))
-    assert mark.exists()  # so the refusal above is about something
-
-
-def test_a_policy_that_changes_after_its_hash_was_recorded_is_not_loaded(sources: Path, tmp_path: Path) -> None:
-    path = tmp_path / "sac-hopper-medium.zip"
-    path.write_bytes((sources / path.name).read_bytes())
-    file = BuildOptions(tmp_path, trust_policies=True).policy(path.name)
-    path.write_bytes(path.read_bytes() + b" ")
-    with pytest.raises(DataError, match="changed after its hash was recorded"):
-        load_policy(file, gym.make("Hopper-v5"))
-
-
-def test_options_that_make_no_sense_are_refused(root: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("AGENTZOO_SOURCES", raising=False)
-    with pytest.raises(ConfigError, match="without --steps"):
-        build("doorkey/train-50", BuildOptions(steps=10))
-    with pytest.raises(ConfigError, match="start at 1"):
-        build("hopper/medium", BuildOptions(sources, workers=0))
-    with pytest.raises(UnknownNameError, match="hopper/medium"):
-        build("hoper/medium", BuildOptions(sources))
-    with pytest.raises(UnknownNameError, match="AGENTZOO_SOURCES"):
-        build("hopper/medium", BuildOptions())
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_root_is_a_storage_error(root: Path) -> None:
-    root.mkdir()
-    root.chmod(0o500)
-    with pytest.raises(StorageError, match="MINARI_DATASETS_PATH"):
-        write_dataset(HOPPER, [one_step()], env=gym.make("Hopper-v5"))
 
 
 def test_doorkey_sets_are_beginnings_of_one_sequence(root: Path) -> None:

@@ -1,8 +1,7 @@
-"""Staging what is measured: nothing is lost to a picture, and a kept measurement counts only if it is the same one."""
+"""Staging a run: what is wrong is found before measuring, and nothing is lost to a picture."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -11,19 +10,18 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import SMALL, largest_file, make_agent
+from conftest import make_agent
 from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.config import AgentConfig
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.targets import CONSTANTS
 from agentzoo.errors import CheckpointError, ConfigError, SpaceError, StorageError, UnknownNameError
 from agentzoo.evaluation.baselines import Baselines, write_baselines
 from agentzoo.evaluation.results import Baseline, Result, Results, evaluate
 from agentzoo.evaluation.study import Study, write_study
-from agentzoo.hub.card import card_text, write_card
+from agentzoo.hub.card import card_text
 from agentzoo.hub.measured import RESULT, headline, measured
 from agentzoo.hub.measuring import Tally, best_of, in_other_ways, video
 from agentzoo.hub.records import read_records
@@ -33,26 +31,10 @@ from agentzoo.hub.verify import check_files
 from agentzoo.models.dm import DMConfig
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
-from agentzoo.store.files import swap_in
-from agentzoo.store.locate import written_whole
 from agentzoo.store.tensors import check_header, load_strict, read_tensors, save_tensors
 from agentzoo.training import log
+from hub.cases import finished, quickly, rewritten
 from hub.conftest import edit, make_folder
-
-
-def finished(folder: Path, dataset: str, env: str = "Hopper-v5", family: str = "bc") -> Path:
-    """A run of an untrained network on the shipped Hopper episodes."""
-    made = make_agent("Hopper-v5", SMALL[family])
-    recipe = made.recipe
-    assert recipe is not None
-    evaluation = recipe.eval.model_copy(update={"env": env, "target_return": 100.0, "episodes": 2})
-    recipe = recipe.replace(data=recipe.data.model_copy(update={"dataset": dataset}), eval=evaluation)
-    agent = Agent(made.model, AgentConfig.of(recipe, made.config.io), recipe)
-    agent.save_pretrained(folder)
-    columns = [*log.COLUMNS, "eval_return", "eval_score", "action_mse"]
-    log.start_log(folder, columns, 0)
-    log.append_row(folder, columns, {"step": 10, "loss": 0.1, "action_mse": 0.1, "seconds": 1.0})
-    return folder
 
 
 class Blind(gym.Wrapper[Any, Any, Any, Any]):
@@ -140,18 +122,6 @@ def test_an_agent_that_heeds_no_target_in_an_environment_without_pictures_is_sta
     for name in ("targets.png", "training_log.csv"):  # what a Hub's cache and the wheel leave out
         (folder / name).unlink()
     assert all(check.holds is not False for check in check_files(folder)[2])
-
-
-def quickly(run: Path, zoo: Path, **options: Any) -> Path:
-    return stage(run, zoo, "a test machine", sweep_episodes=0, **options)
-
-
-def rewritten(run: Path, **settings: Any) -> Path:
-    """The run with another recipe: `--set` by field, dots as `__`."""
-    path = run / "train_config.json"
-    changes = [f"{name.replace('__', '.')}={value}" for name, value in settings.items()]
-    path.write_text(Recipe.from_json(path.read_text(), "recipe").override(changes).to_json())
-    return run
 
 
 def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str, tmp_path: Path) -> None:
@@ -243,59 +213,6 @@ def test_without_matplotlib_an_agent_is_staged_without_its_plot(
     assert "targets.png" not in (folder / "README.md").read_text()
 
 
-@pytest.mark.slow
-def test_the_last_training_is_staged_whatever_the_one_before_scored(tiny_hopper: str, tmp_path: Path) -> None:
-    run, zoo = finished(tmp_path / "run", tiny_hopper), tmp_path / "zoo"
-    baseline = rewritten(finished(tmp_path / "baseline", tiny_hopper), train__lr=0.5)
-    folder = quickly(run, zoo, baselines=[baseline])
-    path = folder / "results.json"
-    first = Results.from_json(path.read_text(), "results.json")
-    assert len(first.baselines) == 1
-    assert first.baselines[0].updates == Recipe.from_json((run / "train_config.json").read_text(), "r").train.steps
-    write_card(folder, "apache-2.0")
-    raised = first.headline.model_copy(update={"weights_sha256": "0" * 64, "mean_return": 1e6})
-    path.write_text(first.model_copy(update={"headline": raised}).to_json())
-    heard: list[str] = []
-    quickly(run, zoo, on_progress=heard.append)
-    assert Results.from_json(path.read_text(), "results.json").headline.mean_return == first.headline.mean_return
-    assert "keeping the license of the agent it replaces, apache-2.0" in heard
-    assert "\nlicense: apache-2.0\n" in (folder / "README.md").read_text()
-    carried = read_record(AgentConfig, run / "config.json").model_copy(update={"license": "bsd-3-clause"})
-    (run / "config.json").write_text(carried.to_json())  # as a fine-tune of another's agent
-    quickly(run, zoo)
-    assert "\nlicense: bsd-3-clause\n" in (folder / "README.md").read_text()
-    assert os.listdir(zoo) == ["dt-test"]  # noqa: PTH208
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"eval__env": "Walker2d-v5"}, r"eval.env is 'Walker2d-v5' instead of 'Hopper-v5'"),
-        ({"data__dataset": "zoo/hopper/other-v0"}, r"data.dataset is 'zoo/hopper/other-v0' instead"),
-        ({"family": "dt"}, r"model.family is 'dt' instead of 'bc'"),
-    ],
-)
-def test_another_agent_of_the_same_name_is_replaced_only_if_forced(
-    change: dict[str, str], said: str, tiny_hopper: str, tmp_path: Path
-) -> None:
-    run, zoo = finished(tmp_path / "run", tiny_hopper), tmp_path / "zoo"
-    family = change.get("family", "bc")
-    there = finished(zoo / "dt-test", tiny_hopper, family=family)
-    settings = {name: value for name, value in change.items() if name != "family"}
-    rewritten(there, **settings)
-    if "eval__env" in settings:
-        config = AgentConfig.from_json((there / "config.json").read_text(), "config")
-        (there / "config.json").write_text(config.model_copy(update={"env": settings["eval__env"]}).to_json())
-    before = (there / "model.safetensors").read_bytes()
-    heard: list[str] = []
-    with pytest.raises(CheckpointError, match=rf"dt-test holds another agent, dt-test: its {said}.*--force"):
-        quickly(run, zoo, on_progress=heard.append)
-    assert heard == []  # nothing was measured
-    assert (there / "model.safetensors").read_bytes() == before
-    quickly(run, zoo, force=True)
-    assert Agent.from_pretrained(there).config.env == "Hopper-v5"
-
-
 def test_the_video_of_a_short_episode_shows_every_step(tmp_path: Path) -> None:
     agent = make_agent()
     (length,) = evaluate(agent, episodes=1).lengths
@@ -304,42 +221,6 @@ def test_the_video_of_a_short_episode_shows_every_step(tmp_path: Path) -> None:
 
     with imageio.get_reader(tmp_path / "replay.mp4") as reader:
         assert reader.count_frames() >= length
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("weights_sha256", "0" * 64),
-        ("weights_sha256", None),
-        ("env", "Walker2d-v5"),
-        ("target_return", 5.0),
-        ("acting", "recurrent"),
-        ("deterministic", False),
-        ("seed", 1),
-    ],
-)
-def test_a_kept_measurement_counts_only_if_it_asked_the_same(
-    field: str, value: Any, tiny_hopper: str, tmp_path: Path
-) -> None:
-    run = finished(tmp_path / "run", tiny_hopper)
-    heard: list[str] = []
-    first = measured(run, 1, heard.append)
-    assert measured(run, 1, heard.append) == first
-    assert len(heard) == 1
-    (run / RESULT).write_text(first.model_copy(update={field: value}).to_json())
-    assert getattr(measured(run, 1, heard.append), field) == getattr(first, field)
-    assert len(heard) == 2
-    assert getattr(Result.from_json((run / RESULT).read_text(), "kept"), field) == getattr(first, field)
-
-
-def test_no_command_repeats_what_was_measured_of_a_run(
-    tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its id may lead to these weights today and to others that are staged tomorrow."""
-    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path))
-    run = finished(tmp_path / "dt-test", tiny_hopper)
-    assert evaluate(Agent.from_pretrained(run), episodes=1).command is not None
-    assert measured(run, 1).command is None
 
 
 def test_a_headline_is_of_the_weights_beside_it(tmp_path: Path) -> None:
@@ -380,54 +261,6 @@ def test_time_and_updates_on_a_card_are_of_the_last_rows(
         log.append_row(folder, columns, {"step": step, "loss": 0.1, "action_mse": 0.1, "seconds": step / 10})
     results = read_records(quickly(run, tmp_path / "zoo", baselines=[baseline]))[2]
     assert (results.training.seconds, results.training.updates, results.baselines[0].updates) == (2.0, 20, 30)
-
-
-def test_a_larger_measurement_serves_comparisons_and_is_never_lost(tiny_hopper: str, tmp_path: Path) -> None:
-    run = finished(tmp_path / "run", tiny_hopper)
-    heard: list[str] = []
-    larger = measured(run, 3, heard.append)
-    assert headline(run, 2, heard.append) == larger
-    assert len(heard) == 1
-    assert measured(run, 2, heard.append).episodes == 2  # rows of one card are of as many episodes
-    assert Result.from_json((run / RESULT).read_text(), "kept") == larger
-    assert headline(run, 4, heard.append).episodes == 4
-    assert Result.from_json((run / RESULT).read_text(), "kept").episodes == 4
-
-
-def test_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(StorageError, match=r"nothing can be written in .*file"), written_whole(tmp_path / "file" / "a"):
-        pass
-    with pytest.raises(StorageError, match="is not replaced: it is not an agent's"), written_whole(tmp_path / "file"):
-        pass
-    assert (tmp_path / "file").read_text() == "mine"
-    assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208
-
-
-def test_what_does_not_fit_on_the_disk_leaves_the_staged_agent(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "dt-test")
-    kept = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with (
-        largest_file(1_000),
-        pytest.raises(StorageError, match=r"dt-test was not written: .*File too large.*is unchanged"),
-        written_whole(folder) as new,
-    ):
-        (new / "replay.mp4").write_bytes(b"x" * 2_000)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
-    assert os.listdir(tmp_path) == ["dt-test"]  # noqa: PTH208
-
-
-def test_a_folder_is_replaced_and_comes_back_if_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    new, target = tmp_path / "new", tmp_path / "target"
-    for folder, text in ((new, "new"), (target, "old")):
-        folder.mkdir()
-        (folder / "file").write_text(text)
-    with pytest.raises(OSError, match="nothing"):
-        swap_in(tmp_path / "nothing", target)
-    assert (target / "file").read_text() == "old"
-    swap_in(new, target)
-    assert (target / "file").read_text() == "new"
-    assert os.listdir(tmp_path) == ["target"]  # noqa: PTH208
 
 
 def test_a_recipe_file_trains_what_it_says_and_a_wrong_environment_is_found_at_once(

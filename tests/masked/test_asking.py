@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import make_agent
-from typer.testing import CliRunner
 
-from agentzoo import cli
 from agentzoo.agent import Agent
 from agentzoo.envs import DOORKEY, make_env
 from agentzoo.envs.doorkey_rules import GridState, cell_index, possible_rows, transition, transition_rows
 from agentzoo.errors import ConfigError, ShapeError, UnknownNameError
-from agentzoo.evaluation.played_window import run_window
 from agentzoo.masked.histories import futures, histories
 from agentzoo.masked.question import Window, read_window
 from agentzoo.models.unimask import UniMaskConfig
@@ -310,46 +306,3 @@ def test_rows_move_as_the_environment_does() -> None:
             np.testing.assert_array_equal(transition_rows(flat, action), after)
             assert possible_rows(flat, action, after).all()
             assert not possible_rows(flat, action, np.roll(after, 1)).any()
-
-
-# -- the command -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("task", ["past", "waypoint"])
-def test_the_command_draws_an_answer(task: str, tmp_path: Path) -> None:
-    from PIL import Image
-
-    folder = doorkey_agent().save_pretrained(tmp_path / "agent")
-    out = tmp_path / "answer.png"
-    done = CliRunner().invoke(cli.app, ["research", "infer", str(folder), "--task", task, "--out", str(out)])
-    assert done.exit_code == 0, done.output
-    picture = np.asarray(Image.open(out).convert("RGB"))
-    assert picture.shape[1] > 1000
-    assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 20
-    done = CliRunner().invoke(cli.app, ["research", "infer", str(folder), "--json", "--step", "3", "--out", str(out)])
-    import json
-
-    tree = json.loads(done.stdout)
-    assert np.asarray(tree["observations"]["agent"]).shape == (1, 10, 16)
-    assert tree["shown"]["observations"][0] == [False] * 3 + [True] * 7
-
-
-def test_a_continuous_agent_is_drawn_as_curves(tmp_path: Path) -> None:
-    agent = make_agent(model=UniMaskConfig(**SIZES))
-    folder = agent.save_pretrained(tmp_path / "agent")
-    words = ["research", "infer", str(folder), "--task", "future", "--out", str(tmp_path / "a.png")]
-    done = CliRunner().invoke(cli.app, words)
-    assert done.exit_code == 0, done.output
-    assert (tmp_path / "a.png").stat().st_size > 5_000
-
-
-def test_a_window_of_a_real_episode() -> None:
-    agent = make_agent(model=UniMaskConfig(**SIZES))
-    window = run_window(agent, seed=0, start=2)
-    assert window.observations[0, :, 0].tolist() == [2, 3, 4, 5]  # the environment says its step
-    assert window.timestep == 2
-    assert window.returns.tolist() == [50.0 - 1.0 - 2.0]
-    with pytest.raises(ConfigError, match="a window from step 50 on needs two"):
-        run_window(agent, seed=0, start=50)
-    agent.config = agent.config.model_copy(update={"rewards": "delayed"})  # then nothing is counted before the end
-    assert run_window(agent, seed=0, start=2).returns.tolist() == [50.0]

@@ -1,21 +1,17 @@
-"""Mixture of Attention: the gate, its exact start from GPT2-DT, the penalty of GPT2-P, the Markov statistic."""
+"""Mixture of Attention: the gate, its exact start from GPT2-DT, and what it does while training."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from conftest import make_agent, random_batch
 from pydantic import ValidationError
-from torch import nn
 
 from agentzoo.agent import Agent
-from agentzoo.errors import ConfigError
 from agentzoo.models._gated_dt import GatedDT
 from agentzoo.models._language_dt import LanguageDT
 from agentzoo.models.clip_dt import CLIPDTConfig
@@ -23,44 +19,19 @@ from agentzoo.models.clip_dtma import CLIPDTMAConfig
 from agentzoo.models.dtma import DTMAConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.models.gpt2_dtma import GPT2DTMAConfig
-from agentzoo.models.gpt2_p import GPT2P, GPT2PConfig
 from agentzoo.nn.base import ModelConfig, parameter_count
 from agentzoo.nn.gate import Gate
 from agentzoo.nn.language.cotraining import Language
 from agentzoo.nn.language.pretrained import load_backbone
-from agentzoo.nn.markov import head_matrix, layer_statistics, markov_statistics, rule_threshold
-from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig, load_recipe
-from agentzoo.research.analysis.head_report import markov_report
+from agentzoo.recipe import TrainConfig
 from agentzoo.research.bench import dtma as benchmark
-from agentzoo.research.pretrain.networks import new_language_model
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import train
 from agentzoo.training.optim import make_optimizer
 from models.cases import coin_episodes
+from models.gated_cases import BACKBONE, SMALL, gated, gates_of, recipe, with_random_gates
 
-SMALL: dict[str, Any] = {"embed_dim": 16, "n_layers": 3, "n_heads": 4}
 PAIRS = [(GPT2DTConfig, GPT2DTMAConfig), (CLIPDTConfig, CLIPDTMAConfig), (GPT2DTConfig, DTMAConfig)]
-
-
-def gated(config: ModelConfig | None = None) -> GatedDT:
-    found = make_agent(model=config or GPT2DTMAConfig(**SMALL)).model
-    assert isinstance(found, GatedDT)
-    return found
-
-
-def with_random_gates(model: GatedDT) -> GatedDT:
-    rng = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for gate in gates_of(model):
-            gate.weight.normal_(std=0.5, generator=rng)
-            gate.bias.normal_(std=0.5, generator=rng)
-    return model
-
-
-def gates_of(model: GatedDT) -> list[Gate]:
-    found = [attention.gate for attention in model.attentions]
-    assert all(gate is not None for gate in found)
-    return found  # type: ignore[return-value]
 
 
 def hidden_by_layer(model: LanguageDT, batch: Any) -> list[torch.Tensor]:
@@ -207,16 +178,6 @@ def test_gates_learn_whatever_of_the_blocks_does_and_never_decay(adaptation: Any
     assert model.lr_scale("backbone.blocks.0.up.weight") == 0.1
 
 
-def recipe(model: ModelConfig, steps: int = 8) -> Recipe:
-    return Recipe(
-        agent_id="gpt2-dtma-test",
-        model=model,
-        data=DataConfig(dataset="coins", context=2, rtg_scale=1.0),
-        train=TrainConfig(steps=steps, batch_size=8, warmup_steps=2, checkpoint_every=4, log_every=2, lr=1e-2),
-        eval=EvalConfig(env="tests/Counting-v0", target_return=1.0, every=0),
-    )
-
-
 def test_a_training_logs_what_the_gates_of_the_first_layer_do(tmp_path: Path) -> None:
     train(recipe(DTMAConfig(**SMALL)), tmp_path, coin_episodes(), device="cpu")
     rows = read_log(tmp_path)
@@ -237,21 +198,6 @@ def test_the_logged_gates_are_those_of_the_windows_and_not_of_the_text_beside_th
     model.language = Language(None, torch.randn(20, 16), torch.randn(12, 16), text)
     assert "language" in model.loss(batch)
     torch.testing.assert_close(torch.stack(list(model.figures().values())), alone)
-
-
-BACKBONE: dict[str, Any] = {"embed_dim": 128, "n_layers": 2, "n_heads": 2}
-
-
-@pytest.fixture
-def backbone(tmp_path: Path) -> str:
-    """A GPT-2 whose first layer has one Markov head by construction: head 1's keys are its queries."""
-    torch.manual_seed(0)
-    model = new_language_model(20, 128, 2, 2, 16, "relu")
-    with torch.no_grad():
-        qkv = model.transformer.h[0].attn.c_attn.weight  # (D, 3D): q0 q1 k0 k1 v0 v1
-        qkv[:, 192:256] = qkv[:, 64:128]
-    model.save_pretrained(tmp_path / "gpt2")
-    return str(tmp_path / "gpt2")
 
 
 def test_blocks_come_from_the_backbone_and_gates_start_at_zero(backbone: str) -> None:
@@ -275,176 +221,6 @@ def test_saved_gates_are_loaded(tmp_path: Path) -> None:
     assert isinstance(loaded, GatedDT)
     assert all(torch.equal(a.weight, b.weight) for a, b in zip(gates_of(loaded), gates_of(agent.model), strict=True))
     assert loaded.config.origin().gate_scale == "heads"
-
-
-# -- the penalty of GPT2-P ---------------------------------------------------------------------------------------------
-
-
-def test_the_penalty_is_what_the_gates_give_to_the_named_heads() -> None:
-    config = GPT2PConfig(**SMALL, markov_heads=(0, 2), penalty_weight=0.5, dropout=0.0, embed_dropout=0.0)
-    model = with_random_gates(gated(config))
-    batch = random_batch(make_agent().config.io, [4, 2])
-    seen: list[torch.Tensor] = []
-    handle = model.attentions[0].register_forward_pre_hook(lambda _, args: seen.append(args[0]))
-    terms = model.loss(batch)
-    handle.remove()
-    weights = gates_of(model)[0].weights(seen[0])  # (2, 12, 4)
-    real = torch.cat([weights[0], weights[1, :6]])  # by hand: four steps of three tokens, and two
-    expected = 0.5 * (real[:, 0].mean() + real[:, 2].mean())
-    torch.testing.assert_close(terms["penalty"], expected)
-    torch.testing.assert_close(torch.stack(list(model.figures().values())), real.mean(0))
-
-
-def test_the_penalty_moves_only_gates_of_its_own_layer_and_what_feeds_them() -> None:
-    model = with_random_gates(gated(GPT2PConfig(**SMALL, markov_heads=(1,))))
-    model.loss(random_batch(make_agent().config.io, [4, 2]))["penalty"].backward()
-    grads = [gate.weight.grad for gate in gates_of(model)]
-    assert grads[0] is not None
-    assert float(grads[0].abs().max()) > 0
-    assert all(grad is None or not grad.any() for grad in grads[1:])
-    assert model.backbone.get_parameter("blocks.0.up.weight").grad is None
-
-
-def test_a_penalty_lowers_the_gates_of_its_heads(tmp_path: Path) -> None:
-    def last_gate(config: ModelConfig, folder: Path) -> float:
-        train(recipe(config, steps=60), folder, coin_episodes(), device="cpu")
-        return float(read_log(folder)[-1]["gate_1"])
-
-    sizes: dict[str, Any] = {**SMALL, "dropout": 0.0}
-    held = last_gate(GPT2PConfig(**sizes, markov_heads=(1,), penalty_weight=1.0), tmp_path / "held")
-    free = last_gate(DTMAConfig(**sizes), tmp_path / "free")
-    assert held < 0.5 * free
-
-
-def test_a_penalty_of_the_last_layer_counts_the_tokens_that_layer_reads() -> None:
-    model = with_random_gates(gated(GPT2PConfig(**SMALL, markov_heads=(0,), penalty_layers=(2,), penalty_weight=1.0)))
-    terms = model.loss(random_batch(make_agent().config.io, [4, 2]))
-    assert 0.0 < float(terms["penalty"].detach()) < 1.0
-
-
-def test_markov_heads_are_found_in_the_backbone(backbone: str) -> None:
-    model = gated(GPT2PConfig(**BACKBONE, backbone=backbone, adaptation="lora"))
-    assert isinstance(model, GPT2P)
-    assert model.penalized == {}
-    model.begin_training(fresh=True)
-    assert model.penalized == {0: (1,)}
-
-
-def test_a_training_notes_what_the_backbones_heads_are(backbone: str) -> None:
-    """So that gates are counted for the same heads however training went."""
-    made = GPT2DTMAConfig(**BACKBONE, backbone=backbone)
-    pinned = made.pinned()
-    assert pinned.markov_at_start is not None
-    assert [share for share, _ in pinned.markov_at_start].index(1.0) == 1
-    found = layer_statistics(load_backbone(backbone).blocks["blocks.0.attn.qkv.weight"], BACKBONE["n_heads"])
-    assert [ratio for _, ratio in pinned.markov_at_start] == [pytest.approx(one.ratio, abs=1e-3) for one in found]
-    assert pinned.backbone_sha256 is not None
-    assert pinned.pinned() == pinned == GPT2DTMAConfig.model_validate_json(pinned.model_dump_json())
-    assert pinned.unpinned() == made
-    assert DTMAConfig(**SMALL).pinned() == DTMAConfig(**SMALL)
-
-
-def test_a_head_with_one_entry_below_zero_is_not_noted_as_all_positive() -> None:
-    """Of 2,048 entries, so that the share rounds to 1."""
-    dim = 2048
-    query = torch.rand(dim, dim, generator=torch.Generator().manual_seed(0))
-    key = query.clone()
-    key[: dim // 2, 0] *= -1.0  # of the first head
-    blocks = {"blocks.0.attn.qkv.weight": torch.cat((query, key, query))}
-    backbone: Any = SimpleNamespace(blocks=blocks, sha256=lambda: "0" * 64)
-    noted = GPT2DTMAConfig(embed_dim=dim, n_heads=2).records_of(backbone)["markov_at_start"]
-    assert [share for share, _ in noted] == [0.999, 1.0]
-
-
-def test_the_recipe_of_gpt2_p_holds_down_the_head_of_lm_mini_that_is_nearest_to_markov() -> None:
-    model = load_recipe("gpt2-p-hopper-medium").model
-    assert isinstance(model, GPT2PConfig)
-    assert markov_report("lm-mini").counted()[:2] == (model.markov_heads, "nearest")
-
-
-def test_a_penalty_without_markov_heads_says_so_before_training(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"layer 0 has no Markov head to penalize: ratios .* Name the heads"):
-        train(recipe(GPT2PConfig(**SMALL)), tmp_path, coin_episodes(), device="cpu")
-
-
-@pytest.mark.parametrize(
-    ("fields", "problem"),
-    [({"markov_heads": (4,)}, "below n_heads 4"), ({"penalty_layers": (3,)}, "below n_layers 3")],
-)
-def test_a_penalty_of_heads_that_are_not_there_is_refused(fields: Any, problem: str) -> None:
-    with pytest.raises(ValidationError, match=problem):
-        GPT2PConfig(**SMALL, **fields)
-
-
-# -- Markov matrices ---------------------------------------------------------------------------------------------------
-
-
-def test_markov_statistics_of_matrices_worked_out_by_hand() -> None:
-    near_identity = torch.eye(64).double() + 0.01
-    found = markov_statistics(near_identity)
-    assert found.ratio == pytest.approx(101.0)
-    assert found.is_markov(8.0)
-    assert not found.is_markov(101.5)
-    assert not markov_statistics(-near_identity).positive
-    assert not markov_statistics(-near_identity).is_markov()
-    nearly = near_identity.clone()
-    nearly[5, 5] = 0.0  # condition (i) wants every entry above zero
-    assert markov_statistics(nearly).positive_share == pytest.approx(63 / 64)
-    assert not markov_statistics(nearly).is_markov()
-    two = torch.tensor([[3.0, -1.0], [2.0, 1.0]]).double()
-    assert markov_statistics(two) == (1.0, pytest.approx(2.0 / 1.5))
-
-
-def test_tied_gaussian_queries_and_keys_give_the_ratio_of_theory() -> None:
-    w = torch.randn(768, 64, generator=torch.Generator().manual_seed(0)).double()
-    found = markov_statistics(w @ w.T)
-    assert found.positive
-    assert 9.0 < found.ratio < 11.0
-    assert found.ratio == pytest.approx(math.sqrt(math.pi * 64 / 2), rel=0.05)
-    other = torch.randn(768, 64, generator=torch.Generator().manual_seed(1)).double()
-    untied = markov_statistics(w @ other.T)
-    assert untied.ratio == pytest.approx(1.0, rel=0.1)
-    assert not untied.positive
-
-
-def test_heads_are_cut_from_the_fused_weight_as_the_network_cuts_them() -> None:
-    """A head is Markov here exactly where its queries are its keys."""
-    rng = torch.Generator().manual_seed(0)
-    q, k, v = torch.randn(3, 768, 768, generator=rng)
-    k[64:128] = q[64:128]
-    found = layer_statistics(torch.cat((q, k, v)), 12)
-    assert [one.is_markov() for one in found] == [head == 1 for head in range(12)]
-    layer = nn.Linear(768, 3 * 768, bias=False)
-    with torch.no_grad():
-        layer.weight.copy_(torch.cat((q, k, v)))
-        x = torch.randn(5, 768, generator=rng)
-        asked, known, _ = layer(x).chunk(3, dim=-1)
-        scores = asked[:, 64:128] @ known[:, 64:128].T
-        matrix = head_matrix(layer.weight, 12, 1).float()
-        torch.testing.assert_close(x @ matrix @ x.T, scores, rtol=1e-3, atol=1e-1)
-
-
-def test_thresholds_of_the_papers_rule() -> None:
-    assert rule_threshold(64) == pytest.approx(5.14, abs=0.01)
-    assert rule_threshold(768) == pytest.approx(7.64, abs=0.01)
-    assert rule_threshold(512) == pytest.approx(7.24, abs=0.01)
-
-
-PUBLISHED = (3.91, 23.61, 3.36, 7.63, 6.54, 29.67, 1.87, 2.41, 3.25, 15.37, 23.70, 1.39)  # early version, Table 2
-
-
-@pytest.mark.network
-def test_gpt2_has_the_published_markov_heads() -> None:
-    found = layer_statistics(load_backbone("gpt2").blocks["blocks.0.attn.qkv.weight"], 12)
-    assert [head for head, one in enumerate(found) if one.is_markov()] == [1, 5, 10]
-    assert [one.ratio for one in found] == [pytest.approx(ratio, rel=0.05) for ratio in PUBLISHED]
-
-
-@pytest.mark.network
-def test_clip_has_no_markov_head_in_its_first_layer() -> None:
-    clip = load_backbone("openai/clip-vit-base-patch32", "refs/pr/15")  # where its safetensors are
-    found = layer_statistics(clip.blocks["blocks.0.attn.qkv.weight"], 8)
-    assert not any(one.is_markov() for one in found)
 
 
 @pytest.mark.slow

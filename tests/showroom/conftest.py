@@ -16,7 +16,10 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from agentzoo.errors import HubError
 from agentzoo.site.build import build_site
+from agentzoo.site.live import npm
+from agentzoo.site.render import static
 from agentzoo.store.files import CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, WEIGHTS
 from agentzoo.store.locate import STUDY_PICTURES
 
@@ -131,3 +134,16 @@ def serious_faults(tab: Any, axe: str) -> list[tuple[Any, ...]]:
         for one in found
         if one["impact"] in ("serious", "critical")
     ]
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder `live/` with our scripts and what npm has."""
+    folder = tmp_path_factory.mktemp("live")
+    try:
+        npm.unpack(folder)
+    except HubError as error:
+        pytest.skip(f"npm's registry is not reached: {error}")
+    for name in ("environments.js", "acting.js"):
+        (folder / name).write_text(static(f"live/{name}"))
+    return folder

@@ -1,4 +1,4 @@
-"""The live page: its steps are Gymnasium's, its actions the Agent's, and it plays in a real browser."""
+"""The live page: its actions are those of the Agent, and it plays in a real browser."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import functools
 import http.server
 import json
 import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from hub.conftest import edit, make_folder
@@ -21,132 +19,29 @@ from models.acting_cases import small_config
 from agentzoo import Agent
 from agentzoo.envs import DOORKEY
 from agentzoo.envs.making import make_env
-from agentzoo.errors import HubError
 from agentzoo.site.build import build_site
 from agentzoo.site.live import npm, page
 from agentzoo.site.live.networks import with_attention
-from agentzoo.site.live.scenes import scene_of
-from agentzoo.site.render import static
 from agentzoo.store.files import CONFIG, RECIPE, RESULTS
+from showroom.cases import flat, placed
 from showroom.conftest import ROOT, collect_faults, serious_faults
 
-SCENES = (
-    ("Hopper-v5", {}),
-    ("HalfCheetah-v5", {}),
-    ("Walker2d-v5", {}),
-    ("PointMaze_UMaze-v3", {"continuing_task": False}),
-    ("PointMaze_Medium-v3", {"continuing_task": False}),
-    (DOORKEY, {}),
-)
-STEPS = 200
-SAME_STEP = 1e-6  # measured: 2e-8 between MuJoCo 4.0.0 in Python and 3.14.0 in WebAssembly
 SAME_ACTION = 1e-4
+
+
 POSER = "unimask-hopper-untrained"  # takes a pose as goal, like unimask-hopper-medium, and is small
+
+
 BRIEF = "dt-hopper-brief"  # dt-hopper-medium on its newest two steps
+
+
 PLAYED = ("unimask-doorkey", "dm-hopper-medium", BRIEF, "dt-hopper-medium", POSER, "bc-pointmaze-medium")  # as listed
+
+
 LARGEST_PAGE = 45e6  # bytes
+
+
 MOST_MILLIS = 10.0  # of an action
-
-
-def flat(obs: Any) -> list[float]:
-    """An observation as agents of the zoo read it."""
-    if not isinstance(obs, dict):
-        return [float(value) for value in obs]
-    keys = ("agent", "key") if "agent" in obs else ("observation", "desired_goal")
-    return [float(value) for key in keys for value in obs[key]]
-
-
-def placed(env: gym.Env[Any, Any]) -> dict[str, Any]:
-    """The state an episode starts from, for `place` in JavaScript."""
-    base: Any = env.unwrapped
-    if not hasattr(base, "data"):
-        return {"agent": base.state.agent, "key": base.state.key}
-    found = {"positions": base.data.qpos.tolist(), "velocities": base.data.qvel.tolist()}
-    return {**found, "goal": base.goal.tolist()} if hasattr(base, "goal") else found
-
-
-@pytest.fixture(scope="module")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder `live/` with our scripts and what npm has."""
-    folder = tmp_path_factory.mktemp("live")
-    try:
-        npm.unpack(folder)
-    except HubError as error:
-        pytest.skip(f"npm's registry is not reached: {error}")
-    for name in ("environments.js", "acting.js"):
-        (folder / name).write_text(static(f"live/{name}"))
-    return folder
-
-
-STEP_ALL = """
-import fs from "fs";
-import load from "./mujoco.js";
-import { makeEnvironment } from "./environments.js";
-const mujoco = await load();
-const found = JSON.parse(fs.readFileSync("recorded.json")).map(({ scene, start, actions }) => {
-  const env = makeEnvironment(mujoco, scene);
-  env.goal = start.goal;
-  if (scene.kind === "grid") env.place(start.agent, start.key);
-  else env.place(start.positions, start.velocities);
-  return actions.map((action) => env.step(action));
-});
-fs.writeFileSync("stepped.json", JSON.stringify(found));
-"""
-
-
-def test_200_steps_equal_gymnasiums(libraries: Path) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("no node here: apt-get install nodejs")
-    recorded, expected = [], []
-    for env_id, options in SCENES:
-        env, rng = make_env(env_id, **options), np.random.default_rng(0)
-        env.action_space.seed(0)
-        env.reset(seed=1)
-        start, actions, steps = placed(env), [], []
-        for _ in range(STEPS):
-            space: Any = env.action_space
-            action = rng.uniform(-0.6, 0.6, space.shape).astype(np.float32) if space.shape else space.sample()
-            obs, reward, terminated, truncated, _ = env.step(action)
-            actions.append(action.tolist())
-            steps.append((flat(obs), float(reward), bool(terminated), bool(truncated)))
-            if truncated:
-                break
-        recorded.append({"scene": scene_of(env_id, options), "start": start, "actions": actions})
-        expected.append(steps)
-    (libraries / "recorded.json").write_text(json.dumps(recorded))
-    (libraries / "step.mjs").write_text(STEP_ALL)
-    done = subprocess.run([node, "step.mjs"], cwd=libraries, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    stepped = json.loads((libraries / "stepped.json").read_text())
-    assert len(stepped) == len(SCENES)
-    for (env_id, _), steps, found in zip(SCENES, expected, stepped, strict=True):
-        assert len(found) == len(steps) >= 10
-        for (obs, reward, terminated, truncated), got in zip(steps, found, strict=True):
-            assert got["observation"] == pytest.approx(obs, abs=SAME_STEP), env_id
-            assert got["reward"] == pytest.approx(reward, abs=SAME_STEP), env_id
-            assert (got["terminated"], got["truncated"]) == (terminated, truncated), env_id
-    ends = [any(terminated for _, _, terminated, _ in steps) for steps in expected[:3]]
-    assert ends == [True, False, True]  # a hopper and a walker fall, a cheetah cannot
-
-
-def test_an_environment_the_page_does_not_know_has_no_scene() -> None:
-    assert scene_of("CartPole-v1", {}) is None
-
-
-def test_an_archive_that_is_not_the_pinned_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = npm.packages()[2]
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    place = tmp_path / package.name / "-"
-    place.mkdir(parents=True)
-    (place / f"{package.name}-{package.version}.tgz").write_bytes(b"something else")
-    monkeypatch.setenv(npm.REGISTRY_VARIABLE, tmp_path.as_uri())
-    with pytest.raises(HubError, match=r"is not three 0\.187\.0 as agentzoo knows it"):
-        npm.archive_of(package)
-    monkeypatch.setenv(npm.REGISTRY_VARIABLE, "http://127.0.0.1:9")
-    with pytest.raises(HubError, match="without --live the site needs no network"):
-        npm.archive_of(package)
-    assert not list((tmp_path / "cache").rglob("*.tgz"))
 
 
 @pytest.fixture(scope="module")
@@ -198,6 +93,8 @@ def tab(chromium: Any) -> Iterator[Any]:
 
 
 PLAYER = "document.getElementById('live').player"
+
+
 # Milliseconds of 200 actions.
 PACES = f"""async () => {{
   const player = {PLAYER}, paces = [];

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -168,3 +169,77 @@ def test_a_checksum_sees_every_bit_name_shape_and_word() -> None:
     }
     assert len(found) == 5
     assert checksum(dict(reversed(tensors.items())), "x") in found
+
+
+TWO_PROCESSES = """
+import os, sys
+rank, port, folder, processes, steps = (int(n) if n.isdigit() else n for n in sys.argv[1:])
+os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "ACCELERATE_USE_CPU": "true",
+               "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+import torch
+from pathlib import Path
+from agentzoo.models._language_dt import LanguageDT
+from agentzoo.models.gpt2_dt import GPT2DTConfig
+from agentzoo.store.tensors import save_tensors
+from agentzoo.nn.language.cotraining import Language
+from agentzoo.training.loop import Hooks, train
+from models.cases import coin_episodes
+from training.cases import recipe
+
+torch.set_num_threads(1)
+
+def speak(self, fresh):
+    table = torch.Generator().manual_seed(0)
+    words, places = (torch.randn(rows, 16, generator=table) for rows in (50, 16))
+    self.language = Language(None, words, places, torch.randint(50, (4, 9), generator=table))
+
+LanguageDT.begin_training = speak  # as a backbone with places of its own would have it
+model = GPT2DTConfig(embed_dim=16, n_layers=1, backbone="x", backbone_sha256="0" * 64, lm_weight=0.2,
+                     lm_decay_steps=3, lm_chunk=9)
+
+def stop(step):
+    if step == steps:
+        raise KeyboardInterrupt
+
+made = recipe(steps=10, checkpoint_every=5).replace(model=model)
+trained = train(made, Path(folder), coin_episodes(), hooks=Hooks(on_step=stop), device="cpu")
+save_tensors(Path(folder) / f"rank-{rank}", trained.state_dict())
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_network_and_go_on_as_two_alone(tmp_path: Path) -> None:
+    """Beyond the update at which the language loss has faded: every parameter must still take part."""
+
+    def run_processes(folder: str, processes: int, steps: int) -> list[str]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+        numbers = [str(port), str(tmp_path / folder), str(processes), str(steps)]
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-c", TWO_PROCESSES, str(rank), *numbers], env=environment, stderr=subprocess.PIPE
+            )
+            for rank in range(processes)
+        ]
+        try:
+            return [one.communicate(timeout=120)[1].decode() for one in started]
+        finally:
+            for one in started:
+                one.kill()
+
+    def weights(folder: str, file: str = "model.safetensors") -> dict[str, torch.Tensor]:
+        return read_tensors(tmp_path / folder / file)[0]
+
+    def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+        return all(torch.equal(one[name], other[name]) for name in one)
+
+    run_processes("whole", 2, 99)
+    run_processes("alone", 1, 99)
+    assert same(weights("whole", "rank-0"), weights("whole", "rank-1"))
+    assert not same(weights("whole"), weights("alone"))  # which dropped other units
+    run_processes("cut", 2, 7)
+    assert not (tmp_path / "cut" / "model.safetensors").exists()
+    run_processes("cut", 2, 99)
+    assert same(weights("whole"), weights("cut"))

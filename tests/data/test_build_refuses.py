@@ -1,0 +1,119 @@
+"""Building datasets: what exists is kept, what is lost is found, and sources are read only if trusted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from stable_baselines3 import SAC
+
+from agentzoo.data.making.build import build
+from agentzoo.data.making.catalogue import BuildOptions
+from agentzoo.data.making.policies import load_policy
+from agentzoo.data.minari import load_episodes, write_dataset
+from agentzoo.errors import ConfigError, DataError, StorageError, UnknownNameError
+from agentzoo.store.files import HOST
+from data.cases import HOPPER, one_step
+
+
+def test_an_existing_dataset_is_kept_unless_asked(root: Path) -> None:
+    write_dataset(HOPPER, [one_step(1.0)], env=gym.make("Hopper-v5"))
+    with pytest.raises(DataError, match="--overwrite"):
+        write_dataset(HOPPER, [one_step(2.0)], env=gym.make("Hopper-v5"))
+    assert load_episodes(HOPPER).rewards.tolist() == [1.0]
+    write_dataset(HOPPER, [one_step(2.0)], overwrite=True, env=gym.make("Hopper-v5"))
+    assert load_episodes(HOPPER).rewards.tolist() == [2.0]
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs Linux's second disk in memory")
+def test_a_dataset_that_lies_on_another_disk_is_replaced_there(root: Path) -> None:
+    write_dataset(HOPPER, [one_step(1.0)], env=gym.make("Hopper-v5"))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        moved = Path(shutil.move(root / HOPPER, Path(other) / "moved-v0"))
+        (root / HOPPER).symlink_to(moved, target_is_directory=True)
+        write_dataset(HOPPER, [one_step(2.0)], overwrite=True, env=gym.make("Hopper-v5"))
+        assert load_episodes(HOPPER).rewards.tolist() == [2.0]
+        assert (root / HOPPER).is_symlink()
+        assert [path.name for path in Path(other).iterdir()] == ["moved-v0"]
+
+
+def test_a_dataset_lost_in_a_killed_replacement_is_found_again(root: Path) -> None:
+    write_dataset(HOPPER, [one_step(1.0)], env=gym.make("Hopper-v5"))
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (root / HOPPER).rename((root / HOPPER).with_name(f".replaced-medium-v0-{HOST}-{dead.pid}"))
+    with pytest.raises(DataError, match="--overwrite"):
+        write_dataset(HOPPER, [one_step(2.0)], env=gym.make("Hopper-v5"))
+    assert load_episodes(HOPPER).rewards.tolist() == [1.0]
+
+
+def test_no_episode_is_no_dataset(root: Path) -> None:
+    with pytest.raises(DataError, match="no episode"):
+        write_dataset(HOPPER, [], env=gym.make("Hopper-v5"))
+    assert not (root / HOPPER).exists()
+
+
+def test_a_policy_that_is_nowhere_is_said_to_be(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UnknownNameError, match=r"--trust-policies downloads sb3/tqc-Hopper-v3 .* can run code"):
+        build("hopper/expert", BuildOptions(tmp_path))
+    with pytest.raises(DataError, match="policy sb3/tqc-Hopper-v3 could not be fetched"):
+        build("hopper/expert", BuildOptions(tmp_path, trust_policies=True))
+
+
+class Payload:
+    """Unpickled, it makes a folder."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_a_policy_in_a_folder_of_sources_runs_no_code_unless_it_is_trusted(root: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    model = SAC("MlpPolicy", gym.make("Hopper-v5"), buffer_size=10, policy_kwargs={"net_arch": [16]})
+    model.tensorboard_log = Payload(mark)
+    model.save(tmp_path / "sac-hopper-medium")
+    with pytest.raises(ConfigError, match=r"sac-hopper-medium.zip is a policy .* uses pickle.*--trust-policies"):
+        build("hopper/medium", BuildOptions(tmp_path, steps=10))
+    assert not mark.exists()
+    build("hopper/medium", BuildOptions(tmp_path, steps=10, trust_policies=True))
+    assert mark.exists()  # so the refusal above is about something
+
+
+def test_a_policy_that_changes_after_its_hash_was_recorded_is_not_loaded(sources: Path, tmp_path: Path) -> None:
+    path = tmp_path / "sac-hopper-medium.zip"
+    path.write_bytes((sources / path.name).read_bytes())
+    file = BuildOptions(tmp_path, trust_policies=True).policy(path.name)
+    path.write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(DataError, match="changed after its hash was recorded"):
+        load_policy(file, gym.make("Hopper-v5"))
+
+
+def test_options_that_make_no_sense_are_refused(root: Path, sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AGENTZOO_SOURCES", raising=False)
+    with pytest.raises(ConfigError, match="without --steps"):
+        build("doorkey/train-50", BuildOptions(steps=10))
+    with pytest.raises(ConfigError, match="start at 1"):
+        build("hopper/medium", BuildOptions(sources, workers=0))
+    with pytest.raises(UnknownNameError, match="hopper/medium"):
+        build("hoper/medium", BuildOptions(sources))
+    with pytest.raises(UnknownNameError, match="AGENTZOO_SOURCES"):
+        build("hopper/medium", BuildOptions())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_root_is_a_storage_error(root: Path) -> None:
+    root.mkdir()
+    root.chmod(0o500)
+    with pytest.raises(StorageError, match="MINARI_DATASETS_PATH"):
+        write_dataset(HOPPER, [one_step()], env=gym.make("Hopper-v5"))
