@@ -149,6 +149,10 @@ class Recipe(Config):
             raise ValueError(
                 f"eval.history is {self.eval.history}, but a window (data.context) has {self.data.context}"
             )
+        if self.eval.reference is not None and not self.eval.reference[0] < self.eval.reference[1]:
+            raise ValueError(
+                f"eval.reference is {self.eval.reference}, not the returns that score 0 and 100, the lower one first"
+            )
         if self.reinit and self.base is None:
             raise ValueError("reinit is for a fine-tune, and this recipe names no base")
         if self.model.needs_raw_observations() and self.data.normalization != "none":
@@ -253,15 +257,17 @@ class Recipe(Config):
                 node[name] = json.loads(text)
             except json.JSONDecodeError:
                 node[name] = text
-        _forget_old_environment(tree["eval"], self.eval.env, named)
-        if "data.context" in named and "eval.history" not in named:
-            tree["eval"]["history"] = _within(tree["eval"]["history"], tree["data"]["context"])
+        evaluation, data = tree["eval"], tree["data"]
+        if isinstance(evaluation, dict) and isinstance(data, dict):  # else the record's check says what is wrong
+            _forget_old_environment(evaluation, self.eval.env, named)
+            if "data.context" in named and "eval.history" not in named:
+                evaluation["history"] = _within(evaluation.get("history"), data.get("context"))
         return Recipe.from_json(json.dumps(tree), "the recipe with --set applied")
 
 
 def _forget_old_environment(evaluation: dict[str, Any], before: str, named: set[str]) -> None:
     """Drop what belongs to the environment `before`, if the new one differs by more than its module."""
-    if same_environment(str(evaluation["env"]), before):
+    if same_environment(str(evaluation.get("env")), before):
         return
     for name, empty in (("env_options", {}), ("reference", None)):
         if f"eval.{name}" not in named:

@@ -23,6 +23,7 @@ from agentzoo.record import explain as explain
 FloatArray = NDArray[np.floating[Any]]
 IntArray = NDArray[np.integer[Any]]
 Losses = dict[str, Tensor]
+Average = Literal["steps", "windows", "pairs"]  # "pairs": of a valid step and the next one
 
 MAX_SIZE = 65_536  # largest dimension in a config: absurd values are rejected before anything is built
 SizeInt = Annotated[int, Field(ge=1, le=MAX_SIZE)]

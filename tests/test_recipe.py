@@ -101,6 +101,14 @@ def test_set_changes_one_field() -> None:
     assert recipe.train.steps == 12_000
 
 
+def test_a_whole_section_can_be_set() -> None:
+    recipe = load_recipe("dt-hopper-medium")
+    changed = recipe.override(['eval={"env": "CartPole-v1", "target_return": 500}', "data.context=3"])
+    assert (changed.eval.env, changed.eval.target_return, changed.data.context) == ("CartPole-v1", 500.0, 3)
+    with pytest.raises(ConfigError, match="data: Input should be"):
+        recipe.override(["data.context=5", "data=null"])
+
+
 def test_a_preset_takes_back_what_another_one_set() -> None:
     """The fields the presets do not name stay."""
     chibit = load_recipe("chibit-hopper-medium")
@@ -122,6 +130,12 @@ def test_a_preset_takes_back_what_another_one_set() -> None:
         ("model.n_heads=5", "must divide"),
         ("train.lr=NaN", "lr"),
         ("data.dataset=3", "dataset"),
+        ("eval=null", "eval: Input should be"),
+        ("eval=3", "eval: Input should be"),
+        ("eval={}", r"eval\.env: Field required"),
+        ("data=null", "data: Input should be"),
+        ("eval.reference=[1, 1]", "not the returns that score 0 and 100, the lower one first"),
+        ("eval.reference=[500, 0]", "the lower one first"),
     ],
 )
 def test_bad_settings_are_explained(setting: str, words: str) -> None:

@@ -5,6 +5,7 @@ Heavy imports happen inside the commands, so that `--help` is fast.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -73,6 +74,12 @@ def main() -> None:
         app()
     except AgentzooError as error:
         errors_console.print("error:", str(error), markup=False, style="red")
+        raise SystemExit(2) from None
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes what is left as it ends
+        errors_console.print("error:", f"the output was not written: {error}.", markup=False, style="red")
         raise SystemExit(2) from None
     except SystemExit as end:
         if end.code == INTERRUPTED:

@@ -19,7 +19,7 @@ from agentzoo.cli.console import (
     word,
 )
 from agentzoo.cli.groups import CommandGroup
-from agentzoo.cli.options import JsonOption, TokenOption
+from agentzoo.cli.options import MOST_EPISODES, JsonOption, TokenOption
 from agentzoo.data.names import absent, dataset_id, datasets_root, is_local, require_dataset_recipe, require_possible
 from agentzoo.errors import AgentzooError, ConfigError, UnknownNameError
 from agentzoo.text import amount, counted, duration
@@ -210,7 +210,9 @@ def behaviour(
     evaluate_every: Annotated[
         int, typer.Option("--every", min=1, help="Environment steps between evaluations.")
     ] = 10_000,
-    episodes: Annotated[int, typer.Option("--episodes", min=1, help="Episodes of each evaluation.")] = 10,
+    episodes: Annotated[
+        int, typer.Option("--episodes", min=1, max=MOST_EPISODES, help="Episodes of each evaluation.")
+    ] = 10,
     learning_starts: Annotated[
         int, typer.Option("--learning-starts", min=0, help="Steps of random actions before learning starts.")
     ] = 10_000,
@@ -302,7 +304,7 @@ def push(
         raise UnknownNameError(absent(found))
     from agentzoo.hub.datasets import push_dataset
 
-    with console.status(f"pushing {plain(found)}"):
+    with errors_console.status(f"pushing {plain(found)}"):
         done = push_dataset(found, org, token=token, private=private or None)
     if as_json:
         print_json(done._asdict())

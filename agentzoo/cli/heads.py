@@ -10,7 +10,7 @@ import typer
 from agentzoo.cli.console import console, errors_console, plain, print_json, print_study
 from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.inspect import as_rich
-from agentzoo.cli.options import DistanceOption, JsonOption, TrustOption, known_agents
+from agentzoo.cli.options import MOST_EPISODES, DistanceOption, JsonOption, TrustOption, known_agents
 from agentzoo.nn.language.wheels import SHIPPED
 from agentzoo.store.named import RANDOM, require_network
 
@@ -120,7 +120,9 @@ def context(
     ] = None,
     heads: HeadOption = None,
     threshold: ThresholdOption = 8.0,
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes that windows are taken from.")] = 5,
+    episodes: Annotated[
+        int, typer.Option("--episodes", "-n", min=1, max=MOST_EPISODES, help="Episodes that windows are taken from.")
+    ] = 5,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first of these episodes.")] = 0,
     windows: Annotated[int, typer.Option("--windows", min=1, help="Largest number of windows, evenly spaced.")] = 2_000,
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path("runs/contexts"),

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import console, plain, print_json, print_listing, progress_bar, word
+from agentzoo.cli.console import console, errors_console, plain, print_json, print_listing, progress_bar, word
 from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.importing import import_command
 from agentzoo.cli.options import (
+    MOST_EPISODES,
     AgentArg,
     FolderArg,
     JsonOption,
@@ -66,7 +67,7 @@ def push(
     require_folder(folder)
     from agentzoo.hub.publish import push as run
 
-    with console.status(f"pushing {plain(folder)}") as status:
+    with errors_console.status(f"pushing {plain(folder)}") as status:
         done = run(
             folder,
             repo_id,
@@ -95,7 +96,7 @@ def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json
 
     warn_of_no_zoo()
     if dry_run:
-        with console.status("checking"):
+        with errors_console.status("checking"):
             items = plan(org)
         if as_json:
             print_json([item._asdict() for item in items])
@@ -109,7 +110,7 @@ def _push_all(org: str, dry_run: bool, token: str | None, private: bool, as_json
             f"{counted(len(items), 'repo')}, {sum(item.bytes for item in items) / 1e6:.1f} MB; nothing was sent."
         )
         return
-    with console.status("pushing") as status:
+    with errors_console.status("pushing") as status:
         found = push_all(org, token=token, private=private or None, on_progress=lambda what: status.update(plain(what)))
     if as_json:
         print_json([one._asdict() for one in found])
@@ -134,7 +135,7 @@ def pull(
     require_remote(agent)
     from agentzoo.hub.publish import pull as run
 
-    with console.status(f"pulling {plain(agent)}"):
+    with errors_console.status(f"pulling {plain(agent)}"):
         found = run(agent, folder, revision=revision, token=token, local_files_only=local_files_only, force=force)
     console.print(f"{plain(found)}: `agentzoo hub verify {word(found)}` checks its files and score.")
 
@@ -169,7 +170,9 @@ def verify(
     agent: AgentArg,
     episodes: Annotated[
         int | None,
-        typer.Option("--episodes", "-n", min=2, help="Episodes to play. Default: as many as the card states."),
+        typer.Option(
+            "--episodes", "-n", min=2, max=MOST_EPISODES, help="Episodes to play. Default: as many as the card states."
+        ),
     ] = None,
     n_envs: Annotated[int, typer.Option("--envs", min=1, help="Environments stepped side by side.")] = 20,
     revision: RevisionOption = None,
@@ -221,7 +224,7 @@ def baselines(
         raise ConfigError(f"--zoo {zoo} is not a folder; `agentzoo hub stage RUN --zoo {zoo}` makes it.")
     from agentzoo.hub.baseline_rows import add_runs
 
-    with console.status("measuring") as status:
+    with errors_console.status("measuring") as status:
         rows = add_runs(
             runs,
             zoo,
@@ -271,7 +274,7 @@ def export(
         raise ConfigError(f"no format {format_!r}; the only format is onnx.")
     if output.suffix != ".onnx":
         raise ConfigError(f"the file must end in .onnx, got {output}.")
-    with console.status("exporting"):
+    with errors_console.status("exporting"):
         loaded = Agent.from_pretrained(
             agent, revision=revision, token=token, device="cpu", trust_env_module=trust_env_module
         )

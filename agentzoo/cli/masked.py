@@ -8,9 +8,18 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import console, plain, print_json, print_listing, print_study, progress_bar
+from agentzoo.cli.console import console, errors_console, plain, print_json, print_listing, print_study, progress_bar
 from agentzoo.cli.groups import CommandGroup
-from agentzoo.cli.options import EpisodeSeedOption, JsonOption, RevisionOption, TrustOption, known_agent, load_agent
+from agentzoo.cli.options import (
+    MOST_EPISODES,
+    MOST_THREADS,
+    EpisodeSeedOption,
+    JsonOption,
+    RevisionOption,
+    TrustOption,
+    known_agent,
+    load_agent,
+)
 from agentzoo.text import counted
 
 app = typer.Typer(cls=CommandGroup, help="Studies of Uni[MASK].", no_args_is_help=True)
@@ -73,7 +82,7 @@ def heatmap(
     train: Annotated[
         bool, typer.Option("--train/--no-train", help="Train missing networks, or only draw finished ones.")
     ] = True,
-    threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Train every network of the paper's DoorKey heat-map and test each on every task. A stopped run continues.
@@ -128,7 +137,9 @@ def maze2d(
         str, typer.Argument(metavar="AGENT", help="A masked agent of the dense maze.", callback=known_agent)
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the result.")] = Path("runs/maze2d"),
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="Episodes for each way of acting.")] = 100,
+    episodes: Annotated[
+        int, typer.Option("--episodes", "-n", min=2, max=MOST_EPISODES, help="Episodes for each way of acting.")
+    ] = 100,
     seed: EpisodeSeedOption = 0,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
@@ -144,7 +155,7 @@ def maze2d(
     if loaded.recipe is None:
         raise ConfigError(f"{agent} has no recipe, which names the dataset that the targets come from.")
     data = load_episodes(loaded.recipe.data.dataset, loaded.recipe.data.obs_keys)
-    with console.status(f"{counted(episodes, 'episode')} in three ways"):
+    with errors_console.status(f"{counted(episodes, 'episode')} in three ways"):
         found = as_study(three_ways(loaded, data, episodes, seed, trust_env_module=trust_env_module), data)
     write_study(found, out)
     print_study(found, found.title, as_json)

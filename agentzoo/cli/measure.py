@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import console, plain, print_json, print_listing, print_study, progress_bar
+from agentzoo.cli.console import errors_console, plain, print_json, print_listing, print_study, progress_bar
 from agentzoo.cli.options import (
+    MOST_EPISODES,
+    MOST_THREADS,
     AgentsArg,
     EpisodeSeedOption,
     JsonOption,
@@ -37,7 +39,9 @@ def sweep(
     highest: Annotated[float, typer.Option("--up-to", help="The largest target return.")],
     lowest: Annotated[float, typer.Option("--from", help="The targets are evenly spaced above this value.")] = 0.0,
     count: Annotated[int, typer.Option("--targets", min=3, max=100, help="Number of target returns.")] = 8,
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes for each target.")] = 20,
+    episodes: Annotated[
+        int, typer.Option("--episodes", "-n", min=1, max=MOST_EPISODES, help="Episodes for each target.")
+    ] = 20,
     seed: EpisodeSeedOption = 0,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Plot achieved return against target return into this file.")
@@ -125,7 +129,9 @@ def histories(
             "--trained", help="The agents are trainings with windows of different lengths. Each reads them whole."
         ),
     ] = False,
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes for each length.")] = 20,
+    episodes: Annotated[
+        int, typer.Option("--episodes", "-n", min=1, max=MOST_EPISODES, help="Episodes for each length.")
+    ] = 20,
     seed: EpisodeSeedOption = 0,
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path("runs/histories"),
     revision: RevisionOption = None,
@@ -184,7 +190,9 @@ def compare(
     ),
     title: Annotated[str, typer.Option("--title", help="Title of the table.")] = "Side by side",
     finding: Annotated[str, typer.Option("--finding", help="The finding, one sentence for the card.")] = "",
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="Minimum episodes of each run.")] = 100,
+    episodes: Annotated[
+        int, typer.Option("--episodes", "-n", min=1, max=MOST_EPISODES, help="Minimum episodes of each run.")
+    ] = 100,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
@@ -206,7 +214,7 @@ def compare(
     from agentzoo.research.studies.comparison import compare as read
 
     require_picture(out / PICTURE)
-    with console.status("reading") as status:
+    with errors_console.status("reading") as status:
         compared = read(runs, episodes, on_progress=status.update, trust_env_module=trust_env_module)
     draw_comparison(compared, out / PICTURE)
     study = as_study(compared, title, finding=finding)
@@ -227,7 +235,9 @@ def compare(
 def pairs(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or ids of agents; seeds are grouped.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and curves.png.")] = Path("runs/pairs"),
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, help="Minimum episodes of each run.")] = 100,
+    episodes: Annotated[
+        int, typer.Option("--episodes", "-n", min=2, max=MOST_EPISODES, help="Minimum episodes of each run.")
+    ] = 100,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
@@ -238,7 +248,7 @@ def pairs(
     from agentzoo.research.studies.pairs import PICTURE, as_study, draw_curves, read_curves
 
     require_picture(out / PICTURE)
-    with console.status("reading") as status:
+    with errors_console.status("reading") as status:
         curves = read_curves([run_folder(named) for named in runs], episodes, status.update, trust_env_module)
     draw_curves(curves, out / PICTURE)
     study = as_study(curves, PICTURE)
@@ -252,7 +262,7 @@ def bench(
         typer.Argument(metavar="BENCHMARK", help="One of dt, dt-pixel, dm, dtma, language, threads, context, grid."),
     ],
     runs: Annotated[int, typer.Option("--runs", min=1, help="Repetitions of each timing.")] = 20,
-    threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads.")] = 2,
+    threads: Annotated[int, typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads.")] = 2,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Also draw a plot into this file, if the benchmark has one.")
     ] = None,
@@ -277,7 +287,7 @@ def bench(
         if not hasattr(module, "plot"):
             raise ConfigError(f"the benchmark {name!r} draws no plot; omit --plot.")
         require_picture(plot)
-    with console.status(f"timing {name}, {runs} runs"):
+    with errors_console.status(f"timing {name}, {runs} runs"):
         figures = module.run(runs)
     if plot is not None:
         module.plot(figures, plot)

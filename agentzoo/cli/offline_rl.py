@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agentzoo.cli.console import console, plain, word
+from agentzoo.cli.console import console, errors_console, plain, word
 
 
 def offline_rl(
@@ -29,6 +29,6 @@ def offline_rl(
     recipe = baseline_recipe(method, load_recipe(clone), steps, seed)  # type: ignore[arg-type]
     folder = out or default_folder(recipe)
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys)
-    with console.status(f"{plain(recipe.agent_id)}: {steps:,} updates"):
+    with errors_console.status(f"{plain(recipe.agent_id)}: {steps:,} updates"):
         train_baseline(method, recipe, episodes, folder)  # type: ignore[arg-type]
     console.print(f"done: `agentzoo hub baselines {word(folder)}` measures it and shows it on the cards.")

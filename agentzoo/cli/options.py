@@ -10,6 +10,9 @@ import typer
 if TYPE_CHECKING:
     from agentzoo.agent import Agent
 
+MOST_EPISODES = 1_000_000  # as in a recipe
+MOST_THREADS = 1_024
+
 
 def _trust_options(context: typer.Context, trusted: bool) -> bool:
     """Accept any environment option until the command ends."""

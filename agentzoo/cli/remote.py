@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from agentzoo.cli.console import console, plain, print_json, print_listing
+from agentzoo.cli.console import console, errors_console, plain, print_json, print_listing
 from agentzoo.text import amount
 
 
@@ -12,7 +12,7 @@ def list_remote(author: str | None, token: str | None, as_json: bool) -> None:
     """Print the agents on a Hub, for `agentzoo list --remote`."""
     from agentzoo.hub.listing import remote_agents
 
-    with console.status("asking the Hub"):
+    with errors_console.status("asking the Hub"):
         found = remote_agents(author, token)
     if as_json:
         print_json([one.model_dump() for one in found])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentzoo.cli.options import (
+    MOST_THREADS,
     RevisionOption,
     TargetOption,
     TrustOption,
@@ -29,7 +30,12 @@ SetOption = Annotated[
 SeedOption = Annotated[int | None, typer.Option("--seed", min=0, help="Training seed; short for --set train.seed=N.")]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", min=1, help="CPU threads; 1 makes runs repeat bit for bit. Default: the free cores."),
+    typer.Option(
+        "--threads",
+        min=1,
+        max=MOST_THREADS,
+        help="CPU threads; 1 makes runs repeat bit for bit. Default: the free cores.",
+    ),
 ]
 TrackOption = Annotated[
     list[str] | None, typer.Option("--track", help="One of tensorboard, wandb, trackio; may be repeated.")

@@ -22,6 +22,7 @@ from agentzoo.cli.console import (
     progress_bar,
 )
 from agentzoo.cli.options import (
+    MOST_EPISODES,
     AgentArg,
     EpisodeSeedOption,
     HistoryOption,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from agentzoo.hub.overview import Summary
 
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id to use instead of the agent's.")]
-EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1, help="Episodes to play.")]
+EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1, max=MOST_EPISODES, help="Episodes to play.")]
 TargetOption = Annotated[
     float | None, typer.Option("--target", help="Target return, in units of the environment's reward.")
 ]

@@ -296,7 +296,7 @@ def result_of(
     low, high = mean_interval(returns)
     score = score_interval = None
     if reference is not None:
-        score = float(normalized_score(returns, reference).mean())
+        score = float(normalized_score(returns.mean(), reference))
         first, second = normalized_score(np.array([low, high]), reference)
         score_interval = (float(first), float(second))
     return Result(

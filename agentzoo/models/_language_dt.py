@@ -10,8 +10,8 @@ replacement; a backbone's own learning rate is a factor of the main one (`backbo
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, ClassVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +35,7 @@ from agentzoo.nn.tokens import (
     newest_state_token,
     timestep_table,
 )
-from agentzoo.types import Batch, IOSpec, Losses
+from agentzoo.types import Average, Batch, IOSpec, Losses
 
 if TYPE_CHECKING:
     from agentzoo.nn.language.pretrained import Pretrained
@@ -46,6 +46,7 @@ MOST_SEEN = 1024  # tokens in a window of GPT-2
 class LanguageDT(SequenceModel):
     """The blocks of a language model over 3K tokens, read at the observation tokens."""
 
+    averages: ClassVar[Mapping[str, Average]] = {"language": "windows"}  # every process reads as much text
     config: LanguageDTConfig
     language: Language | None
 

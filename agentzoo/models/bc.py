@@ -8,6 +8,7 @@ below 1.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -18,7 +19,7 @@ from agentzoo.nn.attention import LayerCount
 from agentzoo.nn.base import ModelConfig, SequenceModel, newest_action_loss
 from agentzoo.papers import CHEN, Citation
 from agentzoo.registry import register
-from agentzoo.types import Batch, IOSpec, Losses, Probability
+from agentzoo.types import Average, Batch, IOSpec, Losses, Probability
 
 
 class BCConfig(ModelConfig):
@@ -45,6 +46,7 @@ class BCConfig(ModelConfig):
 class BehaviourCloning(SequenceModel):
     """An MLP from the last K observations to the next action. It reads no returns and no actions."""
 
+    averages: ClassVar[Mapping[str, Average]] = {"action_mse": "windows", "action_ce": "windows"}
     config: BCConfig
 
     def __init__(self, config: BCConfig, io: IOSpec) -> None:

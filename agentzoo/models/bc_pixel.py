@@ -7,6 +7,7 @@ Transformer without returns: `dt-pixel` with `use_returns=false`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -18,7 +19,7 @@ from agentzoo.nn.pixels import PixelConfig, PixelModel
 from agentzoo.nn.tokens import last_valid
 from agentzoo.papers import CHEN, Citation
 from agentzoo.registry import register
-from agentzoo.types import Batch, IOSpec, Losses, Probability
+from agentzoo.types import Average, Batch, IOSpec, Losses, Probability
 
 
 class BCPixelConfig(PixelConfig):
@@ -44,6 +45,7 @@ class BCPixelConfig(PixelConfig):
 class PixelBehaviourCloning(PixelModel):
     """The newest observation alone. It reads no returns and no actions."""
 
+    averages: ClassVar[Mapping[str, Average]] = {"action_mse": "windows", "action_ce": "windows"}
     config: BCPixelConfig
 
     def __init__(self, config: BCPixelConfig, io: IOSpec) -> None:

@@ -14,7 +14,7 @@ Symbols of the paper in this file: m is `mask`, u the normalized input of a laye
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -29,7 +29,7 @@ from agentzoo.nn.mamba import Mamba, RMSNorm, StateCount, advance
 from agentzoo.nn.tokens import STATE_TOKENS, TOKENS_PER_STEP, ResidualMLP, interleave, last_valid
 from agentzoo.papers import LV, Citation
 from agentzoo.registry import register
-from agentzoo.types import Batch, IOSpec, Losses
+from agentzoo.types import Average, Batch, IOSpec, Losses
 
 ACTION_TOKENS = slice(2, None, TOKENS_PER_STEP)
 Weight = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -163,6 +163,7 @@ class Layer(nn.Module):
 class DecisionMamba(SequenceModel):
     """Both grains, PSER and ILO; acts from a window or, through `step`, from a memory of constant size."""
 
+    averages: ClassVar[Mapping[str, Average]] = {"next_rtg": "pairs", "next_obs": "pairs"}
     config: DMConfig
 
     def __init__(self, config: DMConfig, io: IOSpec) -> None:

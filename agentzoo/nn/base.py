@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from agentzoo.errors import SpaceError
 from agentzoo.nn.tokens import last_valid
 from agentzoo.papers import Citation
-from agentzoo.types import WHITE, ActionDistribution, Batch, Config, IOSpec, Losses
+from agentzoo.types import WHITE, ActionDistribution, Average, Batch, Config, IOSpec, Losses
 
 ActingMode = Literal["window", "recurrent"]
 MOST_TIMESTEPS = 100_000  # rows of a timestep table
@@ -120,6 +120,7 @@ class SequenceModel(nn.Module, ABC):
 
     takes_images: ClassVar[bool] = False  # whether observations are (B, K, C, H, W) uint8 in place of vectors
     modes_agree: ClassVar[bool] = False  # whether all acting modes give the same actions, to rounding
+    averages: ClassVar[Mapping[str, Average]] = {}  # what a term of `loss` is a mean over, if not over valid steps
     takes_goals: ClassVar[bool] = False  # whether it takes goals and questions, as `nn.masked_model.MaskedModel`
     obs_mean: Tensor
     obs_std: Tensor

@@ -188,9 +188,10 @@ def swap_in(new: Path, target: Path) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Delete temporary files of a process that was killed while it wrote tensors."""
-    for stale in folder.glob(".*.safetensors.*"):
-        stale.unlink(missing_ok=True)
+    """Delete temporary files of a process that was killed while it wrote tensors or records."""
+    for pattern in (".*.safetensors.*", ".*.json.*"):
+        for stale in folder.glob(pattern):
+            stale.unlink(missing_ok=True)
 
 
 def sha256(path: Path) -> str:

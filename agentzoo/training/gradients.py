@@ -14,6 +14,7 @@ from torch import Tensor
 
 from agentzoo.errors import ConfigError
 from agentzoo.nn.base import SequenceModel
+from agentzoo.training.processes import Weights
 from agentzoo.types import Batch, Losses
 
 MOST_GRAPHS = 8  # each keeps the memory of one pass
@@ -21,7 +22,7 @@ WARM_UP = 3  # passes before a capture, in which libraries allocate what a graph
 
 _INSTEAD = "train without --cuda-graph"
 
-Gradients = Callable[[Batch, float], Losses]
+Gradients = Callable[[Batch, Weights | None], Losses]
 
 
 class LossModule(torch.nn.Module):
@@ -49,18 +50,25 @@ class EagerGradients:
     def __init__(self, model: SequenceModel, losses: Any, optimizer: Any, accelerator: Any) -> None:
         self.model, self.losses, self.optimizer, self.accelerator = model, losses, optimizer, accelerator
 
-    def __call__(self, batch: Batch, weight: float) -> Losses:
+    def __call__(self, batch: Batch, weights: Weights | None) -> Losses:
         """Set the gradients; returns "loss", its terms and the family's figures, all detached.
 
         Args:
-            weight: the factor of the gradients, which is 1 in a single process.
+            weights: the factors of the terms, which also count in "loss"; None in a single process.
         """
         self.optimizer.zero_grad()
         with self.accelerator.autocast():
             terms = self.losses(batch)
-        loss = torch.stack(list(terms.values())).sum()
-        self.accelerator.backward(loss if weight == 1.0 else loss * weight)
+        loss = torch.stack(list(weighted(self.model, terms, weights).values())).sum()
+        self.accelerator.backward(loss)
         return {name: value.detach() for name, value in {"loss": loss, **terms, **self.model.figures()}.items()}
+
+
+def weighted(model: SequenceModel, terms: Losses, weights: Weights | None) -> Losses:
+    """The terms of a process's loss, each with the weight that its mean has in the global batch."""
+    if weights is None:
+        return terms
+    return {name: weights[model.averages.get(name, "steps")] * value for name, value in terms.items()}
 
 
 class _Captured(NamedTuple):
@@ -93,8 +101,8 @@ class GraphGradients:
         self._captured: dict[Hashable, _Captured] = {}
         self._in_a_row = 0  # captures without a replay of an older graph
 
-    def __call__(self, batch: Batch, weight: float) -> Losses:
-        """As `EagerGradients`; the next call overwrites the returned tensors.
+    def __call__(self, batch: Batch, weights: Weights | None) -> Losses:
+        """As `EagerGradients`, in a single process; the next call overwrites the returned tensors.
 
         Raises:
             ConfigError: the family's loss cannot be captured, or changes with every update.
@@ -123,13 +131,13 @@ class GraphGradients:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM_UP):
-                self.eager(batch, 1.0)
+                self.eager(batch, None)
         torch.cuda.current_stream().wait_stream(stream)
         self.eager.optimizer.zero_grad()  # gradients that the capture makes belong to the graph
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
-                shown = self.eager(batch, 1.0)
+                shown = self.eager(batch, None)
         except RuntimeError as error:
             reason = str(error).partition("\n")[0]  # advice on debugging follows
             raise ConfigError(

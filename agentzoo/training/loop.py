@@ -38,7 +38,7 @@ from agentzoo.training.settle import record_stretch, with_data
 from agentzoo.training.settle import with_precision as with_precision
 from agentzoo.training.tracking import Tracking, tracking
 from agentzoo.training.watch import ActionErrors
-from agentzoo.types import IOSpec
+from agentzoo.types import Average, IOSpec
 
 
 def build_model(recipe: Recipe, episodes: Episodes) -> SequenceModel:
@@ -211,14 +211,15 @@ def _train(
             began = time.perf_counter()
             rate = _set_rate(raw, config, step)
             model.begin_step(step, config.steps)
-            batch, weight = share.sample(sampler, generator)
-            shown = gradients(batch, weight)
+            batch, weights = share.sample(sampler, generator)
+            shown = gradients(batch, weights)
             norm = accelerator.clip_grad_norm_(model.parameters(), math.inf if config.clip is None else config.clip)
             prepared.step()
             stops = interrupt.asked
             if share.processes > 1:
                 stopping = torch.tensor(float(stops), device=accelerator.device)
-                shown = share.mean({**shown, "_stops": stopping}, weight)
+                averages: dict[str, Average] = {**model.averages, "loss": "windows"}  # its terms are weighted already
+                shown = share.mean({**shown, "_stops": stopping}, weights, averages)
                 stops = bool(shown.pop("_stops") > 0)
             run.count({"loss": shown["loss"], "grad_norm": norm, **shown})
             progress.step = step + 1

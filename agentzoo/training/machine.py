@@ -20,7 +20,7 @@ TRACKERS = ("tensorboard", "wandb", "trackio")
 def check_machine(device: str | None, trackers: Sequence[str], cuda_graph: bool = False) -> None:
     """Raise ConfigError unless the device and the trackers are known and available; None is the fastest device."""
     needed("accelerate", "train", "training")
-    kind, colon, number = (device or "cpu").partition(":")
+    kind, colon, number = ("cpu" if device is None else device).partition(":")
     if kind not in DEVICES or (colon and (kind != "cuda" or not number.isdecimal())):
         raise ConfigError(f"no device {device!r}.{did_you_mean(kind, DEVICES)} Known are cpu, cuda, cuda:N and mps.")
     if kind == "cuda" and not torch.cuda.is_available():

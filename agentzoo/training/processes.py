@@ -1,7 +1,8 @@
 """One run in several processes: `torchrun --nproc_per_node N -m agentzoo train ...`.
 
 Every process draws the same global batch and takes its share of the windows. A process's losses are means over its own
-valid steps, weighted by their number, so gradients and logged values are those of the global batch.
+valid steps (or windows, or pairs of steps), weighted by their number, so gradients and logged values are those of the
+global batch. Dropout, texts and the masks of masked models are drawn by each process for itself.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import ConfigError
-from agentzoo.types import Batch
+from agentzoo.types import Average, Batch
 
 RANKS = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
 SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
@@ -70,6 +71,9 @@ def make_accelerator(device: torch.device, precision: str, folder: str, trackers
     )
 
 
+Weights = dict[Average, float]  # the factor of this process's means over steps, windows and pairs; 1 on average
+
+
 class Share(NamedTuple):
     """This process's part of every global batch."""
 
@@ -90,21 +94,32 @@ class Share(NamedTuple):
             )
         return cls(windows, accelerator.process_index, processes)
 
-    def sample(self, sampler: WindowSampler, generator: torch.Generator) -> tuple[Batch, float]:
-        """This process's windows of the next global batch, and the weight of its means (1 on average)."""
+    def sample(self, sampler: WindowSampler, generator: torch.Generator) -> tuple[Batch, Weights | None]:
+        """This process's windows of the next global batch, and the weights of its means; None in a single process."""
         starts, lengths = sampler.draw(self.windows, generator)
         if self.processes == 1:
-            return sampler.windows(starts, lengths), 1.0
+            return sampler.windows(starts, lengths), None
         each = self.windows // self.processes
         own = slice(self.rank * each, (self.rank + 1) * each)
-        weight = self.processes * int(lengths[own].sum()) / int(lengths.sum())
-        return sampler.windows(starts[own], lengths[own]), weight
 
-    def mean(self, values: Mapping[str, Tensor], weight: float) -> dict[str, Tensor]:
-        """The scalars `values` of the global batch, the same in every process."""
-        if self.processes == 1:
+        def weight(counted: Tensor) -> float:
+            return self.processes * int(counted[own].sum()) / max(int(counted.sum()), 1)
+
+        weights: Weights = {"steps": weight(lengths), "windows": 1.0, "pairs": weight(lengths - 1)}
+        return sampler.windows(starts[own], lengths[own]), weights
+
+    def mean(
+        self, values: Mapping[str, Tensor], weights: Weights | None, averages: Mapping[str, Average]
+    ) -> dict[str, Tensor]:
+        """The scalars `values` of the global batch, the same in every process.
+
+        Args:
+            averages: what each is a mean over; valid steps if it is not named.
+        """
+        if weights is None:
             return dict(values)
-        together = torch.stack([value.detach().float() for value in values.values()]) * (weight / self.processes)
+        own = [weights[averages.get(name, "steps")] * value.detach().float() for name, value in values.items()]
+        together = torch.stack(own) / self.processes
         torch.distributed.all_reduce(together)
         return dict(zip(values, together.unbind(), strict=True))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -189,3 +190,29 @@ def test_counts_and_durations() -> None:
     ]
     said = [duration(seconds) for seconds in (1.2, 119, 120, 4860, 35_000, 41_400)]
     assert said == ["1 second", "119 seconds", "2 minutes", "81 minutes", "583 minutes", "11.5 hours"]
+
+
+def test_what_moves_on_the_screen_stays_out_of_standard_output() -> None:
+    """`FORCE_COLOR=1`, which many CI systems set, writes a spinner's codes between the lines of `--json`."""
+    for path in (Path(__file__).parents[2] / "agentzoo" / "cli").glob("*.py"):
+        assert not re.search(r"(?<!errors_)console\.status|Progress\((?!.*errors_console)", path.read_text()), path.name
+
+
+@pytest.mark.parametrize(
+    "words", ["evaluate dt-hopper-medium -n 1000000000000", "train dt-hopper-medium --threads 200000"]
+)
+def test_numbers_that_are_too_large_are_refused_at_once(words: str) -> None:
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 2
+    assert "is not in the range" in " ".join(done.output.split())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
+def test_a_full_disk_behind_standard_output_is_one_line() -> None:
+    command = [sys.executable, "-c", WITHOUT_TORCH, "list", "--json"]
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the output was not written:")
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr

@@ -20,8 +20,8 @@ from agentzoo.agent import Agent
 from agentzoo.envs.making import make_env
 from agentzoo.errors import ConfigError, SpaceError, UnknownNameError
 from agentzoo.evaluation.environments import env_of
-from agentzoo.evaluation.results import Result, evaluate, with_command
-from agentzoo.evaluation.rollout import rollout
+from agentzoo.evaluation.results import Result, evaluate, result_of, with_command
+from agentzoo.evaluation.rollout import EpisodeResult, rollout
 from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.evaluation.versions import versions
@@ -252,3 +252,14 @@ def test_a_record_names_the_commit_it_was_measured_with() -> None:
     assert version == importlib.metadata.version("agentzoo")
     assert head.startswith(commit.removesuffix(".dirty"))
     assert len(commit) >= 12
+
+
+@pytest.mark.parametrize(("value", "reference"), [(500.0, (20.0, 480.0)), (8.0, (21.7, 450.0))])
+def test_a_score_lies_inside_its_interval_when_all_returns_are_equal(
+    value: float, reference: tuple[float, float]
+) -> None:
+    agent = make_agent(reference=reference)
+    episodes = [EpisodeResult(None, value, 8, True)] * 100
+    found = result_of(agent, episodes, agent.config.env, 1.0, True, 0, 1.0, "final", None, recipe=agent.recipe)
+    assert found.score_interval == (found.score, found.score)
+    assert found.score == pytest.approx(100 * (value - reference[0]) / (reference[1] - reference[0]))

@@ -297,3 +297,12 @@ def test_the_command_draws_a_study_for_a_card(tmp_path: Path) -> None:
     assert "Chen et al. 2021" in study.note
     with Image.open(tmp_path / "out" / study.picture) as picture:
         assert len(picture.convert("RGB").getcolors(1 << 24)) > 10  # type: ignore[arg-type]
+
+
+def test_a_score_beyond_its_interval_by_a_bit_is_drawn(tmp_path: Path) -> None:
+    """Records that were written before are so where all returns are equal."""
+    (one,) = compare([a_run(tmp_path / "a", "dt-test")], 2)
+    score = -3.198692505253328
+    odd = one.results[0].model_copy(update={"score": score, "score_interval": (-3.198692505253327,) * 2})
+    draw_comparison([one._replace(results=(odd,))], tmp_path / "x.svg")
+    assert (tmp_path / "x.svg").stat().st_size > 1_000

@@ -94,6 +94,11 @@ def test_heads_must_be_whole(settings: PretrainSettings) -> None:
         settings.override(["n_heads=3"])
 
 
+def test_a_seed_that_pytorch_cannot_take_is_refused() -> None:
+    with pytest.raises(ConfigError, match="seed: Input should be less than or equal to 1000000000"):
+        TINY.override(["seed=99999999999999999999"])
+
+
 def test_two_processes_do_not_train_in_one_folder(text: Path, tmp_path: Path) -> None:
     with held(tmp_path / "run"), pytest.raises(TrainingError, match="is being trained by process"):
         train(text, tmp_path / "run")

@@ -45,6 +45,8 @@ def test_a_search_is_checked_before_anything_starts() -> None:
         check_search(recipe, parse_space(["model.n_layers=1,many"]))
     with pytest.raises(ConfigError, match=r"eval\.every"):
         check_search(recipe.override(["eval.every=0"]), parse_space(["train.lr=1e-5..1e-3"]))
+    with pytest.raises(ConfigError, match=r"all have one eval\.every; use --set"):
+        check_search(recipe, parse_space(["eval.every=0,5"]))
     with pytest.raises(ConfigError, match="at least one"):
         parse_space([])
 

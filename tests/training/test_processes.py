@@ -12,17 +12,24 @@ from pathlib import Path
 import pytest
 import torch
 from data.cases import episodes_of
+from models.acting_cases import small_config
 
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import ConfigError
+from agentzoo.nn.base import SequenceModel
+from agentzoo.nn.masked_model import MaskedModel
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
+from agentzoo.registry import families
 from agentzoo.store.files import RECIPE
 from agentzoo.store.tensors import read_tensors
+from agentzoo.training.gradients import weighted
 from agentzoo.training.log import read_log
+from agentzoo.training.loop import build_model
 from agentzoo.training.machine import check_machine, device_line
-from agentzoo.training.processes import Share, check_launch
+from agentzoo.training.processes import Share, Weights, check_launch
 from agentzoo.training.state import checksum
+from training.cases import recipe
 
 TESTS = Path(__file__).parent.parent
 SCRIPT = """
@@ -63,6 +70,11 @@ def start(folder: Path, processes: int, killed: int = 0) -> str:
     return done.stderr
 
 
+def drawn_by_each_process(model: type[SequenceModel]) -> bool:
+    """Masks are random, and images do not fit the data here."""
+    return model.takes_images or issubclass(model, MaskedModel)
+
+
 def losses(folder: Path) -> list[float]:
     return [float(row["loss"]) for row in read_log(folder)]
 
@@ -98,15 +110,50 @@ def test_shares_are_the_global_batch_and_weigh_their_steps() -> None:
     """Three windows of an episode of three steps and one of one step: 2 of 4 windows, some valid steps each."""
     sampler = WindowSampler(episodes_of([1, 2, 3], [4]), 3, 1.0)
 
-    def drawn(share: Share) -> tuple[torch.Tensor, float]:
-        batch, weight = share.sample(sampler, torch.Generator().manual_seed(1))
-        return batch.valid, weight
+    def drawn(share: Share) -> tuple[torch.Tensor, Weights | None]:
+        batch, weights = share.sample(sampler, torch.Generator().manual_seed(1))
+        return batch.valid, weights
 
-    whole, _ = drawn(Share(4))
+    whole, none = drawn(Share(4))
+    assert none is None
     (first, one), (second, other) = drawn(Share(4, 0, 2)), drawn(Share(4, 1, 2))
     assert torch.equal(torch.cat((first, second)), whole)
-    assert one == pytest.approx(2 * float(first.sum() / whole.sum()))
-    assert one + other == pytest.approx(2.0)
+    assert one is not None
+    assert other is not None
+    pairs = [float((valid[:, :-1] & valid[:, 1:]).sum()) for valid in (first, whole)]
+    assert one == {
+        "windows": 1.0,
+        "steps": pytest.approx(2 * float(first.sum() / whole.sum())),
+        "pairs": pytest.approx(2 * pairs[0] / pairs[1]),
+    }
+    assert all(one[name] + other[name] == pytest.approx(2.0) for name in one)
+
+
+@pytest.mark.parametrize("family", [name for name, one in families().items() if not drawn_by_each_process(one.model)])
+def test_gradients_of_two_shares_are_those_of_the_global_batch(family: str) -> None:
+    """Windows at the ends of episodes are shorter, so shares have different numbers of steps."""
+    data = episodes_of([1, 2, 3, 4, 5], [6], [7, 8], [1, 0, 2])
+    settings = small_config(family)
+    changes: dict[str, object] = {name: 0.0 for name in type(settings).model_fields if name.endswith("dropout")}
+    if family == "gpt2-p":
+        changes["markov_heads"] = (0,)
+    settings = settings.model_copy(update=changes)
+    model = build_model(recipe().replace(model=settings).override(["data.context=3"]), data)
+    model.begin_training(fresh=True)
+    model.train()
+    model.begin_step(0, 10)
+    sampler = WindowSampler(data, 3, 1.0)
+
+    def gradients(share: Share) -> dict[str, torch.Tensor]:
+        batch, weights = share.sample(sampler, torch.Generator().manual_seed(1))
+        model.zero_grad()
+        torch.stack(list(weighted(model, model.loss(batch), weights).values())).sum().backward()
+        return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
+
+    whole, first, second = (gradients(Share(16, *own)) for own in ((0, 1), (0, 2), (1, 2)))
+    assert whole
+    for name, value in whole.items():
+        torch.testing.assert_close((first[name] + second[name]) / 2, value, rtol=1e-4, atol=1e-6)
 
 
 class Two:
@@ -145,7 +192,12 @@ def test_a_machine_with_several_gpus_says_which_it_uses_and_how_to_use_all() -> 
 
 @pytest.mark.parametrize(
     ("device", "said"),
-    [("cuda:x", "Known are cpu, cuda, cuda:N and mps"), ("cpu:0", "Known are"), ("gpu", "no device 'gpu'")],
+    [
+        ("cuda:x", "Known are cpu, cuda, cuda:N and mps"),
+        ("cpu:0", "Known are"),
+        ("gpu", "no device 'gpu'"),
+        ("", "no device ''"),
+    ],
 )
 def test_devices_that_are_none_are_refused(device: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):

@@ -61,6 +61,7 @@ def pretrain(
     step, seconds = 0, 0.0
     if (folder / state.CHECKPOINT).exists():
         step, seconds = _load(folder, task.module, optimizer, generator)
+        on_step(step)
     columns, row = _start_log(folder, step, task)
     task.module.train()
     summed, norms, count, began = 0.0, 0.0, 0, time.perf_counter()

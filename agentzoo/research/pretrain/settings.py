@@ -24,7 +24,7 @@ class PretrainSettings(Config):
     warmup_steps: Annotated[int, Field(ge=0)]
     weight_decay: Annotated[float, Field(ge=0.0, le=10.0)] = 0.1  # of matrices; norms and biases do not decay
     clip: Annotated[float, Field(gt=0.0)] = 1.0
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
     log_every: Annotated[int, Field(ge=1)] = 50
     evaluate_every: Annotated[int, Field(ge=1)] = 500  # a multiple of log_every, as the next
     checkpoint_every: Annotated[int, Field(ge=1)] = 250

@@ -307,7 +307,8 @@ def _draw_panel(axes: Any, compared: Sequence[Compared], papers: Mapping[str, Pu
         dots = each.lengths() if counts_steps else each.scores() if normalized else each.returns()
         for i, (middle, low, high) in enumerate(dots):
             height = place + 0.18 * (i - (len(dots) - 1) / 2)
-            axes.errorbar(middle, height, xerr=[[middle - low], [high - middle]], fmt="o", color="C0", capsize=3)
+            error = [[max(middle - low, 0.0)], [max(high - middle, 0.0)]]  # below 0 by rounding
+            axes.errorbar(middle, height, xerr=error, fmt="o", color="C0", capsize=3)
         if len(dots) > 1:
             means = np.array([middle for middle, _, _ in dots])
             low, high = mean_interval(means)

@@ -24,6 +24,7 @@ from agentzoo.training.settle import claim
 
 JOURNAL = "search.journal"  # optuna's storage
 RESULTS = "search-results.json"
+JUDGING = ("eval.env", "eval.env_options", "eval.reference", "eval.every", "eval.every_episodes")
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?")
 
@@ -78,10 +79,13 @@ def parse_space(texts: Iterable[str]) -> dict[str, Range | tuple[Any, ...]]:
 
 
 def check_search(recipe: Recipe, space: Space) -> None:
-    """Raise ConfigError unless the recipe evaluates during training and accepts the ends and choices of the space."""
+    """Raise ConfigError unless the recipe evaluates during training and accepts the ends and choices of the space, and
+    all trials are evaluated alike."""
     if not recipe.eval.every:
         raise ConfigError("a search compares short evaluations, but eval.every=0 makes none; use --set eval.every=N.")
     for field, values in space.items():
+        if field in JUDGING:
+            raise ConfigError(f"trials are compared by their short evaluations, so all have one {field}; use --set.")
         ends = values[:2] if isinstance(values, Range) else values
         for value in ends:
             recipe.override([_setting(field, value)])
