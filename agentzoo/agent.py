@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from agentzoo.acting.history import AgentState, read_starts, retargeted
 from agentzoo.acting.loading import Saved, load_network, pick_device, to_save
 from agentzoo.acting.modes import MemoryState
 from agentzoo.acting.observing import reward_beside
-from agentzoo.acting.output import Actions, require_finite
+from agentzoo.acting.output import Actions, explained_weights, require_finite
 from agentzoo.acting.rewards import Rewards, advanced
 from agentzoo.acting.runtimes import Runtime, RuntimeMethods
 from agentzoo.acting.threads import few_threads
@@ -45,15 +46,13 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
     """
 
     def __init__(self, model: SequenceModel, config: AgentConfig, recipe: Recipe | None = None) -> None:
-        self.config = config
-        self.recipe = recipe
+        self.config, self.recipe = config, recipe
         self.target_return = config.target_return
         self.model = model
         self.history = config.history
         self._saved = None if config.weights_sha256 is None else Saved(fingerprint(model), model.stored_types)
         self._actions = Actions(config.io.action)
-        self._conditions = Conditions()
-        self._targets = None
+        self._conditions, self._targets = Conditions(), None
         self.origin: Where | None = None  # the Hub repo and commit that hold these weights
         self.trust_env_options = True  # `from_pretrained` sets it: its config may come from elsewhere
         self._env = self._created = None
@@ -66,7 +65,8 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything except the bound environment, which may hold processes and windows."""
-        return {**vars(self), "_env": None, "_created": None, "_rewards": None}
+        own = {"_warned": set(self._warned), "_actions": deepcopy(self._actions)}
+        return {**vars(self), **own, "_env": None, "_created": None, "_rewards": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Inverse of `__getstate__`."""
@@ -249,7 +249,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
                 f"target_return is one number, got {target.size}; agent.condition(target_return=[...]) sets one for "
                 "each environment."
             )
-        self._target_return = float(target)
+        self._target_return, self._targets = float(target), None
 
     @property
     def weights_sha256(self) -> str | None:
@@ -316,10 +316,10 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         rtg = np.asarray(previous.targets)
         if not delayed:
             rtg = self._rewards.returns_to_go(previous, recorded, starts, reward, seen)
-        with torch.inference_mode(), few_threads(n):
+        with torch.inference_mode(), few_threads(n), explained_weights(self.model):
             output, current = self._acting.act(previous, observations, rtg, starts, conditions)
             values = self._actions.values(output, deterministic)
-        require_finite(values, rtg, self.config, self.target_return)
+        require_finite(values, rtg, self.config, targets)
         actions = self._actions.decode(values, deterministic)
         current = self._acting.remember(current, actions, targets)
         current = current._replace(recorded=advanced(previous, recorded, starts, rtg))

@@ -18,6 +18,7 @@ from agentzoo.acting.conditions import Conditions
 from agentzoo.acting.history import AgentState
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.nn.base import ActingMode, SequenceModel
+from agentzoo.nn.masked_model import Known
 from agentzoo.nn.recurrent import RecurrentModel, RecurrentState, reset_rows
 from agentzoo.text import counted
 from agentzoo.types import ActionDistribution, Batch
@@ -95,15 +96,16 @@ def make_acting(mode: ActingMode, network: Any, rtg_scale: float, steps: int | N
     return _WindowActing(network, rtg_scale, steps) if mode == "window" else _RecurrentActing(network, rtg_scale)
 
 
-def act_in_chunks(act: Callable[[Batch], Any], batch: Batch) -> Any:
-    """`act(batch)`, at most `MOST_WINDOWS` windows at a time, since thousands need gigabytes of memory."""
+def act_in_chunks(act: Callable[..., Any], batch: Batch, *known: Known) -> Any:
+    """`act(batch, *known)`, at most `MOST_WINDOWS` windows at a time, since thousands need gigabytes of memory."""
     count = batch.shape[0]
     if count <= MOST_WINDOWS:
-        return act(batch)
+        return act(batch, *known)
     parts = []
     for first in range(0, count, MOST_WINDOWS):
         rows = slice(first, first + MOST_WINDOWS)
-        parts.append(act(batch.map(lambda part, rows=rows: part[rows])))  # type: ignore[misc]
+        own = (Known(*(part[rows] for part in one)) for one in known)
+        parts.append(act(batch.map(lambda part, rows=rows: part[rows]), *own))  # type: ignore[misc]
     return torch.cat(parts) if isinstance(parts[0], Tensor) else _Chunks(parts)
 
 
@@ -146,7 +148,7 @@ class _WindowActing:
         device = self._model.device
         read = current if self._steps is None else history.newest(current, self._steps)
         if conditions:
-            return self._model.act_knowing(*conditions.place(read, self._scale, device)), current
+            return act_in_chunks(self._model.act_knowing, *conditions.place(read, self._scale, device)), current
         batch = history.to_batch(read, self._scale, device)
         longest = int(read.length.max())
         if longest < batch.shape[1]:  # steps that are padding in every window are left out

@@ -64,7 +64,8 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
     flat = flatten_observations(arrays if spec.keys is not None else arrays[""], spec)
     if not np.isfinite(flat).all():
         row, column = np.argwhere(~np.isfinite(flat))[0]
-        raise ObservationError(f"obs holds {flat[row, column]} at environment {row}, number {column}.")
+        beyond = " (numbers are read as float32, at most 3.4e38)" if np.isinf(flat[row, column]) else ""
+        raise ObservationError(f"obs holds {flat[row, column]} at environment {row}, number {column}{beyond}.")
     return Observed(flat, next(iter(singles))[0])
 
 
@@ -82,7 +83,8 @@ def _read_image(values: NDArray[Any], spec: ObservationSpec, called: str, name: 
             )
         values = values.astype(np.uint8)
     order, single = found
-    return Observed(as_image(values[None] if single else values, spec, order), single)
+    # a copy: PyTorch reads neither flipped nor read-only arrays
+    return Observed(np.array(as_image(values[None] if single else values, spec, order), order="C"), single)
 
 
 def reward_beside(observation: Any, spec: ObservationSpec) -> NDArray[np.float64] | None:
@@ -116,5 +118,5 @@ def as_numbers(values: Any, called: str) -> NDArray[Any]:
 
 
 def is_count(value: Any) -> bool:
-    """Whether `value` is a whole number from 0 on."""
-    return isinstance(value, int | np.integer) and bool(value >= 0)
+    """Whether `value` is a whole number from 0 on, below 2^31."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(0 <= value < 2**31)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agentzoo.config import AgentConfig
-from agentzoo.errors import ObservationError
+from agentzoo.errors import ConfigError, ObservationError
+from agentzoo.nn.base import SequenceModel
 from agentzoo.types import ActionDistribution, ActionSpec
 
 
@@ -26,7 +29,7 @@ class Actions:
 
     def seed(self, seed: int | None) -> None:
         """Seed the sampling."""
-        self._rng = np.random.default_rng(seed)
+        self._rng = random_source(seed)
 
     def values(self, output: Tensor | ActionDistribution, deterministic: bool) -> NDArray[np.float32]:
         """(N, A) numbers or logits: a network's output, or the mode of a distribution or a sample from it."""
@@ -51,13 +54,41 @@ class Actions:
         return actions + self._spec.start if self._spec.kind == "discrete" else actions.astype(self._spec.dtype)
 
 
-def require_finite(output: NDArray[Any], rtg: NDArray[np.float64], config: AgentConfig, target_return: float) -> None:
-    """Raise ObservationError if the network's output (N, A) holds NaN or infinity; `rtg` (N,) is for the message."""
+def random_source(seed: int | np.random.Generator | None) -> np.random.Generator:
+    """NumPy's generator of this seed; None: a seed of the operating system. ConfigError: not a seed."""
+    try:
+        return np.random.default_rng(seed)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"a seed is a whole number from 0 on, or None; got {seed!r}.") from error
+
+
+@contextmanager
+def explained_weights(model: SequenceModel) -> Iterator[None]:
+    """Raise ConfigError if PyTorch cannot run the network inside because its weights are not float32."""
+    try:
+        yield
+    except RuntimeError as error:
+        dtype = model.obs_mean.dtype
+        if dtype == torch.float32:
+            raise
+        raise ConfigError(
+            f"a {model.config.family!r} network with weights of {dtype} cannot act ({error}); agent.model.float() "
+            "makes them float32."
+        ) from error
+
+
+def require_finite(
+    output: NDArray[Any], rtg: NDArray[np.float64], config: AgentConfig, targets: NDArray[np.float64]
+) -> None:
+    """Raise ObservationError if the network's output (N, A) holds NaN or infinity.
+
+    `rtg` and `targets` (N,), the return-to-go and target return of each environment, are for the message.
+    """
     if np.isfinite(output).all():
         return
     row, _ = np.argwhere(~np.isfinite(output))[0]
     raise ObservationError(
         f"{config.agent_id} outputs {output[row]} for environment {row}, whose return-to-go is {rtg[row]:g} in units "
-        f"of {config.rtg_scale:g} (target_return is {target_return:g}). This number or an observation is too large for "
+        f"of {config.rtg_scale:g} (target_return is {targets[row]:g}). This number or an observation is too large for "
         "the network."
     )

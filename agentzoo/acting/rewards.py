@@ -5,7 +5,8 @@ SB3's `Monitor` keeps the raw rewards of the running episode; gymnasium's `Recor
 rewards (`VecNormalize`, `NormalizeReward`) is not read, since it records changed rewards. All three count the steps of
 the episode. The reward of the newest step is the growth of the recorded return since the previous call: of one recorded
 step, or of several if a wrapper repeats actions (SB3's `make_atari_env`). A record without a new step shows that a
-different environment is being played, and a record of fewer steps that a new episode has begun.
+different environment is being played, and a record of fewer steps that a new episode has begun. Where episodes have a
+single step, the record cannot tell, and the caller must pass `episode_start`.
 
 The wrappers may wrap each environment of a DummyVecEnv or SyncVectorEnv, or the vector environment. Around a vector
 environment, gymnasium's `RecordEpisodeStatistics` loses running episodes if only some environments are reset
@@ -158,8 +159,9 @@ class Rewards:
                 self._warn(
                     "bound",
                     f"the bound environment {_unlike(recorded, previous, played)}: it is not the environment being "
-                    "played, so the return-to-go does not change. Call agent.set_env(...) with the environment that "
-                    "you step, and pass episode_start where an episode begins.",
+                    "played, or its episodes have a single step; the return-to-go does not change. Call "
+                    "agent.set_env(...) with the environment that you step, and pass episode_start where an episode "
+                    "begins.",
                 )
         else:
             rewards = np.zeros(n)

@@ -29,15 +29,24 @@ class RuntimeMethods:
 
     @property
     def model(self) -> SequenceModel:
-        """The network. Assigning a new one invalidates existing states and returns to PyTorch."""
+        """The network. Assigning a new one invalidates existing states and returns to PyTorch.
+
+        It must be made from the same config and spaces, else ConfigError.
+        """
         return self._model
 
     @model.setter
     def model(self, model: SequenceModel) -> None:
         if not isinstance(model, SequenceModel):
             raise ConfigError(
-                f"an agent's network is a SequenceModel, got {type(model).__name__}; agent.model.compile() compiles "
-                "it in place."
+                f"an agent's network is a SequenceModel, got {type(model).__name__}. torch.compile does not serve "
+                "acting; agent.freeze('onnx') acts faster."
+            )
+        before = vars(self).get("_model")
+        if before is not None and (model.config, model.io) != (before.config, before.io):
+            raise ConfigError(
+                f"this {model.config.family!r} network is made from another config, or for other spaces, than that of "
+                f"{self.config.agent_id}, which is saved with it. Make an agent of its own: Agent(model, config)."
             )
         self._leave_onnx("a new network was assigned")
         self._model = model.eval()

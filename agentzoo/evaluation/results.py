@@ -20,7 +20,7 @@ from agentzoo.envs.wrapping import spec_of
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.backbones import Knowledge
 from agentzoo.evaluation.jobs import rollout_in_jobs
-from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, is_deterministic, rollout
+from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, is_deterministic, require_playable, rollout
 from agentzoo.evaluation.scores import Reference, mean_interval, normalized_score, reference_for, with_reference
 from agentzoo.evaluation.statistics import Converged
 from agentzoo.evaluation.study import Study
@@ -204,6 +204,7 @@ def evaluate(
     if where is None:
         raise ConfigError(f"{agent.config.agent_id} names no environment; pass one with env= (--env).")
     deterministic = is_deterministic(agent) if deterministic is None else deterministic
+    require_playable(agent, episodes, n_envs)  # before the target is set, which clears those of each environment
     asked, trusted, began = agent.target_return, agent.trust_env_options, time.perf_counter()
     agent.target_return = target_return if target_return is not None else asked
     agent.trust_env_options = trusted or trust_env_options

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agentzoo.acting.observing import is_count
+from agentzoo.acting.observing import as_numbers, is_count
+from agentzoo.acting.output import random_source
 from agentzoo.config import AgentConfig
-from agentzoo.errors import ConfigError, ShapeError
+from agentzoo.errors import ConfigError, ObservationError, ShapeError
 from agentzoo.masked.question import Mask, Window, read_window
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.masked_model import require_masked
@@ -53,7 +54,7 @@ class Answer:
 
     def sample(self, seed: int | np.random.Generator = 0) -> Window:
         """The windows with all hidden parts filled in; each choice is drawn independently from its probabilities."""
-        return _filled(self, np.random.default_rng(seed))
+        return _filled(self, random_source(seed))
 
 
 def infer(
@@ -87,6 +88,7 @@ def infer(
         ConfigError: the network is not masked; one of `task` and `step` without the other; `task` with `mask`, or at a
             step that it does not have; `window` together with arguments it replaces. ShapeError: other shapes, a
             `timestep` below 0, or no argument that sets the number of steps. UnknownNameError: no such task.
+            ObservationError: infinity in the question, or NaN or infinity in the answer.
     """
     require_masked(agent.model, "asked about a window")
     single = False
@@ -102,6 +104,8 @@ def infer(
             raise ConfigError("task= needs step= (0, 1, ...) and defines the mask, so omit mask=.")
         if not is_count(step):
             raise ConfigError(f"step must be 0, 1, ...; got {step!r}.")
+        if not isinstance(task, str):
+            raise ConfigError(f"task is a name, such as 'past'; got {task!r}.")
         window = replace(window, mask=_both(window.mask, _task_mask(window, task, step)))
     elif step is not None:
         raise ConfigError("step= is the step of a task; name one with task=, or omit step=.")
@@ -112,7 +116,7 @@ def infer(
 
 def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:
     """`infer` for a `Window`."""
-    model = require_masked(agent.model, "asked about a window")
+    model = require_masked(agent.model, "asked about a window").eval()  # as `predict` does
     shown = [torch.from_numpy(values) for values in (window.mask.observations, window.mask.actions)]
     returns = torch.zeros_like(shown[0])
     returns[:, 0] = torch.from_numpy(window.mask.returns)
@@ -121,6 +125,10 @@ def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:
     with torch.inference_mode():
         masking = Masking(*(m.to(device) for m in (*shown, returns, nothing, nothing)))
         actions, parts = model.answer(_batch(agent, window), masking)
+    if not all(bool(torch.isfinite(part).all()) for part in (actions, *parts)):
+        raise ObservationError(
+            f"{agent.config.agent_id} answers with NaN or infinity: a shown number is too large for the network."
+        )
     steps = window.actions.shape[1]
     spec, action = agent.config.io.observation, agent.config.io.action
     if action.low is not None:  # as `predict` clips them
@@ -146,6 +154,9 @@ def _own_mask(window: Window, mask: Mapping[str, Any]) -> Mask:
     unknown = sorted(set(mask) - set(Mask._fields))
     if unknown:
         raise ShapeError(f"a mask has {', '.join(Mask._fields)}; got {unknown}.")
+    for name, shown in mask.items():
+        if not np.isin(as_numbers(shown, f"mask[{name!r}]"), (0, 1)).all():
+            raise ShapeError(f"mask[{name!r}] holds True where a part is shown and False where it is hidden.")
     full = {"observations": window.mask.observations, "actions": window.mask.actions, "returns": window.mask.returns}
     try:
         return Mask(**{k: np.broadcast_to(np.asarray(mask.get(k, True), bool), v.shape) for k, v in full.items()})

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.acting.output import random_source
 from agentzoo.errors import ConfigError
 from agentzoo.masked.answer import HasNetwork, ask
 from agentzoo.masked.question import Bools, Floats, Window
@@ -41,7 +42,7 @@ def histories(
         window: N windows; for N samples of one question, repeat the window N times.
         possible: which steps the environment allows.
     """
-    rng = np.random.default_rng(seed)
+    rng = random_source(seed)
     count, steps = window.mask.actions.shape
     window = window.take(np.arange(count))  # a copy to write to
     consistent = np.ones(count, dtype=bool)
@@ -84,7 +85,7 @@ def futures(agent: HasNetwork, window: Window, transition: Transition, seed: int
         window: its first observation must be shown.
         transition: the environment's dynamics.
     """
-    rng = np.random.default_rng(seed)
+    rng = random_source(seed)
     if not window.mask.observations[:, 0].all():
         raise ConfigError("a future starts from the first observation, and this window hides it.")
     count, steps = window.mask.actions.shape

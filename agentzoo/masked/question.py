@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from agentzoo.acting.observing import as_numbers, is_count
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import flatten_observations
-from agentzoo.errors import ShapeError
+from agentzoo.errors import ObservationError, ShapeError
 from agentzoo.types import MOST_ASKED
 
 Bools = NDArray[np.bool_]
@@ -114,7 +114,7 @@ def _read_observations(config: AgentConfig, values: Any) -> tuple[Floats, Bools,
     if missing:
         raise ShapeError(f"{name} needs {missing} in the observations; they hold {sorted(given)}.")
     parts = {
-        key: as_numbers(given[key], f"observations[{key!r}]" if key else "observations").astype(np.float32)
+        key: _float32(as_numbers(given[key], f"observations[{key!r}]" if key else "observations"))
         for key in spec.keys or ("",)
     }
     singles = set()
@@ -136,6 +136,7 @@ def _read_observations(config: AgentConfig, values: Any) -> tuple[Floats, Bools,
         raise ShapeError("there are 0 windows; a question needs one or more.")
     rows = {key: part.reshape(count * steps, *part.shape[leading:]) for key, part in parts.items()}
     flat = flatten_observations(rows if spec.keys is not None else rows[""], spec).reshape(count, steps, spec.size)
+    _require_bounded(flat, "observations")
     known = np.asarray(np.isfinite(flat).all(axis=-1))
     return np.where(known[..., None], flat, np.float32(0.0)), known, leading == 1
 
@@ -162,5 +163,18 @@ def _read_actions(config: AgentConfig, values: Any) -> tuple[NDArray[Any], Bools
                 f"actions are whole numbers from {spec.start} to {last}, or {spec.start - 1} where unknown; got {bad}."
             )
         return np.where(known, counted, 0).astype(np.int64), known, leading == 1
+    array = _float32(array)
+    _require_bounded(array, "actions")
     known = np.asarray(np.isfinite(array).all(axis=-1))
-    return np.where(known[..., None], array, 0.0).astype(np.float32), known, leading == 1
+    return np.where(known[..., None], array, np.float32(0.0)), known, leading == 1
+
+
+def _float32(values: NDArray[Any]) -> Floats:
+    with np.errstate(over="ignore"):  # it becomes infinity, which is refused
+        return values.astype(np.float32)
+
+
+def _require_bounded(values: Floats, called: str) -> None:
+    """Raise ObservationError for infinity; NaN is unknown."""
+    if np.isinf(values).any():
+        raise ObservationError(f"{called} hold infinity, or a number beyond float32; NaN stands for what is unknown.")

@@ -183,5 +183,7 @@ class ODT(SequenceModel):
         obs = self.embed_obs(self.normalize_obs(batch.observations, batch.valid))
         tokens = interleave(rtg, obs, self.embed_action(self.encode_actions(batch.actions)))
         tokens = self.embed_ln(tokens + time.repeat_interleave(TOKENS_PER_STEP, dim=1))
-        out: Tensor = self.predict_action(self.backbone(self.embed_dropout(tokens), read))
+        hidden = self.backbone(self.embed_dropout(tokens), read)
+        with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 is coarser than the smallest std
+            out: Tensor = self.predict_action(hidden.to(self.predict_action.weight.dtype))
         return out

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_agent
+from models.acting_cases import small_config
 from torch import Tensor
 
 from agentzoo.acting import modes
@@ -66,3 +67,21 @@ def test_distributions_over_a_large_batch_are_computed_once(monkeypatch: pytest.
     assert len(noise) > 200
     assert noise.std() == pytest.approx(0.1, rel=0.2)
     assert len(np.unique(noise)) > 0.9 * len(noise)  # no chunk repeats the noise of another; float32 rounds a few alike
+
+
+def test_a_large_batch_with_a_goal_is_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make_agent(model=small_config("unimask"))
+    observations = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    agent.condition(goal=-observations)
+    wanted, _ = agent.predict(observations)
+    seen: list[int] = []
+    act = agent.model.act_knowing  # type: ignore[operator]
+
+    def noted(batch: Batch, known: Any) -> Any:
+        seen.append(batch.shape[0])
+        return act(batch, known)
+
+    monkeypatch.setattr(agent.model, "act_knowing", noted)
+    monkeypatch.setattr(modes, "MOST_WINDOWS", 2)
+    np.testing.assert_allclose(agent.predict(observations)[0], wanted, atol=1e-5)
+    assert seen == [2, 2, 1]

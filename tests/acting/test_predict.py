@@ -11,7 +11,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import CountingEnv, change_in_place, make_agent
+from conftest import SMALL, CountingEnv, change_in_place, make_agent, random_observations
+from models.acting_cases import small_config
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv
 
@@ -19,6 +20,7 @@ from acting.cases import OBS, newest_rtg
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.models.dt import DTConfig
+from agentzoo.registry import families
 from agentzoo.types import ActionSpec
 
 
@@ -145,8 +147,48 @@ def test_another_network_in_its_place_acts_and_what_is_none_is_refused() -> None
     assert not np.allclose(agent.predict(OBS)[0], wanted, atol=1e-3)
     agent.model = other.model
     np.testing.assert_array_equal(agent.predict(OBS)[0], wanted)
-    with pytest.raises(ConfigError, match="network is a SequenceModel, got Linear"):
+    with pytest.raises(ConfigError, match=r"is a SequenceModel, got Linear\..*agent\.freeze\('onnx'\) acts faster"):
         agent.model = torch.nn.Linear(2, 2)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("other", [make_agent(model=SMALL["bc"]), make_agent(context=7), make_agent("Hopper-v5")])
+def test_a_network_that_the_config_does_not_describe_is_refused(other: Agent) -> None:
+    """It would be saved beside the config of another network."""
+    agent = make_agent()
+    before = agent.model
+    with pytest.raises(ConfigError, match=r"made from another config, or for other spaces, than that of dt-test"):
+        agent.model = other.model
+    assert agent.model is before
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("family", sorted(families()))
+def test_weights_of_another_type_act_or_say_what_to_do(family: str, dtype: torch.dtype) -> None:
+    agent = make_agent(model=small_config(family))
+    observations = random_observations(agent.config.io, (1,))
+    wanted = agent.predict(observations, deterministic=True)[0]
+    agent.model.to(dtype)
+    try:
+        found = agent.predict(observations, deterministic=True)[0]
+    except ConfigError as error:
+        assert f"weights of {dtype} cannot act" in str(error)  # noqa: PT017
+        agent.model.float()
+        found = agent.predict(observations, deterministic=True)[0]
+    np.testing.assert_allclose(found, wanted, atol=0.2)
+
+
+def test_a_copy_warns_and_samples_for_itself() -> None:
+    agent = make_agent("tests/CountingDiscrete-v0")
+    agent.set_random_seed(3)
+    twin = copy.copy(agent)
+    drawn = [int(agent.predict(OBS)[0]) for _ in range(20)]
+    assert [int(twin.predict(OBS)[0]) for _ in range(20)] == drawn
+    assert twin._warned is not agent._warned
+
+
+def test_a_seed_below_zero_is_refused() -> None:
+    with pytest.raises(ConfigError, match="a seed is a whole number from 0 on, or None; got -1"):
+        make_agent().set_random_seed(-1)
 
 
 def test_a_network_left_training_acts_without_dropout() -> None:

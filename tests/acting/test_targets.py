@@ -8,12 +8,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from conftest import CountingEnv, make_agent
 from stable_baselines3.common.monitor import Monitor
 
 from acting.cases import OBS, newest_rtg
 from agentzoo.agent import Agent
-from agentzoo.errors import ConfigError, ShapeError
+from agentzoo.errors import ConfigError, ObservationError, ShapeError
 
 
 @pytest.mark.parametrize("wrapper", [Monitor, gym.wrappers.RecordEpisodeStatistics, None])
@@ -97,3 +98,20 @@ def test_a_target_is_saved_with_the_agent(tmp_path: Path) -> None:
     assert loaded.target_return == 7.0
     assert loaded.recipe is not None
     assert loaded.recipe.eval.target_return == 7.0
+
+
+def test_one_number_replaces_the_targets_of_each_environment() -> None:
+    agent = make_agent()
+    agent.condition(target_return=[10.0, 20.0])
+    agent.target_return = 500.0
+    _, state = agent.predict(np.stack([OBS, OBS]), reward=np.zeros(2))
+    assert newest_rtg(state) == [500.0, 500.0]
+
+
+def test_an_action_that_is_no_number_names_the_target_of_its_environment() -> None:
+    agent = make_agent()
+    agent.condition(target_return=[1.0, 2.0])
+    with torch.no_grad():
+        next(agent.model.parameters()).fill_(float("nan"))
+    with pytest.raises(ObservationError, match=r"for environment 0, .*\(target_return is 1\)"):
+        agent.predict(np.stack([OBS, OBS]), reward=np.zeros(2))

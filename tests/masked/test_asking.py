@@ -12,7 +12,7 @@ from conftest import make_agent
 from agentzoo.agent import Agent
 from agentzoo.envs import DOORKEY, make_env
 from agentzoo.envs.doorkey_rules import GridState, cell_index, possible_rows, transition, transition_rows
-from agentzoo.errors import ConfigError, ShapeError, UnknownNameError
+from agentzoo.errors import ConfigError, ObservationError, ShapeError, UnknownNameError
 from agentzoo.masked.histories import futures, histories
 from agentzoo.masked.question import Window, read_window
 from agentzoo.models.unimask import UniMaskConfig
@@ -170,12 +170,40 @@ def test_shorter_windows_and_their_place_in_time() -> None:
         ({"actions": [["a", "b"]]}, ShapeError, "actions must hold numbers"),
         ({"observations": np.zeros((4, 3)), "mask": {"rewards": 1}}, ShapeError, "got \\['rewards'\\]"),
         ({"observations": np.zeros((4, 3)), "mask": {"actions": np.ones(3)}}, ShapeError, r"a mask is \(K,\)"),
+        ({"observations": np.zeros((4, 3)), "mask": {"observations": None}}, ShapeError, "must hold numbers"),
+        ({"observations": np.zeros((4, 3)), "mask": {"actions": [1, 2, 0, 1]}}, ShapeError, "holds True where"),
+        ({"observations": np.zeros((4, 3)), "mask": {"actions": ["a", "", "b", ""]}}, ShapeError, "must hold numbers"),
+        (
+            {"observations": np.zeros((4, 3)), "task": 3, "step": 1},
+            ConfigError,
+            "such as 'past'; got 3",
+        ),
+        ({"observations": np.zeros((4, 3)), "task": "past", "step": 10**20}, ConfigError, "step must be 0, 1"),
+        ({"observations": np.zeros((4, 3)), "timestep": 10**20}, ShapeError, "0, 1, ...; got 1000"),
+        ({"observations": np.full((4, 3), np.inf)}, ObservationError, "observations hold infinity"),
+        ({"observations": np.full((4, 3), 1e300)}, ObservationError, "beyond float32; NaN stands for"),
+        ({"actions": np.full((4, 2), -np.inf)}, ObservationError, "actions hold infinity"),
+        ({"actions": np.full((4, 2), 3e38)}, ObservationError, "answers with NaN or infinity"),
     ],
 )
 def test_bad_questions_are_explained(question: dict[str, Any], error: type[Exception], words: str) -> None:
     agent = make_agent(model=UniMaskConfig(**SIZES))
     with pytest.raises(error, match=words):
         agent.infer(**question)
+
+
+def test_a_network_left_training_answers_without_dropout() -> None:
+    agent = make_agent(model=UniMaskConfig(**SIZES, dropout=0.5))
+    window = {"observations": np.ones((4, 3)), "actions": np.zeros((4, 2)), "task": "past", "step": 2}
+    wanted = agent.infer(**window).actions
+    agent.model.train()
+    np.testing.assert_array_equal(agent.infer(**window).actions, wanted)
+
+
+def test_an_answer_is_not_sampled_with_a_seed_below_zero() -> None:
+    answer = make_agent(model=UniMaskConfig(**SIZES)).infer(observations=np.ones((4, 3)))
+    with pytest.raises(ConfigError, match="a seed is a whole number from 0 on"):
+        answer.sample(-1)
 
 
 def test_a_window_says_it_all() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from conftest import make_agent
+from conftest import make_agent, random_batch
 
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.windows import WindowSampler
@@ -119,3 +120,18 @@ def test_predict_samples_around_its_mode() -> None:
 def test_its_recipe_is_dts_with_another_network() -> None:
     ours, theirs = load_recipe("odt-hopper-medium"), load_recipe("dt-hopper-medium")
     assert (ours.data, ours.train, ours.eval) == (theirs.data, theirs.train, theirs.eval)
+
+
+def test_a_density_is_float32_under_autocast() -> None:
+    """Near 2, bfloat16 has steps of .016, more than twice the smallest standard deviation."""
+    agent = make_agent(model=SMALL)
+    model = agent.model
+    assert isinstance(model, ODT)
+    with torch.no_grad():
+        model.predict_action.weight.zero_()
+        model.predict_action.bias.copy_(torch.tensor([2.007, 2.007, -10.0, -10.0]))
+    batch = random_batch(agent.config.io, [4, 4, 4])
+    batch = replace(batch, actions=(2.0 * torch.tanh(torch.tensor([2.007, 2.007]))).expand(3, 4, 2))
+    plain = float(model.loss(batch)["action_nll"])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert float(model.loss(batch)["action_nll"]) == pytest.approx(plain, abs=1e-3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -127,6 +128,18 @@ def test_a_step_leaves_its_memory_and_gives_the_logits_of_the_window(family: str
     assert memory.length.tolist() == [4, 4, 4]
     assert torch.equal(memory.timesteps, batch.timesteps)
     assert memory.actions[:, -1].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("acting", ["window", "recurrent"])
+def test_flipped_and_read_only_images_are_read(acting: Any) -> None:
+    agent = make_agent(model=SMALL["dt-pixel"])
+    agent.acting = acting
+    image = random_observations(agent.config.io, ())[..., ::-1]
+    wanted, _ = agent.predict(np.ascontiguousarray(image), None, np.ones(1, bool), deterministic=True)
+    image.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(agent.predict(image, None, np.ones(1, bool), deterministic=True)[0], wanted)
 
 
 def test_frames_seen_are_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
