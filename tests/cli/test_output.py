@@ -204,7 +204,7 @@ def test_what_moves_on_the_screen_stays_out_of_standard_output() -> None:
 def test_numbers_that_are_too_large_are_refused_at_once(words: str) -> None:
     done = CliRunner().invoke(app, words.split())
     assert done.exit_code == 2
-    assert "is not in the range" in " ".join(done.output.split())
+    assert "should be less than or equal to" in " ".join(done.output.split())
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
