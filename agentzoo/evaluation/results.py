@@ -187,7 +187,7 @@ def evaluate(
         env: an id, or any environment that `rollout` accepts; by default the environment in the config.
         seed: episode e is reset with `10_000 * (seed + 1) + e`.
         deterministic: whether actions are the most likely ones, or sampled. By default as the agent's recipe says.
-        command: what repeats this evaluation, for the record. By default built for agents that are named or staged here.
+        command: repeats this evaluation, for the record. By default built for agents that are named or staged here.
         trust_env_module, trust_env_options: as in `Agent.from_pretrained`, also for an agent that is loaded.
         jobs: processes of one thread that share the environments and episodes, see `evaluation.jobs`.
 
