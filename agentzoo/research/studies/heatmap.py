@@ -264,7 +264,7 @@ def as_study(found: HeatMap) -> Study:
         rows.append(("(rank correlation with the published column)", *(_cell(agreement.get(c)) for c in COLUMNS)))
     columns = ("trained on", *COLUMNS)
     return Study(
-        title="Every task asked of every network",
+        title=f"Every task asked of every network trained on {found.episodes:,} trajectories",
         columns=columns,
         rows=tuple(rows),
         picture=PICTURE,
