@@ -15,7 +15,7 @@ from rich.table import Table
 
 from agentzoo.cli.console import console, errors_console, listing, plain, print_json, print_listing, print_study
 from agentzoo.cli.grid_table import live_table, status_table
-from agentzoo.cli.options import MOST_THREADS, JsonOption, TargetOption, TrustOption, TrustOptionsOption
+from agentzoo.cli.options import JsonOption, TargetOption, TrustOption, TrustOptionsOption
 from agentzoo.cli.train import EnvOption, GraphOption, GroupOption, ProjectOption, TagsOption, TrackOption
 from agentzoo.errors import ConfigError
 from agentzoo.text import counted, duration
@@ -31,9 +31,7 @@ app = typer.Typer(help=HELP, rich_markup_mode=None)
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Runs at the same time. Default: as many as fit.")
 ]
-CpusOption = Annotated[
-    int | None, typer.Option("--cpus-per-run", min=1, max=MOST_THREADS, help="Cores and threads per run. Default: 1.")
-]
+CpusOption = Annotated[int | None, typer.Option("--cpus-per-run", min=1, help="Cores and threads per run. Default: 1.")]
 GpusOption = Annotated[float, typer.Option("--gpus-per-run", min=0.0, help="GPUs per run, e.g. 0.25; 0: CPU only.")]
 AddressOption = Annotated[str | None, typer.Option("--address", help="Ray cluster to run on: HOST:PORT, or auto.")]
 EngineOption = Annotated[
