@@ -18,16 +18,17 @@ import torch
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.windows import WindowSampler
-from agentzoo.errors import ConfigError
+from agentzoo.errors import ConfigError, TrainingError
 from agentzoo.evaluation.study import Study
 from agentzoo.extras import needed
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.masked_model import Askable
 from agentzoo.nn.masking import StepTask, draw
-from agentzoo.recipe import DataConfig, Recipe, load_recipe
+from agentzoo.recipe import DataConfig, Recipe, differences, load_recipe
 from agentzoo.recipes._doorkey import EPOCHS, doorkey_budget, doorkey_data
+from agentzoo.record import read_record
 from agentzoo.research.studies.heatmap_published import published_losses
-from agentzoo.store.files import write_atomic
+from agentzoo.store.files import RECIPE, write_atomic
 from agentzoo.store.tensors import load_strict
 from agentzoo.training.loop import BEST, Evaluation, Hooks, build_model, claim, train
 from agentzoo.types import Batch
@@ -146,6 +147,22 @@ def task_loss(model: SequenceModel, windows: Batch, task: StepTask, count: int, 
     return sum(losses) / len(losses)
 
 
+def _measured(own: Path, cell: Cell) -> dict[str, float] | None:
+    """The losses of a finished cell, whose checkpoint may be deleted; None if it is not finished.
+
+    Raises:
+        TrainingError: they are of other settings.
+    """
+    if not (own / LOSSES).is_file():
+        return None
+    differing = differences(read_record(Recipe, own / RECIPE), cell.recipe)
+    if differing:
+        changed = "; ".join(f"{name}: {old!r} there, {new!r} asked" for name, (old, new) in differing.items())
+        raise TrainingError(f"{own} holds a run of other settings ({changed}). Choose another --out.")
+    found: dict[str, float] = json.loads((own / LOSSES).read_text())
+    return found
+
+
 def run_cell(
     cell: Cell, folder: Path, windows: Batch, on_progress: Callable[[int], None] = lambda _: None
 ) -> dict[str, float]:
@@ -160,10 +177,9 @@ def run_cell(
         TrainingError: the folder holds this cell with other settings.
     """
     own = folder / cell.name
-    claim(own, cell.recipe)
-    if (own / LOSSES).is_file():
-        found: dict[str, float] = json.loads((own / LOSSES).read_text())
+    if (found := _measured(own, cell)) is not None:
         return found
+    claim(own, cell.recipe)
     episodes = load_episodes(cell.recipe.data.dataset)
     start = None
     if cell.start is not None:
@@ -219,12 +235,11 @@ def collect(folder: Path, seeds: list[int], episodes: int, epochs: int) -> HeatM
     losses: dict[str, dict[str, list[float]]] = {}
     for seed in dict.fromkeys(seeds):
         for cell in cells(seed, episodes, epochs):
-            path = folder / cell.name / LOSSES
-            if not path.is_file():
+            found = _measured(folder / cell.name, cell)
+            if found is None:
                 continue
-            claim(folder / cell.name, cell.recipe)
             row = "rnd-ft" if cell.start is not None else cell.name.rsplit("-s", 1)[0]
-            for column, value in json.loads(path.read_text()).items():
+            for column, value in found.items():
                 losses.setdefault(row, {}).setdefault(column, []).append(value)
     if not losses:
         raise ConfigError(
