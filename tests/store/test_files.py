@@ -58,6 +58,13 @@ def test_a_folder_that_cannot_be_flushed_is_no_failure_once_the_file_is_there(
     assert (tmp_path / "file").read_text() == "new"
 
 
+def test_what_a_killed_run_left_half_written_is_deleted(tmp_path: Path) -> None:
+    for name in (".model.safetensors.x1", ".train_config.json.x2", ".config.json.x3", "config.json", ".keep"):
+        (tmp_path / name).touch()
+    files.remove_unfinished(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", ".keep"}
+
+
 def dead_process() -> int:
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
