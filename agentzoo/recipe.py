@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -277,6 +277,11 @@ def _forget_old_environment(evaluation: dict[str, Any], before: str, named: set[
 def _within(history: int | None, context: Any) -> int | None:
     """`history`, or None (the whole window) if windows of `context` steps are shorter."""
     return None if history and isinstance(context, int) and history > context else history
+
+
+def there_and_asked(differing: Mapping[str, tuple[Any, Any]]) -> str:
+    """Differences in words: `train.lr: 0.001 there, 0.002 asked; ...`."""
+    return "; ".join(f"{name}: {old!r} there, {new!r} asked" for name, (old, new) in differing.items())
 
 
 def differences(first: Recipe, other: Recipe) -> dict[str, tuple[Any, Any]]:

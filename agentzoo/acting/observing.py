@@ -83,8 +83,8 @@ def _read_image(values: NDArray[Any], spec: ObservationSpec, called: str, name: 
             )
         values = values.astype(np.uint8)
     order, single = found
-    # a copy: PyTorch reads neither flipped nor read-only arrays
-    return Observed(np.array(as_image(values[None] if single else values, spec, order), order="C"), single)
+    image = as_image(values[None] if single else values, spec, order)
+    return Observed(np.require(image, requirements=["C", "W"]), single)  # PyTorch reads no flipped or read-only arrays
 
 
 def reward_beside(observation: Any, spec: ObservationSpec) -> NDArray[np.float64] | None:

@@ -116,7 +116,9 @@ def infer(
 
 def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:
     """`infer` for a `Window`."""
-    model = require_masked(agent.model, "asked about a window").eval()  # as `predict` does
+    model = require_masked(agent.model, "asked about a window")
+    if model.training:
+        model.eval()  # as `predict` does
     shown = [torch.from_numpy(values) for values in (window.mask.observations, window.mask.actions)]
     returns = torch.zeros_like(shown[0])
     returns[:, 0] = torch.from_numpy(window.mask.returns)

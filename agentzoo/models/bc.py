@@ -8,7 +8,6 @@ below 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
@@ -16,10 +15,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from agentzoo.nn.attention import LayerCount
-from agentzoo.nn.base import ModelConfig, SequenceModel, newest_action_loss
+from agentzoo.nn.base import AVERAGES_OF_NEWEST, ModelConfig, SequenceModel, newest_action_loss
 from agentzoo.papers import CHEN, Citation
 from agentzoo.registry import register
-from agentzoo.types import Average, Batch, IOSpec, Losses, Probability
+from agentzoo.types import Batch, IOSpec, Losses, Probability
 
 
 class BCConfig(ModelConfig):
@@ -46,7 +45,7 @@ class BCConfig(ModelConfig):
 class BehaviourCloning(SequenceModel):
     """An MLP from the last K observations to the next action. It reads no returns and no actions."""
 
-    averages: ClassVar[Mapping[str, Average]] = {"action_mse": "windows", "action_ce": "windows"}
+    averages = AVERAGES_OF_NEWEST
     config: BCConfig
 
     def __init__(self, config: BCConfig, io: IOSpec) -> None:

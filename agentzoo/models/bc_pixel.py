@@ -7,19 +7,18 @@ Transformer without returns: `dt-pixel` with `use_returns=false`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from agentzoo.nn.base import ActingMode, newest_action_loss
+from agentzoo.nn.base import AVERAGES_OF_NEWEST, ActingMode, newest_action_loss
 from agentzoo.nn.pixels import PixelConfig, PixelModel
 from agentzoo.nn.tokens import last_valid
 from agentzoo.papers import CHEN, Citation
 from agentzoo.registry import register
-from agentzoo.types import Average, Batch, IOSpec, Losses, Probability
+from agentzoo.types import Batch, IOSpec, Losses, Probability
 
 
 class BCPixelConfig(PixelConfig):
@@ -45,7 +44,7 @@ class BCPixelConfig(PixelConfig):
 class PixelBehaviourCloning(PixelModel):
     """The newest observation alone. It reads no returns and no actions."""
 
-    averages: ClassVar[Mapping[str, Average]] = {"action_mse": "windows", "action_ce": "windows"}
+    averages = AVERAGES_OF_NEWEST
     config: BCPixelConfig
 
     def __init__(self, config: BCPixelConfig, io: IOSpec) -> None:

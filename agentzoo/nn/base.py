@@ -254,6 +254,10 @@ def action_loss(predicted: Tensor, encoded: Tensor, valid: Tensor, discrete: boo
     return {"action_mse": mean_over_valid((predicted - encoded) ** 2, valid)}
 
 
+# what the terms of `newest_action_loss` are means over
+AVERAGES_OF_NEWEST: Mapping[str, Average] = {"action_mse": "windows", "action_ce": "windows"}
+
+
 def newest_action_loss(model: SequenceModel, predicted: Tensor, batch: Batch) -> Losses:
     """`action_loss` of the newest valid step alone, for `predicted` (B, A)."""
     target = model.encode_actions(last_valid(batch.actions, batch.valid)).unsqueeze(1)  # (B, 1, A)

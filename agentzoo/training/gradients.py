@@ -14,7 +14,7 @@ from torch import Tensor
 
 from agentzoo.errors import ConfigError
 from agentzoo.nn.base import SequenceModel
-from agentzoo.training.processes import Weights
+from agentzoo.training.processes import Weights, weighted
 from agentzoo.types import Batch, Losses
 
 MOST_GRAPHS = 8  # each keeps the memory of one pass
@@ -59,16 +59,9 @@ class EagerGradients:
         self.optimizer.zero_grad()
         with self.accelerator.autocast():
             terms = self.losses(batch)
-        loss = torch.stack(list(weighted(self.model, terms, weights).values())).sum()
+        loss = torch.stack(list(weighted(terms, weights, self.model.averages).values())).sum()
         self.accelerator.backward(loss)
         return {name: value.detach() for name, value in {"loss": loss, **terms, **self.model.figures()}.items()}
-
-
-def weighted(model: SequenceModel, terms: Losses, weights: Weights | None) -> Losses:
-    """The terms of a process's loss, each with the weight that its mean has in the global batch."""
-    if weights is None:
-        return terms
-    return {name: weights[model.averages.get(name, "steps")] * value for name, value in terms.items()}
 
 
 class _Captured(NamedTuple):

@@ -74,6 +74,19 @@ def make_accelerator(device: torch.device, precision: str, folder: str, trackers
 Weights = dict[Average, float]  # the factor of this process's means over steps, windows and pairs; 1 on average
 
 
+def weighted(
+    values: Mapping[str, Tensor], weights: Weights | None, averages: Mapping[str, Average]
+) -> Mapping[str, Tensor]:
+    """This process's means, each with the weight that it has in the global batch; None: as they are.
+
+    Args:
+        averages: what each is a mean over; valid steps if it is not named.
+    """
+    if weights is None:
+        return values
+    return {name: weights[averages.get(name, "steps")] * value for name, value in values.items()}
+
+
 class Share(NamedTuple):
     """This process's part of every global batch."""
 
@@ -111,15 +124,11 @@ class Share(NamedTuple):
     def mean(
         self, values: Mapping[str, Tensor], weights: Weights | None, averages: Mapping[str, Average]
     ) -> dict[str, Tensor]:
-        """The scalars `values` of the global batch, the same in every process.
-
-        Args:
-            averages: what each is a mean over; valid steps if it is not named.
-        """
+        """The scalars `values` of the global batch, the same in every process; `averages` as in `weighted`."""
         if weights is None:
             return dict(values)
-        own = [weights[averages.get(name, "steps")] * value.detach().float() for name, value in values.items()]
-        together = torch.stack(own) / self.processes
+        own = weighted({name: value.detach().float() for name, value in values.items()}, weights, averages)
+        together = torch.stack(list(own.values())) / self.processes
         torch.distributed.all_reduce(together)
         return dict(zip(values, together.unbind(), strict=True))
 

@@ -8,7 +8,7 @@ import torch
 
 from agentzoo.data.episodes import Episodes
 from agentzoo.errors import TrainingError
-from agentzoo.recipe import Recipe, Stretch, differences
+from agentzoo.recipe import Recipe, Stretch, differences, there_and_asked
 from agentzoo.record import read_record
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, remove_unfinished, write_atomic
 from agentzoo.store.locate import require_own
@@ -86,12 +86,10 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
             free = ["eval.every"] if recipe.eval.every == 0 else []
         else:
             free = [] if recipe.train.patience else [name for name in differing if name.startswith("eval.")]
-        changed = [
-            f"{name}: {old!r} there, {new!r} asked" for name, (old, new) in differing.items() if name not in free
-        ]
+        changed = {name: values for name, values in differing.items() if name not in free}
         if changed:
             raise TrainingError(
-                f"{folder} holds a run of {found.agent_id!r} with another recipe ({'; '.join(changed)}). "
+                f"{folder} holds a run of {found.agent_id!r} with another recipe ({there_and_asked(changed)}). "
                 "Choose another --out, or delete it."
             )
         if finished and not (folder / state.CHECKPOINT).exists():

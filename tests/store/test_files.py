@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import make_agent
+from hub.conftest import edit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +27,6 @@ from agentzoo.store import files
 from agentzoo.store.files import HOST, sha256, staging, swap_in, write_atomic
 from agentzoo.store.index import hub_location
 from agentzoo.store.locate import find_agent, staged_agents
-from store.cases import edit
 
 
 def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +192,7 @@ def test_any_config_is_a_config_or_a_typed_error(data: st.DataObject) -> None:
 
 
 def test_an_env_id_that_names_a_module_is_refused_unless_trusted(folder: Path) -> None:
-    edit(folder, env="os:Evil-v0")
+    edit(folder, "config.json", env="os:Evil-v0")
     with pytest.raises(ConfigError, match="runs its code"):
         Agent.from_pretrained(folder)
     assert Agent.from_pretrained(folder, trust_env_module=True).config.env == "os:Evil-v0"

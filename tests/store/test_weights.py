@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from hub.conftest import edit
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentzoo.agent import Agent
 from agentzoo.errors import CheckpointError
 from agentzoo.store.tensors import check_header, fingerprint, load_strict, read_tensors, save_tensors
-from store.cases import edit
 
 
 def test_tensors_come_back_as_they_were(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_tensors_come_back_as_they_were(tmp_path: Path) -> None:
 def test_truncated_weights(folder: Path, keep: int) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:keep])
-    edit(folder, weights_sha256=None)
+    edit(folder, "config.json", weights_sha256=None)
     with pytest.raises(CheckpointError, match=r"model.safetensors"):
         Agent.from_pretrained(folder)
 
@@ -49,7 +49,7 @@ def rewrite(folder: Path, change: Any) -> None:
     tensors, _ = read_tensors(folder / "model.safetensors")
     change(tensors)
     save_tensors(folder / "model.safetensors", tensors)
-    edit(folder, weights_sha256=None)
+    edit(folder, "config.json", weights_sha256=None)
 
 
 def test_missing_extra_and_misshapen_tensors_are_named(folder: Path) -> None:

@@ -23,11 +23,10 @@ from agentzoo.record import read_record
 from agentzoo.registry import families
 from agentzoo.store.files import RECIPE
 from agentzoo.store.tensors import read_tensors
-from agentzoo.training.gradients import weighted
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import build_model
 from agentzoo.training.machine import check_machine, device_line
-from agentzoo.training.processes import Share, Weights, check_launch
+from agentzoo.training.processes import Share, Weights, check_launch, weighted
 from agentzoo.training.state import checksum
 from training.cases import recipe
 
@@ -147,7 +146,7 @@ def test_gradients_of_two_shares_are_those_of_the_global_batch(family: str) -> N
     def gradients(share: Share) -> dict[str, torch.Tensor]:
         batch, weights = share.sample(sampler, torch.Generator().manual_seed(1))
         model.zero_grad()
-        torch.stack(list(weighted(model, model.loss(batch), weights).values())).sum().backward()
+        torch.stack(list(weighted(model.loss(batch), weights, model.averages).values())).sum().backward()
         return {name: each.grad.clone() for name, each in model.named_parameters() if each.grad is not None}
 
     whole, first, second = (gradients(Share(16, *own)) for own in ((0, 1), (0, 2), (1, 2)))

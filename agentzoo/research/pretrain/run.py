@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from agentzoo.errors import CheckpointError, ConfigError, TrainingError
+from agentzoo.recipe import there_and_asked
 from agentzoo.research.pretrain.settings import PretrainSettings
 from agentzoo.store.files import remove_unfinished, write_atomic
 from agentzoo.store.tensors import read_tensors, save_tensors
@@ -119,10 +120,10 @@ def claim(folder: Path, settings: PretrainSettings, writes: bool = False) -> Non
             write_atomic(path, settings.to_json())
         return
     found = type(settings).from_json(path.read_text(), str(path))
-    changed = [f"{k}: {getattr(found, k)!r} there, {v!r} asked" for k, v in settings if getattr(found, k) != v]
+    changed = {name: (getattr(found, name), value) for name, value in settings if getattr(found, name) != value}
     if changed:
         raise TrainingError(
-            f"{folder} holds a run of other settings ({'; '.join(changed)}). Choose another --out, or delete it."
+            f"{folder} holds a run of other settings ({there_and_asked(changed)}). Choose another --out, or delete it."
         )
 
 

@@ -24,7 +24,7 @@ from agentzoo.extras import needed
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.masked_model import Askable
 from agentzoo.nn.masking import StepTask, draw
-from agentzoo.recipe import DataConfig, Recipe, differences, load_recipe
+from agentzoo.recipe import DataConfig, Recipe, differences, load_recipe, there_and_asked
 from agentzoo.recipes._doorkey import EPOCHS, doorkey_budget, doorkey_data
 from agentzoo.record import read_record
 from agentzoo.research.studies.heatmap_published import published_losses
@@ -155,10 +155,9 @@ def _measured(own: Path, cell: Cell) -> dict[str, float] | None:
     """
     if not (own / LOSSES).is_file():
         return None
-    differing = differences(read_record(Recipe, own / RECIPE), cell.recipe)
-    if differing:
-        changed = "; ".join(f"{name}: {old!r} there, {new!r} asked" for name, (old, new) in differing.items())
-        raise TrainingError(f"{own} holds a run of other settings ({changed}). Choose another --out.")
+    changed = differences(read_record(Recipe, own / RECIPE), cell.recipe)
+    if changed:
+        raise TrainingError(f"{own} holds a run of other settings ({there_and_asked(changed)}). Choose another --out.")
     found: dict[str, float] = json.loads((own / LOSSES).read_text())
     return found
 
