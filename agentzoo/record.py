@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from agentzoo.errors import AgentzooError, CheckpointError, ConfigError
 from agentzoo.store.files import CONFIG, RECIPE, is_backbone, read_text
 
 M = TypeVar("M", bound="Config")
+NUMBERS = re.compile(r'\[\n[^"\[\]{}]*\]')  # a list without texts, lists or objects; no JSON text holds a line break
 
 
 class Config(BaseModel):
@@ -20,8 +22,8 @@ class Config(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
     def to_json(self) -> str:
-        """The record as indented JSON, keys in the order they are declared."""
-        return self.model_dump_json(indent=2) + "\n"
+        """The record as indented JSON, keys in the order they are declared, a list of numbers on one line."""
+        return NUMBERS.sub(_one_line, self.model_dump_json(indent=2)) + "\n"
 
     @classmethod
     def from_json(cls: type[M], text: str | bytes, source: str) -> M:
@@ -69,6 +71,10 @@ def checked(kind: type[M], what: str, **fields: Any) -> M:
 def explain(error: ValidationError) -> str:
     """The first three errors that pydantic found, as `field: what is wrong (got value)`."""
     return "; ".join(map(_complaint, error.errors(include_url=False)[:3]))
+
+
+def _one_line(found: re.Match[str]) -> str:
+    return f"[{' '.join(found[0][1:-1].split())}]"
 
 
 def _complaint(item: ErrorDetails) -> str:
