@@ -116,7 +116,7 @@ def as_study(found: Mapping[str, Sequence[Result]], picture: str = PICTURE, trai
         columns=(X_TRAINED if trained else X_READ, *(title[-MOST_IN_CELL:] for title in found)),  # ends differ
         rows=tuple(rows),
         picture=picture,
-        note=f"Return and mean length of {first.episodes} episodes (`--seed {first.seed}`), the same for all; brackets "
+        note=f"Return and mean length of {first.episodes} episodes (--seed {first.seed}), the same for all; brackets "
         "are 95 % bootstrap intervals. " + (OF_EACH if trained else OF_ONE),
     )
 

@@ -241,7 +241,7 @@ def _require_sizes(found: Sizes, config: LanguageDTConfig, name: str) -> None:
     asked = config.sizes()
     if found.architecture not in get_args(type(config).model_fields["architecture"].annotation):
         other = config.counterparts.get(found.architecture)
-        hint = f"use family {other}: --set model.family={other} --set model.architecture={found.architecture}."
+        hint = f"train an agent of family {other}, for example {other}-hopper-medium --set model.backbone={name}."
         raise ConfigError(
             f"backbone {name!r} is of architecture {found.architecture!r}; "
             f"{hint if other else f'no family like {config.family} supports it.'}"

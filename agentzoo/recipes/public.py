@@ -2,7 +2,8 @@
 
 `agentzoo train dt-mujoco-hopper-medium` fetches `mujoco/hopper/medium-v0` from Minari's remote on first use. Targets
 are D4RL's constants, the goal's reward, or the expert's return that D4RL scores as 100; `--target max` asks for the
-best return in the data instead. References are D4RL's (Farama-Foundation/D4RL, d4rl/infos.py).
+best return in the data instead. References are D4RL's (Farama-Foundation/D4RL, d4rl/infos.py). Network, windows and
+training are those of `recipes.dt`, as for `agentzoo train dt --dataset mujoco/hopper/medium-v0`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe
 from agentzoo.recipes._tasks import LOCOMOTION
-from agentzoo.recipes.dt import CPU_BUDGET
+from agentzoo.recipes.dt import CONTEXT, CPU_BUDGET
 
 LEVELS = ("simple", "medium", "expert")
 ROBOTS = {**LOCOMOTION, "ant": ("Ant-v5", 3879.7)}
@@ -31,8 +32,8 @@ GOAL = (0.0, 1.0)
 def _recipe(
     name: str, dataset: str, evaluation: EvalConfig, scale: float, keys: tuple[str, ...] | None = None
 ) -> Recipe:
-    data = DataConfig(dataset=dataset, rtg_scale=scale, obs_keys=keys)
-    return Recipe(agent_id=f"dt-{name}", model=DTConfig(), data=data, train=CPU_BUDGET, eval=evaluation)
+    data = DataConfig(dataset=dataset, context=CONTEXT, rtg_scale=scale, obs_keys=keys)
+    return Recipe(agent_id=f"dt-{name}", model=DTConfig(dropout=0.0), data=data, train=CPU_BUDGET, eval=evaluation)
 
 
 def _recipes() -> list[Recipe]:

@@ -134,7 +134,7 @@ def _evaluation(
         where = f"{own.env.partition(':')[0]}:{where}"  # so that the new agent imports it, too
     target = own.target_return, own.target_rule
     if wanted is not None or own.target_rule != "number" or not same:
-        rule = "p90" if own.target_rule == "p90" else "d4rl"
+        rule = "d4rl" if own.target_rule == "number" else own.target_rule
         target = choose_target(wanted or rule, returns, where, found.options)
     reference = reference_for_data(metadata, where, found.options) or (own.reference if same else None)
     changed = {"env": where, "env_options": found.options, "reference": reference}

@@ -141,7 +141,7 @@ def recipe_for(
         reference=reference_for_data(metadata, env_id, options),
     )
     recipe = template.replace(
-        agent_id=name_for(_name(named, template), dataset_id),
+        agent_id=name_for(_name(named, template), dataset_id, template.data.dataset),
         model=template.model.model_copy(update={"max_ep_len": max(template.model.max_ep_len, longest)}),
         data=data,
         eval=evaluation,
@@ -197,15 +197,21 @@ def scale_of(returns: FloatArray) -> float:
     return 1.0 if largest == 0.0 else 10.0 ** math.floor(math.log10(largest))
 
 
-def name_for(named: str, dataset_id: str) -> str:
+def name_for(named: str, dataset_id: str, before: str) -> str:
     """`dt` and `my/x-v0` -> `dt-my-x`; the zoo's own namespace is left out.
 
     Args:
-        named: a family, or an agent's id.
+        named: a family, or an agent's id, whose own dataset is replaced: `dm-hopper-medium-no-ilo` -> `dm-my-x-no-ilo`.
+        before: that dataset.
     """
-    family = named.split("-" + TEMPLATE)[0]
+    family, _, ending = named.partition(f"-{_plain(before)}")
+    return f"{family}-{_plain(dataset_id)}"[: 96 - len(ending)].strip("-") + ending
+
+
+def _plain(dataset_id: str) -> str:
+    """A dataset's id as a part of an agent's id."""
     plain = re.sub(r"-v\d+$", "", dataset_id.removeprefix("zoo/")).lower()
-    return f"{family}-{re.sub(r'[^a-z0-9_]+', '-', plain)}"[:96].strip("-")
+    return re.sub(r"[^a-z0-9_]+", "-", plain)
 
 
 def _name(named: str, template: Recipe) -> str:

@@ -120,7 +120,7 @@ def test_another_file_than_the_recipe_was_made_with_is_refused(backbone: str) ->
 
 def test_a_llama_is_for_its_own_families(backbone: str) -> None:
     model = make_agent(model=GPT2DTConfig(backbone=backbone)).model
-    with pytest.raises(ConfigError, match="is of architecture 'llama'; use family smollm-dt: "):
+    with pytest.raises(ConfigError, match="is of architecture 'llama'; train an agent of family smollm-dt, "):
         model.begin_training(fresh=True)
 
 
@@ -193,7 +193,7 @@ def test_heads_that_share_keys_matter_each_for_themselves() -> None:
 def test_a_card_names_the_model_and_its_file(tmp_path: Path) -> None:
     named = SmolLMDTConfig(**LLAMA, backbone="smollm2-135m-instruct")
     card = card_text(make_agent(model=named).save_pretrained(tmp_path / "a"))
-    assert "started as the first 2 layers of SmolLM2-135M-Instruct, from its 4-bit file, which had learned" in card
+    assert "started as the first 2 layers of SmolLM2-135M-Instruct (4-bit file), which had learned" in card
     other = SmolLMDTConfig(**LLAMA, backbone="smollm2-135m-instruct", start="shuffled")
     card = card_text(make_agent(model=other).save_pretrained(tmp_path / "b"))
     assert "the entries of each matrix shuffled so that no language is left" in card

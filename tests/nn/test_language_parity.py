@@ -23,6 +23,7 @@ from agentzoo.models.gpt2_p import GPT2PConfig
 from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.pretrained import load_backbone
 from agentzoo.nn.tokens import STATE_TOKENS, interleave
+from agentzoo.recipe import load_recipe
 from agentzoo.registry import families
 
 SIZES = {"vocab_size": 60, "n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 40}
@@ -296,8 +297,8 @@ def test_a_backbone_of_another_size_is_said(fields: dict[str, Any], says: str, t
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        (GPT2DTConfig, "use family clip-dt: --set model.family=clip-dt --set model.architecture=clip"),
-        (GPT2DTMAConfig, "use family clip-dtma: "),
+        (GPT2DTConfig, "train an agent of family clip-dt, for example clip-dt-hopper-medium --set model.backbone=/"),
+        (GPT2DTMAConfig, "of family clip-dtma, for example clip-dtma-hopper-medium --set"),
         (GPT2PConfig, "no family like gpt2-p supports it"),
     ],
 )
@@ -316,6 +317,7 @@ def test_counterparts_are_families_for_that_architecture_that_name_each_other() 
         for architecture, other in others.items():
             assert architecture in get_args(families()[other].config.model_fields["architecture"].annotation)
             assert name in named[other].values()
+            assert load_recipe(f"{other}-hopper-medium").model.family == other  # the error advises it
 
 
 def test_hidden_steps_change_nothing_with_gptj(tmp_path: Path) -> None:

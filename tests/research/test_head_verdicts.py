@@ -81,14 +81,14 @@ def test_before_and_after(zoo: Path, tmp_path: Path) -> None:
     )
     assert list(changes([judged[1]])) == []
     same = [judged[0], Judged("x", "gpt2-dt", judged[0].report, "lm-toy")]
-    assert list(changes(same)) == ["lm-toy → x: all 4 verdicts as before, ratios moved by at most 0.0 %."]
+    assert list(changes(same)) == ["lm-toy → x: none of 4 verdicts changed, ratios moved by at most 0.0 %."]
     study = as_study(judged)
     assert study.rows == (
         ("lm-toy", "language model", "4", "2: 0.0, 1.0", "2", "3.00 to 3.00"),
         ("gpt2-dt-toy", "gpt2-dt from zoo/lm-toy", "4", "2: 0.1, 1.0", "2", "3.00 to 3.00"),
     )
-    assert study.note.startswith("4 of the 8 heads that learned are Markov: ")
-    assert as_study(judge(["zoo/lm-toy"])).note.startswith("None of the 4 heads that learned is Markov: ")  # r = 8
+    assert " 4 of the 8 trained heads are. " in study.note
+    assert " None of the 4 trained heads is. " in as_study(judge(["zoo/lm-toy"])).note  # r = 8
     assert change in study.note
     assert len(as_study(judged * 60).note) <= 1_000
     assert len(as_study(judged * 60).rows) == 100

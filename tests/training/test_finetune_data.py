@@ -22,6 +22,7 @@ from agentzoo.cli.command import app
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import write_dataset
+from agentzoo.data.targets import CONSTANTS
 from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.recipe import Recipe
 from agentzoo.training.finetune import plan_finetune, start_from
@@ -79,8 +80,13 @@ def test_a_fine_tune_is_evaluated_in_the_environment_of_its_data(root: Path) -> 
     assert planned(in_module, "my/cart-v0").eval.env == "gymnasium.envs:CartPole-v1"
 
 
-def test_the_target_of_a_fine_tune_follows_from_its_data(root: Path) -> None:
+def test_the_target_of_a_fine_tune_follows_from_its_data(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the base's rule; a number set by hand stays in the same environment."""
+    monkeypatch.setitem(CONSTANTS, "CartPole", 5.5)
+    for rule, target in (("max", 6.0), ("d4rl", 5.5)):
+        evaluation = planned(base_with(target_rule=rule), "my/cart-v0").eval
+        assert (evaluation.target_return, evaluation.target_rule) == (target, rule)
+    monkeypatch.delitem(CONSTANTS, "CartPole")
     ninth = planned(base_with(target_rule="p90"), "my/cart-v0").eval
     assert (ninth.target_return, ninth.target_rule) == (pytest.approx(5.8), "p90")
     by_hand = base_with(target_rule="number")

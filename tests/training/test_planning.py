@@ -21,6 +21,7 @@ from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import write_dataset
 from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.recipe import load_recipe
+from agentzoo.registry import recipe_table
 from agentzoo.training.finetune import plan_finetune
 from agentzoo.training.loop import Hooks, build_model
 from agentzoo.training.planning import name_for, plan, scale_of
@@ -121,8 +122,22 @@ def test_the_scale_of_returns(returns: list[float], scale: float) -> None:
 
 
 def test_names_follow_the_dataset() -> None:
-    assert name_for("dt", "zoo/hopper/medium-v0") == "dt-hopper-medium"
-    assert name_for("dm-hopper-medium", "D4RL/antmaze/umaze-v1") == "dm-d4rl-antmaze-umaze"
+    assert name_for("dt", "zoo/hopper/medium-v0", "zoo/walker2d/medium-v0") == "dt-hopper-medium"
+    for named, dataset, found in (
+        ("dm-hopper-medium", "D4RL/antmaze/umaze-v1", "dm-d4rl-antmaze-umaze"),
+        ("dm-hopper-medium-no-ilo", "my/x-v0", "dm-my-x-no-ilo"),
+        ("my-hopper", "my/x-v0", "my-hopper-my-x"),
+    ):
+        assert name_for(named, dataset, "zoo/hopper/medium-v0") == found
+    long = name_for("chibit-hopper-medium-scratch", "my/" + "x" * 200, "zoo/hopper/medium-v0")
+    assert len(long) == 96 and long.endswith("x-scratch")
+
+
+def test_twins_of_one_dataset_have_different_names() -> None:
+    table = recipe_table()
+    of_hopper = [name for name, one in table.items() if one.data.dataset == "zoo/hopper/medium-v0"]
+    names = [name_for(name, "my/x-v0", "zoo/hopper/medium-v0") for name in of_hopper]
+    assert len(set(names)) == len(of_hopper) > 20
 
 
 def test_a_target_above_the_data_is_warned_of(datasets: Path) -> None:

@@ -145,7 +145,7 @@ def _change(before: MarkovReport, after: MarkovReport) -> str:
         for old, new in pairs
         if old.markov != new.markov
     ]
-    verdicts = "; ".join(turned) if turned else f"all {len(pairs)} verdicts as before"
+    verdicts = "; ".join(turned) if turned else f"none of {len(pairs)} verdicts changed"
     return f"{verdicts}, ratios moved by at most {100 * moved:.1f} %"
 
 
@@ -166,9 +166,9 @@ def as_study(judged: Sequence[Judged], picture: str | None = PICTURE) -> Study:
     total, found = len(learned), sum(head.markov for head in learned)
     matrix = judged[0].report.matrix() + ("," if judged[0].report.fold_ln_gain else "")
     note = (
-        f"{found or 'None'} of the {total} heads that learned {'are' if found > 1 else 'is'} Markov: the "
-        f"diagonal of {matrix} is positive and, on average, above r = {threshold:g} times the rest. Large language "
-        f"models have such heads (Zhao et al., arXiv:2409.06985). {scale(judged)}"
+        f"A head is Markov if the diagonal of {matrix} is positive and, on average, above r = {threshold:g} times the "
+        f"rest. {found or 'None'} of the {total} trained heads {'are' if found > 1 else 'is'}. Large language models "
+        f"have such heads (Zhao et al., arXiv:2409.06985). {scale(judged)}"
     )
     return Study(
         title="Markov heads before and after",
