@@ -42,7 +42,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
     """A network, its config and its target return.
 
     All history lives in the `state` that `predict` returns, so one agent serves any number of environments. A copy or
-    a pickle has no bound environment.
+    a pickle has no bound environment. More methods: acting/runtimes.py, acting/environments.py, masked/methods.py.
     """
 
     def __init__(self, model: SequenceModel, config: AgentConfig, recipe: Recipe | None = None) -> None:
@@ -54,7 +54,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         self._actions = Actions(config.io.action)
         self._conditions, self._targets = Conditions(), None
         self.origin: Where | None = None  # the Hub repo and commit that hold these weights
-        self.trust_env_options = True  # `from_pretrained` sets it: its config may come from elsewhere
+        self.trust_env_options = True  # `from_pretrained` sets it: that config may be somebody else's
         self._env = self._created = None
         self._warned: set[str] = set()
         self._rewards = self._unbound()
@@ -122,9 +122,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         check_env_id(config.env, trust_env_module)
         place = pick_device(device)
         model = load_network(config, folder / WEIGHTS)
-        recipe = None
-        if (folder / RECIPE).is_file():
-            recipe = read_record(Recipe, folder / RECIPE)
+        recipe = read_record(Recipe, folder / RECIPE) if (folder / RECIPE).is_file() else None
         agent = cls(model.to(place), config, recipe)
         agent.trust_env_options, agent.origin = trust_env_options, origin_of(folder)
         agent.freeze(runtime)
@@ -155,18 +153,18 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
             )
         folder = Path(folder)
         require_own(folder, self.config.agent_id)
-        weights = to_save(self.model, self._saved)
-        save_tensors(folder / WEIGHTS, weights.tensors(self.model))
-        asked = {"target_return": self.target_return, "history": self.history}
+        stored = to_save(self.model, self._saved)
+        save_tensors(folder / WEIGHTS, stored.tensors(self.model))
         if self.recipe is not None:
             if self.target_return != self.recipe.eval.target_return:
                 self.recipe = self.recipe.asked_for(Target(self.target_return, "number"))
             self.recipe = self.recipe.reading(self.history)
             write_atomic(folder / RECIPE, self.recipe.to_json())
-        saved = sha256(folder / WEIGHTS)
-        self.origin = self.origin if saved == self.config.weights_sha256 else None
-        self.config = self.config.model_copy(update={**asked, "weights_sha256": saved})
-        self._saved = weights
+        digest = sha256(folder / WEIGHTS)
+        self.origin = self.origin if digest == self.config.weights_sha256 else None
+        changed = {"target_return": self.target_return, "history": self.history, "weights_sha256": digest}
+        self.config = self.config.model_copy(update=changed)
+        self._saved = stored
         write_atomic(folder / CONFIG, self.config.to_json())
         if repo_id is not None:
             self.push_to_hub(repo_id, **push_options)
@@ -217,8 +215,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
             "allow_patterns": allow_patterns,
             "ignore_patterns": ignore_patterns,
         }
-        pushed = service("push_agent")(self, repo_id, token=token, replace_measured=replace_measured, **options)
-        return str(pushed.url)
+        return str(service("push_agent")(self, repo_id, token=token, replace_measured=replace_measured, **options).url)
 
     # -- attributes that stable-baselines3 code reads ------------------------------------------------------------------
 
@@ -306,9 +303,12 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         previous = self._acting.empty(n) if state is None else self._acting.check(state, n)
         seen = reward_beside(observation, self.config.io.observation)
         delayed = self.config.rewards == "delayed"
-        needed, marked = reward is None and seen is None and not delayed, episode_start is not None
+        needed = reward is None and seen is None and not delayed  # the reward that the bound environment records
+        marked = episode_start is not None
         recorded = self._rewards.recorded(needed, marked)
-        starts = read_starts(episode_start, n) | self._rewards.begun(recorded, previous, marked and not needed)
+        starts = read_starts(episode_start, n) | self._rewards.begun(
+            recorded, previous, only_late=marked and not needed
+        )
         self._check_history(state, starts)
         starts |= state is None
         targets = self._targets_of(n)

@@ -225,7 +225,7 @@ class Recipe(Config):
         Raises:
             ConfigError: no such field (with the nearest name), or a value of the wrong type or out of range.
         """
-        tree = json.loads(self.model_dump_json())
+        tree = {"reinit": False, **json.loads(self.model_dump_json())}
         tree["eval"] = json.loads(self.eval.model_dump_json())  # with the fields that a recipe omits at their default
         tree["data"] = {"held_out": None, "dataset_sha256": None, **tree["data"]}
         settings = list(settings)

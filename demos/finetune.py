@@ -22,8 +22,9 @@ from agentzoo.evaluation.during import short_evaluation
 from agentzoo.evaluation.results import Result
 from agentzoo.recipe import Recipe, differences
 from agentzoo.training.finetune import plan_finetune, start_from
+from agentzoo.training.hooks import Hooks
 from agentzoo.training.log import read_log
-from agentzoo.training.loop import Hooks, train
+from agentzoo.training.loop import train
 
 BASE = "zoo/dt-hopper-medium"
 OUT = Path(__file__).resolve().parent / "out" / "finetune"

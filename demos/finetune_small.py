@@ -26,7 +26,8 @@ from agentzoo.data.minari import write_dataset
 from agentzoo.recipe import Recipe
 from agentzoo.store.files import RECIPE, read_text
 from agentzoo.training.finetune import plan_finetune, start_from
-from agentzoo.training.loop import Hooks, train
+from agentzoo.training.hooks import Hooks
+from agentzoo.training.loop import train
 
 BASE = "zoo/dt-hopper-medium"
 DATASET = "mine/hopper/own-v0"

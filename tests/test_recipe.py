@@ -101,6 +101,12 @@ def test_set_changes_one_field() -> None:
     assert recipe.train.steps == 12_000
 
 
+def test_a_field_that_records_omit_can_be_set() -> None:
+    tuned = load_recipe("dt-hopper-medium").override(["base=dt-hopper-expert", "reinit=true"])
+    assert tuned.reinit
+    assert not tuned.override(["reinit=false"]).reinit
+
+
 def test_a_whole_section_can_be_set() -> None:
     recipe = load_recipe("dt-hopper-medium")
     changed = recipe.override(['eval={"env": "CartPole-v1", "target_return": 500}', "data.context=3"])

@@ -10,7 +10,14 @@ import typer
 from agentzoo.cli.console import console, errors_console, plain, print_json, print_study
 from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.inspect import as_rich
-from agentzoo.cli.options import MOST_EPISODES, DistanceOption, JsonOption, TrustOption, known_agents
+from agentzoo.cli.options import (
+    MOST_EPISODES,
+    DistanceOption,
+    JsonOption,
+    TrustOption,
+    TrustOptionsOption,
+    known_agents,
+)
 from agentzoo.nn.language.wheels import SHIPPED
 from agentzoo.store.named import RANDOM, require_network
 
@@ -49,6 +56,7 @@ def heads(
         Path | None, typer.Option("--out", help="Write a study.json and its picture, for a card, into this folder.")
     ] = None,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Compare which heads are Markov heads: before training, after training, and with random weights."""
@@ -88,6 +96,7 @@ def training(
     threshold: ThresholdOption = 8.0,
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path("runs/gates"),
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Plot the gates of Markov heads and other heads over training, one panel per environment."""
@@ -127,6 +136,7 @@ def context(
     windows: Annotated[int, typer.Option("--windows", min=1, help="Largest number of windows, evenly spaced.")] = 2_000,
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path("runs/contexts"),
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Plot G_Markov and R_Markov against context length, beside the published values."""

@@ -215,6 +215,7 @@ def baselines(
         "hub_cards"
     ),
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure runs of bc (or `research offline-rl`) and show them on the cards of all agents with the same dataset."""

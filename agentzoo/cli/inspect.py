@@ -9,7 +9,14 @@ import typer
 from rich.table import Table
 
 from agentzoo.cli.console import console, errors_console, plain, print_json, print_listing
-from agentzoo.cli.options import MOST_EPISODES, DistanceOption, JsonOption, RevisionOption, TrustOption
+from agentzoo.cli.options import (
+    MOST_EPISODES,
+    DistanceOption,
+    JsonOption,
+    RevisionOption,
+    TrustOption,
+    TrustOptionsOption,
+)
 from agentzoo.nn.language.wheels import SHIPPED
 from agentzoo.store.named import require_network
 
@@ -52,6 +59,7 @@ def inspect(
     ] = None,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Inspect a network: Markov heads, head importance, gates, attention maps; memory length of a Mamba agent."""

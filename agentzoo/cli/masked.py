@@ -17,6 +17,7 @@ from agentzoo.cli.options import (
     JsonOption,
     RevisionOption,
     TrustOption,
+    TrustOptionsOption,
     known_agent,
     load_agent,
 )
@@ -38,6 +39,7 @@ def infer(
     out: Annotated[Path, typer.Option("--out", help="Picture to write: .png, .pdf or .svg.")] = Path("answer.png"),
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Play an episode, hide a part of one window as the task defines, and draw what the agent predicts for it."""
@@ -143,6 +145,7 @@ def maze2d(
     seed: EpisodeSeedOption = 0,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
+    trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Let one network act in three ways: behaviour cloning, return-conditioned, goal-conditioned."""

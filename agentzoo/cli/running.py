@@ -12,16 +12,18 @@ from agentzoo.acting.threads import use_free_cores
 from agentzoo.agent import Agent
 from agentzoo.cli.console import Words, console, errors_console, plain, word
 from agentzoo.data.episodes import Episodes
+from agentzoo.envs.options import trust_flags
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.during import check_environment, default_folder, short_evaluation, train_in
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.text import amount, counted
+from agentzoo.training.hooks import Evaluation, Hooks
 from agentzoo.training.log import read_log, still_falling
-from agentzoo.training.loop import Evaluation, Hooks, with_precision
 from agentzoo.training.machine import device_line, gpu_names, training_device
 from agentzoo.training.planning import value_in
 from agentzoo.training.processes import local_process_count, process_count, process_index
+from agentzoo.training.settle import with_precision
 from agentzoo.training.tracking import Tracking
 
 if TYPE_CHECKING:
@@ -48,7 +50,8 @@ def run_training(
     recipe: Recipe,
     episodes: Episodes,
     out: Path | None,
-    start: SequenceModel | None,
+    *,
+    start: SequenceModel | None = None,
     threads: int | None,
     trackers: Tracking,
     device: str | None,
@@ -57,7 +60,14 @@ def run_training(
     license_id: str | None = None,
     measures_start: bool = False,
 ) -> None:
-    """Train with a progress bar and save the agent. With several processes, only the main one prints and saves."""
+    """Train with a progress bar and save the agent. With several processes, only the main one prints and saves.
+
+    Args:
+        start: as in `loop.train`.
+        trust: import the module that the environment's id names.
+        license_id: of the agent that `start` comes from.
+        measures_start: also evaluate `start`, and print how much training changed.
+    """
     main = process_index() == 0
     if not main:
         console.quiet = errors_console.quiet = True
@@ -69,7 +79,17 @@ def run_training(
     _introduce(recipe, episodes, folder, device, used)
     measure = short_evaluation(recipe, trust) if measures_start and main and recipe.eval.every else None
     before = None if measure is None or start is None else measure(start)
-    _train(recipe, episodes, folder, start, trackers, device, cuda_graph, trust, license_id)
+    _train(
+        recipe,
+        episodes,
+        folder,
+        start=start,
+        trackers=trackers,
+        device=device,
+        cuda_graph=cuda_graph,
+        trust_env_module=trust,
+        license_id=license_id,
+    )
     if not main:
         return
     if measure is not None and before is not None:
@@ -81,8 +101,9 @@ def run_training(
             f"the loss still fell by {100 * falls:.0f} % over the last fifth of training; more updates (train.steps) "
             "may fit better",
         )
+    named, flags = word(folder), trust_flags(recipe.eval.env, recipe.eval.env_options)
     console.print(
-        f"done: `agentzoo evaluate {word(folder)}` measures it, `agentzoo record {word(folder)} demo.mp4` shows it."
+        f"done: `agentzoo evaluate {named}{flags}` measures it, `agentzoo record {named} demo.mp4{flags}` shows it."
     )
 
 
@@ -100,25 +121,16 @@ def _introduce(recipe: Recipe, episodes: Episodes, folder: Path, device: str | N
     console.print(
         f"{recipe.agent_id}: {counted(len(episodes), 'step')} of {plain(recipe.data.dataset)} -> {plain(folder)}"
     )
-    place = training_device(device)
-    line = device_line(place, gpu_names(), process_count())
+    used = training_device(device)
+    line = device_line(used, gpu_names(), process_count())
     if line:
         errors_console.print(line)
-    cores = f", {counted(threads, 'thread')}" if place.type == "cpu" else ""
-    errors_console.print(f"{recipe.train.precision} on {place}{cores}")
+    cores = f", {counted(threads, 'thread')}" if used.type == "cpu" else ""
+    errors_console.print(f"{recipe.train.precision} on {used}{cores}")
 
 
-def _train(
-    recipe: Recipe,
-    episodes: Episodes,
-    folder: Path,
-    start: SequenceModel | None,
-    trackers: Tracking,
-    device: str | None,
-    cuda_graph: bool,
-    trust: bool,
-    license_id: str | None,
-) -> None:
+def _train(recipe: Recipe, episodes: Episodes, folder: Path, **given: Any) -> None:
+    """`during.train_in` with a progress bar; `given` are its options."""
     columns = (
         Words(),
         BarColumn(),
@@ -139,18 +151,7 @@ def _train(
             on_interrupt=screen.on_interrupt,
         )
         try:
-            train_in(
-                folder,
-                recipe,
-                episodes,
-                start=start,
-                hooks=hooks,
-                trackers=trackers,
-                device=device,
-                cuda_graph=cuda_graph,
-                trust_env_module=trust,
-                license_id=license_id,
-            )
+            train_in(folder, recipe, episodes, hooks=hooks, **given)
         except KeyboardInterrupt:
             screen.say(screen.stopped())
             raise

@@ -106,7 +106,16 @@ def train(
     )
     if dataset is None:
         out = out or unfinished_run(agent_id)
-    run_training(recipe.pinned(), episodes, out, None, threads, trackers, device, cuda_graph, trust_env_module)
+    run_training(
+        recipe.pinned(),
+        episodes,
+        out,
+        threads=threads,
+        trackers=trackers,
+        device=device,
+        cuda_graph=cuda_graph,
+        trust=trust_env_module,
+    )
 
 
 StartArg = Annotated[
@@ -183,8 +192,9 @@ def finetune(
     else:
         raise ConfigError("name either the data, with --dataset, or a fine-tune to repeat, with --recipe.")
     start = start_from(base, recipe, episodes)
-    machine = (threads, trackers, device, cuda_graph)
-    run_training(recipe, episodes, out, start, *machine, trust_env_module, base.config.license, True)
+    machine: dict[str, Any] = {"threads": threads, "device": device, "cuda_graph": cuda_graph}
+    begun: dict[str, Any] = {"start": start, "license_id": base.config.license, "measures_start": True}
+    run_training(recipe, episodes, out, trackers=trackers, trust=trust_env_module, **machine, **begun)
 
 
 def _repeated(recipe_file: Path, given: dict[str, Any]) -> Recipe:
@@ -194,5 +204,5 @@ def _repeated(recipe_file: Path, given: dict[str, Any]) -> Recipe:
 
     options = [f"--{option}" for option, value in given.items() if value is not None]
     if options:
-        raise ConfigError(f"--recipe sets everything; use --set instead of {', '.join(options)}.")
+        raise ConfigError(f"--recipe sets everything; change a field of it with --set instead of {', '.join(options)}.")
     return read_recipe(recipe_file)

@@ -136,6 +136,12 @@ def problem_of(env_id: str, options: Mapping[str, Any]) -> str:
     return ""
 
 
+def trust_flags(env_id: str | None, options: Mapping[str, Any]) -> str:
+    """What a command needs to create this environment: each option after a space; empty if it needs none."""
+    module = " --trust-env-module" if ":" in (env_id or "") else ""
+    return module + (" --trust-env-options" if env_id and problem_of(env_id, options) else "")
+
+
 def _fits(value: Any, bound: Bound) -> bool:
     if isinstance(bound, Choice):
         return value in bound.texts

@@ -22,8 +22,10 @@ from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE
-from agentzoo.training.loop import Evaluation, Hooks, train, with_precision
+from agentzoo.training.hooks import Evaluation, Hooks
+from agentzoo.training.loop import train
 from agentzoo.training.processes import process_index
+from agentzoo.training.settle import with_precision
 from agentzoo.training.tracking import Tracking
 
 CANNOT = (ImportError, gym.error.DependencyNotInstalled, AssertionError)  # errors of missing or broken packages

@@ -15,7 +15,7 @@ from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.envs import is_game
 from agentzoo.envs.comparing import other_options
-from agentzoo.envs.options import problem_of
+from agentzoo.envs.options import trust_flags
 from agentzoo.envs.wrapping import spec_of
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.backbones import Knowledge
@@ -260,10 +260,7 @@ def with_command(one: Result, agent: Agent, named: str, n_envs: int = 20) -> Res
         command += f" --history {one.history or 0}"
     if agent.runtime != "pytorch":
         command += f" --runtime {agent.runtime}"
-    if ":" in one.env:
-        command += " --trust-env-module"
-    if problem_of(one.env, agent.config.options_in(one.env)):
-        command += " --trust-env-options"
+    command += trust_flags(one.env, agent.config.options_in(one.env))
     if not one.deterministic:
         command += f" --sampled --envs {n_envs}"  # the number of environments determines which random number each gets
     return one.model_copy(update={"command": command})

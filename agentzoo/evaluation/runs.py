@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from agentzoo.agent import Agent
 from agentzoo.data.episodes import Episodes
 from agentzoo.envs.options import trusting_env_options
 from agentzoo.evaluation.during import check_environment, default_folder, train_in
-from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.training.finetune import STEPS, plan_finetune, start_from
-from agentzoo.training.loop import Hooks
+from agentzoo.training.hooks import Hooks
 from agentzoo.training.machine import check_machine
 from agentzoo.training.planning import plan
 from agentzoo.training.settle import unfinished_run
@@ -62,7 +62,7 @@ def train(
         )
         recipe = recipe.pinned()
         out = out if out is not None or dataset is not None else unfinished_run(named)
-        return _checked_run(out, recipe, episodes, hooks, device, cuda_graph, trust_env_module)
+        return _checked_run(recipe, episodes, out, trust_env_module, hooks=hooks, device=device, cuda_graph=cuda_graph)
 
 
 def finetune(
@@ -114,31 +114,23 @@ def finetune(
             settings=settings,
             trust_env_module=trust_env_module,
         )
-        start = start_from(base, recipe, episodes)
-        machine = (device, cuda_graph, trust_env_module)
-        return _checked_run(out, recipe, episodes, hooks, *machine, start, base.config.license)
+        return _checked_run(
+            recipe,
+            episodes,
+            out,
+            trust_env_module,
+            start=start_from(base, recipe, episodes),
+            hooks=hooks,
+            device=device,
+            cuda_graph=cuda_graph,
+            license_id=base.config.license,
+        )
 
 
 def _checked_run(
-    out: str | Path | None,
-    recipe: Recipe,
-    episodes: Episodes,
-    hooks: Hooks | None,
-    device: str | None,
-    cuda_graph: bool,
-    trust_env_module: bool,
-    start: SequenceModel | None = None,
-    license_id: str | None = None,
+    recipe: Recipe, episodes: Episodes, out: str | Path | None, trust_env_module: bool, **given: Any
 ) -> Agent:
+    """Train after a look at the environment; `given` are options of `during.train_in`."""
     check_environment(recipe, episodes, trust_env_module)
-    return train_in(
-        default_folder(recipe) if out is None else Path(out),
-        recipe,
-        episodes,
-        start=start,
-        hooks=hooks,
-        device=device,
-        cuda_graph=cuda_graph,
-        trust_env_module=trust_env_module,
-        license_id=license_id,
-    )
+    folder = default_folder(recipe) if out is None else Path(out)
+    return train_in(folder, recipe, episodes, trust_env_module=trust_env_module, **given)

@@ -15,6 +15,7 @@ from agentzoo.config import AgentConfig
 from agentzoo.data.making.catalogue import SOURCES_OPTION, TRUST_OPTION, recipe_of
 from agentzoo.data.references import source_of
 from agentzoo.envs import extras_of, is_game, needs_make_env
+from agentzoo.envs.options import trust_flags
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.backbones import BACKBONES, read_backbones
 from agentzoo.evaluation.baselines import BASELINES, compare_with_clones, read_baselines
@@ -156,6 +157,7 @@ def _use(config: AgentConfig, repo_id: str | None) -> dict[str, Any]:
     return {
         "address": repo_id or f"zoo/{config.agent_id}",
         "named": repo_id or config.agent_id,
+        "trust": trust_flags(config.env, config.env_options),
         "extras": extras_of(env),
         "sees_images": config.io.observation.image is not None,
         "options": options.removeprefix(", "),
@@ -181,7 +183,7 @@ def _training(recipe: Recipe, results: Results | None) -> dict[str, Any]:
     if recipe.base:
         pinned = f" --revision {recipe.base_revision}" if recipe.base_repo and recipe.base_revision else ""
         command = f"agentzoo finetune {code(recipe.base_repo or recipe.base)}{pinned} --recipe {RECIPE}"
-    command += " --trust-env-module" if ":" in recipe.eval.env else ""
+    command += trust_flags(recipe.eval.env, recipe.eval.env_options)
     made = recipe_of(recipe.data.dataset)
     options = "" if made is None else made.build_options
     updates = updates_done(recipe, results)

@@ -25,7 +25,7 @@ from agentzoo.recipe import DataConfig, Recipe
 from agentzoo.store.files import SWEEP_PLOT, VIDEO, WEIGHTS
 from agentzoo.store.tensors import load_strict, read_tensors
 from agentzoo.text import counted
-from agentzoo.training.loop import BEST
+from agentzoo.training.run import BEST
 
 FRAMES = 250  # of an episode's video at most; a short episode shows every step
 FILM_BYTES = 250_000  # of a staged film at most: git and the Hub keep each one for good

@@ -38,7 +38,8 @@ class MaskedMethods:
         """Set goal, waypoints and target return for all later calls of `predict`.
 
         Goal and waypoints that are not passed are cleared; a single target return is kept. A `"goal"` key of a Dict
-        observation sets the goal for one call of `predict`.
+        observation sets the goal for one call of `predict`; if the agent reads chosen keys, it must hold a dict of
+        them, and is ignored otherwise.
 
         Args:
             goal: one observation, or one for each environment (N, ...), to reach at the end of the window: K-1 steps
@@ -103,8 +104,8 @@ class MaskedMethods:
             return observation[OBSERVATION_KEY], self._conditions
         if not isinstance(observation, Mapping) or GOAL_KEY not in observation or GOAL_KEY in (keys or ()):
             return observation, self._conditions
-        if keys is not None and not self.model.takes_goals:
-            return observation, self._conditions  # an additional key, which the agent ignores
+        if keys is not None and not (self.model.takes_goals and isinstance(observation[GOAL_KEY], Mapping)):
+            return observation, self._conditions  # a key of the environment that the agent does not read
         self.require_masked("given a goal")
         rest = {key: value for key, value in observation.items() if key != GOAL_KEY}
         own = rest if keys is not None else rest.get(OBSERVATION_KEY, rest)

@@ -33,8 +33,9 @@ from agentzoo.training.grid.local import cores
 from agentzoo.training.grid.plan import Plan, Row
 from agentzoo.training.grid.status import grid_status, is_done
 from agentzoo.training.grid.tasks import RunOptions, Task, last_lines
-from agentzoo.training.loop import Hooks, claim
+from agentzoo.training.hooks import Hooks
 from agentzoo.training.machine import processor
+from agentzoo.training.settle import claim
 
 RESULTS_JSON = "grid-results.json"
 RESULTS_CSV = "grid-results.csv"

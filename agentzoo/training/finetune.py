@@ -142,16 +142,21 @@ def _evaluation(
 
 
 def _warn_of_other_scale(base: Agent, recipe: Recipe, returns: FloatArray) -> None:
-    """Warn of returns far from those that the base was trained for, since both are divided by the same number."""
+    """Warn of returns far from those that the base was trained for, since both are divided by the same number.
+
+    The base's returns are at most about as large as its target or its scale, whichever is larger: data of returns
+    from -1,600 to -0.1 has a scale of 1,000 and a target of -0.1.
+    """
     assert base.recipe is not None
-    usual, largest = abs(base.recipe.eval.target_return), float(np.abs(returns).max())
-    scale = recipe.data.rtg_scale
-    if not recipe.model.acts_on_target() or 0.0 in (usual, largest) or scale != base.recipe.data.rtg_scale:
+    scale, largest = recipe.data.rtg_scale, float(np.abs(returns).max())
+    usual = max(abs(base.recipe.eval.target_return), scale)
+    known = recipe.data.dataset == base.recipe.data.dataset or scale != base.recipe.data.rtg_scale
+    if known or not recipe.model.acts_on_target() or largest == 0.0:
         return
     if not 1.0 / FAR <= largest / usual <= FAR:
         warn(
-            f"returns of {recipe.data.dataset} reach {largest:g}, those of {recipe.base} {usual:g}: divided by "
-            f"{scale:g}, they are far from the numbers its network knows. --set data.rtg_scale="
+            f"returns of {recipe.data.dataset} have sizes of up to {largest:g}, those of {recipe.base} of about "
+            f"{usual:g}: divided by {scale:g}, they are far from the numbers its network knows. --set data.rtg_scale="
             f"{scale * largest / usual:.3g} brings them close.",
             depth=3,
         )

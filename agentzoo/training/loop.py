@@ -24,18 +24,14 @@ from agentzoo.store.files import WEIGHTS
 from agentzoo.store.tensors import save_tensors
 from agentzoo.training import log, state
 from agentzoo.training.gradients import EagerGradients, Gradients, GraphGradients, LossModule
-from agentzoo.training.hooks import Evaluation as Evaluation  # names imported with `as` are for other packages
-from agentzoo.training.hooks import Hooks as Hooks
+from agentzoo.training.hooks import Hooks
 from agentzoo.training.interrupt import deferred
 from agentzoo.training.lock import held
 from agentzoo.training.machine import check_machine, training_device, warn_of_slow_precision
 from agentzoo.training.optim import lr_factor, make_optimizer
 from agentzoo.training.processes import Share, check_launch, gathered, make_accelerator, part
-from agentzoo.training.run import BEST as BEST
 from agentzoo.training.run import Run
-from agentzoo.training.settle import claim as claim
-from agentzoo.training.settle import record_stretch, with_data
-from agentzoo.training.settle import with_precision as with_precision
+from agentzoo.training.settle import claim, record_stretch, with_data, with_precision
 from agentzoo.training.tracking import Tracking, tracking
 from agentzoo.training.watch import ActionErrors
 from agentzoo.types import Average, IOSpec

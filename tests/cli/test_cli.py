@@ -10,9 +10,11 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from statistics import mean
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -119,6 +121,21 @@ def test_every_command_that_takes_an_agent_can_be_told_which_and_whether_to_trus
     for name, command in chosen.items():
         options = {word for one in command.params for word in one.opts}
         assert {"--revision", "--trust-env-module"} <= options, name
+
+
+def test_every_command_that_imports_an_environments_module_also_accepts_its_options() -> None:
+    """Errors about options name `--trust-env-options`."""
+    from typer.main import get_command
+
+    def flags(command: Any) -> Iterator[tuple[str, set[str]]]:
+        yield str(command.name), {word for one in command.params for word in one.opts}
+        for inner in getattr(command, "commands", {}).values():
+            yield from flags(inner)
+
+    both = {"--trust-env-module", "--trust-env-options"}
+    trusting = [(name, found & both) for name, found in flags(get_command(app)) if found & both]
+    assert len(trusting) > 15
+    assert [name for name, found in trusting if found != both] == ["import"]  # which sets no options
 
 
 def test_help_shows_a_dozen_commands_in_groups_with_whole_summaries() -> None:

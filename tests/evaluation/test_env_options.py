@@ -15,13 +15,14 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.envs.options import KNOWN, MUJOCO, allowed_options, check_env_options, trusting_env_options
+from agentzoo.envs.options import KNOWN, MUJOCO, allowed_options, check_env_options, trust_flags, trusting_env_options
 from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.evaluation.environments import env_of
 from agentzoo.evaluation.film import film
 from agentzoo.evaluation.played_window import run_window
 from agentzoo.evaluation.results import evaluate
 from agentzoo.evaluation.rollout import make_vec_env, rollout
+from agentzoo.hub.card import card_text
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.registry import recipe_table
 
@@ -141,6 +142,14 @@ def test_a_command_trusts_the_options_that_need_it(tmp_path: Path, monkeypatch: 
         folder = make_agent(env_options=options).save_pretrained(tmp_path / "dt-test")
         found = evaluate(folder, episodes=1, trust_env_options=True)
         assert str(found.command).endswith(" --trust-env-options") == needs
+        card = card_text(folder)
+        assert ("train_config.json --trust-env-options" in card) == needs
+
+
+def test_flags_of_a_command_that_creates_an_environment() -> None:
+    assert trust_flags("CartPole-v1", {"max_episode_steps": 5}) == trust_flags(None, {}) == ""
+    assert trust_flags("own:Grid-v0", {}) == " --trust-env-module"
+    assert trust_flags("own:Grid-v0", {"bonus": 1.5}) == " --trust-env-module --trust-env-options"
 
 
 @pytest.fixture

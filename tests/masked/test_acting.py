@@ -170,6 +170,11 @@ def test_a_goal_in_the_observation_is_the_same_as_a_condition() -> None:
     a, _ = door.predict({**seen, "goal": there}, None, deterministic=True)
     b, _ = door.condition(goal=there).predict(seen, None, deterministic=True)
     assert a == b
+    c, _ = door.predict({**seen, "goal": cells[15]}, None, deterministic=True)  # a key of the environment, not read
+    d, _ = door.condition().predict(seen, None, deterministic=True)
+    assert c == d
+    with pytest.raises(ShapeError, match="needs \\['key'\\] in the observation"):
+        door.predict({**seen, "goal": {"agent": there["agent"]}}, None)
 
 
 def test_the_reward_beside_a_goal_counts() -> None:

@@ -17,8 +17,9 @@ from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.language.cotraining import TEXT_VARIABLE, read_token_chunks
 from agentzoo.nn.language.kmeans import cosine_loss, decay, spherical_kmeans
 from agentzoo.nn.language.pretrained import load_backbone
+from agentzoo.training.hooks import Hooks
 from agentzoo.training.log import read_log
-from agentzoo.training.loop import Hooks, train
+from agentzoo.training.loop import train
 from models.cases import coin_episodes
 from models.language_cases import chibit, recipe, started
 

@@ -21,8 +21,9 @@ from agentzoo.nn.language.lora import LoRALinear
 from agentzoo.recipe import Recipe
 from agentzoo.store.tensors import read_tensors
 from agentzoo.training.finetune import finetune_recipe, start_from
+from agentzoo.training.hooks import Hooks
 from agentzoo.training.log import read_log
-from agentzoo.training.loop import Hooks, build_model, train
+from agentzoo.training.loop import build_model, train
 from models.cases import coin_episodes
 from models.language_cases import chibit, config, recipe
 

@@ -12,8 +12,9 @@ from agentzoo.data.episodes import Episodes
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import DataConfig, EvalConfig, Recipe, TrainConfig
 from agentzoo.store.tensors import read_tensors
+from agentzoo.training.hooks import Hooks
 from agentzoo.training.log import read_log
-from agentzoo.training.loop import Hooks, train
+from agentzoo.training.loop import train
 
 
 def recipe(steps: int = 30, **fields: object) -> Recipe:

@@ -122,11 +122,15 @@ def test_two_datasets_are_one_too_many(root: Path) -> None:
 
 def test_returns_far_from_the_bases_are_warned_of(root: Path) -> None:
     write_dataset("my/rich-v0", [episode(6, 100.0)], env=gym.make("CartPole-v1"), **ABOUT)
-    said = r"returns of my/rich-v0 reach 600, those of dt-test 5: divided by 10, .* data\.rtg_scale=1\.2e\+03"
+    said = r"sizes of up to 600, those of dt-test of about 10: divided by 10, .* data\.rtg_scale=600 brings"
     with pytest.warns(UserWarning, match=said):
         plan_finetune(base_with(), "my/rich-v0")
-    planned(base_with(), "my/rich-v0", settings=["data.rtg_scale=1200.0"])
+    planned(base_with(), "my/rich-v0", settings=["data.rtg_scale=600.0"])
     planned(base_with(target_return=100.0), "my/rich-v0")
+    costs = [episode(length, -100.0) for length in (1, 6)]  # the best return is -100, so the target says little
+    write_dataset("my/costs-v0", costs, env=gym.make("CartPole-v1"), **ABOUT)
+    planned(base_with("data.rtg_scale=100.0", target_return=-0.5), "my/costs-v0")
+    planned(base_with("data.dataset=my/rich-v0"), "my/rich-v0")  # the base's own data
 
 
 def test_the_bases_keys_of_a_dict_are_read(root: Path) -> None:

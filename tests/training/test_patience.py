@@ -8,8 +8,8 @@ import pytest
 
 from agentzoo.errors import ConfigError
 from agentzoo.recipe import Recipe
+from agentzoo.training.hooks import Evaluation, Hooks
 from agentzoo.training.log import read_log
-from agentzoo.training.loop import Evaluation, Hooks
 from agentzoo.training.settle import unfinished_run
 from training.cases import recipe, run
 

@@ -23,7 +23,8 @@ from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.recipe import load_recipe
 from agentzoo.registry import recipe_table
 from agentzoo.training.finetune import plan_finetune
-from agentzoo.training.loop import Hooks, build_model
+from agentzoo.training.hooks import Hooks
+from agentzoo.training.loop import build_model
 from agentzoo.training.planning import name_for, plan, scale_of
 from agentzoo.types import ObservationSpec
 from training.cases import Stopped, stop_at
@@ -130,7 +131,8 @@ def test_names_follow_the_dataset() -> None:
     ):
         assert name_for(named, dataset, "zoo/hopper/medium-v0") == found
     long = name_for("chibit-hopper-medium-scratch", "my/" + "x" * 200, "zoo/hopper/medium-v0")
-    assert len(long) == 96 and long.endswith("x-scratch")
+    assert len(long) == 96
+    assert long.endswith("x-scratch")
 
 
 def test_twins_of_one_dataset_have_different_names() -> None:

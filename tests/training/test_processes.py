@@ -37,7 +37,8 @@ sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 import torch
 from data.cases import episodes_of
-from agentzoo.training.loop import Hooks, train
+from agentzoo.training.hooks import Hooks
+from agentzoo.training.loop import train
 from training.cases import recipe
 
 sys.setswitchinterval(10)  # a thread that is still at work when Python ends aborts the process
@@ -233,7 +234,8 @@ from agentzoo.models._language_dt import LanguageDT
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.store.tensors import save_tensors
 from agentzoo.nn.language.cotraining import Language
-from agentzoo.training.loop import Hooks, train
+from agentzoo.training.hooks import Hooks
+from agentzoo.training.loop import train
 from models.cases import coin_episodes
 from training.cases import recipe
 

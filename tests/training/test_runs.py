@@ -26,9 +26,10 @@ from agentzoo.evaluation.during import check_environment, short_evaluation
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.models.bc import BCConfig, BehaviourCloning
 from agentzoo.store.tensors import read_tensors
+from agentzoo.training.hooks import Hooks
 from agentzoo.training.lock import held, holder
 from agentzoo.training.log import read_log
-from agentzoo.training.loop import Hooks, build_model, train
+from agentzoo.training.loop import build_model, train
 from agentzoo.training.machine import check_machine, warn_of_slow_precision
 from agentzoo.training.tracking import Tracking, tracking
 from training.cases import recipe, run

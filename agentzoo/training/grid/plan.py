@@ -19,9 +19,9 @@ from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.recipe import Recipe
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import read_text, write_atomic
-from agentzoo.training.loop import claim
 from agentzoo.training.planning import Reader, with_data_here, with_precision_of
 from agentzoo.training.planning import plan as plan_training
+from agentzoo.training.settle import claim
 from agentzoo.types import Config
 
 PLAN = "grid.json"
