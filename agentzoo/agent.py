@@ -157,8 +157,8 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         save_tensors(folder / WEIGHTS, stored.tensors(self.model))
         if self.recipe is not None:
             if self.target_return != self.recipe.eval.target_return:
-                self.recipe = self.recipe.asked_for(Target(self.target_return, "number"))
-            self.recipe = self.recipe.reading(self.history)
+                self.recipe = self.recipe.with_target(Target(self.target_return, "number"))
+            self.recipe = self.recipe.with_history(self.history)
             write_atomic(folder / RECIPE, self.recipe.to_json())
         digest = sha256(folder / WEIGHTS)
         self.origin = self.origin if digest == self.config.weights_sha256 else None

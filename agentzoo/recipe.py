@@ -201,12 +201,12 @@ class Recipe(Config):
         """A copy with these top-level fields changed."""
         return self.model_copy(update=fields)
 
-    def asked_for(self, target: Target) -> Recipe:
+    def with_target(self, target: Target) -> Recipe:
         """A copy with this target return and its rule."""
         changed = {"target_return": target.value, "target_rule": target.rule}
         return self.replace(eval=self.eval.model_copy(update=changed))
 
-    def reading(self, history: int | None) -> Recipe:
+    def with_history(self, history: int | None) -> Recipe:
         """A copy whose agent acts on this many newest steps; None: on the whole window."""
         return self.replace(eval=self.eval.model_copy(update={"history": history}))
 

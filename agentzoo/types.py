@@ -27,7 +27,7 @@ Average = Literal["steps", "windows", "pairs"]  # "pairs": of a valid step and t
 
 MAX_SIZE = 65_536  # largest dimension in a config: absurd values are rejected before anything is built
 SizeInt = Annotated[int, Field(ge=1, le=MAX_SIZE)]
-WHITE = 255.0  # largest value of a pixel; images of brightness are divided by it
+WHITE = 255.0  # largest value of a pixel
 MAX_PIXELS = 1_048_576  # numbers of an image, its channels included
 MAX_WINDOW = 16_777_216  # numbers that one environment's window of observations holds: 64 MB
 MOST_ASKED = 1e9  # largest absolute target return

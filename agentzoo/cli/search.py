@@ -111,9 +111,9 @@ def _pruner(name: str) -> Literal["halving", "none"]:
 def _recipe(agent: str, settings: list[str]) -> Recipe:
     """The recipe of all trials, with the data path and the precision of this machine."""
     from agentzoo.config import named_recipe
-    from agentzoo.training.planning import with_data_here, with_precision_of
+    from agentzoo.training.planning import with_data_here, with_free_precision
 
-    return with_precision_of(with_data_here(named_recipe(agent).override(settings)), settings).pinned()
+    return with_free_precision(with_data_here(named_recipe(agent).override(settings)), settings).pinned()
 
 
 def _print_ends(agent: str, fixed: list[str], found: list[TrialResult]) -> None:

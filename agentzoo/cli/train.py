@@ -96,7 +96,7 @@ def train(
     from agentzoo.cli.running import run_training, settings_with, tracking_of
     from agentzoo.training.machine import check_machine
     from agentzoo.training.planning import plan
-    from agentzoo.training.settle import unfinished_run
+    from agentzoo.training.settle import run_to_continue
 
     trackers = tracking_of(track, project, run_name, group, tags)
     check_machine(device, trackers.trackers, cuda_graph)
@@ -105,7 +105,7 @@ def train(
         agent_id, dataset=dataset, env=env, target=target, settings=chosen, trust_env_module=trust_env_module
     )
     if dataset is None:
-        out = out or unfinished_run(agent_id)
+        out = out or run_to_continue(agent_id)
     run_training(
         recipe.pinned(),
         episodes,

@@ -16,7 +16,7 @@ from agentzoo.training.finetune import STEPS, plan_finetune, start_from
 from agentzoo.training.hooks import Hooks
 from agentzoo.training.machine import check_machine
 from agentzoo.training.planning import plan
-from agentzoo.training.settle import unfinished_run
+from agentzoo.training.settle import run_to_continue
 
 
 def train(
@@ -61,7 +61,7 @@ def train(
             named, dataset=dataset, env=env, target=wanted, settings=settings, trust_env_module=trust_env_module
         )
         recipe = recipe.pinned()
-        out = out if out is not None or dataset is not None else unfinished_run(named)
+        out = out if out is not None or dataset is not None else run_to_continue(named)
         return _checked_run(recipe, episodes, out, trust_env_module, hooks=hooks, device=device, cuda_graph=cuda_graph)
 
 

@@ -63,7 +63,7 @@ def remeasure(
     config, recipe, results = read_records(staged)
     require_promised(staged)
     if target is not None:
-        recipe = recipe.asked_for(_choose(target, recipe, results))
+        recipe = recipe.with_target(_choose(target, recipe, results))
     reads = recipe.eval.history if history is None else history or None
     check_history(reads, config.io.context)
     reads = None if reads == config.io.context else reads
@@ -73,7 +73,7 @@ def remeasure(
         _require_one_seed(staged, results)
     with written_whole(staged) as folder:
         shutil.copytree(staged, folder, dirs_exist_ok=True)
-        write_settings(folder, recipe.reading(reads))
+        write_settings(folder, recipe.with_history(reads))
         if float16:
             as_float16(folder, recipe.model.staged_bytes)
         if plays:

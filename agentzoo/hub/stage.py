@@ -85,7 +85,7 @@ def stage(
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys).best(recipe.data.best_fraction)
     _require_comparable(recipe, seeds, baselines, trust_env_module)
     if target is not None:
-        recipe = recipe.asked_for(choose_target(target, episodes.returns, recipe.eval.env, recipe.eval.env_options))
+        recipe = recipe.with_target(choose_target(target, episodes.returns, recipe.eval.env, recipe.eval.env_options))
     recipe = with_reference(recipe)
     with written_whole(final) as folder:
         shown = take_studies(studies, folder)

@@ -1,1 +1,1 @@
-"""One file per family. Every file here is found by itself; `@register` names the family."""
+"""One file per family. Files are found by their names; `@register` names the family."""

@@ -41,8 +41,8 @@ class GatedConfig(LanguageDTConfig):
 
     n_heads: HeadCount = 4
     gate_scale: Literal["heads", "paper"] = "heads"  # s: "heads" is the number of heads, "paper" is 1
-    # (positive share of the diagonal, ratio) of each head of the backbone's first layer, see nn/markov.py. A training
-    # fills it in at its start, so that the choice of the heads to analyse does not depend on the training
+    # (positive share of the diagonal, ratio) of each head of the backbone's first layer, see nn/markov.py.
+    # Recorded before the first update, so that the heads to analyse are chosen before training changes them
     markov_at_start: Annotated[tuple[tuple[Share, NonNegativeFloat], ...], Field(max_length=256)] | None = None
 
     @model_validator(mode="after")

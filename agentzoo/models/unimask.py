@@ -54,11 +54,11 @@ class UniMaskConfig(ModelConfig):
     onehot_observations: bool = False  # every part of the observation is one choice, learned by cross-entropy
     return_classes: ReturnClasses | None = None  # None: the return-to-go is a number
     tasks: tuple[Task, ...] = ("rnd",)  # trained on; several take turns
-    turns: Literal["batch", "window"] = "batch"  # what takes turns
+    turns: Literal["batch", "window"] = "batch"  # a new task for each batch, or for each window
     action_weight: Weight = 1.0
     state_weight: Weight = 1.0  # of each factor of the observation
     mask_indicator: bool = False  # three more inputs a token: whether action, return and observation are shown
-    acts_on_returns: bool = True  # False: plain behaviour cloning, the return-to-go stays hidden
+    acts_on_returns: bool = True  # False: plain behaviour cloning, the return-to-go is hidden
 
     @model_validator(mode="after")
     def _consistent(self) -> UniMaskConfig:
@@ -154,7 +154,7 @@ class Output(NamedTuple):
 
 @register("unimask", UniMaskConfig)
 class UniMask(MaskedModel):
-    """The masked network. It trains on `tasks` and takes any question."""
+    """The masked network. It trains on `tasks` and predicts any hidden part of a window."""
 
     config: UniMaskConfig
 

@@ -45,7 +45,7 @@ def long_recipe(name: str, kind: str, model: ModelConfig, env: str = "hopper") -
     data, evaluation = locomotion(env, kind)
     evaluation = evaluation.model_copy(update={"every": CURVE_EVERY})
     recipe = Recipe(agent_id=f"{name}-{env}-{kind}", model=model, data=data, train=CPU_BUDGET, eval=evaluation)
-    return recipe.reading(HISTORY)
+    return recipe.with_history(HISTORY)
 
 
 def mini_recipe(name: str, kind: str, model: type[ModelConfig], fields: dict[str, Any], env: str = "hopper") -> Recipe:

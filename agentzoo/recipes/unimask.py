@@ -68,7 +68,7 @@ def _continuous(
     data = data.model_copy(update={"drawn": "full", "context": context})
     budget = BUDGET.model_copy(update=train)
     recipe = Recipe(agent_id=f"unimask-{name}", model=network, data=data, train=budget, eval=evaluation)
-    return recipe.reading(history)
+    return recipe.with_history(history)
 
 
 def _hopper() -> Recipe:

@@ -31,7 +31,7 @@ from agentzoo.training.planning import (
     require_one_dataset,
     target_asked,
     warn_of_high_target,
-    with_precision_of,
+    with_free_precision,
 )
 from agentzoo.types import FloatArray, same_environment
 
@@ -93,16 +93,16 @@ def plan_finetune(
     recipe = recipe.replace(eval=_evaluation(recipe.eval, metadata, env, returns, wanted, imported))
     recipe = Recipe.from_json(recipe.to_json(), f"the recipe for {asked.dataset}").override(settings)
     if target is not None:
-        recipe = recipe.asked_for(choose_target(target, returns, recipe.eval.env, recipe.eval.env_options))
+        recipe = recipe.with_target(choose_target(target, returns, recipe.eval.env, recipe.eval.env_options))
     _warn_of_other_scale(base, recipe, returns)
     warn_of_high_target(recipe, returns)
-    return with_precision_of(recipe, settings), episodes
+    return with_free_precision(recipe, settings), episodes
 
 
 def plan_repeat(recipe: Recipe, settings: Iterable[str], read: Reader = load_episodes) -> tuple[Recipe, Episodes]:
     """The recipe of a fine-tune that is repeated, with these settings, and its data."""
     settings = list(settings)
-    recipe = with_precision_of(recipe.override(settings), settings)
+    recipe = with_free_precision(recipe.override(settings), settings)
     return recipe, read(recipe.data.dataset, recipe.data.obs_keys)
 
 

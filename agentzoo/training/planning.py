@@ -71,9 +71,9 @@ def plan(
         episodes = read(recipe.data.dataset, recipe.data.obs_keys)
     returns = episodes.best(recipe.data.best_fraction).returns
     if target is not None:
-        recipe = recipe.asked_for(choose_target(target, returns, recipe.eval.env, recipe.eval.env_options))
+        recipe = recipe.with_target(choose_target(target, returns, recipe.eval.env, recipe.eval.env_options))
     warn_of_high_target(recipe, returns)
-    return with_precision_of(recipe, settings), episodes
+    return with_free_precision(recipe, settings), episodes
 
 
 def with_data_here(recipe: Recipe) -> Recipe:
@@ -82,8 +82,8 @@ def with_data_here(recipe: Recipe) -> Recipe:
     return recipe.replace(data=data)
 
 
-def with_precision_of(recipe: Recipe, settings: Iterable[str]) -> Recipe:
-    """Replace bf16 by fp32 on a machine where bf16 is slow, unless `train.precision=bf16` is among the settings."""
+def with_free_precision(recipe: Recipe, settings: Iterable[str]) -> Recipe:
+    """The recipe with "auto" for "bf16", so that the machine decides; a `train.precision` in the settings stays."""
     if recipe.train.precision != "bf16" or "train.precision" in named_in(settings):
         return recipe
     return recipe.replace(train=recipe.train.model_copy(update={"precision": "auto"}))

@@ -157,11 +157,10 @@ def gathered(accelerator: Any, value: Any) -> list[Any]:
 def part(accelerator: Any) -> None:
     """Wait for all processes; each leaves their group as its Python ends.
 
-    A thread of the group that still holds a tensor while Python ends aborts the process, and the launcher calls the
-    run failed (https://github.com/pytorch/pytorch/pull/179291). After the barrier all work is done, but one of the two
+    A thread of the group that still holds a tensor when Python ends aborts the process, and the launcher reports a
+    failed run (https://github.com/pytorch/pytorch/pull/179291). After the barrier all work is done, but one of the two
     threads may still wait for the interpreter's lock. So this thread sleeps, which frees the lock. The group lasts
-    until Python ends: one made anew would meet the first one's addresses in the launcher's store and could wait for
-    ever.
+    until Python ends, since a second one would read the first one's addresses from the launcher's store and could hang.
     """
     if accelerator.num_processes > 1:
         accelerator.wait_for_everyone()

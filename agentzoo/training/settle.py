@@ -113,7 +113,7 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
         write_atomic(folder / RECIPE, recipe.replace(ran=()).to_json())
 
 
-def _ended_before_it_began(folder: Path) -> bool:
+def _has_no_update(folder: Path) -> bool:
     """Whether a run was started here that has neither saved nor logged an update."""
     if not any((folder / name).exists() for name in (LOCK, GRID_LOCK)):
         return False  # the recipe is the user's own file
@@ -148,16 +148,16 @@ def record_stretch(folder: Path, recipe: Recipe, step: int, devices: list[str]) 
     return stored
 
 
-def unfinished_run(named: str) -> Path | None:
-    """The folder `named` if it is a run, which then continues. A staged agent is trained again in another folder."""
+def run_to_continue(named: str) -> Path | None:
+    """The folder `named` if it is a run with a checkpoint or without weights. A staged agent is trained elsewhere."""
     folder = Path(named)
     is_run = (folder / state.CHECKPOINT).is_file() or not (folder / WEIGHTS).exists()
     return folder if (folder / RECIPE).is_file() and is_run else None
 
 
 def _begun(folder: Path) -> Recipe | None:
-    """The recipe of the run in `folder`; None without a run, and if it ended before it began."""
-    return None if _ended_before_it_began(folder) else _stored(folder)
+    """The recipe of the run in `folder`; None without a run, and if it made no update."""
+    return None if _has_no_update(folder) else _stored(folder)
 
 
 def _stored(folder: Path) -> Recipe | None:

@@ -52,8 +52,8 @@ def test_options_make_another_task_without_a_constant() -> None:
 def test_a_recipe_keeps_the_rule_until_a_number_is_set() -> None:
     recipe = load_recipe("dt-hopper-medium")
     assert recipe.eval.target_rule == "max"
-    assert "target_rule" not in recipe.asked_for(Target(100.0, "number")).to_json()
-    asked = recipe.asked_for(Target(100.0, "max"))
+    assert "target_rule" not in recipe.with_target(Target(100.0, "number")).to_json()
+    asked = recipe.with_target(Target(100.0, "max"))
     again = Recipe.from_json(asked.to_json(), "test")
     assert (again.eval.target_return, again.eval.target_rule) == (100.0, "max")
     assert again.override(["train.steps=3"]).eval.target_rule == "max"

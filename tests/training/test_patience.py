@@ -10,7 +10,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.recipe import Recipe
 from agentzoo.training.hooks import Evaluation, Hooks
 from agentzoo.training.log import read_log
-from agentzoo.training.settle import unfinished_run
+from agentzoo.training.settle import run_to_continue
 from training.cases import recipe, run
 
 
@@ -56,7 +56,7 @@ def test_a_run_that_stopped_between_checkpoints_is_finished_when_repeated(tmp_pa
     chosen = patient(10).override(["train.checkpoint_every=1000"])
     run(tmp_path, chosen, best_at(15, []))
     written = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".safetensors"}
-    assert unfinished_run(str(tmp_path)) == tmp_path  # `agentzoo train FOLDER` means this run
+    assert run_to_continue(str(tmp_path)) == tmp_path  # `agentzoo train FOLDER` means this run
     again: list[int] = []
     run(tmp_path, chosen, best_at(15, again))
     assert again == []

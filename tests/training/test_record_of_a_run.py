@@ -30,7 +30,7 @@ from agentzoo.training.hooks import Evaluation, Hooks
 from agentzoo.training.log import append_row, read_log, still_falling
 from agentzoo.training.loop import train
 from agentzoo.training.machine import processor
-from agentzoo.training.planning import with_precision_of
+from agentzoo.training.planning import with_free_precision
 from agentzoo.training.state import random_state
 from agentzoo.training.tracking import TRACKING, Tracking, flat
 from agentzoo.training.watch import COLUMNS, ActionErrors
@@ -249,9 +249,9 @@ def test_a_loss_that_still_falls_is_said() -> None:
 
 def test_bf16_is_insisted_on_by_hand_alone() -> None:
     half = load_recipe("dt-hopper-medium").override(["train.precision=bf16"])
-    assert with_precision_of(half, ["train.seed=3"]).train.precision == "auto"
-    assert with_precision_of(half, ["train.precision=bf16"]).train.precision == "bf16"
-    assert with_precision_of(half.override(["train.precision=fp32"]), ()).train.precision == "fp32"
+    assert with_free_precision(half, ["train.seed=3"]).train.precision == "auto"
+    assert with_free_precision(half, ["train.precision=bf16"]).train.precision == "bf16"
+    assert with_free_precision(half.override(["train.precision=fp32"]), ()).train.precision == "fp32"
 
 
 def test_a_run_that_is_resumed_goes_on_in_the_same_tracker_run(tmp_path: Path) -> None:

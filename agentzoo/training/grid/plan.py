@@ -19,7 +19,7 @@ from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.recipe import Recipe
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import read_text, write_atomic
-from agentzoo.training.planning import Reader, with_data_here, with_precision_of
+from agentzoo.training.planning import Reader, with_data_here, with_free_precision
 from agentzoo.training.planning import plan as plan_training
 from agentzoo.training.settle import claim
 from agentzoo.types import Config
@@ -99,7 +99,7 @@ def expand(
     own = own or OwnData()
     rows = []
     for agent, dataset in product(named_agents(agents), own.datasets or (None,)):
-        recipe = with_precision_of(_recipe(agent, dataset, settings, own), settings)
+        recipe = with_free_precision(_recipe(agent, dataset, settings, own), settings)
         if recipe.base is not None:
             raise ConfigError(
                 f"{agent} fine-tunes {recipe.base!r}, but a grid trains new networks only; use `agentzoo finetune`."
