@@ -66,7 +66,7 @@ def named_recipe(source: str) -> Recipe:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe in a `train_config.json`. A missing `held_out` means that the run held out nothing, and becomes 0.
+    """The recipe in a `train_config.json`.
 
     Raises:
         ConfigError: the file does not exist or holds no recipe. CheckpointError: it cannot be read as a small text
@@ -76,7 +76,4 @@ def read_recipe(path: Path) -> Recipe:
         raise ConfigError(
             f"no recipe file {path}. Pass the {RECIPE} of an agent or a run, or an agent id from `agentzoo list --all`."
         )
-    recipe = read_record(Recipe, path)
-    if recipe.data.held_out is None:
-        recipe = recipe.replace(data=recipe.data.model_copy(update={"held_out": 0.0}))
-    return recipe
+    return read_record(Recipe, path)

@@ -71,8 +71,7 @@ class DataConfig(Config):
     drawn: Literal["first", "last", "full"] = "first"  # how windows are drawn, see `data.windows.WindowSampler`
     # keep: a fine-tune keeps the mean and std of its base. none: observations are not normalized
     normalization: Literal["dataset", "keep", "none"] = "dataset"
-    # Share of the episodes held out of training; the logged error is measured on them. In a packaged recipe None leaves
-    # the choice to the run, which stores it. In the record of a run None means that nothing was held out
+    # Share of the episodes held out of training, on which the logged error is measured. None: the run chooses a share
     held_out: Annotated[float, Field(ge=0.0, le=0.5)] | None = None
     dataset_sha256: Digest | None = None  # `Episodes.sha256`, filled in by a run
 

@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from agentzoo.cli.console import (
-    console,
-    fits,
-    listing,
-    plain,
-    print_facts,
-    print_json,
-    print_listing,
-    progress_bar,
-)
+from agentzoo.cli.console import console, fits, listing, plain, print_facts, print_json, print_listing, progress_bar
 from agentzoo.cli.options import (
     MOST_EPISODES,
     AgentArg,
@@ -46,8 +37,8 @@ if TYPE_CHECKING:
 
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id to use instead of the agent's.")]
 EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1, max=MOST_EPISODES, help="Episodes to play.")]
-TargetOption = Annotated[
-    float | None, typer.Option("--target", help="Target return, in units of the environment's reward.")
+TargetNumberOption = Annotated[
+    float | None, typer.Option("--target", help="Target return, a number in units of the environment's reward.")
 ]
 ActingOption = Annotated[str | None, typer.Option("--acting", help="Either window, or recurrent (Decision Mamba).")]
 
@@ -220,7 +211,7 @@ def evaluate(
     env: EnvOption = None,
     seed: EpisodeSeedOption = 0,
     n_envs: Annotated[int, typer.Option("--envs", min=1, help="Environments stepped side by side.")] = 20,
-    target: TargetOption = None,
+    target: TargetNumberOption = None,
     acting: ActingOption = None,
     history: HistoryOption = None,
     runtime: RuntimeOption = "pytorch",
@@ -271,12 +262,10 @@ def evaluate(
 
 
 def _print_result(result: Result) -> None:
-    several = result.episodes > 1  # one episode has no interval
-    low, high = result.return_interval
-    facts = {"return": amount(result.mean_return) + f"  [{amount(low)}, {amount(high)}] (95 %)" * several}
+    facts = {"return": _with_interval(result, amount(result.mean_return), *map(amount, result.return_interval))}
     if result.score is not None and result.score_interval is not None:
-        low, high = result.score_interval
-        facts["normalized score"] = f"{result.score:.1f}" + f"  [{low:.1f}, {high:.1f}] (95 %)" * several
+        score, low, high = (f"{one:.1f}" for one in (result.score, *result.score_interval))
+        facts["normalized score"] = _with_interval(result, score, low, high)
     if result.success_rate is not None:
         facts["success"] = f"{100 * result.success_rate:.0f} % of episodes"
     facts |= {
@@ -287,12 +276,16 @@ def _print_result(result: Result) -> None:
     print_facts(facts, title=f"{result.agent_id} on {result.env}")
 
 
+def _with_interval(result: Result, number: str, low: str, high: str) -> str:
+    return f"{number}  [{low}, {high}] (95 %)" if result.episodes > 1 else number  # one episode has no interval
+
+
 def enjoy(
     agent: AgentArg,
     episodes: EpisodesOption = 3,
     env: EnvOption = None,
     seed: EpisodeSeedOption = 0,
-    target: TargetOption = None,
+    target: TargetNumberOption = None,
     runtime: RuntimeOption = "pytorch",
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
@@ -316,7 +309,7 @@ def record(
     episodes: EpisodesOption = 1,
     env: EnvOption = None,
     seed: EpisodeSeedOption = 0,
-    target: TargetOption = None,
+    target: TargetNumberOption = None,
     runtime: RuntimeOption = "pytorch",
     every: Annotated[int, typer.Option("--every", min=1, help="Keep every Nth frame.")] = 4,
     width: Annotated[int, typer.Option(min=16, help="Width of the picture in pixels, even.")] = 320,

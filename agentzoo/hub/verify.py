@@ -180,8 +180,10 @@ def _not_seeds(rows: Sequence[Result]) -> list[str]:
     seeds = [one.training_seed for one in rows]
     weights = [one.weights_sha256 for one in rows if one.weights_sha256 is not None]
     found = [f"training seed {seed} occurs twice" for seed in set(seeds) if seed is not None and seeds.count(seed) > 1]
-    found += ["two training seeds have the same weights"] * (len(set(weights)) < len(weights))
-    found += ["seeds were measured in different environments"] * (len({one.env for one in rows}) > 1)
+    if len(set(weights)) < len(weights):
+        found.append("two training seeds have the same weights")
+    if len({one.env for one in rows}) > 1:
+        found.append("seeds were measured in different environments")
     return found
 
 

@@ -129,17 +129,15 @@ def recipe_for(
     )
     if dataset_id != template.data.dataset:  # what a run has filled in from other data
         data = data.model_copy(update={"dataset_sha256": None, "held_out": None})
-    evaluation = checked(
-        EvalConfig,
-        f"the evaluation of an agent of {dataset_id}",
-        env=env_id,
-        env_options=options,
-        target_return=chosen_target.value,
-        target_rule=chosen_target.rule,
-        every=template.eval.every,
-        sampled=template.eval.sampled,
-        reference=reference_for_data(metadata, env_id, options),
-    )
+    about_data = {
+        "env": env_id,
+        "env_options": options,
+        "target_return": chosen_target.value,
+        "target_rule": chosen_target.rule,
+        "reference": reference_for_data(metadata, env_id, options),
+    }
+    fields = {**template.eval.model_dump(), **about_data}
+    evaluation = checked(EvalConfig, f"the evaluation of an agent of {dataset_id}", **fields)
     recipe = template.replace(
         agent_id=name_for(_name(named, template), dataset_id, template.data.dataset),
         model=template.model.model_copy(update={"max_ep_len": max(template.model.max_ep_len, longest)}),

@@ -45,9 +45,8 @@ def with_data(recipe: Recipe, folder: Path, episodes: Episodes) -> Recipe:
     """
     found, data = _begun(folder), recipe.data
     if data.held_out is None:
-        if found is not None:
-            share = found.data.held_out or 0.0
-        else:
+        share = None if found is None else found.data.held_out
+        if share is None:
             share = HELD_OUT if len(episodes.best(data.best_fraction).lengths) >= LEAST_EPISODES else 0.0
         data = data.model_copy(update={"held_out": share})
     same = found is not None and found.data.dataset == data.dataset and found.data.obs_keys == data.obs_keys

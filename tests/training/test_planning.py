@@ -72,7 +72,10 @@ def test_a_family_and_a_dataset_make_a_recipe(datasets: Path) -> None:
     assert (recipe.eval.target_return, recipe.eval.target_rule) == (episodes.returns.max(), "max")
     assert recipe.data.rtg_scale == 10.0  # returns of 10 to 99 steps
     assert recipe.eval.reference == (9.0, 500.0)
-    assert recipe.train == load_recipe("dt-hopper-medium").train
+    template = load_recipe("dt-hopper-medium")
+    assert recipe.train == template.train
+    assert (recipe.eval.every, recipe.eval.every_episodes) == (template.eval.every, template.eval.every_episodes)
+    assert plan("chibit", dataset="my/cart-pole-v0")[0].eval.history == load_recipe("chibit-hopper-medium").eval.history
     changed, _ = plan("dt", dataset="my/cart-pole-v0", target="12", settings=["train.steps=7", "data.rtg_scale=5.0"])
     assert (changed.eval.target_return, changed.eval.target_rule) == (12.0, "number")
     assert (changed.train.steps, changed.data.rtg_scale) == (7, 5.0)

@@ -25,6 +25,7 @@ from agentzoo.record import read_record
 from agentzoo.registry import get_family
 from agentzoo.research.grid import hardware
 from agentzoo.store.files import RECIPE
+from agentzoo.store.locate import staged_agents
 from agentzoo.store.tensors import read_tensors
 from agentzoo.training.hooks import Evaluation, Hooks
 from agentzoo.training.log import append_row, read_log, still_falling
@@ -195,8 +196,11 @@ def test_few_episodes_are_all_trained_on(tmp_path: Path) -> None:
 
 
 def test_the_record_of_a_run_that_held_out_nothing_is_repeated_so(tmp_path: Path) -> None:
-    (tmp_path / RECIPE).write_text(load_recipe("dt-hopper-medium").to_json())
-    assert read_recipe(tmp_path / RECIPE).data.held_out == 0.0
+    packaged = load_recipe("dt-hopper-medium")
+    for made in (packaged, packaged.override(["data.held_out=0"])):
+        (tmp_path / RECIPE).write_text(made.to_json())
+        assert read_recipe(tmp_path / RECIPE).data.held_out == made.data.held_out
+    assert all(read_recipe(folder / RECIPE).data.held_out is not None for folder in staged_agents().values())
 
 
 def test_held_out_episodes_are_not_trained_on() -> None:

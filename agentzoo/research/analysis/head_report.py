@@ -54,7 +54,7 @@ class CountedHeads(NamedTuple):
 
     def words(self) -> str:
         """The heads and the reason, for a label or a sentence."""
-        named = f"head{'s' * (len(self.heads) != 1)} {', '.join(map(str, self.heads))}"
+        named = f"{'head' if len(self.heads) == 1 else 'heads'} {', '.join(map(str, self.heads))}"
         if self.chosen == "named":
             return f"{named}, as named"
         when = " when training began" if self.at_start else ""

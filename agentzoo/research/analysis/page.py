@@ -13,6 +13,7 @@ from agentzoo.research.analysis.pictures import parts_of, picture_of
 from agentzoo.research.analysis.tables import InspectionTable, tables_of
 from agentzoo.site.render import single_page
 from agentzoo.store.files import write_atomic
+from agentzoo.text import counted
 
 PAGE = "index.html"
 TITLES = {
@@ -76,7 +77,7 @@ def _markov_words(found: Inspection) -> str:
     assert report is not None
     heads = [f"{one.head} of layer {one.layer}" for one in report.heads if one.markov]
     best = max(report.heads, key=lambda one: one.ratio)
-    count = f"{len(heads)} Markov head{'s' * (len(heads) != 1)}" if heads else "no Markov head"
+    count = counted(len(heads), "Markov head") if heads else "no Markov head"
     words = f"{found.title} has {count} among {len(report.heads)}{': ' if heads else ''}{'; '.join(heads)}."
     words += f" The highest ratio is {best.ratio:.2f} (head {best.head} of layer {best.layer})."
     words += f" The paper's rule for matrices of width {report.dim} requires {report.rule:.2f}."

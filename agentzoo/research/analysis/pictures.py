@@ -129,7 +129,7 @@ def plot_curve(axes: Any, curve: GateCurve, counted: CountedHeads) -> None:
     """Means as lines, single heads faint, and a dashed line for equal gates."""
     for head, gates in enumerate(curve.gates):
         axes.plot(curve.steps, gates, color=MARKOV if head in curve.heads else OTHER, linewidth=0.8, alpha=0.3)
-    mean = ", mean" * (len(curve.heads) > 1)
+    mean = ", mean" if len(curve.heads) > 1 else ""
     axes.plot(curve.steps, curve.counted, color=MARKOV, label=wrapped(f"{counted.words()}{mean}"))
     axes.plot(curve.steps, curve.others, color=OTHER, label="the other heads, mean")
     axes.axhline(1 / len(curve.gates), color="0.5", linestyle="--", linewidth=1, label="all heads the same")
