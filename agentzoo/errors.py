@@ -1,7 +1,7 @@
 """The errors agentzoo raises. Each message says what was found, what was expected and what to do.
 
-`shown` makes text from a file or server safe to print. Errors, warnings, tables, progress bars, cards and reports all
-use it.
+`printable` makes text from a file or server safe to print. Errors, warnings, tables, progress bars, cards and reports
+all use it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST_SHOWN = 200  # characters of one name or value
 MOST_SAID = 4_000  # characters of a whole message
 
 
-def shown(text: object, most: int = MOST_SHOWN) -> str:
+def printable(text: object, most: int = MOST_SHOWN) -> str:
     """Text from a file or server, made safe to print: on one line and cut at `most` characters.
 
     Unprintable characters (terminal codes, line breaks, characters that change the direction of text) are escaped as
@@ -37,17 +37,17 @@ def without_colors(text: str) -> str:
 
 def warn(message: str, depth: int = 1) -> None:
     """`warnings.warn` for a message that may quote a file or server; `depth` 1 points at the line that calls this."""
-    warnings.warn(shown(message, MOST_SAID), UserWarning, stacklevel=depth + 1)
+    warnings.warn(printable(message, MOST_SAID), UserWarning, stacklevel=depth + 1)
 
 
 class AgentzooError(Exception):
     """Base of all errors below, so that one `except` catches them all.
 
-    Messages quote files and servers, so each one passes through `shown`.
+    Messages quote files and servers, so each one passes through `printable`.
     """
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(shown(one, MOST_SAID) if isinstance(one, str) else one for one in args))
+        super().__init__(*(printable(one, MOST_SAID) if isinstance(one, str) else one for one in args))
 
 
 class ConfigError(AgentzooError, ValueError):

@@ -19,20 +19,20 @@ from agentzoo.cli import app
 from agentzoo.cli.command import _one_line
 from agentzoo.cli.console import bar_columns, plain
 from agentzoo.data.making.importing import import_file
-from agentzoo.errors import AgentzooError, ConfigError, StorageError, UnknownNameError, shown, warn
+from agentzoo.errors import AgentzooError, ConfigError, StorageError, UnknownNameError, printable, warn
 from agentzoo.hub.metadata import as_html, code, inline
 
 EVIL = "\x1b[2J\x1b]0;title\x07\r\nerror: all is well\x9b31m\u202egnp.exe\u200b\x00\ud800"
 
 
 def test_shown_by_hand() -> None:
-    assert shown("a\x1b[31mb\n\u202e") == r"a\x1b[31mb\n\u202e"
-    assert shown("\ud800") == r"\ud800"  # could not be encoded
-    assert shown("müde 漢字 🙂 a\\b") == "müde 漢字 🙂 a\\b"
-    assert shown("x" * 300) == "x" * 197 + "..."
-    assert shown("\x1b" * 300, 20) == "\\x1b" * 4 + "\\..."
-    assert shown(shown(EVIL)) == shown(EVIL)
-    assert shown(EVIL).isprintable()
+    assert printable("a\x1b[31mb\n\u202e") == r"a\x1b[31mb\n\u202e"
+    assert printable("\ud800") == r"\ud800"  # could not be encoded
+    assert printable("müde 漢字 🙂 a\\b") == "müde 漢字 🙂 a\\b"
+    assert printable("x" * 300) == "x" * 197 + "..."
+    assert printable("\x1b" * 300, 20) == "\\x1b" * 4 + "\\..."
+    assert printable(printable(EVIL)) == printable(EVIL)
+    assert printable(EVIL).isprintable()
 
 
 @pytest.mark.parametrize("kind", [AgentzooError, ConfigError, StorageError, UnknownNameError])
@@ -64,7 +64,7 @@ def test_warnings_are_escaped_wherever_they_are_shown() -> None:
 
 def test_tables_and_progress_bars_show_text_and_no_codes() -> None:
     markup = "[red]x[/red][/]"
-    assert Text.from_markup(plain(markup + EVIL)).plain == shown(markup + EVIL)
+    assert Text.from_markup(plain(markup + EVIL)).plain == printable(markup + EVIL)
     console = Console(width=300, record=True, force_terminal=False)
     with Progress(*bar_columns(), console=console) as progress:
         progress.add_task(markup + EVIL, note="[bold]" + EVIL)

@@ -27,7 +27,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from agentzoo.errors import shown
+from agentzoo.errors import printable
 
 if TYPE_CHECKING:
     from agentzoo.evaluation.study import Study
@@ -65,8 +65,8 @@ MOST_IN_CELL = 2_000  # characters
 
 
 def plain(text: object) -> str:
-    """Text from a file, server or user for a rich console: made safe by `shown`, with its markup escaped."""
-    return escape(shown(text, MOST_IN_CELL))
+    """Text from a file, server or user for a rich console: made safe by `printable`, with its markup escaped."""
+    return escape(printable(text, MOST_IN_CELL))
 
 
 def word(path: object) -> str:
@@ -89,7 +89,7 @@ class Words(ProgressColumn):
     def render(self, task: Task) -> Text:
         """The task's current text."""
         text = task.description if self.field is None else task.fields[self.field]
-        return Text(self.before + shown(text))
+        return Text(self.before + printable(text))
 
 
 def listing(*columns: str) -> Table:

@@ -199,7 +199,8 @@ def verify(
     else:
         table = Table("check", "holds", "details", title=f"{plain(report.agent_id)}")
         for check in report.checks:
-            table.add_row(check.name, "-" if check.holds is None else "yes" if check.holds else "NO", plain(check.said))
+            holds = {None: "-", True: "yes", False: "NO"}[check.holds]
+            table.add_row(check.name, holds, plain(check.details))
         print_listing(table)
     if not report.holds:
         raise SystemExit(1)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentzoo.errors import AgentzooError, DataError, shown
+from agentzoo.errors import AgentzooError, DataError, printable
 from agentzoo.store.tensors import memory
 
 MOST_OBJECTS = 5_000_000  # groups and arrays; a million episodes hold five each
@@ -105,14 +105,14 @@ class _Walk:
         import h5py
 
         if depth > DEEPEST:
-            raise DataError(f"{self.path}: {shown(name)} lies deeper than {DEEPEST} groups.")
+            raise DataError(f"{self.path}: {printable(name)} lies deeper than {DEEPEST} groups.")
         links: list[tuple[bytes, int, int]] = []
         group.links.iterate(lambda key, info: links.append((key, info.type, info.u)), info=True)
         for key, kind, address in links:
             where = f"{name}/{key.decode(errors='replace')}"
             if kind != h5py.h5l.TYPE_HARD:
                 raise DataError(
-                    f"{self.path}: {shown(where)} is a link to another object or file instead of data. Files with "
+                    f"{self.path}: {printable(where)} is a link to another object or file instead of data. Files with "
                     "links are not read; copy the data into one file."
                 )
             if address in self.seen:
@@ -132,9 +132,9 @@ class _Walk:
 
         how = array.get_create_plist()
         if how.get_external_count() > 0:
-            raise DataError(f"{self.path}: {shown(where)} is stored in another file, which is not read.")
+            raise DataError(f"{self.path}: {printable(where)} is stored in another file, which is not read.")
         if how.get_layout() == h5py.h5d.VIRTUAL:
-            raise DataError(f"{self.path}: {shown(where)} is a view of other files, which are not read.")
+            raise DataError(f"{self.path}: {printable(where)} is a view of other files, which are not read.")
         declared = array.get_type().get_size()
         for side in array.shape or ():
             declared *= int(side)
@@ -142,8 +142,8 @@ class _Walk:
         self.declared += declared
         if declared > MOST_RATIO * stored + UNSTORED or stored > self.size:
             raise DataError(
-                f"{self.path}: {shown(where)} declares {declared:,} bytes, of which the file stores {stored:,}. It is "
-                "damaged, or made to exhaust the memory."
+                f"{self.path}: {printable(where)} declares {declared:,} bytes, of which the file stores {stored:,}. It "
+                "is damaged, or made to exhaust the memory."
             )
         if self.declared > memory():
             raise DataError(

@@ -11,7 +11,7 @@ from agentzoo.data.hdf5 import MOST_OBJECTS
 from agentzoo.envs import registered
 from agentzoo.envs.comparing import LIMIT, differs, task_options
 from agentzoo.envs.options import MOST_STEPS
-from agentzoo.errors import DataError, shown
+from agentzoo.errors import DataError, printable
 
 MAIN = "main_data.hdf5"
 LEAST_EPISODE = 100  # smallest size of an episode in MAIN, in bytes
@@ -54,7 +54,7 @@ def check_metadata(path: Path) -> None:
     episodes, data = metadata.get("total_episodes"), path.with_name(MAIN)
     most = data.stat().st_size // LEAST_EPISODE if data.is_file() else MOST_OBJECTS
     if type(episodes) is not int or not 0 <= episodes <= most:  # Minari makes a list of this length
-        raise DataError(f"{path} counts {shown(episodes)} episodes; a file of this size holds {most:,} at most.")
+        raise DataError(f"{path} counts {printable(episodes)} episodes; a file of this size holds {most:,} at most.")
 
 
 def environment_spec(metadata: Mapping[str, Any]) -> dict[str, Any]:

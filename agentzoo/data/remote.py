@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from agentzoo.data.fetching import dataset_origin, fetch
 from agentzoo.data.names import dataset_id as full_id
 from agentzoo.data.names import datasets_root, is_local
-from agentzoo.errors import ConfigError, DataError, StorageError, shown, warn
+from agentzoo.errors import ConfigError, DataError, StorageError, printable, warn
 
 REMOTE_VARIABLE = "MINARI_REMOTE"
 _ADDRESS = re.compile(r"hf://(?P<owner>[A-Za-z0-9][A-Za-z0-9_.-]{0,95})/(?P<id>(?:[\w-]+/)+[\w-]+-v\d+)")
@@ -55,7 +55,7 @@ def _warn_of_other_origin(address: str, dataset_id: str) -> None:
     origin = dataset_origin(dataset_id)
     if origin == address:
         return
-    comes = "was not fetched by agentzoo" if origin is None else f"was fetched as {shown(origin, 100)}"
+    comes = "was not fetched by agentzoo" if origin is None else f"was fetched as {printable(origin, 100)}"
     warn(
         f"{address} is not fetched: dataset {dataset_id!r} in {datasets_root()} {comes} and is used instead. To fetch "
         "the other one, move this one away or set MINARI_DATASETS_PATH to a different folder.",

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from agentzoo.envs import GAMES
-from agentzoo.errors import ConfigError, did_you_mean, shown
+from agentzoo.errors import ConfigError, did_you_mean, printable
 
 _trusting: ContextVar[bool] = ContextVar("trusting_env_options", default=False)
 
@@ -129,10 +129,10 @@ def problem_of(env_id: str, options: Mapping[str, Any]) -> str:
         if name not in allowed:
             why = f"is not in the allowed options of {env_id}.{did_you_mean(name, allowed)}"
         elif not _fits(value, allowed[name]):
-            why = f"is {shown(repr(value), 60)}; {_words(allowed[name])} is allowed."
+            why = f"is {printable(repr(value), 60)}; {_words(allowed[name])} is allowed."
         else:
             continue
-        return f"the environment option {shown(name, 60)!r} {why}"
+        return f"the environment option {printable(name, 60)!r} {why}"
     return ""
 
 

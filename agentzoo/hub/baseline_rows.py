@@ -12,7 +12,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.evaluation.baselines import BASELINES, CLONE, read_baselines, write_baselines
 from agentzoo.evaluation.results import Baseline
 from agentzoo.hub.card import write_card
-from agentzoo.hub.measured import headline, load_finished, measured
+from agentzoo.hub.finished_runs import headline, load_finished, measured
 from agentzoo.recipe import Recipe, differences, load_recipe
 from agentzoo.record import read_record
 from agentzoo.registry import is_clone, recipe_table

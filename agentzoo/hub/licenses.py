@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentzoo.errors import ConfigError, did_you_mean, shown
+from agentzoo.errors import ConfigError, did_you_mean, printable
 
 _NAMES = """
     afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0
@@ -23,6 +23,6 @@ def require_license(name: str) -> None:
     if name not in LICENSES:
         hint = did_you_mean(name.lower(), LICENSES)
         raise ConfigError(
-            f"license {shown(name)!r} is not one the Hub knows, like mit or apache-2.0.{hint} "
+            f"license {printable(name)!r} is not one the Hub knows, like mit or apache-2.0.{hint} "
             "Name any other license `other`, and add its text to the repo."
         )

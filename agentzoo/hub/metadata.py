@@ -8,7 +8,7 @@ from typing import Any
 
 from agentzoo.config import AgentConfig
 from agentzoo.envs import is_game
-from agentzoo.errors import CheckpointError, shown
+from agentzoo.errors import CheckpointError, printable
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.hub.licenses import LICENSES
 from agentzoo.recipe import Recipe
@@ -21,7 +21,7 @@ HUB_NAME = re.compile(r"(?:[\w-]+/)?[\w\-.]+")  # what the Hub accepts as a data
 
 def inline(text: str) -> str:
     """Text of a record as one line of Markdown, without markup, links, table cells, headings, lists or HTML."""
-    flat = shown(" ".join(text.split()), LONGEST)
+    flat = printable(" ".join(text.split()), LONGEST)
     escaped = re.sub(r"([\\`*\[\]<>|~&]|(?<!\w)_|_(?!\w))", r"\\\1", flat)
     return re.sub(r"^(?:([#+=-])|(\d{1,9})([.)])(?=\s|$))", _begins_no_block, escaped)
 
@@ -33,12 +33,12 @@ def _begins_no_block(found: re.Match[str]) -> str:
 
 def as_html(text: str) -> str:
     """Text of a record for use inside an HTML element, where Markdown's backslashes have no effect."""
-    return html.escape(shown(" ".join(text.split()), LONGEST))
+    return html.escape(printable(" ".join(text.split()), LONGEST))
 
 
 def code(text: str) -> str:
     """A name or command for use between backticks or in a code block: one line, without backticks."""
-    return shown(" ".join(text.replace("`", " ").split()), LONGEST)
+    return printable(" ".join(text.replace("`", " ").split()), LONGEST)
 
 
 def hub_name(env_id: str) -> str:
@@ -119,7 +119,7 @@ def check_metadata(text: str, library: str = "agentzoo", pipeline: str | None = 
     if not tree.get("license"):
         problems.append("license is missing")
     elif str(tree["license"]) not in LICENSES:
-        problems.append(f"license {shown(str(tree['license']))!r} is not one that it knows (use `other`)")
+        problems.append(f"license {printable(str(tree['license']))!r} is not one that it knows (use `other`)")
     names = [one.dataset_type for one in data.eval_results or []] + list(data.datasets or [])
     problems += [f"{name!r} is not a dataset name" for name in names if not HUB_NAME.fullmatch(str(name))]
     if problems:

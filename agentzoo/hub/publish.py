@@ -268,7 +268,7 @@ def check_folder(folder: Path) -> tuple[list[str], list[str]]:
             raise CheckpointError(f"{folder / RESULTS} was measured on other weights; measure these and stage again.")
         valid, check = check_results(folder, agent.config)
         if valid is None:
-            raise CheckpointError(f"{folder / RESULTS} does not add up: {check.said}. Measure and stage again.")
+            raise CheckpointError(f"{folder / RESULTS} does not add up: {check.details}. Measure and stage again.")
         if differs := unlike_record(agent, results.headline):
             raise CheckpointError(
                 f"{folder} does not act as it was measured: {differs}. `agentzoo hub remeasure` measures it again."

@@ -16,9 +16,9 @@ from agentzoo.data.targets import Target, choose_target
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.hub.card import write_card
-from agentzoo.hub.measuring import Measuring, Tally
 from agentzoo.hub.records import read_records, require_promised, write_settings
 from agentzoo.hub.stage import as_float16
+from agentzoo.hub.staging_measurements import Measuring, Tally
 from agentzoo.recipe import Recipe
 from agentzoo.store.files import RESULTS, SWEEP_PLOT, write_atomic
 from agentzoo.store.locate import written_whole

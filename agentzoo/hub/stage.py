@@ -15,10 +15,10 @@ from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.results import Results, TrainingFacts
 from agentzoo.evaluation.scores import with_reference
 from agentzoo.hub.card import write_card
-from agentzoo.hub.measured import load_finished
-from agentzoo.hub.measuring import Measuring, Tally, facts_of
+from agentzoo.hub.finished_runs import load_finished
 from agentzoo.hub.place import require_free_place
 from agentzoo.hub.records import write_settings
+from agentzoo.hub.staging_measurements import Measuring, Tally, facts_of
 from agentzoo.hub.studies import take_studies
 from agentzoo.nn.base import ModelConfig, parameter_count
 from agentzoo.recipe import Recipe, differences

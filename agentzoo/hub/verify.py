@@ -34,7 +34,7 @@ class Check(Config):
 
     name: str
     holds: bool | None  # None: nothing to compare with
-    said: str
+    details: str
 
 
 class Report(Config):
@@ -82,7 +82,7 @@ def verify(
         measured, check = _score(loaded, results.headline, episodes, n_envs, trust_env_module, on_episode)
         checks.append(check)
     else:
-        checks.append(Check(name="score", holds=None, said="not measured: there is no valid record to compare with"))
+        checks.append(Check(name="score", holds=None, details="not measured: there is no valid record to compare with"))
     return Report(agent_id=config.agent_id, checks=tuple(checks), measured=measured)
 
 
@@ -99,33 +99,33 @@ def check_files(folder: Path) -> tuple[AgentConfig, Results | None, list[Check]]
 
 def _weights(folder: Path, config: AgentConfig) -> Check:
     if not (folder / WEIGHTS).is_file():
-        return Check(name="weights", holds=False, said=f"{WEIGHTS} is missing")
+        return Check(name="weights", holds=False, details=f"{WEIGHTS} is missing")
     if config.weights_sha256 is None:
-        return Check(name="weights", holds=False, said=f"{CONFIG} names no hash of {WEIGHTS}")
+        return Check(name="weights", holds=False, details=f"{CONFIG} names no hash of {WEIGHTS}")
     found = sha256(folder / WEIGHTS)
     same = found == config.weights_sha256
     text = f"sha256 {found[:12]}... {'matches' if same else 'differs from'} {CONFIG}"
-    return Check(name="weights", holds=same, said=text)
+    return Check(name="weights", holds=same, details=text)
 
 
 def _recipe(folder: Path, config: AgentConfig) -> list[Check]:
     """Compare the recipe with the config, and with the package's recipe of the same id."""
     if not (folder / RECIPE).is_file():
-        return [Check(name="recipe", holds=False, said=f"{RECIPE} is missing")]
+        return [Check(name="recipe", holds=False, details=f"{RECIPE} is missing")]
     recipe = read_record(Recipe, folder / RECIPE)
     expected = AgentConfig.of(recipe, config.io).model_copy(
         update={"weights_sha256": config.weights_sha256, "license": config.license}
     )
     differs = _differences(expected, config)
-    checks = [Check(name="recipe", holds=not differs, said=differs or f"gives this {CONFIG}")]
+    checks = [Check(name="recipe", holds=not differs, details=differs or f"gives this {CONFIG}")]
     packaged = recipe_table().get(config.agent_id)
     if packaged is None:
-        return [*checks, Check(name="package", holds=None, said="this package has no recipe with that id")]
+        return [*checks, Check(name="package", holds=None, details="this package has no recipe with that id")]
     differs = _differences(packaged.unseeded(), recipe.unsettled(packaged).unseeded())
     if differs:  # another version of the package, or the user's own recipe; the card makes no claim about it
-        return [*checks, Check(name="package", holds=None, said=f"not the package's recipe with that id: {differs}")]
+        return [*checks, Check(name="package", holds=None, details=f"not the package's recipe with that id: {differs}")]
     seed = "" if recipe.train.seed == packaged.train.seed else f", with training seed {recipe.train.seed}"
-    return [*checks, Check(name="package", holds=True, said=f"equals the package's recipe{seed}")]
+    return [*checks, Check(name="package", holds=True, details=f"equals the package's recipe{seed}")]
 
 
 def _differences(expected: Config, found: Config) -> str:
@@ -148,7 +148,7 @@ def check_results(folder: Path, config: AgentConfig) -> tuple[Results | None, Ch
         The record if it is valid, and the check.
     """
     if not (folder / RESULTS).is_file():
-        return None, Check(name="results", holds=None, said=f"no {RESULTS}, so the card claims nothing")
+        return None, Check(name="results", holds=None, details=f"no {RESULTS}, so the card claims nothing")
     results = read_record(Results, folder / RESULTS)
     head, problems = results.headline, []
     recipe = read_record(Recipe, folder / RECIPE) if (folder / RECIPE).is_file() else None
@@ -166,7 +166,7 @@ def check_results(folder: Path, config: AgentConfig) -> tuple[Results | None, Ch
         if not _close(ranks, results.spearman):
             problems.append("the rank correlation does not follow from its targets")
     text = "; ".join(problems) or f"{counted(head.episodes, 'episode')} of these weights, with a correct summary"
-    return (None if problems else results), Check(name="results", holds=not problems, said=text)
+    return (None if problems else results), Check(name="results", holds=not problems, details=text)
 
 
 def _which(one: Result, head: Result) -> str:
@@ -237,18 +237,18 @@ def _sums_up(one: Result) -> bool:
 
 def _card(folder: Path) -> Check:
     if not (folder / CARD).is_file():
-        return Check(name="card", holds=None, said=f"no {CARD}")
+        return Check(name="card", holds=None, details=f"no {CARD}")
     try:
         check_card(folder)
     except AgentzooError as error:
-        return Check(name="card", holds=False, said=str(error))
-    return Check(name="card", holds=True, said="matches the records")
+        return Check(name="card", holds=False, details=str(error))
+    return Check(name="card", holds=True, details="matches the records")
 
 
 def _settings(agent: Agent, head: Result) -> Check:
     """Check that the agent acts as it did when the headline was measured."""
     differs = unlike_record(agent, head)
-    return Check(name="settings", holds=not differs, said=differs or "it acts as it was measured")
+    return Check(name="settings", holds=not differs, details=differs or "it acts as it was measured")
 
 
 def _score(
@@ -288,7 +288,7 @@ def _score(
     if new.success_rate is not None and head.success_rate is not None:
         text += f"; success {100 * new.success_rate:.0f} % against {100 * head.success_rate:.0f} %"
         holds = holds and _as_often(new.success_rate, new.episodes, head.success_rate, head.episodes)
-    return new, Check(name="score", holds=holds, said=text)
+    return new, Check(name="score", holds=holds, details=text)
 
 
 def _as_often(first: float, of_first: int, second: float, of_second: int) -> bool:

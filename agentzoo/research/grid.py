@@ -21,7 +21,7 @@ from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.during import check_environment, train_in
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.study import Study, write_study
-from agentzoo.hub.measured import measured
+from agentzoo.hub.finished_runs import measured
 from agentzoo.hub.place import require_free_place
 from agentzoo.hub.stage import stage
 from agentzoo.recipe import Recipe

@@ -9,7 +9,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
-from agentzoo.errors import shown
+from agentzoo.errors import printable
 
 
 def constrained(path: Path) -> dict[str, str]:
@@ -26,11 +26,11 @@ def licence_of(package: str) -> str | None:
     except PackageNotFoundError:
         return None
     if found.get("license_expression"):
-        return shown(found["license_expression"], 80)
+        return printable(found["license_expression"], 80)
     named = [one.split(" :: ")[-1] for one in found.get("classifier") or [] if one.startswith("License ::")]
     named = [one for one in named if one != "OSI Approved"]
     text = str(found.get("license") or "").strip().splitlines()
-    return shown(", ".join(named) or (text[0] if text else ""), 80)
+    return printable(", ".join(named) or (text[0] if text else ""), 80)
 
 
 def table(path: Path) -> str:

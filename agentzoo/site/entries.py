@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from agentzoo.config import AgentConfig
-from agentzoo.errors import AgentzooError, shown
+from agentzoo.errors import AgentzooError, printable
 from agentzoo.evaluation.baselines import BASELINES, Baselines, Compared, compare_with_clones, read_baselines
 from agentzoo.evaluation.methods import method_of, task_of
 from agentzoo.evaluation.results import Baseline, Result, Results
@@ -206,7 +206,7 @@ def read_zoo(zoo: Path, baselines: Sequence[Path] = ()) -> Zoo:
         try:
             entries.append(_read(folder, slug_of(name, [one.slug for one in entries]), known))
         except AgentzooError as error:
-            unreadable.append(Unreadable(shown(name), str(error)))
+            unreadable.append(Unreadable(printable(name), str(error)))
     return Zoo(tuple(entries), tuple(unreadable), known)
 
 

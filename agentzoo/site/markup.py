@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
-from agentzoo.errors import MOST_SAID, shown
+from agentzoo.errors import MOST_SAID, printable
 
 VOID = ("img", "line", "rect", "path", "polyline", "polygon", "circle", "source")
 
@@ -30,7 +30,7 @@ def element(name: str, *inside: object, **attributes: object) -> Markup:
 
 def text(value: object) -> Markup:
     """Escape text; unprintable characters become Python escapes."""
-    return value if isinstance(value, Markup) else escape(shown(value, MOST_SAID))
+    return value if isinstance(value, Markup) else escape(printable(value, MOST_SAID))
 
 
 def join(parts: Iterable[object]) -> Markup:

@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from agentzoo.errors import CheckpointError, ConfigError, shown
+from agentzoo.errors import CheckpointError, ConfigError, printable
 from agentzoo.store.files import read_text
 from agentzoo.store.remote import is_repo_id, is_revision
 
@@ -74,7 +74,7 @@ def _is_pattern(default: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return shown(repr(value), 80)
+    return printable(repr(value), 80)
 
 
 def hub_location(agent_id: str) -> HubLocation | None:

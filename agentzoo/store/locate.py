@@ -18,7 +18,7 @@ from agentzoo.errors import (
     StorageError,
     UnknownNameError,
     did_you_mean,
-    shown,
+    printable,
 )
 from agentzoo.store.files import (
     CARD,
@@ -245,7 +245,7 @@ def require_own(folder: Path, agent_id: str) -> None:
         beside = [name for name in PUBLISHED if name not in (CONFIG, WEIGHTS, RECIPE) and (folder / name).exists()]
         kept = f", with {', '.join(beside)}" if beside else ""
         raise StorageError(
-            f"{folder} holds another agent, {shown(other)}{kept}. Save {agent_id} elsewhere, or delete this folder."
+            f"{folder} holds another agent, {printable(other)}{kept}. Save {agent_id} elsewhere, or delete this folder."
         )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from agentzoo.errors import ConfigError, HubError, shown
+from agentzoo.errors import ConfigError, HubError, printable
 from agentzoo.store.tokens import checked_token, is_clean, redacted, secrets_of, silenced
 from agentzoo.store.watch import LONGEST_WAIT, StoppedError, Watch, watched
 
@@ -290,7 +290,7 @@ def _explain_answer(response: Any, names: list[str], where: Where) -> str:
             "push."
         )
     if 300 <= status < 400:
-        target = shown(str(response.headers.get("Location") or "nowhere"))
+        target = printable(str(response.headers.get("Location") or "nowhere"))
         return f"{answer}, a redirect to {target}. Set HF_ENDPOINT to the address of the Hub itself."
     if status in (409, 412):
         return f"{answer}: {where.repo_id} has changed in the meantime. Check it and call again."

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from agentzoo.errors import ConfigError, shown
+from agentzoo.errors import ConfigError, printable
 
 LIMIT_VARIABLE = "AGENTZOO_HUB_TIMEOUT"
 LIMIT = 300.0  # seconds without progress after which a load or push stops
@@ -92,7 +92,7 @@ class Watch:
             if not self.answers and all(watch.thread == self.thread for watch in _watches):
                 # with loads in other threads the first request may be one of theirs
                 raise StoppedError(f"no connection to {request.url.host}.")
-            _log.warning("asking the Hub again, try %d: %s", self.asked[name], shown(name))
+            _log.warning("asking the Hub again, try %d: %s", self.asked[name], printable(name))
         if sum(self.asked.values()) > MOST_REQUESTS:
             raise StoppedError(f"more than {MOST_REQUESTS} requests were needed; the server's listing does not end.")
         limits = dict(request.extensions.get("timeout") or {})
@@ -151,7 +151,7 @@ def _check_headers(response: Any) -> None:
         plain = value.removeprefix("W/").strip('"')
         if not _PLAIN.fullmatch(plain) or ".." in plain:
             raise StoppedError(
-                f"the server sends {name} {shown(value, 80)}, which is not a file name: it is damaged or hostile. "
+                f"the server sends {name} {printable(value, 80)}, which is not a file name: it is damaged or hostile. "
                 "Nothing was written."
             )
 
@@ -179,7 +179,9 @@ def _check_names(response: Any) -> None:
         for name in ("sha", "oid"):
             value = entry.get(name)
             if value is not None and (not isinstance(value, str) or not _PLAIN.fullmatch(value) or ".." in value):
-                raise StoppedError(f"the server sends {shown(value, 80)}, which is not a commit. Nothing was written.")
+                raise StoppedError(
+                    f"the server sends {printable(value, 80)}, which is not a commit. Nothing was written."
+                )
 
 
 def _on_request(request: Any) -> None:
@@ -218,7 +220,7 @@ def limit_of_environment() -> float:
     except ValueError:
         limit = math.nan
     if not limit > 0:
-        raise ConfigError(f"{LIMIT_VARIABLE} is {shown(text)!r}; it takes seconds, 300 by default.")
+        raise ConfigError(f"{LIMIT_VARIABLE} is {printable(text)!r}; it takes seconds, 300 by default.")
     return limit
 
 

@@ -11,7 +11,7 @@ from agentzoo.data.metadata import changed_options, environment_spec, named_envi
 from agentzoo.data.references import reference_in
 from agentzoo.envs import extras_of, registered
 from agentzoo.envs.making import import_module_of, make_configured
-from agentzoo.errors import ConfigError, shown, warn
+from agentzoo.errors import ConfigError, printable, warn
 from agentzoo.store.tensors import first_names
 from agentzoo.types import same_environment
 
@@ -56,21 +56,21 @@ def environment_for_data(
         raise ConfigError("the dataset does not name its environment; pass its Gymnasium id with --env (env=).")
     changed = changed_options(spec)
     options = {key: value for key, value in changed.items() if isinstance(value, bool | int | float | str)}
-    lost = [f"{key}={shown(repr(value), 60)}" for key, value in changed.items() if key not in options]
+    lost = [f"{key}={printable(repr(value), 60)}" for key, value in changed.items() if key not in options]
     usual = registered(name)
     if usual is None:
         if lost and asked is None and extras_of(name):
             raise ConfigError(
-                f"the dataset was made in {shown(name)}, whose package is not installed, so its settings cannot be "
+                f"the dataset was made in {printable(name)}, whose package is not installed, so its settings cannot be "
                 f"read. Try pip install 'agentzoo[{extras_of(name)[0]}]'."
             )
         return Environment(name, options)
-    lost += [f"the wrapper {shown(one, 60)}" for one in _added_wrappers(spec, usual, options)]
+    lost += [f"the wrapper {printable(one, 60)}" for one in _added_wrappers(spec, usual, options)]
     if lost and asked is None:
         raise ConfigError(
-            f"the dataset was made in {shown(name)} with {first_names(lost)}, which a recipe cannot hold: agents would "
-            f"be evaluated in another task. Register the environment with these settings in a module of your own and "
-            f"pass --env MODULE:ID-v0 (env=), or pass --env {shown(name)} to evaluate without them."
+            f"the dataset was made in {printable(name)} with {first_names(lost)}, which a recipe cannot hold: agents "
+            f"would be evaluated in another task. Register the environment with these settings in a module of your own and "
+            f"pass --env MODULE:ID-v0 (env=), or pass --env {printable(name)} to evaluate without them."
         )
     if lost:
         warn(f"agents are evaluated in {name} without {first_names(lost)}, which the data was made with.", depth=4)

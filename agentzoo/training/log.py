@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentzoo.errors import CheckpointError, StorageError, shown
+from agentzoo.errors import CheckpointError, StorageError, printable
 from agentzoo.store.files import LOG, write_atomic
 from agentzoo.store.tensors import first_names
 
@@ -120,11 +120,11 @@ def read_log(folder: Path) -> list[dict[str, str]]:
 def _check_row(row: Mapping[Any, Any]) -> None:
     """Raise ValueError unless each cell is empty or a number."""
     if None in row or None in row.values():
-        raise ValueError(f"the row of step {shown(row['step'], 20)} has more or fewer cells than columns")
+        raise ValueError(f"the row of step {printable(row['step'], 20)} has more or fewer cells than columns")
     if len(row["step"]) > MOST_DIGITS:
-        raise ValueError(f"step {shown(row['step'], 20)} is too large")
+        raise ValueError(f"step {printable(row['step'], 20)} is too large")
     for name, cell in row.items():
         if cell and name == "seconds" and not math.isfinite(float(cell)):
-            raise ValueError(f"seconds are {shown(cell, 20)}")
+            raise ValueError(f"seconds are {printable(cell, 20)}")
         if cell:
             float(cell)

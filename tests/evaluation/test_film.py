@@ -20,7 +20,7 @@ from agentzoo.errors import ConfigError, StorageError
 from agentzoo.evaluation.enjoy import play
 from agentzoo.evaluation.film import Clip, _rendering_env, film, picture_of, save_gif, save_video
 from agentzoo.evaluation.rollout import rollout
-from agentzoo.hub.measuring import FILM_BYTES, video
+from agentzoo.hub.staging_measurements import FILM_BYTES, video
 
 
 def test_filmed_and_played_episodes_are_those_of_a_rollout() -> None:

@@ -18,7 +18,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import DatasetFacts, evaluate
 from agentzoo.evaluation.study import read_study
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
-from agentzoo.hub.measuring import sweep_targets
+from agentzoo.hub.staging_measurements import sweep_targets
 
 
 def test_targets_are_evenly_spaced_up_to_the_highest() -> None:

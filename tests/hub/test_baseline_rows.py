@@ -18,7 +18,7 @@ from agentzoo.evaluation.baselines import CLONE, read_baselines
 from agentzoo.evaluation.results import evaluate
 from agentzoo.hub.baseline_rows import Making, add_runs, write_making
 from agentzoo.hub.card import check_card
-from agentzoo.hub.measured import load_finished
+from agentzoo.hub.finished_runs import load_finished
 from agentzoo.hub.records import read_records
 from agentzoo.models.bc import BCConfig
 from agentzoo.recipe import load_recipe

@@ -22,10 +22,10 @@ from agentzoo.evaluation.baselines import Baselines, write_baselines
 from agentzoo.evaluation.results import Baseline, Result, Results, evaluate
 from agentzoo.evaluation.study import Study, write_study
 from agentzoo.hub.card import card_text
-from agentzoo.hub.measured import RESULT, headline, measured
-from agentzoo.hub.measuring import Tally, best_of, in_other_ways, video
+from agentzoo.hub.finished_runs import RESULT, headline, measured
 from agentzoo.hub.records import read_records
 from agentzoo.hub.stage import stage
+from agentzoo.hub.staging_measurements import Tally, best_of, in_other_ways, video
 from agentzoo.hub.studies import show_studies
 from agentzoo.hub.verify import check_files
 from agentzoo.models.dm import DMConfig
@@ -254,7 +254,7 @@ def test_after_the_other_ways_an_agent_acts_in_its_own() -> None:
 def test_time_and_updates_on_a_card_are_of_the_last_rows(
     tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentzoo.hub.measuring.video", lambda *_: False)
+    monkeypatch.setattr("agentzoo.hub.staging_measurements.video", lambda *_: False)
     run, baseline = (finished(tmp_path / name, tiny_hopper) for name in ("run", "baseline"))
     for folder, step in ((run, 20), (baseline, 30)):
         columns = [*log.COLUMNS, "eval_return", "eval_score", "action_mse"]

@@ -14,7 +14,7 @@ from agentzoo.config import AgentConfig
 from agentzoo.errors import CheckpointError, StorageError
 from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.hub.card import write_card
-from agentzoo.hub.measured import RESULT, headline, measured
+from agentzoo.hub.finished_runs import RESULT, headline, measured
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
 from agentzoo.store.files import swap_in

@@ -172,7 +172,7 @@ def test_an_agent_that_acts_otherwise_than_it_was_measured_does_not_hold(
     edit(folder, "results.json", **{f"headline__{field}": value})
     write_card(folder)
     check = next(check for check in verify(folder, 2).checks if check.name == "settings")
-    assert (check.holds, check.said) == (False, said)
+    assert (check.holds, check.details) == (False, said)
     with pytest.raises(CheckpointError, match=f"does not act as it was measured: {said}"):
         push(folder, REPO)
 
@@ -261,8 +261,8 @@ def test_seeds_are_separate_trainings_in_one_environment(folder: Path) -> None:
     ):
         edit(folder, "results.json", seeds=seeds)
         check = next(check for check in check_files(folder)[2] if check.name == "results")
-        assert check.holds is (said is None), check.said
-        assert said is None or said in check.said
+        assert check.holds is (said is None), check.details
+        assert said is None or said in check.details
 
 
 def test_the_best_checkpoint_is_of_other_weights_and_its_numbers_follow_from_its_episodes_too(folder: Path) -> None:
@@ -330,7 +330,7 @@ def test_another_recipe_of_a_known_id_is_named_and_no_lie(monkeypatch: pytest.Mo
         monkeypatch.setattr("agentzoo.hub.verify.recipe_table", lambda packaged=packaged: {recipe.agent_id: packaged})
         check = next(check for check in verify(folder).checks if check.name == "package")
         assert check.holds is holds
-        assert said in check.said
+        assert said in check.details
 
 
 def test_success_rates_may_differ_by_chance_only(folder: Path) -> None:

@@ -14,7 +14,7 @@ from conftest import PIXELS, SMALL, make_agent, random_batch, random_observation
 from agentzoo.acting.modes import MemoryState
 from agentzoo.agent import Agent
 from agentzoo.errors import ShapeError, SpaceError
-from agentzoo.hub.measuring import other_ways
+from agentzoo.hub.staging_measurements import other_ways
 from agentzoo.models.bc_pixel import BCPixelConfig
 from agentzoo.models.dt_pixel import DTPixelConfig, PixelDecisionTransformer
 from agentzoo.nn.pixels import ATARI, FrameEncoder, PixelModel

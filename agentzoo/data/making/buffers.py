@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from agentzoo.data.hdf5 import MOST_RATIO, NUMBERS, UNSTORED, check_hdf5, readable
 from agentzoo.data.making.collect import Rollout
-from agentzoo.errors import DataError, shown
+from agentzoo.errors import DataError, printable
 from agentzoo.store.tensors import memory
 
 NPZ_ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations", "final_observations")
@@ -82,7 +82,7 @@ def _check_npz(path: Path, names: tuple[str, ...]) -> None:
         members = {one.filename.removesuffix(".npy"): one for one in archive.infolist()}
         missing = [name for name in names if name not in members]
         if missing:
-            held = ", ".join(shown(name, 40) for name in list(members)[:20])
+            held = ", ".join(printable(name, 40) for name in list(members)[:20])
             raise DataError(f"{path.name} lacks {', '.join(missing)}; it holds {held}.")
         for name in names:
             with archive.open(members[name]) as member:
@@ -104,8 +104,8 @@ def _require_numbers(path: Path, name: str, values: Any) -> None:
         raise DataError(f"{path.name}: {name} is not an array.")
     if kind not in NUMBERS or len(shape) < 1 or len(shape) > 8:
         raise DataError(
-            f"{path.name}: {name} has type {shown(values.dtype, 60)} and shape {shape}; expected one row of numbers "
-            "per step."
+            f"{path.name}: {name} has type {printable(values.dtype, 60)} and shape {shape}; expected one row of "
+            "numbers per step."
         )
 
 
@@ -142,7 +142,7 @@ def read_d4rl(path: Path, max_episode_steps: int | None, result: Imported | None
     with readable(path, "an HDF5 file"), h5py.File(path, "r") as file:
         missing = [name for name in D4RL_ARRAYS if name not in file]
         if missing:
-            held = ", ".join(shown(name, 40) for name in list(file)[:20])
+            held = ", ".join(printable(name, 40) for name in list(file)[:20])
             raise DataError(f"{path.name} lacks {', '.join(missing)}; it holds {held}.")
         names = [*D4RL_ARRAYS, *(name for name in ("timeouts", "next_observations") if name in file)]
         for name in names:

@@ -24,7 +24,7 @@ from agentzoo.data.frames import PADDING, STACK
 from agentzoo.data.hdf5 import NUMBERS, readable
 from agentzoo.data.making.buffers import Imported
 from agentzoo.data.making.collect import Rollout, only_last
-from agentzoo.errors import DataError, shown
+from agentzoo.errors import DataError, printable
 from agentzoo.store.tensors import memory
 
 PARTS = ("observation", "action", "reward", "terminal")
@@ -90,7 +90,7 @@ def _header(stream: IO[bytes] | Any, path: Path) -> _Header:
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = read(stream)
     if fortran or dtype.kind not in NUMBERS or any(side < 0 for side in shape):
-        raise DataError(f"{path} holds {shown(str(dtype), 60)}, which are not numbers in C order.")
+        raise DataError(f"{path} holds {printable(str(dtype), 60)}, which are not numbers in C order.")
     return _Header(tuple(int(side) for side in shape), dtype)
 
 

@@ -23,7 +23,7 @@ from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
 from agentzoo.envs import make_env
 from agentzoo.envs.making import explained, requirements_of
-from agentzoo.errors import ConfigError, DataError, SpaceError, shown
+from agentzoo.errors import ConfigError, DataError, SpaceError, printable
 from agentzoo.types import MAX_SIZE
 
 
@@ -84,13 +84,13 @@ def _import(
         dataset_id,
         _checked(path, chain([first], rollouts), spaces),
         overwrite=overwrite,
-        extra={"imported_from": shown(path.name), **(METADATA if path.is_dir() else {})},
+        extra={"imported_from": printable(path.name), **(METADATA if path.is_dir() else {})},
         env=env,
         observation_space=spaces[0],
         action_space=spaces[1],
         algorithm_name="unknown",
         author="imported",
-        description=replay_origin(path) or f"Imported from {shown(path.name)}.",
+        description=replay_origin(path) or f"Imported from {printable(path.name)}.",
         requirements=requirements_of(env_id) if env_id else [],
         **scores,
     )

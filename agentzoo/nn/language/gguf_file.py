@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentzoo.errors import CheckpointError, shown
+from agentzoo.errors import CheckpointError, printable
 from agentzoo.extras import needed
 from agentzoo.store.tensors import MAX_NAME, memory
 
@@ -129,7 +129,7 @@ class _Header:
             metadata[self._last] = self._value(self._number("I"))
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or not 1 <= alignment <= 1 << 20 or alignment & alignment - 1:
-            raise ValueError(f"alignment {shown(alignment)}")
+            raise ValueError(f"alignment {printable(alignment)}")
         described: dict[str, tuple[tuple[int, ...], int, int]] = {}
         for _ in range(tensors):
             self._once(described, self._name())
@@ -161,7 +161,7 @@ class _Header:
     def _name(self) -> str:
         name = self._string()
         if len(name) > MAX_NAME or not name.isprintable():
-            raise ValueError(f"a name {shown(name)!r}")
+            raise ValueError(f"a name {printable(name)!r}")
         return name
 
     def _value(self, kind: int) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from agentzoo.errors import ConfigError, shown
+from agentzoo.errors import ConfigError, printable
 from agentzoo.nn.language.foreign_config import checked
 from agentzoo.nn.language.foreign_kinds import Described, LlamaForeign
 from agentzoo.nn.language.gguf_file import GGUF
@@ -67,7 +67,7 @@ def open_gguf(name: str, path: Path) -> Opened:
     described = _described(name, file.metadata, "output.weight" not in file.tensors)
     spare = sorted(one for one in file.tensors if not one.startswith(("blk.", *_TOP)))
     if spare:
-        raise ConfigError(f"backbone {name!r} has {shown(spare[0])}, which agentzoo's blocks do not have.")
+        raise ConfigError(f"backbone {name!r} has {printable(spare[0])}, which agentzoo's blocks do not have.")
     rows = {"attn_q": described.sizes.n_heads, "attn_k": described.sizes.n_kv_heads or described.sizes.n_heads}
 
     def read(tensor: str) -> Tensor:
@@ -88,7 +88,7 @@ def _described(name: str, metadata: dict[str, Any], tied: bool) -> Described:
     """The sizes by the metadata, checked like a Llama's `config.json`."""
     kind = metadata.get("general.architecture")
     if kind != "llama":
-        raise ConfigError(f"backbone {name!r} is a GGUF file of architecture {shown(kind)!r}; known: llama.")
+        raise ConfigError(f"backbone {name!r} is a GGUF file of architecture {printable(kind)!r}; known: llama.")
     tree: dict[str, Any] = {"model_type": "llama", "tie_word_embeddings": tied}
     for key, value in metadata.items():
         if not key.startswith("llama.") or key.removeprefix("llama.") in _IDLE:
@@ -96,7 +96,7 @@ def _described(name: str, metadata: dict[str, Any], tied: bool) -> Described:
         ours = _READ.get(key.removeprefix("llama."))
         if ours is None or tree.get(ours, value) != value:
             raise ConfigError(
-                f"backbone {name!r} has {shown(key)} = {shown(value, 60)}, which agentzoo's blocks do not have."
+                f"backbone {name!r} has {printable(key)} = {printable(value, 60)}, which agentzoo's blocks do not have."
             )
         tree[ours] = value
     words = metadata.get("tokenizer.ggml.tokens")

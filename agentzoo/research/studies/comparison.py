@@ -17,7 +17,7 @@ from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval, over_seeds
 from agentzoo.evaluation.statistics import Converged, convergence_in
 from agentzoo.evaluation.study import MOST_IN_CELL, MOST_IN_NOTE, Study, cell
-from agentzoo.hub.measured import trainings
+from agentzoo.hub.finished_runs import trainings
 from agentzoo.hub.paper_scores import Published, elsewhere, published_together
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe

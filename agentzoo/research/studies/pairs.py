@@ -18,7 +18,7 @@ from agentzoo.errors import DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import over_seeds
 from agentzoo.evaluation.study import Study, cell, filled
-from agentzoo.hub.measured import trainings
+from agentzoo.hub.finished_runs import trainings
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from agentzoo.envs import DOORKEY
-from agentzoo.errors import AgentzooError, ConfigError, shown
+from agentzoo.errors import AgentzooError, ConfigError, printable
 from agentzoo.site.entries import Entry, Zoo
 from agentzoo.site.live.networks import write_network
 from agentzoo.site.live.npm import packages, unpack
@@ -90,10 +90,10 @@ def _agents(zoo: Zoo, place: Path, on_progress: Callable[[str], None]) -> tuple[
             facts = write_network(entry.folder, place / network)
             if (problem := _too_large(place, place / network)) is not None:
                 (place / network).unlink()
-                problems.append(f"{shown(entry.agent_id)}: {problem}")
+                problems.append(f"{printable(entry.agent_id)}: {problem}")
                 continue
         except AgentzooError as error:
-            problems.append(f"{shown(entry.agent_id)}: {error}")
+            problems.append(f"{printable(entry.agent_id)}: {error}")
             continue
         recurrent = facts["memory"] is not None
         number, unit = entry.measure("recurrent" if recurrent else "window")

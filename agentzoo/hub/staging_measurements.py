@@ -17,7 +17,7 @@ from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.film import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, evaluate, with_command
 from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
-from agentzoo.hub.measured import measured
+from agentzoo.hub.finished_runs import measured
 from agentzoo.nn.base import ActingMode
 from agentzoo.nn.recurrent import RecurrentModel
 from agentzoo.plots import figure_class

@@ -80,7 +80,7 @@ def trainings(
     if not (folder / RESULTS).is_file():
         return (measured(folder, episodes, on_progress, trust_env_module, or_more=True),)
     _, results, checks = check_files(folder)
-    wrong = [check.said for check in checks if check.name in ("weights", "results") and check.holds is False]
+    wrong = [check.details for check in checks if check.name in ("weights", "results") and check.holds is False]
     if results is None or wrong:
         raise CheckpointError(
             f"{folder} holds no valid record: {'; '.join(wrong)}. `agentzoo hub verify {folder}` shows details."
