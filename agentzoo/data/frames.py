@@ -46,8 +46,8 @@ def stack_of(metadata: Mapping[str, Any]) -> Stack | None:
     frames, padding = metadata[STACK], metadata.get(PADDING, "reset")
     if type(frames) is not int or not 1 <= frames <= MOST_STACKED or padding not in ("reset", "zero"):
         raise DataError(
-            f"the metadata has {STACK}={printable(repr(frames), 60)} and {PADDING}={printable(repr(padding), 60)}; expected "
-            f"a whole number from 1 to {MOST_STACKED}, and 'reset' or 'zero'."
+            f"the metadata has {STACK}={printable(repr(frames), 60)} and {PADDING}={printable(repr(padding), 60)}; "
+            f"expected a whole number from 1 to {MOST_STACKED}, and 'reset' or 'zero'."
         )
     return Stack(frames, padding)
 

@@ -69,8 +69,8 @@ def environment_for_data(
     if lost and asked is None:
         raise ConfigError(
             f"the dataset was made in {printable(name)} with {first_names(lost)}, which a recipe cannot hold: agents "
-            f"would be evaluated in another task. Register the environment with these settings in a module of your own and "
-            f"pass --env MODULE:ID-v0 (env=), or pass --env {printable(name)} to evaluate without them."
+            f"would be evaluated in another task. Register the environment with these settings in a module of your own "
+            f"and pass --env MODULE:ID-v0 (env=), or pass --env {printable(name)} to evaluate without them."
         )
     if lost:
         warn(f"agents are evaluated in {name} without {first_names(lost)}, which the data was made with.", depth=4)
