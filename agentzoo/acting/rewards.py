@@ -8,6 +8,14 @@ step, or of several if a wrapper repeats actions (SB3's `make_atari_env`). A rec
 different environment is being played, and a record of fewer steps that a new episode has begun. Where episodes have a
 single step, the record cannot tell, and the caller must pass `episode_start`.
 
+When the first observation of an episode comes, and how `begun` finds it:
+
+- SB3's VecEnvs reset without being asked: with the step that ends the previous episode. A loop that passes no
+  `episode_start` does not mark it, but the record shows it.
+- A Gymnasium VectorEnv with next-step autoreset, its default: one step after the previous episode ends. So
+  `terminations | truncations` of the last step mark the row one step too early; the record shows the right one.
+- `AutoresetMode.DISABLED`: when the caller resets. The record may have lost running episodes and is not read for it.
+
 The wrappers may wrap each environment of a DummyVecEnv or SyncVectorEnv, or the vector environment. Around a vector
 environment, gymnasium's `RecordEpisodeStatistics` loses running episodes if only some environments are reset
 (`AutoresetMode.DISABLED`), and before gymnasium 1.4 also with `AutoresetMode.SAME_STEP`, which is refused.
@@ -100,11 +108,6 @@ class Rewards:
             previous: the state of the previous step.
             only_late: only rows whose previous step was the first of an episode. A caller who passes rewards and
                 `episode_start` may play another environment than the bound one.
-
-        SB3's VecEnvs reset without being asked, which a loop that passes no `episode_start` does not mark. A Gymnasium
-        VectorEnv with next-step autoreset, its default, returns that observation one step after the previous episode
-        ends, so `terminations | truncations` of the last step mark the row one step too early. In
-        `AutoresetMode.DISABLED` the caller resets, and the record may have lost running episodes (see above).
         """
         before = previous.recorded[:, STEPS]
         if not self._resets_itself or recorded is None or len(recorded) != len(before):

@@ -65,10 +65,14 @@ def with_data(recipe: Recipe, folder: Path, episodes: Episodes) -> Recipe:
 def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
     """Check that the folder is empty or holds this recipe's run. `writes`: store the recipe there.
 
-    A run that has saved and logged nothing may change its recipe. An unfinished run may change how it is evaluated
-    (`eval.*`), unless `train.patience` lets evaluations end it; the best checkpoint and the logged evaluations so far
-    are deleted if the new evaluations are of another kind. A finished run accepts a recipe without short evaluations
-    (`eval.every=0`), so that a grid whose evaluations fail can go on without them; the stored recipe stays.
+    The recipe may differ from that of the run in the folder, depending on how far it came:
+
+        no update saved or logged: in everything
+        unfinished: in `eval.*`, or in nothing if `train.patience` lets evaluations end the run
+        finished: in `eval.every=0`, so that a grid whose evaluations fail can go on; the stored recipe stays
+
+    If the new evaluations of an unfinished run are of another kind, its best checkpoint and its logged evaluations are
+    deleted.
 
     Raises:
         TrainingError: it holds a staged agent, weights without a recipe, or a run of another recipe; the message names

@@ -144,7 +144,7 @@ def test_verify_finds_each_kind_of_lie(folder: Path) -> None:
     (folder / "README.md").write_text(card_text(folder))
     report = verify(folder)
     assert {check.name: check.holds for check in report.checks}["results"] is False
-    assert "the headline: score cannot be right" in report.checks[3].said
+    assert "the headline: score cannot be right" in report.checks[3].details
     restored()
     edit(folder, "train_config.json", data__rtg_scale=2.0)
     assert answers(folder)["recipe"] is False
