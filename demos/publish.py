@@ -47,7 +47,7 @@ def main() -> None:
         report = verify(folder)
     table = Table("check", "holds", "details", title=str(agent))
     for check in report.checks:
-        table.add_row(check.name, {None: "-", True: "yes", False: "NO"}[check.holds], check.said)
+        table.add_row(check.name, {None: "-", True: "yes", False: "NO"}[check.holds], check.details)
     console.print(table)
     console.print(f"`agentzoo hub push {folder} YOUR-NAME/{folder.name} --tag v1` puts it on the Hub in one commit.")
 

@@ -51,7 +51,7 @@ files, _ = check_folder(folder)
 print(f"{len(files)} files would be pushed")
 report = verify(folder)
 for check in report.checks:
-    print(f"{check.name}: {check.said}")
+    print(f"{check.name}: {check.details}")
 assert report.holds
 
 # %% [markdown]

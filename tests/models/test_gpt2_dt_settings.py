@@ -210,7 +210,7 @@ def test_a_card_says_where_the_blocks_come_from(backbone: str | None, says: str,
     agent = make_agent(model=config(backbone=backbone))
     card = card_text(agent.save_pretrained(tmp_path))
     assert says in card
-    assert "A GPT-2 Decision Transformer agent" in card
+    assert "`: GPT-2 Decision Transformer, trained offline on `" in card
     assert "Can Wikipedia Help Offline Reinforcement Learning?" in card
 
 
