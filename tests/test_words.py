@@ -161,7 +161,7 @@ def test_staged_files_fit_together(agent_id: str, folder: Path) -> None:
     if agent_id in WAITING:
         assert [(check.name, check.holds) for check in unsettled] == [("package", None)]
     else:
-        assert [check.said for check in unsettled] == []
+        assert [check.details for check in unsettled] == []
 
 
 @pytest.mark.parametrize(("agent_id", "folder"), STAGED)
