@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,21 @@ def test_no_module_imports_itself_through_others() -> None:
         for name in free:
             del edges[name]
     assert not edges, f"import circles among {sorted(edges)}"
+
+
+def test_the_map_of_the_package_is_complete_and_in_the_order_of_imports() -> None:
+    table = (ROOT / "README.md").read_text().split("## ")[0]
+    rows = re.findall(r"^\| (.*?) \|", table, flags=re.MULTILINE)
+    order = [name.removesuffix(".py") for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert {name for name in order if (ROOT / name).is_dir()} == folders
+    known = module_names()
+    upwards = set()
+    for place, room in enumerate(order):
+        later = set(order[place + 1 :])
+        for name in (one for one in known if one.split(".")[1:2] == [room]):
+            upwards |= {(name, one) for one in imported(known[name], known) if set(one.split(".")[1:2]) & later}
+    assert upwards == {("agentzoo.store.locate", "agentzoo.recipes._table")}  # as the text says
 
 
 def test_an_agent_acts_without_what_publishes_evaluates_or_trains() -> None:

@@ -66,20 +66,6 @@ def test_readme_is_short_and_its_links_lead_somewhere() -> None:
             assert (path.parent / target).exists(), f"{path}: {target}"
 
 
-def test_the_map_of_the_package_is_complete_and_in_the_order_of_imports() -> None:
-    table = (ROOT / "agentzoo" / "README.md").read_text().split("## ")[0]
-    rows = re.findall(r"^\| (.*?) \|", table, flags=re.MULTILINE)
-    order = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
-    folders = {path.parent.name for path in (ROOT / "agentzoo").glob("*/__init__.py")}
-    assert {name for name in order if not name.endswith(".py")} == folders
-    for place, name in enumerate(order):
-        files = [ROOT / "agentzoo" / name] if name.endswith(".py") else (ROOT / "agentzoo" / name).rglob("*.py")
-        below = {other.removesuffix(".py") for other in order[place + 1 :]}
-        for file in files:
-            imported = set(re.findall(r"^from agentzoo\.(\w+)", file.read_text(), flags=re.MULTILINE))
-            assert imported & below == set(), file
-
-
 def test_tables_show_what_the_zoo_holds() -> None:
     """`agentzoo list --into README.md` and `--into hub_cards/README.md` make it so."""
     for name in ("README.md", "hub_cards/README.md"):

@@ -39,14 +39,13 @@ def import_command(
         float | None,
         typer.Option("--max-action", help="Largest action of a CORL network. Default: the checkpoint's, or 1."),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Id of the agent. Default: from the source's name.")
-    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Id of the agent. Default: the source's name.")] = None,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the folder.")] = False,
 ) -> None:
     """Import a Decision Transformer trained with transformers or CORL as an agent. Its actions stay the same."""
+    from agentzoo.envs.options import trust_flags
     from agentzoo.hub.checkpoints import ImportOptions
     from agentzoo.hub.importing import import_agent
     from agentzoo.store.locate import require_free, written_whole
@@ -67,7 +66,7 @@ def import_command(
     agent = import_agent(source, options, revision=revision)
     with written_whole(folder) as new:
         agent.save_pretrained(new)
-    where = "" if env else " --env YOUR-ENV"
+    where = trust_flags(env, {}) if env else " --env YOUR-ENV"
     console.print(
         f"{plain(agent.config.agent_id)} -> {plain(folder)}: `agentzoo evaluate {word(folder)}{where}` measures it."
     )

@@ -58,15 +58,13 @@ def run_training(
     cuda_graph: bool,
     trust: bool,
     license_id: str | None = None,
-    measures_start: bool = False,
 ) -> None:
     """Train with a progress bar and save the agent. With several processes, only the main one prints and saves.
 
     Args:
-        start: as in `loop.train`.
+        start: as in `loop.train`; it is evaluated before and after training.
         trust: import the module that the environment's id names.
         license_id: of the agent that `start` comes from.
-        measures_start: also evaluate `start`, and print how much training changed.
     """
     main = process_index() == 0
     if not main:
@@ -77,7 +75,7 @@ def run_training(
     folder = out or default_folder(recipe)
     recipe = with_precision(recipe, folder, device)
     _introduce(recipe, episodes, folder, device, used)
-    measure = short_evaluation(recipe, trust) if measures_start and main and recipe.eval.every else None
+    measure = short_evaluation(recipe, trust) if start is not None and main and recipe.eval.every else None
     before = None if measure is None or start is None else measure(start)
     _train(
         recipe,

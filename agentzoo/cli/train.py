@@ -19,6 +19,8 @@ from agentzoo.cli.options import (
 from agentzoo.data.names import require_possible
 
 if TYPE_CHECKING:
+    from agentzoo.agent import Agent
+    from agentzoo.data.episodes import Episodes
     from agentzoo.recipe import Recipe
 
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id, if the dataset does not name it.")]
@@ -130,6 +132,9 @@ StartArg = Annotated[
 NewDataOption = Annotated[
     str | None, typer.Option("--dataset", help="Minari id of the data to train on.", callback=possible_dataset)
 ]
+NewEnvOption = Annotated[
+    str | None, typer.Option("--env", help="Gymnasium id. Default: the dataset's, else the agent's.")
+]
 NewTargetOption = Annotated[
     str | None, typer.Option("--target", help="A number, max, p90 or d4rl. Default: the data's, by the agent's rule.")
 ]
@@ -154,9 +159,7 @@ def finetune(
     reinit: Annotated[
         bool, typer.Option("--reinit", help="Start layers of another shape from random weights.")
     ] = False,
-    env: Annotated[
-        str | None, typer.Option("--env", help="Gymnasium id. Default: the dataset's, else the agent's.")
-    ] = None,
+    env: NewEnvOption = None,
     target: NewTargetOption = None,
     out: OutOption = None,
     settings: SetOption = None,
@@ -175,26 +178,42 @@ def finetune(
     """Continue the training of an agent on other data."""
     from agentzoo.agent import Agent
     from agentzoo.cli.running import run_training, settings_with, tracking_of
-    from agentzoo.errors import ConfigError
-    from agentzoo.training.finetune import plan_finetune, plan_repeat, start_from
+    from agentzoo.training.finetune import start_from
     from agentzoo.training.machine import check_machine
 
     trackers = tracking_of(track, project, run_name, group, tags)
     check_machine(device, trackers.trackers, cuda_graph)
     base = Agent.from_pretrained(agent, revision=revision, trust_env_module=trust_env_module)
     chosen = settings_with(settings, seed)
-    given: dict[str, Any] = {"name": name, "steps": steps, "normalization": normalization, "env": env, "target": target}
+    asked: dict[str, Any] = {"name": name, "steps": steps, "normalization": normalization, "env": env, "target": target}
+    asked["reinit"] = reinit
+    recipe, episodes = _planned(base, dataset, recipe_file, asked, chosen, trust_env_module)
+    run_training(
+        recipe,
+        episodes,
+        out,
+        start=start_from(base, recipe, episodes),
+        threads=threads,
+        trackers=trackers,
+        device=device,
+        cuda_graph=cuda_graph,
+        trust=trust_env_module,
+        license_id=base.config.license,
+    )
+
+
+def _planned(
+    base: Agent, dataset: str | None, recipe_file: Path | None, asked: dict[str, Any], settings: list[str], trust: bool
+) -> tuple[Recipe, Episodes]:
+    """The recipe and data of a new fine-tune, or of one to repeat. ConfigError: neither is named, or both."""
+    from agentzoo.errors import ConfigError
+    from agentzoo.training.finetune import plan_finetune, plan_repeat
+
     if dataset is not None and recipe_file is None:
-        given |= {"reinit": reinit, "settings": chosen, "trust_env_module": trust_env_module}
-        recipe, episodes = plan_finetune(base, dataset, **given)
-    elif recipe_file is not None and dataset is None:
-        recipe, episodes = plan_repeat(_repeated(recipe_file, {**given, "reinit": reinit or None}), chosen)
-    else:
-        raise ConfigError("name either the data, with --dataset, or a fine-tune to repeat, with --recipe.")
-    start = start_from(base, recipe, episodes)
-    machine: dict[str, Any] = {"threads": threads, "device": device, "cuda_graph": cuda_graph}
-    begun: dict[str, Any] = {"start": start, "license_id": base.config.license, "measures_start": True}
-    run_training(recipe, episodes, out, trackers=trackers, trust=trust_env_module, **machine, **begun)
+        return plan_finetune(base, dataset, settings=settings, trust_env_module=trust, **asked)
+    if recipe_file is not None and dataset is None:
+        return plan_repeat(_repeated(recipe_file, asked), settings)
+    raise ConfigError("name either the data, with --dataset, or a fine-tune to repeat, with --recipe.")
 
 
 def _repeated(recipe_file: Path, given: dict[str, Any]) -> Recipe:
@@ -202,7 +221,7 @@ def _repeated(recipe_file: Path, given: dict[str, Any]) -> Recipe:
     from agentzoo.config import read_recipe
     from agentzoo.errors import ConfigError
 
-    options = [f"--{option}" for option, value in given.items() if value is not None]
+    options = [f"--{option}" for option, value in given.items() if value is not None and value is not False]
     if options:
         raise ConfigError(f"--recipe sets everything; change a field of it with --set instead of {', '.join(options)}.")
     return read_recipe(recipe_file)

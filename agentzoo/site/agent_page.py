@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 from pydantic_core import PydanticUndefined
 
+from agentzoo.envs.options import trust_flags
 from agentzoo.site.cardtext import as_html, body_of, section_of
 from agentzoo.site.curves import asked_and_achieved, log_table, training_curves
 from agentzoo.site.entries import Entry
@@ -119,11 +120,10 @@ def _facts(entry: Entry) -> list[tuple[str, str]]:
 
 def commands(entry: Entry) -> list[tuple[str, str]]:
     """Three commands to copy."""
-    name = entry.agent_id
-    trust = " --trust-env-module" if ":" in (entry.config.env or "") else ""
+    name, trust = entry.agent_id, trust_flags(entry.config.env, entry.config.env_options)
     return [
         ("Watch it", f"agentzoo enjoy {name}{trust}"),
-        ("Fine-tune it", f"agentzoo finetune {name} --dataset YOUR/DATASET-v0 --steps 3000"),
+        ("Fine-tune it", f"agentzoo finetune {name} --dataset YOUR/DATASET-v0 --steps 3000{trust}"),
         ("Check its numbers", f"agentzoo hub verify {name}{trust}"),
     ]
 

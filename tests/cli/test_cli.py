@@ -10,11 +10,9 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from statistics import mean
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -24,7 +22,7 @@ from typer.testing import CliRunner
 
 from agentzoo import __version__
 from agentzoo.cli import app, main
-from agentzoo.cli.command import GROUPS, MOVED
+from agentzoo.cli.command import GROUPS
 from agentzoo.data.minari import load_episodes
 from agentzoo.envs import MAZE2D_DENSE
 from agentzoo.errors import CheckpointError, ConfigError, SpaceError
@@ -110,34 +108,6 @@ def test_one_folder_that_cannot_be_read_cuts_no_id_of_the_others(tmp_path: Path)
     assert all(len(line) <= 100 for line in lines)
 
 
-def test_every_command_that_takes_an_agent_can_be_told_which_and_whether_to_trust_it() -> None:
-    from typer.main import get_command
-
-    commands = get_command(app).commands  # type: ignore[attr-defined]
-    chosen = {name: commands[name] for name in ("evaluate", "enjoy", "record", "finetune")}
-    research, hub = commands["research"].commands, commands["hub"].commands
-    chosen |= {"sweep": research["sweep"], "infer": research["infer"], "export": hub["export"]}
-    chosen["unimask maze2d"] = research["unimask"].commands["maze2d"]
-    for name, command in chosen.items():
-        options = {word for one in command.params for word in one.opts}
-        assert {"--revision", "--trust-env-module"} <= options, name
-
-
-def test_every_command_that_imports_an_environments_module_also_accepts_its_options() -> None:
-    """Errors about options name `--trust-env-options`."""
-    from typer.main import get_command
-
-    def flags(command: Any) -> Iterator[tuple[str, set[str]]]:
-        yield str(command.name), {word for one in command.params for word in one.opts}
-        for inner in getattr(command, "commands", {}).values():
-            yield from flags(inner)
-
-    both = {"--trust-env-module", "--trust-env-options"}
-    trusting = [(name, found & both) for name, found in flags(get_command(app)) if found & both]
-    assert len(trusting) > 15
-    assert [name for name, found in trusting if found != both] == ["import"]  # which sets no options
-
-
 def test_help_shows_a_dozen_commands_in_groups_with_whole_summaries() -> None:
     said = agentzoo("--help").stdout
     titles = re.findall(r"^([A-Z][a-z]+):$", said, flags=re.MULTILINE)
@@ -156,18 +126,6 @@ def test_version_list_filters_and_rounded_numbers(zoo: dict[str, str]) -> None:
     shown = CliRunner().invoke(app, ["show", "dm-hopper-medium"], env={"COLUMNS": "100"}).output
     assert "3089.6 " in shown
     assert "3089.59" not in shown
-
-
-def test_old_names_of_commands_stop_and_say_the_new_one() -> None:
-    from typer.main import get_command
-
-    for old, new in MOVED.items():
-        done = CliRunner().invoke(app, [old, "dt-test", "--json"])
-        assert isinstance(done.exception, ConfigError)
-        assert str(done.exception) == f"`agentzoo {old}` is now `agentzoo {new}`."
-        command = get_command(app)
-        for word in new.split():
-            command = command.commands[word]  # type: ignore[attr-defined]
 
 
 def test_masked_agents_of_environments_elsewhere_can_be_asked_when_trusted(tmp_path: Path) -> None:

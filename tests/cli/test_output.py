@@ -7,14 +7,11 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
-import click
 import pytest
 from conftest import make_agent
 from rich.console import Console
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from agentzoo.cli import app
@@ -35,22 +32,6 @@ finally:
     heavy = {"torch", "gymnasium", "minari", "huggingface_hub", "numpy"} & set(sys.modules)
     print("heavy:", sorted(heavy), file=sys.stderr)
 """
-
-
-def every_option(command: click.Command, name: str = "agentzoo") -> Iterator[tuple[str, click.Parameter]]:
-    for one in command.params:
-        yield name, one
-    for inner, other in getattr(command, "commands", {}).items():
-        yield from every_option(other, f"{name} {inner}")
-
-
-def test_help_of_every_option_is_a_whole_phrase() -> None:
-    found = list(every_option(get_command(app)))
-    assert len(found) > 200
-    for name, one in found:
-        said = getattr(one, "help", None) or ""
-        assert said[:1].isupper() or said.startswith("`"), f"{name} {one.name}: {said!r}"
-        assert said.endswith("."), f"{name} {one.name}: {said!r}"
 
 
 @pytest.mark.parametrize(

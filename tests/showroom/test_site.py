@@ -23,6 +23,7 @@ from agentzoo.errors import ConfigError, StorageError
 from agentzoo.evaluation.baselines import Baselines, write_baselines
 from agentzoo.evaluation.methods import method_of
 from agentzoo.evaluation.results import Baseline, Results
+from agentzoo.site.agent_page import commands
 from agentzoo.site.build import MARK, build_site
 from agentzoo.site.cardtext import as_html, section_of
 from agentzoo.site.curves import asked_and_achieved, training_curves
@@ -304,3 +305,12 @@ def test_the_whole_zoo_is_small_and_takes_less_than_a_minute(tmp_path: Path) -> 
     assert built.unreadable == ()
     films = len(list((tmp_path / "out").rglob("replay.mp4")))
     assert films == len(list((tmp_path / "out").rglob("poster.jpg"))) == built.agents
+
+
+def test_commands_carry_the_trust_that_an_environment_needs(small_zoo: Path) -> None:
+    entry = read_zoo(small_zoo).entries[0]
+    own = entry.config.model_copy(update={"env": "own:Grid-v0", "env_options": {"bonus": 1.5}})
+    for config, ending in ((entry.config, ""), (own, " --trust-env-module --trust-env-options")):
+        lines = [line for _, line in commands(entry._replace(config=config))]
+        assert len(lines) == 3
+        assert all(line.endswith(ending) and ("--trust" in line) == bool(ending) for line in lines)
