@@ -129,17 +129,17 @@ class Layer(nn.Module):
         """
         u = self.norm(h) * mask
         if not self.config.use_fine:
-            (coarse,), conv, ssm = advance([self.coarse], [u], [u], mask, conv, ssm)
+            (coarse,), conv, ssm = advance([self.coarse], [u], u, mask, conv, ssm)
             return self._fuse(h, coarse, None), conv, ssm, tokens
         gathered = self.gather.advance(tokens, u)
         if self.config.gather != "summary":
             blocks, x = [self.coarse, self.fine], [u, gathered * mask]
-            (coarse, fine), conv, ssm = advance(blocks, x, [u, u], mask, conv, ssm)
+            (coarse, fine), conv, ssm = advance(blocks, x, u, mask, conv, ssm)
             return self._fuse(h, coarse, fine), conv, ssm, u[:, 1:]
         shown = mask[:, :1]  # a summary is one token where the coarse branch reads three
         gathered, past = gathered * shown, conv.chunk(2, dim=-1)
-        (coarse,), *own = advance([self.coarse], [u], [u], mask, past[0], ssm[:, :1])
-        (fine,), *its = advance([self.fine], [gathered], [gathered], shown, past[1], ssm[:, 1:])
+        (coarse,), *own = advance([self.coarse], [u], u, mask, past[0], ssm[:, :1])
+        (fine,), *its = advance([self.fine], [gathered], gathered, shown, past[1], ssm[:, 1:])
         conv, ssm = torch.cat((own[0], its[0]), dim=-1), torch.cat((own[1], its[1]), dim=1)
         return self._fuse(h, coarse, fine), conv, ssm, u[:, 1:]
 

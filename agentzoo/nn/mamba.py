@@ -24,7 +24,7 @@ from agentzoo.nn.native.scan import (
     differentiable_backward,
     selective_scan,
 )
-from agentzoo.nn.plain import is_exporting, is_plain, linear_rows
+from agentzoo.nn.plain import is_exporting, is_plain, linear_rows, side_by_side
 
 StateCount = Annotated[int, Field(ge=1, le=1024)]
 _ROWS = 16  # windows at a time, so that the next operation finds them in the cache
@@ -92,34 +92,51 @@ class Mamba(nn.Module):
 def advance(
     blocks: Sequence[Mamba],
     x: Sequence[Tensor],
-    gate: Sequence[Tensor],
+    gate: Tensor,
     mask: Tensor | None,
     conv_state: Tensor,
     ssm_state: Tensor,
 ) -> tuple[list[Tensor], Tensor, Tensor]:
     """`Mamba.forward` of G blocks over the next tokens of sequences, given the states that hold their past.
 
-    The blocks have equal sizes and run side by side: one operation serves all of them, except in linear layers.
+    The blocks have equal sizes and run side by side: one operation serves all of them. Linear layers run one by one,
+    except in a graph.
 
     Args:
-        x, gate: (B, L, D) for each block, usually one to three tokens.
+        x: (B, L, D) for each block, usually one to three tokens. gate: (B, L, D) for all blocks.
         mask: (B, L, 1) or None, as in `Mamba.forward`.
         conv_state: (B, W-1, G·I) the last inputs of the convolutions. ssm_state: (B, G, N, I). Zeros at the start.
 
     Returns:
         (B, L, D) for each block, and both states after these tokens.
     """
-    projected = [block._project(*own) for block, *own in zip(blocks, x, gate, strict=True)]
-    taped = torch.cat((conv_state, torch.cat([inputs for inputs, _ in projected], dim=-1)), dim=1)  # (B, W-1+L, G·I)
+    first, tokens = blocks[0], gate.shape[1]
+    inner, shape = first.inner, (len(blocks), first.inner)
+    inputs = [linear_rows(block.in_proj, own, slice(0, inner)) for block, own in zip(blocks, x, strict=True)]
+    z = torch.cat([linear_rows(block.in_proj, gate, slice(inner, None)) for block in blocks], dim=-1)
+    taped = torch.cat((conv_state, torch.cat(inputs, dim=-1)), dim=1)  # (B, W-1+L, G·I)
     convolved = _continue_conv(blocks, taped)
     if mask is not None:
         convolved = convolved * mask
-    parts = torch.split(convolved, blocks[0].inner, dim=-1)
-    scans = [block._scan_inputs(part, z) for block, part, (_, z) in zip(blocks, parts, projected, strict=True)]
-    together = (torch.stack(own, dim=2 if own[0].ndim == 3 else 0) for own in zip(*scans, strict=True))
-    y, ssm_state = continue_scan(ssm_state, ScanInputs(*together))
-    out = [block.out_proj(part) for block, part in zip(blocks, y.unbind(2), strict=True)]
-    return out, taped[:, x[0].shape[1] :], ssm_state
+    each = torch.unflatten(convolved, -1, shape)  # (B, L, G, I)
+    selected = side_by_side([block.x_proj for block in blocks], each)
+    low_rank, B, C = torch.split(selected, [first.rank, first.states, first.states], dim=-1)
+    y, ssm_state = continue_scan(
+        ssm_state,
+        ScanInputs(
+            x=each,
+            delta=side_by_side([block.dt_proj for block in blocks], low_rank),  # with its bias, so the scan adds none
+            A=-torch.exp(torch.stack([block.A_log for block in blocks])),
+            B=B,
+            C=C,
+            D=torch.stack([block.D for block in blocks]),
+            z=torch.unflatten(z, -1, shape),
+            delta_bias=gate.new_zeros(()),
+        ),
+    )
+    parts = torch.split(y.flatten(2), inner, dim=-1)
+    out = [block.out_proj(part) for block, part in zip(blocks, parts, strict=True)]
+    return out, taped[:, tokens:], ssm_state
 
 
 def _continue_conv(blocks: Sequence[Mamba], taped: Tensor) -> Tensor:

@@ -197,16 +197,16 @@ def test_block_continued_in_pieces_equals_one_forward(pieces: list[int]) -> None
     for block in blocks:
         nn.init.normal_(block.D)
         nn.init.normal_(block.conv1d.bias)  # type: ignore[arg-type]
-    x, gate = torch.randn(2, 2, 2, 7, 8, dtype=torch.float64)  # x and gate, blocks, B, L, D
+    x, gate = torch.randn(2, 2, 7, 8, dtype=torch.float64), torch.randn(2, 7, 8, dtype=torch.float64)  # (G, B, L, D)
     conv, state = torch.zeros(2, 3, 32, dtype=torch.float64), torch.zeros(2, 2, 4, 16, dtype=torch.float64)
     outputs = []
     with torch.no_grad():
-        for part, part_gate in zip(x.split(pieces, 2), gate.split(pieces, 2), strict=True):
-            out, conv, state = advance(blocks, list(part), list(part_gate), None, conv, state)
+        for part, part_gate in zip(x.split(pieces, 2), gate.split(pieces, 1), strict=True):
+            out, conv, state = advance(blocks, list(part), part_gate, None, conv, state)
             outputs.append(torch.stack(out))
         found = torch.cat(outputs, 2)
-        for block, mine, own, own_gate in zip(blocks, found, x, gate, strict=True):
-            assert torch.allclose(mine, block(own, own_gate), atol=1e-12)
+        for block, mine, own in zip(blocks, found, x, strict=True):
+            assert torch.allclose(mine, block(own, gate), atol=1e-12)
 
 
 def test_masked_tokens_in_front_leave_no_trace() -> None:
@@ -230,7 +230,7 @@ def test_acting_follows_changed_weights(training: bool) -> None:
 
     def acts() -> Tensor:
         with torch.no_grad():
-            (out,), _, _ = advance([block], [x], [x], None, *zeros)
+            (out,), _, _ = advance([block], [x], x, None, *zeros)
             assert torch.allclose(out, block(x), atol=1e-6)
         return out
 
