@@ -13,7 +13,7 @@ test: $(VENV)/.dev
 	$(BIN)/ruff check agentzoo tests demos setup.py
 	$(BIN)/ruff format --check agentzoo tests demos setup.py
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }

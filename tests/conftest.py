@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -48,7 +49,7 @@ SMALL = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the Hub run on request alone, those that need a GPU where there is one."""
+    """Tests that need the Hub run on request alone, those that need a GPU where there is one; slow files come first."""
     absent = {
         "network": None if os.environ.get("AGENTZOO_TEST_NETWORK") else "set AGENTZOO_TEST_NETWORK=1 to use the Hub",
         "gpu": None if torch.cuda.is_available() else "no CUDA device",
@@ -57,6 +58,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, reason in absent.items():
             if reason and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=reason))
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)  # long files first: the last one keeps a single worker busy
 
 
 class CountingEnv(gym.Env[Any, Any]):
@@ -218,6 +221,16 @@ def random_batch(io: IOSpec, lengths: list[int], seed: int = 0) -> Batch:
 
 
 ASSETS = Path(__file__).resolve().parent / "assets" / "minari"
+
+
+@pytest.fixture(scope="session")
+def one_table_of_operators() -> Iterator[None]:
+    """torch.onnx builds its table of operators for every export: a third of the time that a small network takes."""
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", staticmethod(functools.cache(ONNXRegistry.from_torchlib)))
+        yield
 
 
 @pytest.fixture

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from conftest import make_agent
@@ -22,16 +24,45 @@ from agentzoo.hub.zoo import summaries
 from agentzoo.recipes._table import TABLE, table_text
 from agentzoo.text import counted, duration
 
-WITHOUT_TORCH = """
-import sys
-sys.argv = ["agentzoo", *sys.argv[1:]]
+# Reads (words, environment variables, file) a line and runs the command in this process, which imports nothing else.
+COMMANDS = """
+import json, os, sys, traceback
 from agentzoo.cli import main
-try:
-    main()
-finally:
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+for line in sys.stdin:
+    words, variables, path = json.loads(line)
+    os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), 2)
+    os.environ.update(variables)
+    sys.argv, status = ["agentzoo", *words], 0
+    try:
+        main()
+    except SystemExit as end:
+        status = end.code or 0
+    except BaseException:
+        status = traceback.print_exc() or 1
     heavy = {"torch", "gymnasium", "minari", "huggingface_hub", "numpy"} & set(sys.modules)
-    print("heavy:", sorted(heavy), file=sys.stderr)
+    print("heavy:", sorted(heavy), file=sys.stderr, flush=True)
+    print(status, file=answers, flush=True)
 """
+Running = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def run_light(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Runs a command where none before has imported anything heavy -> its exit status, and what it says on stderr."""
+    folder = tmp_path_factory.mktemp("said")
+    with subprocess.Popen([sys.executable, "-c", COMMANDS], stdin=PIPE, stdout=PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+        def run(words: str, **variables: str) -> tuple[int, str]:
+            path = folder / f"{len(list(folder.iterdir()))}.txt"
+            print(json.dumps([words.split(), variables, str(path)]), file=process.stdin, flush=True)
+            return int(process.stdout.readline()), path.read_text()
+
+        yield run
+        process.stdin.close()
 
 
 @pytest.mark.parametrize(
@@ -65,11 +96,11 @@ finally:
         "lst",
     ],
 )
-def test_lists_and_typos_are_answered_without_heavy_imports(words: str) -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *words.split()], capture_output=True, text=True)
-    assert "heavy: []" in done.stderr
-    assert ("Did you mean" in done.stderr) == (done.returncode != 0)
-    assert (done.returncode == 0) == (words in ("list", "list --all --json", "list --family dt"))
+def test_lists_and_typos_are_answered_without_heavy_imports(words: str, run_light: Running) -> None:
+    status, said = run_light(words)
+    assert "heavy: []" in said
+    assert ("Did you mean" in said) == (status != 0)
+    assert (status == 0) == (words in ("list", "list --all --json", "list --family dt"))
 
 
 @pytest.mark.parametrize(
@@ -90,15 +121,12 @@ def test_lists_and_typos_are_answered_without_heavy_imports(words: str) -> None:
         ("hub pull dt-hoper-medium", "is not a Hub repo"),
     ],
 )
-def test_what_is_not_there_is_named_without_heavy_imports(words: str, said: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH, *words.split()],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "MINARI_DATASETS_PATH": str(tmp_path)},
-    )
-    assert said in " ".join(done.stderr.split())
-    assert "heavy: []" in done.stderr
+def test_what_is_not_there_is_named_without_heavy_imports(
+    words: str, said: str, run_light: Running, tmp_path: Path
+) -> None:
+    _, found = run_light(words, MINARI_DATASETS_PATH=str(tmp_path))
+    assert said in " ".join(found.split())
+    assert "heavy: []" in found
 
 
 def test_the_table_of_recipes_is_of_these_recipes() -> None:
@@ -190,7 +218,7 @@ def test_numbers_that_are_too_large_are_refused_at_once(words: str) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
 def test_a_full_disk_behind_standard_output_is_one_line() -> None:
-    command = [sys.executable, "-c", WITHOUT_TORCH, "list", "--json"]
+    command = [sys.executable, "-m", "agentzoo", "list", "--json"]
     with open("/dev/full", "w") as full:  # noqa: PTH123
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 2

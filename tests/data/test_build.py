@@ -46,7 +46,7 @@ def test_bytes_depend_on_the_seed_and_not_on_the_number_of_workers(
     digests = []
     for i, (workers, seed) in enumerate(((1, 0), (2, 0), (1, 1))):
         monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / str(i)))
-        build("hopper/medium", BuildOptions(sources, trust_policies=True, steps=2_000, seed=seed, workers=workers))
+        build("hopper/medium", BuildOptions(sources, trust_policies=True, steps=1_000, seed=seed, workers=workers))
         digests.append(digest(tmp_path / str(i), HOPPER))
     assert digests[0] == digests[1]
     assert digests[0] != digests[2]

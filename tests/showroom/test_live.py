@@ -27,20 +27,10 @@ from showroom.cases import flat, placed
 from showroom.conftest import ROOT, collect_faults, serious_faults
 
 SAME_ACTION = 1e-4
-
-
 POSER = "unimask-hopper-untrained"  # takes a pose as goal, like unimask-hopper-medium, and is small
-
-
 BRIEF = "dt-hopper-brief"  # dt-hopper-medium on its newest two steps
-
-
 PLAYED = ("unimask-doorkey", "dm-hopper-medium", BRIEF, "dt-hopper-medium", POSER, "bc-pointmaze-medium")  # as listed
-
-
 LARGEST_PAGE = 45e6  # bytes
-
-
 MOST_MILLIS = 10.0  # of an action
 
 
@@ -61,7 +51,9 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def live_site(libraries: Path, zoo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def live_site(
+    libraries: Path, zoo: Path, tmp_path_factory: pytest.TempPathFactory, one_table_of_operators: None
+) -> Path:
     return build_site(tmp_path_factory.mktemp("out") / "site", zoo, live=True).folder
 
 

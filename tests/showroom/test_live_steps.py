@@ -29,11 +29,7 @@ SCENES = (
 
 
 STEPS = 200
-
-
 SAME_STEP = 1e-6  # measured: 2e-8 between MuJoCo 4.0.0 in Python and 3.14.0 in WebAssembly
-
-
 STEP_ALL = """
 import fs from "fs";
 import load from "./mujoco.js";
