@@ -102,9 +102,9 @@ def test_runs_of_one_name_that_differ_in_more_than_the_seed_get_rows_of_their_ow
 
 def test_many_seeds_and_a_long_title_fit_the_record() -> None:
     (staged,) = compare([THREE_SEEDS], 100)
-    for count, cell in ((12, "; ".join(["37.4"] * 12)), (70, ("37.4; " * 40)[:189] + "…")):
+    for count, cell in ((12, "; ".join(["41.7"] * 12)), (70, ("41.7; " * 40)[:189] + "…")):
         study = as_study([staged._replace(results=staged.results[:1] * count)], "long " * 50)
-        assert study.rows[0][2] == "37.4 ± 0.0 [37.4, 37.4]"
+        assert study.rows[0][2] == "41.7 ± 0.0 [41.7, 41.7]"
         assert study.rows[0][3] == cell
         assert len(study.title) == 190
 
@@ -117,9 +117,9 @@ def test_staged_agents_bring_their_headline_and_their_seeds() -> None:
     )
     name, _, over, each, _, soon, published = study.rows[0]
     assert (name, published) == ("bc-hopper-medium", "63.9")
-    assert over == "41.0 ± 9.0 [34.3, 51.3]"  # as on its card
-    assert each == "37.4 [33.9, 41.3]; 51.3 [45.7, 57.2]; 34.3 [31.5, 37.8]"
-    assert re.fullmatch(r"[\d,]+ updates, \d+ seconds, from 1 of 3 seeds", soon)  # the only log in the folder
+    assert over == "44.9 ± 6.7 [40.4, 52.7]"  # as on its card
+    assert each == "41.7 [37.3, 46.7]; 52.7 [47.1, 58.4]; 40.4 [36.1, 45.1]"
+    assert re.fullmatch(r"[\d,]+ updates, [\d.]+ (seconds|minutes), from 1 of 3 seeds", soon)  # the only log in the folder
     assert "a staged agent holds the log of one seed" in study.note
     assert study.rows[1][2:4] == ("95.6 [95.1, 96.0], one seed", "")
     assert re.fullmatch(r"[\d,]+ updates, \d+ minutes", study.rows[1][5])
@@ -269,7 +269,7 @@ def test_a_narrow_terminal_gets_blocks_instead_of_broken_words(tmp_path: Path, m
     for width in (80, 300):
         monkeypatch.setattr(console, "width", width)
         shown[width] = CliRunner().invoke(app, ["research", "compare", *runs, "--out", str(tmp_path / "out")]).output
-        for words in ("normalized score", "41.0 ± 9.0 [34.3, 51.3]", "unimask-pointmaze-medium", "0.99 [0.97, 1.00]"):
+        for words in ("normalized score", "44.9 ± 6.7 [40.4, 52.7]", "unimask-pointmaze-medium", "0.99 [0.97, 1.00]"):
             assert words in shown[width]
     narrow = Table("a very long name of a column", "b")
     narrow.columns[0].no_wrap = True
