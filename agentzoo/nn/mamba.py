@@ -112,9 +112,9 @@ def advance(
     """
     first, tokens = blocks[0], gate.shape[1]
     inner, shape = first.inner, (len(blocks), first.inner)
-    inputs = [linear_rows(block.in_proj, own, slice(0, inner)) for block, own in zip(blocks, x, strict=True)]
-    z = torch.cat([linear_rows(block.in_proj, gate, slice(inner, None)) for block in blocks], dim=-1)
-    taped = torch.cat((conv_state, torch.cat(inputs, dim=-1)), dim=1)  # (B, W-1+L, G·I)
+    projected = [block._project(own, gate) for block, own in zip(blocks, x, strict=True)]
+    inputs, z = (torch.cat(parts, dim=-1) for parts in zip(*projected, strict=True))  # (B, L, G·I) each
+    taped = torch.cat((conv_state, inputs), dim=1)  # (B, W-1+L, G·I)
     convolved = _continue_conv(blocks, taped)
     if mask is not None:
         convolved = convolved * mask

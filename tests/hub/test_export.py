@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_table_of_operators"
 
 MODELS = {  # acting/test_onnx.py exports all families
     "dt": SMALL["dt"],
-    "dm": DMConfig(embed_dim=16, n_layers=1, state_size=4),
+    "dm": DMConfig(embed_dim=16, n_layers=2, state_size=4),
 }
 
 

@@ -119,7 +119,7 @@ def test_staged_agents_bring_their_headline_and_their_seeds() -> None:
     assert (name, published) == ("bc-hopper-medium", "63.9")
     assert over == "44.9 ± 6.7 [40.4, 52.7]"  # as on its card
     assert each == "41.7 [37.3, 46.7]; 52.7 [47.1, 58.4]; 40.4 [36.1, 45.1]"
-    assert re.fullmatch(r"[\d,]+ updates, [\d.]+ (seconds|minutes), from 1 of 3 seeds", soon)  # its only log
+    assert re.fullmatch(r"[\d,]+ updates, \d+ minutes, from 1 of 3 seeds", soon)  # its only log
     assert "a staged agent holds the log of one seed" in study.note
     assert study.rows[1][2:4] == ("95.6 [95.1, 96.0], one seed", "")
     assert re.fullmatch(r"[\d,]+ updates, \d+ minutes", study.rows[1][5])
