@@ -12,11 +12,11 @@ import warnings
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-MOST_SHOWN = 200  # characters of one name or value
-MOST_SAID = 4_000  # characters of a whole message
+MAX_VALUE = 200  # characters of one name or value
+MAX_MESSAGE = 4_000  # characters of a whole message
 
 
-def printable(text: object, most: int = MOST_SHOWN) -> str:
+def printable(text: object, most: int = MAX_VALUE) -> str:
     """Text from a file or server, made safe to print: on one line and cut at `most` characters.
 
     Unprintable characters (terminal codes, line breaks, characters that change the direction of text) are escaped as
@@ -37,7 +37,7 @@ def without_colors(text: str) -> str:
 
 def warn(message: str, depth: int = 1) -> None:
     """`warnings.warn` for a message that may quote a file or server; `depth` 1 points at the line that calls this."""
-    warnings.warn(printable(message, MOST_SAID), UserWarning, stacklevel=depth + 1)
+    warnings.warn(printable(message, MAX_MESSAGE), UserWarning, stacklevel=depth + 1)
 
 
 class AgentzooError(Exception):
@@ -47,7 +47,7 @@ class AgentzooError(Exception):
     """
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(printable(one, MOST_SAID) if isinstance(one, str) else one for one in args))
+        super().__init__(*(printable(one, MAX_MESSAGE) if isinstance(one, str) else one for one in args))
 
 
 class ConfigError(AgentzooError, ValueError):

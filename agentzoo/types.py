@@ -30,10 +30,10 @@ SizeInt = Annotated[int, Field(ge=1, le=MAX_SIZE)]
 WHITE = 255.0  # largest value of a pixel
 MAX_PIXELS = 1_048_576  # numbers of an image, its channels included
 MAX_WINDOW = 16_777_216  # numbers that one environment's window of observations holds: 64 MB
-MOST_ASKED = 1e9  # largest absolute target return
+MAX_TARGET = 1e9  # largest absolute target return
 # options of an environment that do not change the task
 RENDERING = {"render_mode", "width", "height", "camera_id", "camera_name", "default_camera_config"}
-TargetReturn = Annotated[float, Field(ge=-MOST_ASKED, le=MOST_ASKED)]  # raw env units
+TargetReturn = Annotated[float, Field(ge=-MAX_TARGET, le=MAX_TARGET)]  # raw env units
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # SHA-256
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import agentzoo
 
 PACKAGE = Path(agentzoo.__file__).parent
-MOST_LINES, MOST_IN_A_FUNCTION = 350, 60
+MAX_LINES, MAX_FUNCTION = 350, 60
 
 
 def functions(source: str) -> list[tuple[str, int]]:
@@ -26,12 +26,12 @@ def test_the_lines_of_a_function_are_counted() -> None:
 def test_files_and_functions_are_short() -> None:
     sources = {str(path.relative_to(PACKAGE)): path.read_text() for path in PACKAGE.rglob("*.py")}
     assert len(sources) > 200
-    files = {name: text.count("\n") for name, text in sources.items() if text.count("\n") > MOST_LINES}
+    files = {name: text.count("\n") for name, text in sources.items() if text.count("\n") > MAX_LINES}
     assert files == {}
     long = {
         f"{name}: {function}": lines
         for name, text in sources.items()
         for function, lines in functions(text)
-        if lines > MOST_IN_A_FUNCTION
+        if lines > MAX_FUNCTION
     }
     assert long == {}

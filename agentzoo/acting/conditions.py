@@ -15,7 +15,7 @@ from agentzoo.acting.observing import as_numbers, is_count
 from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.nn.masked_model import Known
 from agentzoo.text import counted
-from agentzoo.types import MOST_ASKED, Batch
+from agentzoo.types import MAX_TARGET, Batch
 
 Rows = NDArray[np.float32]
 
@@ -99,6 +99,6 @@ def checked_targets(target_return: Any) -> NDArray[np.float64]:
         )
     if not np.isfinite(targets).all():
         raise ConfigError(f"target_return must be finite, got {target_return}.")
-    if (np.abs(targets) > MOST_ASKED).any():
-        raise ConfigError(f"target_return must lie within {MOST_ASKED:g} of 0, got {target_return}.")
+    if (np.abs(targets) > MAX_TARGET).any():
+        raise ConfigError(f"target_return must lie within {MAX_TARGET:g} of 0, got {target_return}.")
     return targets

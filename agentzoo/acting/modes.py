@@ -23,7 +23,7 @@ from agentzoo.nn.recurrent import RecurrentModel, RecurrentState, reset_rows
 from agentzoo.text import counted
 from agentzoo.types import ActionDistribution, Batch
 
-MOST_WINDOWS = 1_024  # in one forward pass
+MAX_WINDOWS = 1_024  # in one forward pass
 
 
 class MemoryState(NamedTuple):
@@ -97,13 +97,13 @@ def make_acting(mode: ActingMode, network: Any, rtg_scale: float, steps: int | N
 
 
 def act_in_chunks(act: Callable[..., Any], batch: Batch, *known: Known) -> Any:
-    """`act(batch, *known)`, at most `MOST_WINDOWS` windows at a time, since thousands need gigabytes of memory."""
+    """`act(batch, *known)`, at most `MAX_WINDOWS` windows at a time, since thousands need gigabytes of memory."""
     count = batch.shape[0]
-    if count <= MOST_WINDOWS:
+    if count <= MAX_WINDOWS:
         return act(batch, *known)
     parts = []
-    for first in range(0, count, MOST_WINDOWS):
-        rows = slice(first, first + MOST_WINDOWS)
+    for first in range(0, count, MAX_WINDOWS):
+        rows = slice(first, first + MAX_WINDOWS)
         own = (Known(*(part[rows] for part in one)) for one in known)
         parts.append(act(batch.map(lambda part, rows=rows: part[rows]), *own))  # type: ignore[misc]
     return torch.cat(parts) if isinstance(parts[0], Tensor) else _Chunks(parts)

@@ -17,7 +17,7 @@ from agentzoo import __version__
 from agentzoo.cli import data, grid, hub, research, search, site, train, use
 from agentzoo.cli.console import errors_console
 from agentzoo.cli.groups import Command, Groups, make_app
-from agentzoo.errors import MOST_SAID, AgentzooError, printable, without_colors
+from agentzoo.errors import MAX_MESSAGE, AgentzooError, printable, without_colors
 
 GROUPS: Groups = {
     "Use": {
@@ -92,4 +92,4 @@ def _one_line(
 ) -> str:
     """A warning as one line, without the source file and line number, which do not help users."""
     text = without_colors(str(message)).removeprefix("WARN: ")  # from Gymnasium, in yellow
-    return f"warning: {printable(text, MOST_SAID)}\n"
+    return f"warning: {printable(text, MAX_MESSAGE)}\n"

@@ -61,12 +61,12 @@ console = _Console(highlight=False)
 errors_console = _Console(stderr=True, highlight=False)
 
 
-MOST_IN_CELL = 2_000  # characters
+MAX_CELL = 2_000  # characters
 
 
 def plain(text: object) -> str:
     """Text from a file, server or user for a rich console: made safe by `printable`, with its markup escaped."""
-    return escape(printable(text, MOST_IN_CELL))
+    return escape(printable(text, MAX_CELL))
 
 
 def word(path: object) -> str:

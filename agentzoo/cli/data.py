@@ -19,7 +19,7 @@ from agentzoo.cli.console import (
     word,
 )
 from agentzoo.cli.groups import CommandGroup
-from agentzoo.cli.options import MOST_EPISODES, JsonOption, TokenOption
+from agentzoo.cli.options import MAX_EPISODES, JsonOption, TokenOption
 from agentzoo.data.names import absent, dataset_id, datasets_root, is_local, require_dataset_recipe, require_possible
 from agentzoo.errors import AgentzooError, ConfigError, UnknownNameError
 from agentzoo.text import amount, counted, duration
@@ -211,7 +211,7 @@ def behaviour(
         int, typer.Option("--every", min=1, help="Environment steps between evaluations.")
     ] = 10_000,
     episodes: Annotated[
-        int, typer.Option("--episodes", min=1, max=MOST_EPISODES, help="Episodes of each evaluation.")
+        int, typer.Option("--episodes", min=1, max=MAX_EPISODES, help="Episodes of each evaluation.")
     ] = 10,
     learning_starts: Annotated[
         int, typer.Option("--learning-starts", min=0, help="Steps of random actions before learning starts.")

@@ -11,7 +11,7 @@ from agentzoo.cli.console import console, errors_console, plain, print_json, pri
 from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.inspect import as_rich
 from agentzoo.cli.options import (
-    MOST_EPISODES,
+    MAX_EPISODES,
     DistanceOption,
     JsonOption,
     TrustOption,
@@ -130,7 +130,7 @@ def context(
     heads: HeadOption = None,
     threshold: ThresholdOption = 8.0,
     episodes: Annotated[
-        int, typer.Option("--episodes", "-n", min=1, max=MOST_EPISODES, help="Episodes that windows are taken from.")
+        int, typer.Option("--episodes", "-n", min=1, max=MAX_EPISODES, help="Episodes that windows are taken from.")
     ] = 5,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the first of these episodes.")] = 0,
     windows: Annotated[int, typer.Option("--windows", min=1, help="Largest number of windows, evenly spaced.")] = 2_000,

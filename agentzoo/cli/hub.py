@@ -12,7 +12,7 @@ from agentzoo.cli.console import console, errors_console, plain, print_json, pri
 from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.importing import import_command
 from agentzoo.cli.options import (
-    MOST_EPISODES,
+    MAX_EPISODES,
     AgentArg,
     FolderArg,
     JsonOption,
@@ -171,7 +171,7 @@ def verify(
     episodes: Annotated[
         int | None,
         typer.Option(
-            "--episodes", "-n", min=2, max=MOST_EPISODES, help="Episodes to play. Default: as many as the card states."
+            "--episodes", "-n", min=2, max=MAX_EPISODES, help="Episodes to play. Default: as many as the card states."
         ),
     ] = None,
     n_envs: Annotated[int, typer.Option("--envs", min=1, help="Environments stepped side by side.")] = 20,

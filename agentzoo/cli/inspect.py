@@ -10,7 +10,7 @@ from rich.table import Table
 
 from agentzoo.cli.console import console, errors_console, plain, print_json, print_listing
 from agentzoo.cli.options import (
-    MOST_EPISODES,
+    MAX_EPISODES,
     DistanceOption,
     JsonOption,
     RevisionOption,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def inspect(
     name: Annotated[str, typer.Argument(metavar="ID", help="An agent (id, folder, Hub repo) or a language model.")],
     episodes: Annotated[
-        int, typer.Option("--episodes", "-n", min=1, max=MOST_EPISODES, help="Episodes that windows are taken from.")
+        int, typer.Option("--episodes", "-n", min=1, max=MAX_EPISODES, help="Episodes that windows are taken from.")
     ] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first episode, and of the weights with --random.")] = 0,
     windows: Annotated[int, typer.Option(min=1, help="Largest number of windows, evenly spaced.")] = 2_000,

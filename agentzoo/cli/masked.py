@@ -11,8 +11,8 @@ from rich.table import Table
 from agentzoo.cli.console import console, errors_console, plain, print_json, print_listing, print_study, progress_bar
 from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.options import (
-    MOST_EPISODES,
-    MOST_THREADS,
+    MAX_EPISODES,
+    MAX_THREADS,
     EpisodeSeedOption,
     JsonOption,
     RevisionOption,
@@ -84,7 +84,7 @@ def heatmap(
     train: Annotated[
         bool, typer.Option("--train/--no-train", help="Train missing networks, or only draw finished ones.")
     ] = True,
-    threads: Annotated[int, typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option("--threads", min=1, max=MAX_THREADS, help="CPU threads.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Train every network of the paper's DoorKey heat-map and test each on every task. A stopped run continues.
@@ -140,7 +140,7 @@ def maze2d(
     ],
     out: Annotated[Path, typer.Option("--out", help="Folder for the result.")] = Path("runs/maze2d"),
     episodes: Annotated[
-        int, typer.Option("--episodes", "-n", min=2, max=MOST_EPISODES, help="Episodes for each way of acting.")
+        int, typer.Option("--episodes", "-n", min=2, max=MAX_EPISODES, help="Episodes for each way of acting.")
     ] = 100,
     seed: EpisodeSeedOption = 0,
     revision: RevisionOption = None,

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from agentzoo.cli.console import errors_console, plain, print_json, print_listing, print_study, progress_bar
 from agentzoo.cli.options import (
-    MOST_EPISODES,
-    MOST_THREADS,
+    MAX_EPISODES,
+    MAX_THREADS,
     AgentsArg,
     EpisodeSeedOption,
     JsonOption,
@@ -40,7 +40,7 @@ def sweep(
     lowest: Annotated[float, typer.Option("--from", help="The targets are evenly spaced above this value.")] = 0.0,
     count: Annotated[int, typer.Option("--targets", min=3, max=100, help="Number of target returns.")] = 8,
     episodes: Annotated[
-        int, typer.Option("--episodes", "-n", min=1, max=MOST_EPISODES, help="Episodes for each target.")
+        int, typer.Option("--episodes", "-n", min=1, max=MAX_EPISODES, help="Episodes for each target.")
     ] = 20,
     seed: EpisodeSeedOption = 0,
     plot: Annotated[
@@ -100,10 +100,10 @@ def _check_pictures(agents: int, plot: Path | None, out: Path | None, best: floa
 
 
 def _require_room(agents: int, otherwise: str = "") -> None:
-    from agentzoo.evaluation.sweep import MOST_AGENTS
+    from agentzoo.evaluation.sweep import MAX_AGENTS
 
-    if agents > MOST_AGENTS:
-        raise ConfigError(f"a study has room for {MOST_AGENTS} agents, got {agents}; name fewer{otherwise}.")
+    if agents > MAX_AGENTS:
+        raise ConfigError(f"a study has room for {MAX_AGENTS} agents, got {agents}; name fewer{otherwise}.")
 
 
 def _print_sweep(title: str, results: Sequence[Result]) -> None:
@@ -130,7 +130,7 @@ def histories(
         ),
     ] = False,
     episodes: Annotated[
-        int, typer.Option("--episodes", "-n", min=1, max=MOST_EPISODES, help="Episodes for each length.")
+        int, typer.Option("--episodes", "-n", min=1, max=MAX_EPISODES, help="Episodes for each length.")
     ] = 20,
     seed: EpisodeSeedOption = 0,
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and its picture.")] = Path("runs/histories"),
@@ -191,7 +191,7 @@ def compare(
     title: Annotated[str, typer.Option("--title", help="Title of the table.")] = "Side by side",
     finding: Annotated[str, typer.Option("--finding", help="The finding, one sentence for the card.")] = "",
     episodes: Annotated[
-        int, typer.Option("--episodes", "-n", min=1, max=MOST_EPISODES, help="Minimum episodes of each run.")
+        int, typer.Option("--episodes", "-n", min=1, max=MAX_EPISODES, help="Minimum episodes of each run.")
     ] = 100,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
@@ -236,7 +236,7 @@ def pairs(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or ids of agents; seeds are grouped.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and curves.png.")] = Path("runs/pairs"),
     episodes: Annotated[
-        int, typer.Option("--episodes", "-n", min=2, max=MOST_EPISODES, help="Minimum episodes of each run.")
+        int, typer.Option("--episodes", "-n", min=2, max=MAX_EPISODES, help="Minimum episodes of each run.")
     ] = 100,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
@@ -262,7 +262,7 @@ def bench(
         typer.Argument(metavar="BENCHMARK", help="One of dt, dt-pixel, dm, dtma, language, threads, context, grid."),
     ],
     runs: Annotated[int, typer.Option("--runs", min=1, help="Repetitions of each timing.")] = 20,
-    threads: Annotated[int, typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads.")] = 2,
+    threads: Annotated[int, typer.Option("--threads", min=1, max=MAX_THREADS, help="CPU threads.")] = 2,
     plot: Annotated[
         Path | None, typer.Option("--plot", help="Also draw a plot into this file, if the benchmark has one.")
     ] = None,

@@ -10,8 +10,8 @@ import typer
 if TYPE_CHECKING:
     from agentzoo.agent import Agent
 
-MOST_EPISODES = 1_000_000  # as in a recipe
-MOST_THREADS = 1_024
+MAX_EPISODES = 1_000_000  # as in a recipe
+MAX_THREADS = 1_024
 
 
 def _trust_options(context: typer.Context, trusted: bool) -> bool:

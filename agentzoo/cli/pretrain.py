@@ -13,7 +13,7 @@ from rich.table import Table
 
 from agentzoo.cli.console import bar_columns, errors_console, plain, print_json, print_listing
 from agentzoo.cli.groups import CommandGroup
-from agentzoo.cli.options import MOST_THREADS, JsonOption
+from agentzoo.cli.options import MAX_THREADS, JsonOption
 from agentzoo.errors import UnknownNameError, did_you_mean
 
 app = typer.Typer(
@@ -26,7 +26,7 @@ SetOption = Annotated[
     list[str] | None, typer.Option("--set", help="Change one setting: field=value, e.g. steps=2000; may be repeated.")
 ]
 ThreadsOption = Annotated[
-    int | None, typer.Option("--threads", min=1, max=MOST_THREADS, help="CPU threads; 1 makes runs repeat bit for bit.")
+    int | None, typer.Option("--threads", min=1, max=MAX_THREADS, help="CPU threads; 1 makes runs repeat bit for bit.")
 ]
 HardwareOption = Annotated[str, typer.Option("--hardware", help="The hardware it is trained on, for the card.")]
 

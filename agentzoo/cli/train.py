@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from agentzoo.cli.options import (
-    MOST_THREADS,
+    MAX_THREADS,
     RevisionOption,
     TargetOption,
     TrustOption,
@@ -35,7 +35,7 @@ ThreadsOption = Annotated[
     typer.Option(
         "--threads",
         min=1,
-        max=MOST_THREADS,
+        max=MAX_THREADS,
         help="CPU threads; 1 makes runs repeat bit for bit. Default: the free cores.",
     ),
 ]

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from agentzoo.cli.console import console, fits, listing, plain, print_facts, print_json, print_listing, progress_bar
 from agentzoo.cli.options import (
-    MOST_EPISODES,
+    MAX_EPISODES,
     AgentArg,
     EpisodeSeedOption,
     HistoryOption,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from agentzoo.hub.overview import Summary
 
 EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id to use instead of the agent's.")]
-EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1, max=MOST_EPISODES, help="Episodes to play.")]
+EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1, max=MAX_EPISODES, help="Episodes to play.")]
 TargetNumberOption = Annotated[
     float | None, typer.Option("--target", help="Target return, a number in units of the environment's reward.")
 ]

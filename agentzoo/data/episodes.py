@@ -15,7 +15,7 @@ from agentzoo.errors import DataError
 from agentzoo.types import WHITE, ActionSpec, FloatArray, IntArray, ObservationSpec
 
 LOOKED_AT = 1_000  # images, evenly spaced over the dataset
-MOST_SYMBOLS = 32  # an image without a larger number holds symbols instead of brightness
+MAX_SYMBOLS = 32  # an image without a larger number holds symbols instead of brightness
 ROUNDING = 1e-5  # relative to a bound: how far outside of it an action may lie
 
 
@@ -141,7 +141,7 @@ class Episodes:
             return observation_statistics(self.observations)
         every = np.unique(np.linspace(0, len(self) - 1, LOOKED_AT).astype(np.int64))
         largest = np.asarray(self.observations[every]).max(axis=(0, 2, 3)).astype(np.float32)
-        std = np.full_like(largest, WHITE) if largest.max() > MOST_SYMBOLS else np.maximum(largest, 1.0)
+        std = np.full_like(largest, WHITE) if largest.max() > MAX_SYMBOLS else np.maximum(largest, 1.0)
         return np.zeros((len(std), 1, 1), dtype=np.float32), std[:, None, None]
 
     def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:

@@ -23,7 +23,7 @@ from agentzoo.types import IntArray, ObservationSpec
 
 LEVEL = 3  # of zlib: a frame of Pong takes 100 bytes, a busy one 900
 DIGEST = 16  # bytes
-MOST_STACKED = 64
+MAX_STACKED = 64
 STACK, PADDING = "frame_stack", "frame_stack_padding"  # in a dataset's metadata
 ON_DEVICE = 0.5  # share of a device's free memory that unpacked frames may take
 
@@ -44,10 +44,10 @@ def stack_of(metadata: Mapping[str, Any]) -> Stack | None:
     if metadata.get(STACK) is None:
         return None
     frames, padding = metadata[STACK], metadata.get(PADDING, "reset")
-    if type(frames) is not int or not 1 <= frames <= MOST_STACKED or padding not in ("reset", "zero"):
+    if type(frames) is not int or not 1 <= frames <= MAX_STACKED or padding not in ("reset", "zero"):
         raise DataError(
             f"the metadata has {STACK}={printable(repr(frames), 60)} and {PADDING}={printable(repr(padding), 60)}; "
-            f"expected a whole number from 1 to {MOST_STACKED}, and 'reset' or 'zero'."
+            f"expected a whole number from 1 to {MAX_STACKED}, and 'reset' or 'zero'."
         )
     return Stack(frames, padding)
 

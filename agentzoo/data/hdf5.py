@@ -18,9 +18,9 @@ from typing import Any
 from agentzoo.errors import AgentzooError, DataError, printable
 from agentzoo.store.tensors import memory
 
-MOST_OBJECTS = 5_000_000  # groups and arrays; a million episodes hold five each
+MAX_OBJECTS = 5_000_000  # groups and arrays; a million episodes hold five each
 DEEPEST = 20  # groups inside groups
-MOST_RATIO = 1_100  # largest compression ratio of an array; deflate reaches 1,030
+MAX_RATIO = 1_100  # largest compression ratio of an array; deflate reaches 1,030
 UNSTORED = 1 << 20  # bytes an array may declare beyond that, since small arrays are stored in the header
 
 CHUNK = 1 << 17  # bytes of images that are compressed together
@@ -118,8 +118,8 @@ class _Walk:
             if address in self.seen:
                 continue
             self.seen.add(address)
-            if len(self.seen) > MOST_OBJECTS:
-                raise DataError(f"{self.path} holds more than {MOST_OBJECTS:,} groups and arrays.")
+            if len(self.seen) > MAX_OBJECTS:
+                raise DataError(f"{self.path} holds more than {MAX_OBJECTS:,} groups and arrays.")
             found = h5py.h5o.open(group, key)
             if isinstance(found, h5py.h5g.GroupID):
                 self.group(found, where, depth + 1)
@@ -140,7 +140,7 @@ class _Walk:
             declared *= int(side)
         stored = array.get_storage_size()
         self.declared += declared
-        if declared > MOST_RATIO * stored + UNSTORED or stored > self.size:
+        if declared > MAX_RATIO * stored + UNSTORED or stored > self.size:
             raise DataError(
                 f"{self.path}: {printable(where)} declares {declared:,} bytes, of which the file stores {stored:,}. It "
                 "is damaged, or made to exhaust the memory."

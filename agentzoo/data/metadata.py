@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agentzoo.data.hdf5 import MOST_OBJECTS
+from agentzoo.data.hdf5 import MAX_OBJECTS
 from agentzoo.envs import registered
 from agentzoo.envs.comparing import LIMIT, differs, task_options
-from agentzoo.envs.options import MOST_STEPS
+from agentzoo.envs.options import MAX_STEPS
 from agentzoo.errors import DataError, printable
 
 MAIN = "main_data.hdf5"
-LEAST_EPISODE = 100  # smallest size of an episode in MAIN, in bytes
+MIN_EPISODE = 100  # smallest size of an episode in MAIN, in bytes
 SPECS = ("eval_env_spec", "env_spec")  # the environment to evaluate in comes first
-MOST_METADATA = 64 * 1024 * 1024  # bytes; the bounds of image spaces are long lists
+MAX_METADATA = 64 * 1024 * 1024  # bytes; the bounds of image spaces are long lists
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
         DataError: no regular file, too large, or no JSON object.
     """
     try:
-        if not path.is_file() or path.stat().st_size > MOST_METADATA:
+        if not path.is_file() or path.stat().st_size > MAX_METADATA:
             raise ValueError("it is missing, not a regular file, or too large")
         tree = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(tree, dict):
@@ -52,7 +52,7 @@ def check_metadata(path: Path) -> None:
             "runs code. Write the dataset again with its spaces."
         )
     episodes, data = metadata.get("total_episodes"), path.with_name(MAIN)
-    most = data.stat().st_size // LEAST_EPISODE if data.is_file() else MOST_OBJECTS
+    most = data.stat().st_size // MIN_EPISODE if data.is_file() else MAX_OBJECTS
     if type(episodes) is not int or not 0 <= episodes <= most:  # Minari makes a list of this length
         raise DataError(f"{path} counts {printable(episodes)} episodes; a file of this size holds {most:,} at most.")
 
@@ -81,13 +81,13 @@ def named_environment(metadata: Mapping[str, Any]) -> str | None:
 def changed_options(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments and the limit of steps of an environment's spec, where they differ from the registered ones.
 
-    Rendering and the seed are left out. A limit that the data lifts is `MOST_STEPS`. All are returned if the
+    Rendering and the seed are left out. A limit that the data lifts is `MAX_STEPS`. All are returned if the
     environment is not registered.
     """
     name, kwargs, limit = (spec.get(key) for key in ("id", "kwargs", LIMIT))
     options = task_options({**(kwargs if isinstance(kwargs, dict) else {}), LIMIT: limit})
     usual = registered(name) if isinstance(name, str) else None
     own = {} if usual is None else task_options({LIMIT: usual.max_episode_steps, **usual.kwargs})
-    if LIMIT not in spec or (usual is None and options[LIMIT] == MOST_STEPS):  # no limit is known
+    if LIMIT not in spec or (usual is None and options[LIMIT] == MAX_STEPS):  # no limit is known
         del options[LIMIT]
     return {key: value for key, value in options.items() if differs(key, own, options)}

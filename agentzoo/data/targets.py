@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from agentzoo.errors import ConfigError
-from agentzoo.types import MOST_ASKED, RENDERING, FloatArray
+from agentzoo.types import MAX_TARGET, RENDERING, FloatArray
 
 TargetRule = Literal["d4rl", "max", "p90", "number"]
 # The larger of the two targets in arXiv:2106.01345, section 4; other environments have none.
@@ -40,9 +40,9 @@ def choose_target(wanted: str, returns: FloatArray, env_id: str, options: Iterab
         ConfigError: neither a rule nor a number, or a target that is not finite or too large.
     """
     value, rule = _chosen(wanted, returns, env_id, options)
-    if not abs(value) <= MOST_ASKED:  # NaN as well
+    if not abs(value) <= MAX_TARGET:  # NaN as well
         raise ConfigError(
-            f"the target return is {value:g} ({wanted}); it must be a number from {-MOST_ASKED:g} to {MOST_ASKED:g}. "
+            f"the target return is {value:g} ({wanted}); it must be a number from {-MAX_TARGET:g} to {MAX_TARGET:g}. "
             "Pass another one with --target (target=)."
         )
     return Target(value, rule)

@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
-STACK, SIDE, SKIP, MOST_NOOPS = 4, 84, 4, 30
+STACK, SIDE, SKIP, MAX_NOOPS = 4, 84, 4, 30
 FRAMES_PER_SECOND = 60  # of the console
 
 
@@ -49,7 +49,7 @@ def make_game(
     ).unwrapped
     env = gym.wrappers.AtariPreprocessing(
         env,
-        noop_max=MOST_NOOPS,
+        noop_max=MAX_NOOPS,
         frame_skip=SKIP,
         screen_size=SIDE,
         terminal_on_life_loss=terminal_on_life_loss,

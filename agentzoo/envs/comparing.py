@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from agentzoo.envs.options import MOST_STEPS
+from agentzoo.envs.options import MAX_STEPS
 from agentzoo.types import RENDERING
 
 UNUSED = {*RENDERING, "seed"}  # options that do not change the task
@@ -33,12 +33,12 @@ def other_options(spec: EnvSpec, options: Mapping[str, Any] | None = None) -> li
 def task_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that change the task, as JSON holds them: neither rendering nor the seed nor those of `gym.make_vec`.
 
-    The limit of steps is always among them; without one, or with a longer one, it is `MOST_STEPS`.
+    The limit of steps is always among them; without one, or with a longer one, it is `MAX_STEPS`.
     """
     stored = json.loads(json.dumps(dict(options), default=repr))  # tuples as lists
     kept = {name: value for name, value in stored.items() if name not in UNUSED | VECTORS}
     limit = kept.get(LIMIT)
-    return {**kept, LIMIT: limit if type(limit) is int and 0 < limit < MOST_STEPS else MOST_STEPS}
+    return {**kept, LIMIT: limit if type(limit) is int and 0 < limit < MAX_STEPS else MAX_STEPS}
 
 
 def differs(name: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version, parse_env_id
 
 from agentzoo import envs
-from agentzoo.envs.options import MOST_STEPS, check_env_options
+from agentzoo.envs.options import MAX_STEPS, check_env_options
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 
 PLANE = 0  # mujoco's mjGEOM_PLANE
@@ -107,7 +107,7 @@ def make_configured(
     trust_env_options: bool = False,
     **own: Any,
 ) -> gym.Env[Any, Any]:
-    """`make_env` with the options of a config or recipe. An episode ends after `MOST_STEPS` steps if not before.
+    """`make_env` with the options of a config or recipe. An episode ends after `MAX_STEPS` steps if not before.
 
     Args:
         env_id: the environment.
@@ -131,7 +131,7 @@ def make_configured(
         what = f"env_options {dict(options)}" if options else " ".join(f"{name}={own[name]!r}" for name in own)
         raise ConfigError(f"{env_id} cannot be created with {what}: {error}") from error
     endless = made.spec is None or made.spec.max_episode_steps in (None, -1)
-    return gym.wrappers.TimeLimit(made, MOST_STEPS) if endless else made
+    return gym.wrappers.TimeLimit(made, MAX_STEPS) if endless else made
 
 
 def requirements_of(env_id: str) -> list[str]:

@@ -38,10 +38,10 @@ class Choice(NamedTuple):
 
 
 Bound = Integer | Real | Choice | type[bool]
-MOST_STEPS = 100_000  # of an episode
+MAX_STEPS = 100_000  # of an episode
 WEIGHT = Real(-1_000.0, 1_000.0)  # weight of a reward term
 COMMON: dict[str, Bound] = {  # for every environment
-    "max_episode_steps": Integer(1, MOST_STEPS),
+    "max_episode_steps": Integer(1, MAX_STEPS),
     "render_mode": Choice(("rgb_array",)),
     "width": Integer(16, 4_096),
     "height": Integer(16, 4_096),

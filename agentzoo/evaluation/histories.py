@@ -13,7 +13,7 @@ from pathlib import Path
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, evaluate
-from agentzoo.evaluation.study import MOST_IN_CELL, Study
+from agentzoo.evaluation.study import MAX_CELL, Study
 from agentzoo.evaluation.sweep import COLORS, draw_returns
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.text import amount
@@ -113,7 +113,7 @@ def as_study(found: Mapping[str, Sequence[Result]], picture: str = PICTURE, trai
     rows = [(str(length), *(_cell(each.get(length)) for each in read.values())) for length in lengths]
     return Study(
         title="Return against context length",
-        columns=(X_TRAINED if trained else X_READ, *(title[-MOST_IN_CELL:] for title in found)),  # ends differ
+        columns=(X_TRAINED if trained else X_READ, *(title[-MAX_CELL:] for title in found)),  # ends differ
         rows=tuple(rows),
         picture=picture,
         note=f"Return and mean length of {first.episodes} episodes (--seed {first.seed}), the same for all; brackets "

@@ -22,7 +22,7 @@ from agentzoo.evaluation.statistics import (
     probability_of_improvement,
 )
 
-MOST_TASKS = 12  # all subsets of this many tasks can be tried
+MAX_TASKS = 12  # all subsets of this many tasks can be tried
 THRESHOLDS = np.linspace(0.0, 110.0, 56)
 _DATASET = re.compile(r"^(?:zoo/)?(?P<task>.+?)(?:-v\d+)?$")
 
@@ -88,8 +88,8 @@ def compare_methods(scores: Mapping[str, Scores]) -> Methods | None:
 def _shared(scores: Mapping[str, Scores]) -> tuple[str, ...]:
     """The set of tasks with the most (method, task) pairs in which every method has every task."""
     known = sorted({task for runs in scores.values() for task in runs})
-    if len(known) > MOST_TASKS:
-        known = sorted(known, key=lambda task: -sum(task in runs for runs in scores.values()))[:MOST_TASKS]
+    if len(known) > MAX_TASKS:
+        known = sorted(known, key=lambda task: -sum(task in runs for runs in scores.values()))[:MAX_TASKS]
     best: tuple[int, tuple[str, ...]] = (0, ())
     for size in range(1, len(known) + 1):
         for tasks in combinations(known, size):

@@ -27,7 +27,7 @@ __all__ = [
     "with_reference",
 ]
 
-MOST_DRAWN = 2_000_000  # values resampled at once; each needs 24 bytes
+MAX_DRAWN = 2_000_000  # values resampled at once; each needs 24 bytes
 
 
 def reference_for(env_id: str, options: Iterable[str], recipe: Recipe | None) -> Reference | None:
@@ -74,7 +74,7 @@ def mean_interval(values: FloatArray, level: float = 0.95, resamples: int = 9_99
 def _bootstrap(stored: bytes, level: float, resamples: int) -> tuple[float, float]:
     """`mean_interval` of float64 values, given as bytes."""
     values = np.frombuffer(stored, dtype=np.float64)
-    rng, rows = np.random.default_rng(0), max(1, MOST_DRAWN // len(values))
+    rng, rows = np.random.default_rng(0), max(1, MAX_DRAWN // len(values))
     means = [
         values[rng.integers(0, len(values), (min(rows, resamples - first), len(values)))].mean(axis=1)
         for first in range(0, resamples, rows)  # gives the same numbers for any `rows`

@@ -14,8 +14,8 @@ from agentzoo.store.files import write_atomic
 from agentzoo.types import Config
 
 STUDY = "study.json"
-MOST_IN_CELL, MOST_IN_NOTE = 190, 1_000  # characters
-MOST_COLUMNS = 20
+MAX_CELL, MAX_NOTE = 190, 1_000  # characters
+MAX_COLUMNS = 20
 Text = Annotated[str, Field(max_length=200)]
 
 
@@ -23,10 +23,10 @@ class Study(Config):
     """A finding, ready to print. `picture` is a file in the same folder."""
 
     title: Text
-    columns: Annotated[tuple[Text, ...], Field(max_length=MOST_COLUMNS)] = ()
+    columns: Annotated[tuple[Text, ...], Field(max_length=MAX_COLUMNS)] = ()
     rows: Annotated[tuple[tuple[Text, ...], ...], Field(max_length=100)] = ()
     picture: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,60}\.png$")] | None = None
-    note: Annotated[str, Field(max_length=MOST_IN_NOTE)] = ""
+    note: Annotated[str, Field(max_length=MAX_NOTE)] = ""
 
     @model_validator(mode="after")
     def _rows_fit(self) -> Study:
@@ -37,13 +37,13 @@ class Study(Config):
 
 def cell(text: str) -> str:
     """The text, cut to the maximum length of a study's cell or title."""
-    return text if len(text) <= MOST_IN_CELL else text[: MOST_IN_CELL - 1] + "…"
+    return text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
 
 
 def filled(note: str, sentences: Sequence[str]) -> str:
     """The note of a study, followed by the sentences that fit."""
     for sentence in sentences:
-        if len(note) + 1 + len(sentence) <= MOST_IN_NOTE:
+        if len(note) + 1 + len(sentence) <= MAX_NOTE:
             note += f" {sentence}"
     return note
 

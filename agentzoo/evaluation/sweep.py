@@ -11,13 +11,13 @@ from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, evaluate
 from agentzoo.evaluation.rollout import OnEpisode
-from agentzoo.evaluation.study import MOST_COLUMNS, MOST_IN_CELL, Study
+from agentzoo.evaluation.study import MAX_CELL, MAX_COLUMNS, Study
 from agentzoo.extras import needed
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.text import amount
 
-FEWEST_RANKED = 3  # targets for a rank correlation
-MOST_AGENTS = MOST_COLUMNS - 1  # in one table
+MIN_RANKED = 3  # targets for a rank correlation
+MAX_AGENTS = MAX_COLUMNS - 1  # in one table
 
 
 def sweep(
@@ -84,8 +84,8 @@ def rank_correlation(results: Sequence[Result]) -> float | None:
     Raises:
         ConfigError: fewer than three targets.
     """
-    if len(results) < FEWEST_RANKED:
-        raise ConfigError(f"a rank correlation needs at least {FEWEST_RANKED} targets, got {len(results)}.")
+    if len(results) < MIN_RANKED:
+        raise ConfigError(f"a rank correlation needs at least {MIN_RANKED} targets, got {len(results)}.")
     achieved = [one.mean_return for one in results]
     if len(set(achieved)) == 1:  # the agent ignores the target; scipy returns NaN
         return None
@@ -94,7 +94,7 @@ def rank_correlation(results: Sequence[Result]) -> float | None:
 
 
 def as_study(sweeps: Mapping[str, Sequence[Result]], picture: str, best_in_data: float | None = None) -> Study:
-    """The table for a card: one row per target, one column per agent title; at most `MOST_AGENTS` agents."""
+    """The table for a card: one row per target, one column per agent title; at most `MAX_AGENTS` agents."""
     first = next(iter(sweeps.values()))
     rows = []
     for i, one in enumerate(first):
@@ -103,7 +103,7 @@ def as_study(sweeps: Mapping[str, Sequence[Result]], picture: str, best_in_data:
     best = "" if best_in_data is None else f" The best return in the data is {amount(best_in_data)}."
     return Study(
         title="Return against target return",
-        columns=("target", *(title[-MOST_IN_CELL:] for title in sweeps)),  # folder names differ at the end
+        columns=("target", *(title[-MAX_CELL:] for title in sweeps)),  # folder names differ at the end
         rows=tuple(rows),
         picture=picture,
         note=f"Return achieved over {first[0].episodes} episodes per target, with the same episode seeds for all; "

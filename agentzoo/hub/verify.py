@@ -14,7 +14,7 @@ from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.results import Result, Results, evaluate
 from agentzoo.evaluation.rollout import OnEpisode
 from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_for
-from agentzoo.evaluation.sweep import FEWEST_RANKED, rank_correlation
+from agentzoo.evaluation.sweep import MIN_RANKED, rank_correlation
 from agentzoo.hub.card import check_card
 from agentzoo.hub.metadata import inline
 from agentzoo.hub.records import unlike_record
@@ -26,7 +26,7 @@ from agentzoo.store.locate import find_agent
 from agentzoo.text import counted
 from agentzoo.types import Config
 
-MOST_BOOTSTRAPPED = 1_000  # largest number of returns that are bootstrapped
+MAX_BOOTSTRAPPED = 1_000  # largest number of returns that are bootstrapped
 
 
 class Check(Config):
@@ -162,7 +162,7 @@ def check_results(folder: Path, config: AgentConfig) -> tuple[Results | None, Ch
         problems += [f"{_which(one, head)}: {wrong}" for wrong in wrongs]
     problems += _not_seeds((head, *results.seeds))
     if not problems and results.targets:
-        ranks = rank_correlation(results.targets) if len(results.targets) >= FEWEST_RANKED else None
+        ranks = rank_correlation(results.targets) if len(results.targets) >= MIN_RANKED else None
         if not _close(ranks, results.spearman):
             problems.append("the rank correlation does not follow from its targets")
     text = "; ".join(problems) or f"{counted(head.episodes, 'episode')} of these weights, with a correct summary"
@@ -227,7 +227,7 @@ def _sums_up(one: Result) -> bool:
     """Whether mean and interval follow from the returns; for many returns the bootstrap is approximated."""
     returns = np.array(one.returns)
     mean = float(returns.mean())
-    if len(returns) <= MOST_BOOTSTRAPPED:
+    if len(returns) <= MAX_BOOTSTRAPPED:
         interval, slack = mean_interval(returns), 1e-3
     else:
         half = 1.96 * float(returns.std()) / len(returns) ** 0.5

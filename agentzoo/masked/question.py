@@ -13,7 +13,7 @@ from agentzoo.acting.observing import as_numbers, is_count
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import flatten_observations
 from agentzoo.errors import ObservationError, ShapeError
-from agentzoo.types import MOST_ASKED
+from agentzoo.types import MAX_TARGET
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float32]
@@ -96,8 +96,8 @@ def _read_returns(values: Any, count: int) -> NDArray[np.float64]:
     array = as_numbers(values, "returns").astype(np.float64)
     if array.shape not in ((), (count,)):
         raise ShapeError(f"returns have shape {array.shape}; expected one number or ({count},), one per window.")
-    if (np.abs(array) > MOST_ASKED).any():  # NaN is unknown
-        raise ShapeError(f"a return lies within {MOST_ASKED:g} of 0, got {array.flat[np.nanargmax(np.abs(array))]:g}.")
+    if (np.abs(array) > MAX_TARGET).any():  # NaN is unknown
+        raise ShapeError(f"a return lies within {MAX_TARGET:g} of 0, got {array.flat[np.nanargmax(np.abs(array))]:g}.")
     return np.broadcast_to(array, (count,))
 
 

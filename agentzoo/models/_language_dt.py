@@ -40,7 +40,7 @@ from agentzoo.types import Average, Batch, IOSpec, Losses
 if TYPE_CHECKING:
     from agentzoo.nn.language.pretrained import Pretrained
 
-MOST_SEEN = 1024  # tokens in a window of GPT-2
+MAX_TOKENS = 1024  # tokens in a window of GPT-2
 
 
 class LanguageDT(SequenceModel):
@@ -94,10 +94,10 @@ class LanguageDT(SequenceModel):
     def begin_training(self, fresh: bool) -> None:
         """Load the backbone's weights, and the tables and text of the language losses. A fine-tune has no such loss."""
         config, tokens = self.config, TOKENS_PER_STEP * self.io.context
-        if tokens > MOST_SEEN:
+        if tokens > MAX_TOKENS:
             warnings.warn(
                 f"data.context={self.io.context} makes windows of {tokens} tokens; most language models were trained "
-                f"on {MOST_SEEN} or fewer, and the cost of attention grows with the square of this number.",
+                f"on {MAX_TOKENS} or fewer, and the cost of attention grows with the square of this number.",
                 UserWarning,
                 stacklevel=2,
             )

@@ -17,7 +17,7 @@ from agentzoo.papers import Citation
 from agentzoo.types import WHITE, ActionDistribution, Average, Batch, Config, IOSpec, Losses
 
 ActingMode = Literal["window", "recurrent"]
-MOST_TIMESTEPS = 100_000  # rows of a timestep table
+MAX_TIMESTEPS = 100_000  # rows of a timestep table
 
 
 class Term(NamedTuple):
@@ -56,7 +56,7 @@ class ModelConfig(Config):
 
     family: str
     # rows of a timestep table; later steps use the last
-    max_ep_len: Annotated[int, Field(ge=1, le=MOST_TIMESTEPS)] = 1000
+    max_ep_len: Annotated[int, Field(ge=1, le=MAX_TIMESTEPS)] = 1000
 
     def origin(self) -> Origin | None:
         """The initial weights; None if this training started from random ones."""

@@ -26,9 +26,9 @@ from agentzoo.research.fuzz_readers import make_readers
 
 CASES = 10_000
 SECONDS = 20.0  # of one case, after which it counts as endless
-MOST_MESSAGE = 5_000  # bytes of an error's message
-MOST_CPU = 2.0  # seconds of one case
-MOST_MEMORY = 500  # MB of one case, above what the process has
+MAX_MESSAGE = 5_000  # bytes of an error's message
+MAX_CPU = 2.0  # seconds of one case
+MAX_MEMORY = 500  # MB of one case, above what the process has
 _PEAK = Path("/proc/self/clear_refs")  # resets the peak of memory on Linux
 
 
@@ -142,9 +142,9 @@ def measured(reads: Sequence[Callable[[], object]]) -> tuple[str, str]:
     if outcome not in ("read", "refused"):
         return outcome, example
     seconds, memory, new = time.process_time() - began, _peak_megabytes() - before, sorted(set(sys.modules) - modules)
-    if memory > MOST_MEMORY:  # before the time: filling much memory is slow, too
+    if memory > MAX_MEMORY:  # before the time: filling much memory is slow, too
         return "memory", f"{memory:.0f} MB"
-    if seconds > MOST_CPU:
+    if seconds > MAX_CPU:
         return "slow", f"{seconds:.1f} s of CPU"
     return ("imports", ", ".join(new)) if new else (outcome, example)
 
@@ -167,7 +167,7 @@ def attempt(reads: Sequence[Callable[[], object]]) -> tuple[str, str]:
             read()
         except AgentzooError as error:
             refused = True
-            if len(str(error).encode(errors="replace")) > MOST_MESSAGE or not str(error).isprintable():
+            if len(str(error).encode(errors="replace")) > MAX_MESSAGE or not str(error).isprintable():
                 return "message", str(error)[:200]
         except KeyboardInterrupt:
             raise

@@ -16,9 +16,9 @@ from agentzoo.text import amount
 from agentzoo.training.log import COLUMNS
 
 EVALUATED = ("eval_return", "eval_score")
-MOST_POINTS = 600  # of a line
+MAX_POINTS = 600  # of a line
 WIDE = 30.0  # ratio of the largest to the smallest value from which an axis is logarithmic
-MOST_ROWS = 60  # of the log's table
+MAX_ROWS = 60  # of the log's table
 STROKES = tuple(f"c{i}" for i in range(8))
 
 
@@ -114,7 +114,7 @@ def training_curves(entry: Entry) -> list[Curve]:
 def _points(log: Sequence[Mapping[str, str]], name: str) -> list[tuple[float, float]]:
     found = [(float(row["step"]), float(row[name])) for row in log if row.get(name)]
     finite = [point for point in found if math.isfinite(point[1]) and abs(point[1]) < 1e30]
-    skip = math.ceil(len(finite) / MOST_POINTS)
+    skip = math.ceil(len(finite) / MAX_POINTS)
     return finite[::skip] if skip > 1 else finite
 
 
@@ -147,7 +147,7 @@ def log_table(entry: Entry) -> Table | None:
     if not entry.log:
         return None
     columns = tuple(name for name in entry.log[0] if any(row.get(name) for row in entry.log))
-    skip = math.ceil(len(entry.log) / MOST_ROWS)
+    skip = math.ceil(len(entry.log) / MAX_ROWS)
     chosen = [row for i, row in enumerate(entry.log) if (i + 1) % skip == 0 or any(row.get(name) for name in EVALUATED)]
     return Table(
         columns, tuple(tuple(short(float(row[name])) if row[name] else "" for name in columns) for row in chosen)

@@ -20,7 +20,7 @@ from agentzoo.text import amount, counted
 
 SIZE = (320, 240)
 CLOSE = 1e-3  # largest difference between recorded (perhaps as float32) and replayed observations
-MOST_STEPS = 2_000
+MAX_STEPS = 2_000
 
 
 def write_frames(entry: Entry, folder: Path, address: str) -> Frames | None:
@@ -37,7 +37,7 @@ def write_frames(entry: Entry, folder: Path, address: str) -> Frames | None:
         found = open_dataset(entry.dataset, download=False)
         (record,) = found.storage.get_episode_metadata([0])
         seed, episode = record.get("seed"), found[0]
-        if seed is None or not 0 < len(episode.rewards) <= MOST_STEPS:
+        if seed is None or not 0 < len(episode.rewards) <= MAX_STEPS:
             return None
         pictures = _played(entry.env, entry.config.env_options, int(seed), episode)
     except Exception:  # environments and renderers may raise any error; the page works without pictures

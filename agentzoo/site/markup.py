@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
-from agentzoo.errors import MOST_SAID, printable
+from agentzoo.errors import MAX_MESSAGE, printable
 
 VOID = ("img", "line", "rect", "path", "polyline", "polygon", "circle", "source")
 
@@ -30,7 +30,7 @@ def element(name: str, *inside: object, **attributes: object) -> Markup:
 
 def text(value: object) -> Markup:
     """Escape text; unprintable characters become Python escapes."""
-    return value if isinstance(value, Markup) else escape(printable(value, MOST_SAID))
+    return value if isinstance(value, Markup) else escape(printable(value, MAX_MESSAGE))
 
 
 def join(parts: Iterable[object]) -> Markup:

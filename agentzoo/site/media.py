@@ -13,7 +13,7 @@ from agentzoo.store.files import SWEEP_PLOT, VIDEO, write_atomic
 from agentzoo.store.locate import STUDY_PICTURES
 
 POSTER = "poster.jpg"
-MOST_BYTES = 20_000_000  # of a film or picture
+MAX_BYTES = 20_000_000  # of a film or picture
 PLACE = 0.4  # position of the poster's frame in the film
 QUALITY = 84
 
@@ -53,7 +53,7 @@ def copy_media(entry: Entry, folder: Path) -> Media:
 
 
 def _fits(path: Path) -> bool:
-    return path.is_file() and 0 < path.stat().st_size <= MOST_BYTES
+    return path.is_file() and 0 < path.stat().st_size <= MAX_BYTES
 
 
 def _is_png(path: Path) -> bool:

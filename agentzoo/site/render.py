@@ -10,7 +10,7 @@ import jinja2
 from markupsafe import Markup
 
 from agentzoo import __version__
-from agentzoo.errors import MOST_SAID, printable
+from agentzoo.errors import MAX_MESSAGE, printable
 from agentzoo.site.markup import breakable, lines, short, spans
 from agentzoo.text import amount
 
@@ -52,7 +52,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _harmless(value: Any) -> Any:
-    return value if isinstance(value, Markup) or not isinstance(value, str) else printable(value, MOST_SAID)
+    return value if isinstance(value, Markup) or not isinstance(value, str) else printable(value, MAX_MESSAGE)
 
 
 def _amount(value: float) -> str:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from agentzoo.errors import ConfigError, HubError, printable
 from agentzoo.store.tokens import checked_token, is_clean, redacted, secrets_of, silenced
-from agentzoo.store.watch import LONGEST_WAIT, StoppedError, Watch, watched
+from agentzoo.store.watch import MAX_WAIT, StoppedError, Watch, watched
 
 T = TypeVar("T")
 ATTEMPTS = 3
@@ -191,7 +191,7 @@ def _wait(error: BaseException, default: float) -> float | None:
         return None
     asked = _asked_wait(response)
     wait = default if asked is None else asked
-    return wait if wait <= LONGEST_WAIT else None
+    return wait if wait <= MAX_WAIT else None
 
 
 def _asked_wait(response: Any) -> float | None:

@@ -30,9 +30,9 @@ LIMIT = 300.0  # seconds without progress after which a load or push stops
 CONNECT = 3.0  # seconds for a connection, unless the user gives the Hub's client more
 CLIENT_VARIABLES = ("HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT")
 PROGRESS = 65_536  # bytes that count as progress
-LONGEST_WAIT = 60.0  # seconds; a Hub that asks for more is reported instead of waited for
-MOST_REQUESTS = 5_000  # of one call; a listing may never end
-MOST_JSON = 16 * 1024 * 1024  # bytes of an answer that is not a file
+MAX_WAIT = 60.0  # seconds; a Hub that asks for more is reported instead of waited for
+MAX_REQUESTS = 5_000  # of one call; a listing may never end
+MAX_JSON = 16 * 1024 * 1024  # bytes of an answer that is not a file
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=+-]{0,199}")  # an ETag or commit that is safe as a file's name
 _HEADERS = ("etag", "x-linked-etag", "x-repo-commit", "x-xet-hash")
 _log = logging.getLogger("agentzoo.hub")
@@ -93,8 +93,8 @@ class Watch:
                 # with loads in other threads the first request may be one of theirs
                 raise StoppedError(f"no connection to {request.url.host}.")
             _log.warning("asking the Hub again, try %d: %s", self.asked[name], printable(name))
-        if sum(self.asked.values()) > MOST_REQUESTS:
-            raise StoppedError(f"more than {MOST_REQUESTS} requests were needed; the server's listing does not end.")
+        if sum(self.asked.values()) > MAX_REQUESTS:
+            raise StoppedError(f"more than {MAX_REQUESTS} requests were needed; the server's listing does not end.")
         limits = dict(request.extensions.get("timeout") or {})
         for kind, most in (
             ("connect", _connect_limit()),
@@ -113,7 +113,7 @@ class Watch:
             self.advance()
         _check_headers(response)
         wait = str(response.headers.get("Retry-After", "")).strip()
-        if response.status_code in (429, 503) and wait.isdigit() and int(wait[:9]) > LONGEST_WAIT:
+        if response.status_code in (429, 503) and wait.isdigit() and int(wait[:9]) > MAX_WAIT:
             response.raise_for_status()  # else the client would wait that long
 
 
@@ -164,8 +164,8 @@ def _check_names(response: Any) -> None:
     try:
         length = int(response.headers.get("content-length") or 0)
     except ValueError:
-        length = MOST_JSON + 1
-    if length > MOST_JSON:
+        length = MAX_JSON + 1
+    if length > MAX_JSON:
         raise StoppedError(f"the server's answer has {length:,} bytes; a listing has a few thousand.")
     response.read()
     try:

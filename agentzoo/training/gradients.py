@@ -17,7 +17,7 @@ from agentzoo.nn.base import SequenceModel
 from agentzoo.training.processes import Weights, weighted
 from agentzoo.types import Batch, Losses
 
-MOST_GRAPHS = 8  # each keeps the memory of one pass
+MAX_GRAPHS = 8  # each keeps the memory of one pass
 WARM_UP = 3  # passes before a capture, in which libraries allocate what a graph cannot
 
 _INSTEAD = "train without --cuda-graph"
@@ -76,7 +76,7 @@ class _Captured(NamedTuple):
 class GraphGradients:
     """Replays the operations of `EagerGradients` as a CUDA graph; each batch is copied into its input.
 
-    There is a graph for each value of `SequenceModel.loss_settings`; of more than `MOST_GRAPHS` the oldest is dropped.
+    There is a graph for each value of `SequenceModel.loss_settings`; of more than `MAX_GRAPHS` the oldest is dropped.
     Source: https://pytorch.org/docs/stable/notes/cuda.html#whole-network-capture
 
     Raises:
@@ -102,10 +102,10 @@ class GraphGradients:
         """
         key = (self.eager.model.loss_settings(), batch.shape)
         self._in_a_row = 0 if key in self._captured else self._in_a_row + 1
-        if self._in_a_row > MOST_GRAPHS:
+        if self._in_a_row > MAX_GRAPHS:
             raise ConfigError(f"the loss of {_family(self.eager.model)} changes with every update; {_INSTEAD}.")
         if key not in self._captured:
-            while len(self._captured) >= MOST_GRAPHS:
+            while len(self._captured) >= MAX_GRAPHS:
                 del self._captured[next(iter(self._captured))]
             self._captured[key] = self._capture(batch)
         one = self._captured[key]

@@ -14,8 +14,8 @@ from agentzoo.errors import CheckpointError, StorageError, printable
 from agentzoo.store.files import LOG, write_atomic
 from agentzoo.store.tensors import first_names
 
-MOST_BYTES = 256 * 1024 * 1024
-MOST_DIGITS = 12  # of a step
+MAX_BYTES = 256 * 1024 * 1024
+MAX_DIGITS = 12  # of a step
 COLUMNS = ("step", "loss", "lr", "grad_norm", "steps_per_s", "seconds")  # of every log; more follow
 EVALUATION = ("eval_return", "eval_score")  # of short evaluations
 
@@ -100,7 +100,7 @@ def read_log(folder: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
     try:
-        if not path.is_file() or path.stat().st_size > MOST_BYTES:
+        if not path.is_file() or path.stat().st_size > MAX_BYTES:
             raise ValueError("it is not a regular file, or too large")
         text = path.read_text(encoding="utf-8")
         whole = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
@@ -121,7 +121,7 @@ def _check_row(row: Mapping[Any, Any]) -> None:
     """Raise ValueError unless each cell is empty or a number."""
     if None in row or None in row.values():
         raise ValueError(f"the row of step {printable(row['step'], 20)} has more or fewer cells than columns")
-    if len(row["step"]) > MOST_DIGITS:
+    if len(row["step"]) > MAX_DIGITS:
         raise ValueError(f"step {printable(row['step'], 20)} is too large")
     for name, cell in row.items():
         if cell and name == "seconds" and not math.isfinite(float(cell)):

@@ -20,14 +20,14 @@ from agentzoo.data.minari import dataset_metadata, load_episodes, stored_metadat
 from agentzoo.data.remote import dataset_of
 from agentzoo.data.targets import choose_target
 from agentzoo.errors import ConfigError, warn
-from agentzoo.nn.base import MOST_TIMESTEPS
+from agentzoo.nn.base import MAX_TIMESTEPS
 from agentzoo.recipe import EvalConfig, Recipe
 from agentzoo.recipes._table import require_template
 from agentzoo.record import checked
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import RECIPE
 from agentzoo.training.environment import environment_for_data, reference_for_data
-from agentzoo.types import MOST_ASKED, FloatArray
+from agentzoo.types import MAX_TARGET, FloatArray
 
 Reader = Callable[[str, tuple[str, ...] | None], Episodes]  # dataset id, observation keys -> episodes
 TEMPLATE = "hopper-medium"  # each family's agent whose network and optimizer other datasets get
@@ -123,7 +123,7 @@ def recipe_for(
     returns = episodes.best(wanted.best_fraction).returns
     chosen_target = choose_target(target_asked(target, settings) or "d4rl", returns, env_id, options)
     # a table of timesteps has at most 100,000 rows; later steps use the last
-    longest = min(int(episodes.lengths.max()), MOST_TIMESTEPS)
+    longest = min(int(episodes.lengths.max()), MAX_TIMESTEPS)
     data = template.data.model_copy(
         update={"dataset": dataset_id, "obs_keys": obs_keys, "rtg_scale": scale_of(returns)}
     )
@@ -191,7 +191,7 @@ def _asked_once(option: str, asked: str | None, field: str, settings: Iterable[s
 
 def scale_of(returns: FloatArray) -> float:
     """The divisor of returns: the power of ten at or below the largest absolute return, 1000 for 3600; at most 1e9."""
-    largest = min(float(np.abs(returns).max()), MOST_ASKED)
+    largest = min(float(np.abs(returns).max()), MAX_TARGET)
     return 1.0 if largest == 0.0 else 10.0 ** math.floor(math.log10(largest))
 
 

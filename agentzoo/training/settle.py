@@ -19,7 +19,7 @@ from agentzoo.training.machine import device_name, pick_precision
 from agentzoo.training.run import BEST
 
 HELD_OUT = 0.05  # share of the episodes, if the recipe does not set it
-LEAST_EPISODES = 20  # with fewer episodes nothing is held out
+MIN_EPISODES = 20  # with fewer episodes nothing is held out
 # fields whose change leaves the returns of short evaluations comparable
 SAME_KIND = {"eval.episodes", "eval.every", "eval.every_episodes", "eval.reference", "eval.target_rule"}
 
@@ -47,7 +47,7 @@ def with_data(recipe: Recipe, folder: Path, episodes: Episodes) -> Recipe:
     if data.held_out is None:
         share = None if found is None else found.data.held_out
         if share is None:
-            share = HELD_OUT if len(episodes.best(data.best_fraction).lengths) >= LEAST_EPISODES else 0.0
+            share = HELD_OUT if len(episodes.best(data.best_fraction).lengths) >= MIN_EPISODES else 0.0
         data = data.model_copy(update={"held_out": share})
     same = found is not None and found.data.dataset == data.dataset and found.data.obs_keys == data.obs_keys
     pinned = found.data.dataset_sha256 if found is not None and same else data.dataset_sha256

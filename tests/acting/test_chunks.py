@@ -28,7 +28,7 @@ def test_a_large_batch_is_cut_and_acts_as_its_rows_do(monkeypatch: pytest.Monkey
     monkeypatch.setattr(agent.model, "act", noted)
     actions, _ = agent.predict(observations)
     assert seen == [1024, 1024, 452]
-    monkeypatch.setattr(modes, "MOST_WINDOWS", 10_000)
+    monkeypatch.setattr(modes, "MAX_WINDOWS", 10_000)
     whole, _ = agent.predict(observations)
     assert seen[3:] == [2_500]
     np.testing.assert_allclose(actions, whole, atol=1e-5)
@@ -82,6 +82,6 @@ def test_a_large_batch_with_a_goal_is_cut_too(monkeypatch: pytest.MonkeyPatch) -
         return act(batch, known)
 
     monkeypatch.setattr(agent.model, "act_knowing", noted)
-    monkeypatch.setattr(modes, "MOST_WINDOWS", 2)
+    monkeypatch.setattr(modes, "MAX_WINDOWS", 2)
     np.testing.assert_allclose(agent.predict(observations)[0], wanted, atol=1e-5)
     assert seen == [2, 2, 1]

@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 STAGED = HERE.parents[1] / "hub_cards"
 STEPS = 10
 CUT = 6  # the step at which the second episode begins
-MOST_APART = 100  # steps between two observations, for games that end long before their limit
+MAX_GAP = 100  # steps between two observations, for games that end long before their limit
 SPARSE = 0.05  # of the target
 PICTURE = "uint8"
 CLEAR = 1e-3  # between the two best choices of a recorded step
@@ -55,7 +55,7 @@ def play(agent: Agent) -> dict[str, Any]:
     assert config.env is not None
     env = make_configured(config.env, config.env_options)
     assert env.spec is not None
-    apart = min(max(1, (env.spec.max_episode_steps or 0) // 100), MOST_APART)
+    apart = min(max(1, (env.spec.max_episode_steps or 0) // 100), MAX_GAP)
     kept: dict[str, list[Any]] = {"observations": [], "rewards": [], "starts": []}
     for begin, end in ((0, CUT), (CUT, STEPS)):
         observation, _ = env.reset(seed=begin)

@@ -82,7 +82,7 @@ def test_windows_that_take_too_much_memory_are_thinned_while_playing(monkeypatch
     agent = make_agent()
     every = decision_windows(agent, episodes=1)
     row = every.observations[0].nbytes
-    monkeypatch.setattr("agentzoo.research.analysis.agent_windows.MOST_BYTES", 3 * row)
+    monkeypatch.setattr("agentzoo.research.analysis.agent_windows.MAX_BYTES", 3 * row)
     few = decision_windows(agent, episodes=1)
     assert 2 <= len(few.valid) <= 3
     steps = few.timesteps.gather(1, few.valid.sum(1, keepdim=True) - 1).flatten()

@@ -66,7 +66,7 @@ import numpy as np
 from agentzoo.research import fuzz
 print(fuzz.measured([lambda: np.ones(80_000_000)])[0])
 print(fuzz.measured([lambda: importlib.import_module("colorsys")])[0])
-fuzz.MOST_CPU = 0.1
+fuzz.MAX_CPU = 0.1
 print(fuzz.measured([lambda: sum(range(20_000_000))])[0])
 print(*fuzz.measured([lambda: np.ones(1_000)]), sep="|")
 """

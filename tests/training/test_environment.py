@@ -230,7 +230,7 @@ def test_another_env_drops_what_belongs_to_the_old_one() -> None:
 
 
 def test_an_episode_without_a_limit_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(making, "MOST_STEPS", 20)
+    monkeypatch.setattr(making, "MAX_STEPS", 20)
     endless = EnvSpec("tests/Endless-v0", entry_point=CountingEnv, kwargs={"length": 10**9})
     monkeypatch.setitem(gym.registry, endless.id, endless)
     agent = make_agent("tests/Counting-v0")

@@ -17,7 +17,7 @@ from agentzoo.errors import ConfigError, DataError
 from agentzoo.store.files import write_atomic
 
 RECORD = "behaviour.json"
-MOST_RECORD = 16 * 1024 * 1024  # bytes
+MAX_RECORD = 16 * 1024 * 1024  # bytes
 POLICY = "policy.zip"  # in a checkpoint
 
 
@@ -98,7 +98,7 @@ def read_behaviour(path: Path) -> Behaviour:
         DataError: it cannot be read.
     """
     with readable(path, "the record of a behaviour policy"):
-        if path.stat().st_size > MOST_RECORD:
+        if path.stat().st_size > MAX_RECORD:
             raise DataError(f"{path} holds {path.stat().st_size:,} bytes; a record holds a few thousand.")
         return TypeAdapter(Behaviour).validate_json(path.read_text(encoding="utf-8"))
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentzoo.data.hdf5 import MOST_RATIO, NUMBERS, UNSTORED, check_hdf5, readable
+from agentzoo.data.hdf5 import MAX_RATIO, NUMBERS, UNSTORED, check_hdf5, readable
 from agentzoo.data.making.collect import Rollout
 from agentzoo.errors import DataError, printable
 from agentzoo.store.tensors import memory
@@ -93,7 +93,7 @@ def _check_npz(path: Path, names: tuple[str, ...]) -> None:
             for side in shape:
                 declared *= int(side)
             total += declared
-            if declared < 0 or declared > MOST_RATIO * stored + UNSTORED or total > memory():
+            if declared < 0 or declared > MAX_RATIO * stored + UNSTORED or total > memory():
                 raise DataError(f"{path.name}: {name} declares {declared:,} bytes, of which {stored:,} are stored.")
 
 

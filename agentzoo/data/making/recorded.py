@@ -31,7 +31,7 @@ from agentzoo.store.files import write_atomic
 
 FOLDER = Path(__file__).with_name("games")
 SEEDS = 1_000  # that may have started an episode
-MOST_MISSING = 20  # one in so many episodes may have a different start
+ONE_LOST_IN = 20  # one in so many episodes may have a different start
 
 
 class Recording(NamedTuple):
@@ -141,7 +141,7 @@ def record(replay: Path, env_id: str, path: Path) -> int:
         found = next((seed for seed in likely if repeats(env, seed, episode)), None)
         if found is None:
             missing.append(number)
-            _require_few(missing, max(number + 1, MOST_MISSING), replay, env_id)
+            _require_few(missing, max(number + 1, ONE_LOST_IN), replay, env_id)
             continue
         seeds.append(found)
         lengths.append(len(episode))
@@ -159,10 +159,10 @@ def record(replay: Path, env_id: str, path: Path) -> int:
 
 
 def _require_few(missing: list[int], episodes: int, replay: Path, env_id: str) -> None:
-    if MOST_MISSING * len(missing) > episodes:
+    if ONE_LOST_IN * len(missing) > episodes:
         raise DataError(
             f"{replay}: no start of {env_id} leads to the frames and rewards of {len(missing)} episodes (the last is "
-            f"number {missing[-1]}); at most one in {MOST_MISSING} may be left out. Was it played with sticky actions?"
+            f"number {missing[-1]}); at most one in {ONE_LOST_IN} may be left out. Was it played with sticky actions?"
         )
 
 

@@ -23,9 +23,9 @@ from agentzoo.errors import CheckpointError, printable
 from agentzoo.extras import needed
 from agentzoo.store.tensors import MAX_NAME, memory
 
-MOST_TENSORS = 10_000
-MOST_ENTRIES = 10_000  # in the metadata
-MOST_DIMENSIONS = 4
+MAX_TENSORS = 10_000
+MAX_ENTRIES = 10_000  # in the metadata
+MAX_DIMENSIONS = 4
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _FLOAT, _STRING, _ARRAY = 6, 8, 9
 
@@ -121,7 +121,7 @@ class _Header:
         if version not in (2, 3):
             raise ValueError(f"version {version}, 2 and 3 are known")
         tensors, entries = self._number("Q"), self._number("Q")
-        if tensors > MOST_TENSORS or entries > MOST_ENTRIES:
+        if tensors > MAX_TENSORS or entries > MAX_ENTRIES:
             raise ValueError(f"{tensors:,} tensors and {entries:,} entries of metadata")
         metadata: dict[str, Any] = {}
         for _ in range(entries):
@@ -187,7 +187,7 @@ class _Header:
     def _described(self) -> tuple[tuple[int, ...], int, int]:
         """Shape, type and offset of one tensor."""
         dimensions = self._number("I")
-        if not 1 <= dimensions <= MOST_DIMENSIONS:
+        if not 1 <= dimensions <= MAX_DIMENSIONS:
             raise ValueError(f"tensor {self._last!r} has {dimensions} dimensions")
         shape = tuple(self._number("Q") for _ in range(dimensions))[::-1]
         return shape, self._number("I"), self._number("Q")

@@ -12,7 +12,7 @@ from agentzoo.evaluation.environments import open_envs
 from agentzoo.evaluation.rollout import is_deterministic, run_seeded
 from agentzoo.types import Batch
 
-MOST_BYTES = 2**30  # of observations in memory; a game's windows of one step take 1.4 MB in five environments
+MAX_BYTES = 2**30  # of observations in memory; a game's windows of one step take 1.4 MB in five environments
 
 
 def decision_windows(
@@ -27,7 +27,7 @@ def decision_windows(
     """The windows of `episodes` episodes, in the order of their steps; at most `most`, evenly spaced.
 
     The newest step holds the agent's own action, which no network reads. Actions are sampled if the agent's recipe
-    evaluates it so. Windows that would take more than `MOST_BYTES` are thinned while the episodes are played.
+    evaluates it so. Windows that would take more than `MAX_BYTES` are thinned while the episodes are played.
 
     Args:
         whole: windows of up to K steps, also if the agent reads fewer of them (`agent.history`).
@@ -47,7 +47,7 @@ def decision_windows(
         if step % stride == 0:
             read = state if history is None else newest(state, history)
             kept.append(to_batch(read, agent.config.rtg_scale, torch.device("cpu")))
-            if len(kept) * kept[0].observations.nbytes > MOST_BYTES:  # the first step has the most environments
+            if len(kept) * kept[0].observations.nbytes > MAX_BYTES:  # the first step has the most environments
                 kept[:], stride = kept[::2], 2 * stride
         step += 1
 

@@ -26,7 +26,7 @@ class Look(NamedTuple):
     steps_back: float  # mean distance
 
 
-MOST_LOOKS = 256  # windows
+MAX_WINDOWS = 256  # windows
 
 
 def mean_looks(agent: Agent, windows: Batch, causal: bool) -> list[Look]:
@@ -43,7 +43,7 @@ def mean_looks(agent: Agent, windows: Batch, causal: bool) -> list[Look]:
     layers = require_attention(agent.model, "attention map")
     lengths = windows.valid.sum(1)
     steps = int(lengths.max())
-    chosen = thinned(windows.map(lambda part: part[lengths == steps, :steps]), MOST_LOOKS)
+    chosen = thinned(windows.map(lambda part: part[lengths == steps, :steps]), MAX_WINDOWS)
     per_step = TOKENS_PER_STEP if causal else 1
     asking = per_step * steps - (2 if causal else 1)
     sums = [torch.zeros(layer.n_heads, per_step * steps, device=agent.device) for layer in layers]

@@ -14,7 +14,7 @@ from agentzoo.research.analysis.head_report import CountedHeads, MarkovReport
 from agentzoo.research.analysis.inspection import Inspection
 
 MARKOV, OTHER, KINDS = "#c05621", "#2b6cb0", ("#2b6cb0", "#2f855a", "#b7791f")
-MOST_LAYERS, MOST_HEADS = 4, 12  # of attention maps
+MAX_LAYERS, MAX_HEADS = 4, 12  # of attention maps
 WIDTH = 9.0
 Draw = Callable[[Any, Inspection], None]
 
@@ -139,7 +139,7 @@ def draw_maps(figure: Any, found: Inspection) -> None:
     """Attention maps; darker is more. Each row of a map sums to 1, so rows are drawn relative to their peak."""
     assert found.maps is not None
     layers, heads = len(found.maps), len(found.maps[0])
-    shown, across = found.maps[:MOST_LAYERS], min(heads, MOST_HEADS)
+    shown, across = found.maps[:MAX_LAYERS], min(heads, MAX_HEADS)
     shape = (len(shown), across) if across > 1 else (1, len(shown))
     grid = figure.subplots(*shape, squeeze=False).reshape(len(shown), across)
     for layer, weights in enumerate(shown):
@@ -212,7 +212,7 @@ def parts_of(found: Inspection) -> dict[str, Draw]:
 def _height(name: str, found: Inspection) -> float:
     if name == "maps":
         assert found.maps is not None
-        rows, columns = min(len(found.maps), MOST_LAYERS), min(len(found.maps[0]), MOST_HEADS)
+        rows, columns = min(len(found.maps), MAX_LAYERS), min(len(found.maps[0]), MAX_HEADS)
         rows, columns = (1, rows) if columns == 1 else (rows, columns)
         return 0.6 + rows * min(WIDTH / columns + 0.25, 4.0)
     if name == "memory":

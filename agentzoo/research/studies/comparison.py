@@ -16,7 +16,7 @@ from agentzoo.errors import ConfigError, DataError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval, over_seeds
 from agentzoo.evaluation.statistics import Converged, convergence_in
-from agentzoo.evaluation.study import MOST_IN_CELL, MOST_IN_NOTE, Study, cell
+from agentzoo.evaluation.study import MAX_CELL, MAX_NOTE, Study, cell
 from agentzoo.hub.finished_runs import trainings
 from agentzoo.hub.paper_scores import Published, elsewhere, published_together
 from agentzoo.plots import new_figure, save_figure
@@ -224,11 +224,11 @@ def as_study(compared: Sequence[Compared], title: str, picture: str | None = PIC
         for task, methods in others.items():
             named = " and ".join(f"{name} {one.text()}" for name, one in methods.items())
             note += f" Also there, for {task}: {named}."
-    if finding and len(finding) + 1 + len(note) > MOST_IN_NOTE:
-        room = max(0, MOST_IN_NOTE - 1 - len(note))
+    if finding and len(finding) + 1 + len(note) > MAX_NOTE:
+        room = max(0, MAX_NOTE - 1 - len(note))
         raise ConfigError(f"the finding has {len(finding)} characters; the note has room for {room}.")
     note = f"{finding} {note}".strip()
-    return Study(title=cell(title), columns=tuple(columns), rows=tuple(rows), picture=picture, note=note[:MOST_IN_NOTE])
+    return Study(title=cell(title), columns=tuple(columns), rows=tuple(rows), picture=picture, note=note[:MAX_NOTE])
 
 
 def digits_for(largest: float) -> int:
@@ -240,7 +240,7 @@ def several(figures: Sequence[tuple[float, float, float]]) -> str:
     """(mean, low, high) of each seed as one cell."""
     digits = digits_for(max(abs(middle) for middle, _, _ in figures))
     whole = "; ".join(f"{m:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" for m, low, high in figures)
-    return whole if len(whole) <= MOST_IN_CELL else "; ".join(f"{middle:.{digits}f}" for middle, _, _ in figures)
+    return whole if len(whole) <= MAX_CELL else "; ".join(f"{middle:.{digits}f}" for middle, _, _ in figures)
 
 
 def over_trainings(figures: Sequence[tuple[float, float, float]], marked: bool = True) -> str:

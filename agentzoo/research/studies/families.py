@@ -18,7 +18,7 @@ from agentzoo.research.studies.comparison import Compared, all_differences
 
 PICTURE = "profiles.png"
 FOLDER = "families"  # of the study, in that of the comparison
-MOST_IN_NAME = 60
+MAX_NAME = 60
 
 
 def over_families(compared: Sequence[Compared]) -> Methods | None:
@@ -37,7 +37,7 @@ def over_families(compared: Sequence[Compared]) -> Methods | None:
         changes = all_differences(first.setdefault((method, task), each.recipe), each.recipe)
         name = names.get((method, changes))
         if name is None or task in scores[name]:  # the latter: two agents of one recipe, with ids of their own
-            label = f"{method}, {changes}"[:MOST_IN_NAME] if changes else method
+            label = f"{method}, {changes}"[:MAX_NAME] if changes else method
             name = names[method, changes] = _unused(label, scores)
         scores.setdefault(name, {})[task] = tuple(middle for middle, _, _ in each.scores())
     return compare_methods(scores)

@@ -26,7 +26,7 @@ from agentzoo.store.named import RANDOM
 
 UNTRAINED = "random weights"
 PICTURE = "markov.png"
-MOST_ROWS = 100  # of a study
+MAX_ROWS = 100  # of a study
 WIDE = 6  # heads; networks with more are drawn below each other
 
 
@@ -173,7 +173,7 @@ def as_study(judged: Sequence[Judged], picture: str | None = PICTURE) -> Study:
     return Study(
         title="Markov heads before and after",
         columns=("network", "what it is", "heads", "Markov (layer.head)", "positive diagonal", "ratio"),
-        rows=tuple(rows[:MOST_ROWS]),
+        rows=tuple(rows[:MAX_ROWS]),
         picture=picture,
         note=filled(note, [*changes(judged), *(one.summary() for one in judged)]),
     )

@@ -10,7 +10,7 @@ from agentzoo.research.analysis.inspection import Inspection
 from agentzoo.research.analysis.pictures import draw_all
 
 PICTURE = "heads.png"
-MOST_ROWS = 100  # of a study
+MAX_ROWS = 100  # of a study
 COLUMNS = ("layer.head", "without it the action moves by", "on itself", "on its own step", "steps back, mean")
 
 
@@ -44,11 +44,11 @@ def as_study(found: Inspection, picture: str | None = PICTURE) -> Study:
         f"Head {most[0]}.{most[1]} matters most ({moves[most]:.3g}), head {least[0]}.{least[1]} least "
         f"({moves[least]:.3g})."
     )
-    cut = [f"The table has {MOST_ROWS} of {len(rows)} heads."] if len(rows) > MOST_ROWS else []
+    cut = [f"The table has {MAX_ROWS} of {len(rows)} heads."] if len(rows) > MAX_ROWS else []
     return Study(
         title="What each head does",
         columns=COLUMNS,
-        rows=tuple(rows[:MOST_ROWS]),
+        rows=tuple(rows[:MAX_ROWS]),
         picture=picture,
         note=filled(note, [ranks, *cut]),
     )

@@ -25,7 +25,7 @@ from agentzoo.site.render import Parts, page, static
 from agentzoo.store.files import write_atomic
 
 PAGE, FOLDER = "live.html", "live"
-MOST_BYTES = 45_000_000  # that a visitor loads for one agent, libraries included
+MAX_BYTES = 45_000_000  # that a visitor loads for one agent, libraries included
 SCRIPTS = ("live.js", "player.js", "environments.js", "acting.js", "drawing.js", "grid.js")
 
 
@@ -111,11 +111,11 @@ def _too_large(place: Path, network: Path) -> str | None:
     """Why a network is too much for a visitor, if it is."""
     libraries = sum((place / name).stat().st_size for package in packages() for name in package.files.values())
     size = network.stat().st_size
-    if libraries + size <= MOST_BYTES:
+    if libraries + size <= MAX_BYTES:
         return None
     return (
         f"its network has {size / 1e6:.0f} MB and the libraries {libraries / 1e6:.0f} MB, more than the "
-        f"{MOST_BYTES / 1e6:.0f} MB that this page may load."
+        f"{MAX_BYTES / 1e6:.0f} MB that this page may load."
     )
 
 

@@ -25,7 +25,7 @@ from agentzoo.training.settle import claim
 from agentzoo.types import Config
 
 PLAN = "grid.json"
-MOST_SEEDS = 1_000
+MAX_SEEDS = 1_000
 FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")]
 
 
@@ -161,8 +161,8 @@ def parse_seeds(text: str) -> list[int]:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
             raise ConfigError(f"seeds are numbers and ranges like 0-2,5; got {text!r}.")
-        if last - first + len(found) >= MOST_SEEDS:
-            raise ConfigError(f"seeds {text!r} are more than {MOST_SEEDS}; name fewer.")
+        if last - first + len(found) >= MAX_SEEDS:
+            raise ConfigError(f"seeds {text!r} are more than {MAX_SEEDS}; name fewer.")
         found += range(first, last + 1)
     return found
 

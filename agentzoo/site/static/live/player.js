@@ -3,9 +3,9 @@ import { Actor } from "./acting.js";
 import { generator, makeEnvironment } from "./environments.js";
 
 const GRID_SECONDS = 0.5;  // between two moves of a grid
-const MOST_THREADS = 4;  // of a network
+const MAX_THREADS = 4;  // of a network
 const FRAME_MILLIS = 12;  // of a frame may go to steps
-const MOST_POSES = 300;  // the first steps after loading, as goals for agents that take a pose
+const MAX_POSES = 300;  // the first steps after loading, as goals for agents that take a pose
 
 // The three libraries, fetched when they are first needed.
 let mujoco, runtime;
@@ -15,7 +15,7 @@ async function libraries(scene) {
     runtime = await import("./ort.wasm.min.mjs");
     runtime.env.wasm.wasmPaths = base;
     // threads share memory, which a browser allows on isolated pages alone; MuJoCo's step is serial
-    runtime.env.wasm.numThreads = crossOriginIsolated ? Math.min(MOST_THREADS, navigator.hardwareConcurrency) : 1;
+    runtime.env.wasm.numThreads = crossOriginIsolated ? Math.min(MAX_THREADS, navigator.hardwareConcurrency) : 1;
   }
   if (!mujoco && scene.kind !== "grid") mujoco = await (await import("./mujoco.js")).default();
 }
@@ -133,7 +133,7 @@ export class Player {
     if (episode !== this.episode) return;  // another one has begun meanwhile
     this.last = last;
     const took = performance.now() - began;
-    if (this.poses.length < MOST_POSES) this.poses.push(this.observation);
+    if (this.poses.length < MAX_POSES) this.poses.push(this.observation);
     this.millis = this.steps ? 0.95 * this.millis + 0.05 * took : took;
     this.stage?.push();
     const { observation, reward, terminated, truncated } = this.environment.step(this.last.action);
