@@ -168,8 +168,9 @@ class LanguageDTConfig(ModelConfig):
         """Differences from ChibiT, the preset `wikipedia`."""
         chibit = self._nearest_preset()[0] == "wikipedia"
         if not chibit or self.tie_action_head:
-            return ()
-        return ("the action head has weights of its own; the published script ties them to the action's input map",)
+            return super().deviations()
+        head = "the action head has weights of its own; the published script ties them to the action's input map"
+        return (*super().deviations(), head)
 
     def sizes(self) -> Sizes:
         """The sizes of the blocks."""

@@ -71,6 +71,7 @@ class DMConfig(ModelConfig):
             losses += f"; {', '.join(f'{weight:g}' for weight in self.ilo_weights)} weigh the errors of action, "
             losses += "return-to-go and observation, as in the release; the paper gives no constants"
         return (
+            *super().deviations(),
             "the gates of both branches read the layer's normalized input, where the paper's Algorithm 1 takes it from "
             "before the norm",
             "the timestep embedding is added after the LayerNorm, as in the release; the paper leaves the order open",

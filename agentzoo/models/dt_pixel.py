@@ -49,6 +49,7 @@ class DTPixelConfig(PixelConfig):
         """Differences from the published agents and their code."""
         layers = () if self.n_layers == PUBLISHED_LAYERS else (f"it has {self.n_layers} layers; the paper has 6",)
         return (
+            *super().deviations(),
             *layers,
             "where windows, updates and batches are smaller than the paper's (30 steps, 50 in Pong; 20,000 updates of "
             "128 windows), they are chosen for a CPU's budget",

@@ -18,6 +18,7 @@ from agentzoo.types import WHITE, ActionDistribution, Average, Batch, Config, IO
 
 ActingMode = Literal["window", "recurrent"]
 MAX_TIMESTEPS = 100_000  # rows of a timestep table
+ONE_ROW = "actions do not depend on the timestep: its table has one row, the paper's one for each step of an episode"
 
 
 class Term(NamedTuple):
@@ -55,7 +56,7 @@ class ModelConfig(Config):
     recorded: ClassVar[dict[str, str]] = {}  # field that training fills in -> field that names the file it describes
 
     family: str
-    # rows of a timestep table; later steps use the last
+    # rows of a timestep table; later steps use the last, so with one row actions do not depend on the timestep
     max_ep_len: Annotated[int, Field(ge=1, le=MAX_TIMESTEPS)] = 1000
 
     def origin(self) -> Origin | None:
@@ -92,7 +93,7 @@ class ModelConfig(Config):
 
     def deviations(self) -> tuple[str, ...]:
         """How the network and its training differ from the paper, one phrase each."""
-        return ()
+        return (ONE_ROW,) if self.max_ep_len == 1 else ()
 
     def acts_on_target(self) -> bool:
         """Whether its actions depend on the target return."""

@@ -122,8 +122,9 @@ def recipe_for(
     env_id, options = environment_for_data(metadata, environment_asked(env, settings), trust_env_module)
     returns = episodes.best(wanted.best_fraction).returns
     chosen_target = choose_target(target_asked(target, settings) or "d4rl", returns, env_id, options)
-    # a table of timesteps has at most 100,000 rows; later steps use the last
-    longest = min(int(episodes.lengths.max()), MAX_TIMESTEPS)
+    # a table of timesteps has at most 100,000 rows; later steps use the last. One row stays one: it says that actions
+    # do not depend on the timestep
+    rows, longest = template.model.max_ep_len, min(int(episodes.lengths.max()), MAX_TIMESTEPS)
     data = template.data.model_copy(
         update={"dataset": dataset_id, "obs_keys": obs_keys, "rtg_scale": scale_of(returns)}
     )
@@ -140,7 +141,7 @@ def recipe_for(
     evaluation = checked(EvalConfig, f"the evaluation of an agent of {dataset_id}", **fields)
     recipe = template.replace(
         agent_id=name_for(_name(named, template), dataset_id, template.data.dataset),
-        model=template.model.model_copy(update={"max_ep_len": max(template.model.max_ep_len, longest)}),
+        model=template.model.model_copy(update={"max_ep_len": 1 if rows == 1 else max(rows, longest)}),
         data=data,
         eval=evaluation,
     )

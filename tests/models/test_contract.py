@@ -16,11 +16,12 @@ from agentzoo.acting.history import AgentState, to_batch
 from agentzoo.agent import Agent
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.decision_gpt import DecisionGPTConfig
+from agentzoo.models.dm import DMConfig
 from agentzoo.models.dt import DTConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.models.smollm_dt import SmolLMDTConfig
 from agentzoo.models.unimask import UniMask, UniMaskConfig
-from agentzoo.nn.base import ModelConfig
+from agentzoo.nn.base import ONE_ROW, ModelConfig
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.masking import Masking
 from agentzoo.registry import families, get_family
@@ -286,6 +287,18 @@ def test_timesteps_beyond_the_table_use_its_last_row(config: ModelConfig) -> Non
     with torch.no_grad():
         assert torch.equal(agent.model.act_deterministic(beyond), agent.model.act_deterministic(within))
         assert torch.equal(agent.model(beyond), agent.model(within))
+
+
+@pytest.mark.parametrize(
+    "config", [DTConfig(max_ep_len=1), GPT2DTConfig(max_ep_len=1), DMConfig(max_ep_len=1)], ids=["dt", "gpt2-dt", "dm"]
+)
+def test_with_a_table_of_one_row_actions_do_not_depend_on_timesteps(config: ModelConfig) -> None:
+    agent = make_agent(model=config)
+    batch = random_batch(agent.config.io, [4, 4])
+    early, late = (replace(batch, timesteps=torch.arange(first, first + 4).expand(2, 4)) for first in (0, 700))
+    with torch.no_grad():
+        assert torch.equal(agent.model.act_deterministic(early), agent.model.act_deterministic(late))
+    assert config.deviations()[0] == ONE_ROW
 
 
 @pytest.mark.parametrize("family", FAMILIES)
