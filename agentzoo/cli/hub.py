@@ -133,11 +133,20 @@ def pull(
 ) -> None:
     """Download all files of an agent from a Hub, check them and write them as a folder."""
     require_remote(agent)
+    from agentzoo.config import AgentConfig
+    from agentzoo.envs.options import trust_flags
     from agentzoo.hub.publish import pull as run
+    from agentzoo.record import read_record
+    from agentzoo.store.files import CONFIG, is_backbone
 
     with errors_console.status(f"pulling {plain(agent)}"):
         found = run(agent, folder, revision=revision, token=token, local_files_only=local_files_only, force=force)
-    console.print(f"{plain(found)}: `agentzoo hub verify {word(found)}` checks its files and score.")
+    if is_backbone(found):
+        console.print(f"{plain(found)}: `agentzoo research inspect {word(found)}` shows the heads of this backbone.")
+        return
+    config = read_record(AgentConfig, found / CONFIG)
+    trust = trust_flags(config.env, config.env_options)
+    console.print(f"{plain(found)}: `agentzoo hub verify {word(found)}{trust}` checks its files and score.")
 
 
 @app.command()

@@ -275,7 +275,8 @@ def test_commands(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.Mo
     listed = json.loads(runner.invoke(app, ["list", "--remote", "--json"]).stdout)
     assert [one["repo_id"] for one in listed] == [REPO]
     assert REPO in runner.invoke(app, ["list", "--remote"]).stdout
-    assert runner.invoke(app, ["hub", "pull", REPO, "--revision", "v1"]).exit_code == 0
+    pulled = runner.invoke(app, ["hub", "pull", REPO, "--revision", "v1"])
+    assert (pulled.exit_code, "`agentzoo hub verify dt-test` checks" in " ".join(pulled.stdout.split())) == (0, True)
     before = (tmp_path / "dt-test" / "README.md").read_bytes()
     assert runner.invoke(app, ["hub", "card", "dt-test"]).exit_code == 0
     assert (tmp_path / "dt-test" / "README.md").read_bytes() == before

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 from conftest import make_agent
+from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
+from agentzoo.cli import app
 from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, HubError, StorageError
 from agentzoo.evaluation.results import Results
@@ -20,6 +23,14 @@ from agentzoo.hub.verify import check_files
 from agentzoo.store.locate import find_agent
 from hub.conftest import REPO, cached_files
 from hub.server import Hub
+
+
+def _last_words(repo: str, target: Path) -> str:
+    """What the command prints after pulling into `target`, run from the folder that will hold it."""
+    with chdir(target.parent):
+        done = CliRunner().invoke(app, ["hub", "pull", repo, target.name])
+    assert (done.exit_code, target.is_dir()) == (0, True)
+    return " ".join(done.stdout.split())
 
 
 def test_pull_writes_a_folder_that_equals_what_was_pushed(hub: Hub, folder: Path, tmp_path: Path) -> None:
@@ -87,6 +98,8 @@ def test_a_backbone_comes_back_as_it_went(hub: Hub, tmp_path: Path) -> None:
     target = pull("me/clip-mini", tmp_path / "pulled")
     assert {p.name: p.read_bytes() for p in target.iterdir()} == {p.name: p.read_bytes() for p in staged.iterdir()}
     assert pull("me/clip-mini", target, force=True) == target
+    said = _last_words("me/clip-mini", tmp_path / "again")
+    assert said == "again: `agentzoo research inspect again` shows the heads of this backbone."
 
 
 def test_agents_of_an_environment_of_ones_own_module_travel(hub: Hub, tmp_path: Path) -> None:
@@ -96,6 +109,8 @@ def test_agents_of_an_environment_of_ones_own_module_travel(hub: Hub, tmp_path: 
     agent = Agent(made.model, AgentConfig.of(recipe, made.config.io), recipe)
     agent.push_to_hub(REPO)
     assert pull(REPO, tmp_path / "pulled").is_dir()
+    said = _last_words(REPO, tmp_path / "mine")
+    assert said == "mine: `agentzoo hub verify mine --trust-env-module` checks its files and score."
     with pytest.raises(ConfigError, match="trust"):
         Agent.from_pretrained(REPO)
 
