@@ -20,11 +20,16 @@ CPU_BUDGET = TrainConfig(steps=12_000, batch_size=128, lr=1e-3, warmup_steps=500
 SMALL_BUDGET = TrainConfig(steps=3_000, batch_size=128, lr=1e-3, warmup_steps=200, schedule="cosine")
 
 
+# Without timesteps: validation episodes say so, see "What fits" in `agentzoo/training/README.md`.
+WITHOUT_TIMESTEPS = {("hopper", "medium-replay")}
+
+
 def _recipe(env: str, kind: str) -> Recipe:
     data, evaluation = locomotion(env, kind, CONTEXT)
+    rows = 1 if (env, kind) in WITHOUT_TIMESTEPS else 1000
     return Recipe(
         agent_id=f"dt-{env}-{kind}",
-        model=DTConfig(dropout=0.0),
+        model=DTConfig(dropout=0.0, max_ep_len=rows),
         data=data,
         train=CPU_BUDGET,
         eval=evaluation.model_copy(update={"every": 6_000, "every_episodes": 20}),

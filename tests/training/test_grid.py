@@ -137,7 +137,7 @@ def test_a_grid_file_that_cannot_be_used_is_explained(text: str, said: str, tmp_
 def test_the_fitted_trials_change_one_thing_each() -> None:
     """Three datasets, three seeds; whatever is changed, an update reads 1,280 steps."""
     rows = read_grid_file(Path(grid.__file__).with_name("fitted.toml"))
-    assert len(rows) == 11 * 3 * 3
+    assert len(rows) == 13 * 3 * 3
     assert {row.recipe.train.seed for row in rows} == {0, 1, 2}
     assert {row.recipe.train.batch_size * row.recipe.data.context for row in rows} == {1_280}
     base = {row.recipe.data.dataset: row.recipe for row in rows if "-base-s0" in row.folder}
@@ -148,6 +148,7 @@ def test_the_fitted_trials_change_one_thing_each() -> None:
     assert changed == {
         (),
         *(("model.dropout",), ("train.lr",), ("train.steps",), ("model.embed_dim",), ("model.use_actions",)),
+        *(("model.max_ep_len",), ("model.timestep_init_std",)),
         ("data.context", "train.batch_size"),
     }
 

@@ -218,6 +218,8 @@ def test_data_beyond_the_bounds_of_a_recipe(datasets: Path) -> None:
 
     recipe, _ = plan("dt", dataset="my/cart-pole-v0", read=read)
     assert recipe.model.max_ep_len == 100_000
+    recipe, _ = plan("dt-hopper-medium-replay", dataset="my/cart-pole-v0", read=read)
+    assert recipe.model.max_ep_len == 1  # it acts without timesteps, whatever the data
     with pytest.raises(ConfigError, match=r"agent of my/robot-v0 cannot be used: env: .*\(got '-Wrong-v0'\)"):
         plan("dt", dataset="my/robot-v0", env="-Wrong-v0")
     size = 60_000
