@@ -208,7 +208,7 @@ def test_a_maze_whose_episodes_do_not_end_at_the_goal_is_measured_by_its_return(
 
 
 def test_an_agent_of_several_trainings_is_shown_by_their_mean(tmp_path: Path) -> None:
-    """75.5, 35.5 and 47.8 are 53.0, as in the README's table; the first alone is the highest."""
+    """75.5, 35.5 and 48.0 are 53.0; the first alone is the highest."""
     folder = copy_agent("dt-hopper-medium-replay", tmp_path / "zoo" / "dt-hopper-medium-replay")
     tree = json.loads((folder / "results.json").read_text())
     for one, score in zip((tree["headline"], *tree["seeds"]), (75.5, 35.5, 48.0), strict=True):
