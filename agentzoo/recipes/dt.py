@@ -20,7 +20,7 @@ CPU_BUDGET = TrainConfig(steps=12_000, batch_size=128, lr=1e-3, warmup_steps=500
 SMALL_BUDGET = TrainConfig(steps=3_000, batch_size=128, lr=1e-3, warmup_steps=200, schedule="cosine")
 
 
-# Without timesteps: validation episodes say so, see "What fits" in `agentzoo/training/README.md`.
+# These act better without timesteps, on validation episodes ("What fits" in `agentzoo/training/README.md`).
 WITHOUT_TIMESTEPS = {("hopper", "medium-replay")}
 
 
