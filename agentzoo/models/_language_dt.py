@@ -40,7 +40,7 @@ from agentzoo.types import Average, Batch, IOSpec, Losses
 if TYPE_CHECKING:
     from agentzoo.nn.language.pretrained import Pretrained
 
-MAX_TOKENS = 1024  # tokens in a window of GPT-2
+MAX_TOKENS = 1024  # in a window of GPT-2
 
 
 class LanguageDT(SequenceModel):

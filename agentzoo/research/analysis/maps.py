@@ -26,7 +26,7 @@ class Look(NamedTuple):
     steps_back: float  # mean distance
 
 
-MAX_WINDOWS = 256  # windows
+MAX_WINDOWS = 256  # whose attention is averaged
 
 
 def mean_looks(agent: Agent, windows: Batch, causal: bool) -> list[Look]:
