@@ -56,10 +56,12 @@ def check_launch(environment: Mapping[str, str] = os.environ) -> None:
 def make_accelerator(device: torch.device, precision: str, folder: str, trackers: list[str]) -> Any:
     """accelerate's `Accelerator` of this run, with the device of this process, precision and trackers."""
     from accelerate import Accelerator
-    from accelerate.state import AcceleratorState
-    from accelerate.utils import InitProcessGroupKwargs
+    from accelerate.state import AcceleratorState, GradientState
+    from accelerate.utils import GradientAccumulationPlugin, InitProcessGroupKwargs
 
-    AcceleratorState._reset_state(True)  # else it keeps device and precision of this process's first training
+    # else it keeps device, precision and accumulated steps of an earlier training in this process, ours or not
+    AcceleratorState._reset_state(True)
+    GradientState._reset_state()
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
     return Accelerator(
@@ -67,6 +69,7 @@ def make_accelerator(device: torch.device, precision: str, folder: str, trackers
         mixed_precision="bf16" if precision == "bf16" else "no",
         log_with=trackers or None,
         project_dir=folder,
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),  # whatever accelerate's variable says
         kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)],
     )
 

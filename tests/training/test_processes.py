@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate import Accelerator
 from data.cases import episodes_of
 from models.acting_cases import small_config
 
@@ -28,7 +29,7 @@ from agentzoo.training.loop import build_model
 from agentzoo.training.machine import check_machine, device_line
 from agentzoo.training.processes import Share, Weights, check_launch, weighted
 from agentzoo.training.state import checksum
-from training.cases import recipe
+from training.cases import recipe, repeatable, run
 
 TESTS = Path(__file__).parent.parent
 SCRIPT = """
@@ -258,6 +259,24 @@ made = recipe(steps=10, checkpoint_every=5).replace(model=model)
 trained = train(made, Path(folder), coin_episodes(), hooks=Hooks(on_step=stop), device="cpu")
 save_tensors(Path(folder) / f"rank-{rank}", trained.state_dict())
 """
+
+
+def test_a_loop_that_stopped_between_accumulated_steps_holds_no_later_training_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transformers Trainer in the same notebook leaves accelerate's states so, which belong to the process."""
+    alone = run(tmp_path / "alone", recipe(10))
+    monkeypatch.setenv("ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "4")
+    other = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    net = torch.nn.Linear(2, 1)
+    net, optimizer = other.prepare(net, torch.optim.SGD(net.parameters(), 0.1))
+    with other.accumulate(net):
+        other.backward(net(torch.ones(1, 2)).sum())
+        optimizer.step()
+    assert not other.sync_gradients
+    after = run(tmp_path / "after", recipe(10))
+    assert repeatable(tmp_path / "after") == repeatable(tmp_path / "alone")
+    assert all(torch.equal(after[name], value) for name, value in alone.items())
 
 
 @pytest.mark.slow
