@@ -227,7 +227,7 @@ class Recipe(Config):
         tree = {"reinit": False, **json.loads(self.model_dump_json())}
         tree["eval"] = json.loads(self.eval.model_dump_json())  # with the fields that a recipe omits at their default
         tree["data"] = {"held_out": None, "dataset_sha256": None, **tree["data"]}
-        settings = list(settings)
+        settings = [settings] if isinstance(settings, str) else list(settings)
         named = {one.partition("=")[0].strip() for one in settings}
         if named & {"data.dataset", "data.obs_keys"}:
             tree["data"]["dataset_sha256"] = None  # the hash is that of the old data
@@ -241,9 +241,7 @@ class Recipe(Config):
                 if text not in presets:
                     those = f"known: {', '.join(presets)}" if presets else "it has none"
                     raise ConfigError(f"family {self.model.family!r} has no preset {text!r}; {those}.")
-                fields = type(self.model).model_fields
-                unset = {field: fields[field].default for preset in presets.values() for field in preset}
-                tree["model"].update(unset | presets[text])  # what only other presets set returns to its default
+                tree["model"].update(_fields_of_preset(self.model, text, tree["model"].get("max_ep_len")))
                 continue
             node = tree if not field else tree.get(section)
             name = field or section
@@ -256,12 +254,27 @@ class Recipe(Config):
                 node[name] = json.loads(text)
             except json.JSONDecodeError:
                 node[name] = text
-        evaluation, data = tree["eval"], tree["data"]
+        evaluation, data, model = tree["eval"], tree["data"], tree["model"]
+        if isinstance(model, dict) and any(model.get(one) != getattr(self.model, one) for one in self.model.selects):
+            model.update({field: None for field in self.model.recorded if f"model.{field}" not in named})
         if isinstance(evaluation, dict) and isinstance(data, dict):  # else the record's check says what is wrong
             _forget_old_environment(evaluation, self.eval.env, named)
             if "data.context" in named and "eval.history" not in named:
                 evaluation["history"] = _within(evaluation.get("history"), data.get("context"))
         return Recipe.from_json(json.dumps(tree), "the recipe with --set applied")
+
+
+def _fields_of_preset(model: ModelConfig, name: str, max_ep_len: Any) -> dict[str, Any]:
+    """The fields of a preset; what only other presets set returns to its default.
+
+    Args:
+        max_ep_len: the value before. If no preset set it, it follows the data or the user, and it stays.
+    """
+    presets, fields = model.presets(), type(model).model_fields
+    unset = {field: fields[field].default for preset in presets.values() for field in preset}
+    if all(preset.get("max_ep_len") != max_ep_len for preset in presets.values()):
+        unset.pop("max_ep_len", None)
+    return unset | presets[name]
 
 
 def _forget_old_environment(evaluation: dict[str, Any], before: str, named: set[str]) -> None:

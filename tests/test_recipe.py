@@ -125,6 +125,13 @@ def test_a_preset_takes_back_what_another_one_set() -> None:
     assert back.model == chibit.model
 
 
+@pytest.mark.parametrize("rows", [1, 2500])
+def test_a_preset_keeps_the_timesteps_of_the_data_or_the_user(rows: int) -> None:
+    asked = load_recipe("gpt2-dt-hopper-medium").override([f"model.max_ep_len={rows}", "model.preset=lamo"])
+    assert asked.model.max_ep_len == rows
+    assert asked.override(["model.preset=wikipedia"]).model.max_ep_len == 1024  # which names a number
+
+
 @pytest.mark.parametrize(
     ("setting", "words"),
     [

@@ -39,6 +39,7 @@ class LanguageDTConfig(ModelConfig):
     paper: ClassVar[Citation | None] = REID
     counterparts: ClassVar[dict[str, str]] = {}  # architecture of a backbone -> the sibling family for it
     recorded: ClassVar[dict[str, str]] = {"backbone_sha256": "backbone"}
+    selects: ClassVar[tuple[str, ...]] = ("backbone", "backbone_revision")
 
     architecture: Architecture
     backbone: BackboneName | None = None  # folder, staged id or Hub id; None: random weights. Only training reads it
@@ -110,7 +111,8 @@ class LanguageDTConfig(ModelConfig):
         if self.backbone is None or all(getattr(self, name) is not None for name in self.recorded):
             return self
         found = self.records_of(self.read_backbone())
-        return self.model_copy(update={k: v for k, v in found.items() if getattr(self, k) is None})
+        same_file = self.backbone_sha256 is not None
+        return self.model_copy(update={k: v for k, v in found.items() if not same_file or getattr(self, k) is None})
 
     def read_backbone(self) -> Pretrained:
         """Load the backbone that `backbone` names; it must not be None.

@@ -19,6 +19,7 @@ class LlamaConfig(LanguageDTConfig):
     """SmolLM2-135M's sizes; only the first `n_layers` layers are used."""
 
     staged_bytes: ClassVar[int] = 22_000_000
+    selects: ClassVar[tuple[str, ...]] = (*LanguageDTConfig.selects, "start")
 
     architecture: Literal["llama"] = "llama"
     start: Literal["weights", "shuffled"] = "weights"  # shuffled: the entries of each matrix are permuted

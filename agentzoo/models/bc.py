@@ -25,6 +25,7 @@ class BCConfig(ModelConfig):
     """Sizes of the published baseline."""
 
     title: ClassVar[str] = "behaviour cloning"
+    has_timestep_table: ClassVar[bool] = False
     paper: ClassVar[Citation | None] = CHEN
 
     family: Literal["bc"] = "bc"

@@ -25,6 +25,7 @@ class BCPixelConfig(PixelConfig):
     """The convolutions of the published Atari agents, and a hidden layer."""
 
     title: ClassVar[str] = "behaviour cloning on pixels"
+    has_timestep_table: ClassVar[bool] = False
     paper: ClassVar[Citation | None] = CHEN
 
     family: Literal["bc-pixel"] = "bc-pixel"

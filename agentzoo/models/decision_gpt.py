@@ -31,6 +31,7 @@ class DecisionGPTConfig(ModelConfig):
     """Sizes of the published DoorKey baseline."""
 
     title: ClassVar[str] = "Decision-GPT"
+    has_timestep_table: ClassVar[bool] = False
     paper: ClassVar[Citation | None] = CARROLL
 
     family: Literal["decision-gpt"] = "decision-gpt"

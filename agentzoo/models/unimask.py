@@ -42,6 +42,7 @@ class UniMaskConfig(ModelConfig):
     """Sizes of the published DoorKey network trained on random masks."""
 
     title: ClassVar[str] = "Uni[MASK]"
+    has_timestep_table: ClassVar[bool] = False
     paper: ClassVar[Citation | None] = CARROLL
 
     family: Literal["unimask"] = "unimask"

@@ -54,9 +54,12 @@ class ModelConfig(Config):
     paper: ClassVar[Citation | None] = None  # cited on cards
     staged_bytes: ClassVar[int] = 5_000_000  # limit of an agent's weights in this project's zoo
     recorded: ClassVar[dict[str, str]] = {}  # field that training fills in -> field that names the file it describes
+    has_timestep_table: ClassVar[bool] = True
+    selects: ClassVar[tuple[str, ...]] = ()  # fields that say which file that is; another value empties the record
 
     family: str
-    # rows of a timestep table; later steps use the last, so with one row actions do not depend on the timestep
+    # Rows of a timestep table; later steps use the last. Families without a table divide the timestep by it, if they
+    # read the timestep at all. With 1 actions do not depend on the timestep
     max_ep_len: Annotated[int, Field(ge=1, le=MAX_TIMESTEPS)] = 1000
 
     def origin(self) -> Origin | None:
@@ -93,7 +96,7 @@ class ModelConfig(Config):
 
     def deviations(self) -> tuple[str, ...]:
         """How the network and its training differ from the paper, one phrase each."""
-        return (ONE_ROW,) if self.max_ep_len == 1 else ()
+        return (ONE_ROW,) if self.has_timestep_table and self.max_ep_len == 1 else ()
 
     def acts_on_target(self) -> bool:
         """Whether its actions depend on the target return."""

@@ -31,9 +31,13 @@ def return_size(classes: tuple[int, int] | None) -> int:
 
 
 def encode_returns(batch: Batch, classes: tuple[int, int] | None, max_ep_len: int) -> Tensor:
-    """(B, K, R): one-hot over `classes` (nearest whole number, clipped), or (return-to-go, timestep / max_ep_len)."""
+    """(B, K, R): one-hot over `classes` (nearest whole number, clipped), or (return-to-go, timestep / max_ep_len).
+
+    The timestep is always 0 if `max_ep_len` is 1.
+    """
     if classes is None:
-        return torch.stack([batch.returns_to_go, batch.timesteps / max_ep_len], dim=-1)
+        times = batch.timesteps / max_ep_len if max_ep_len > 1 else torch.zeros_like(batch.returns_to_go)
+        return torch.stack([batch.returns_to_go, times], dim=-1)
     size = return_size(classes)
     found = (batch.returns_to_go.round().long() - classes[0]).clamp(0, size - 1)
     return one_hot(found, size).to(batch.returns_to_go.dtype)

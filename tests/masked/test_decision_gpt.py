@@ -10,6 +10,8 @@ import torch
 from conftest import make_agent, random_batch
 
 from agentzoo.models.decision_gpt import DecisionGPT, DecisionGPTConfig
+from agentzoo.models.unimask import UniMaskConfig
+from agentzoo.nn.base import ONE_ROW, ModelConfig
 from agentzoo.nn.masking import Masking
 from agentzoo.types import Batch
 
@@ -59,3 +61,17 @@ def test_padding_costs_nothing_even_where_it_is_asked_for() -> None:
         padded = model.factor_losses(batch, everything)["action"]
         cut = model.factor_losses(batch.map(lambda part: part[:, :2]), Masking(*(mask[:, :2] for mask in everything)))
     torch.testing.assert_close(padded, cut["action"])
+
+
+@pytest.mark.parametrize("config", [UniMaskConfig, DecisionGPTConfig], ids=["unimask", "decision-gpt"])
+def test_timesteps_are_a_share_of_the_longest_episode_and_none_of_one_step(config: type[ModelConfig]) -> None:
+    """These networks have no table of timesteps, so no card says that it has one row."""
+    for longest, moves in ((1000, True), (1, False)):
+        made = config(family=config.model_fields["family"].default, max_ep_len=longest)
+        agent = make_agent(model=made)
+        batch = random_batch(agent.config.io, [4, 4])
+        later = replace(batch, timesteps=batch.timesteps + 500)
+        with torch.no_grad():
+            actions = [agent.model.act_deterministic(one) for one in (batch, later)]
+        assert torch.equal(*actions) is not moves
+        assert ONE_ROW not in made.deviations()

@@ -19,6 +19,8 @@ from agentzoo.agent import Agent
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, TrainingError
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
+from agentzoo.models.gpt2_dtma import GPT2DTMAConfig
+from agentzoo.models.smollm_dtma import SmolLMDTMAConfig
 from agentzoo.nn.base import parameter_count
 from agentzoo.nn.language.cotraining import TEXT_VARIABLE
 from agentzoo.nn.language.pretrained import load_backbone
@@ -275,6 +277,37 @@ def test_a_run_keeps_to_the_backbone_it_began_with(zoo: Path, tmp_path: Path, mo
         train(trained, tmp_path / "run", coin_episodes(), device="cpu")
     with pytest.raises(ConfigError, match=r"backbone 'lm-tiny' has sha256 .*--set model.backbone_sha256=null"):
         train(pinned, tmp_path / "run", coin_episodes(), device="cpu")
+
+
+def test_another_backbone_empties_what_was_recorded_of_the_old_one(zoo: Path, tmp_path: Path) -> None:
+    weights = shutil.copytree(zoo / "zoo" / "lm-tiny", tmp_path / "other") / "model.safetensors"
+    tensors, _ = read_tensors(weights)
+    heads = tensors["transformer.h.0.attn.c_attn.weight"]  # (16, 48): queries, keys and values of two heads
+    heads[:, 24:32] = heads[:, 8:16]  # the second head's keys are its queries, so its diagonal is positive
+    save_file(tensors, weights, {"format": "pt"})
+    old = recipe(GPT2DTMAConfig(**WIDTH, backbone="lm-tiny")).pinned()
+    for settings in ([f"model.backbone={tmp_path / 'other'}"], [f"model.backbone={tmp_path / 'other'}", "train.lr=1"]):
+        new = old.override(settings).pinned().model
+        assert isinstance(new, GPT2DTMAConfig)
+        assert new.backbone_sha256 == load_backbone(str(tmp_path / "other")).sha256()
+        assert new.markov_at_start is not None
+        assert new.markov_at_start[1][0] == 1.0
+        assert new == new.unpinned().pinned()
+    assert old.override(["model.backbone=lm-tiny", "train.lr=1"]).model == old.model
+    plain = old.override(["model.backbone=null"]).pinned().model
+    assert isinstance(plain, GPT2DTMAConfig)
+    assert (plain.backbone_sha256, plain.markov_at_start) == (None, None)
+    # another file under the same name, and the setting that the error about it names
+    stale = old.override(["model.backbone_sha256=null"])
+    stale = stale.replace(model=stale.model.model_copy(update={"backbone": str(tmp_path / "other")}))
+    assert stale.pinned().model == new.model_copy(update={"backbone": str(tmp_path / "other")})
+
+
+def test_shuffled_weights_empty_the_record_too() -> None:
+    known = {"backbone_sha256": "0" * 64, "markov_at_start": ((0.5, 1.0),) * 4}
+    old = recipe(SmolLMDTMAConfig(embed_dim=16, n_heads=4, n_kv_heads=2, n_layers=1, backbone="x", **known))
+    assert old.override(["model.start=weights"]).model == old.model
+    assert old.override(["model.start=shuffled"]).model.unpinned() == old.override(["model.start=shuffled"]).model
 
 
 def test_windows_longer_than_language_models_saw_are_warned_of() -> None:
