@@ -22,8 +22,8 @@ FIRST, TRAINED, HELD_OUT = COLUMNS = ("error_first", "error_trained", "error_hel
 class ActionErrors:
     """Three errors of `act` against the action in the data.
 
-    error_first: at a window's first step, without a history to copy from. error_trained: at the newest step, with the
-    history of acting. error_held_out: the same on held-out episodes.
+    error_first: at a window's first step, without a history to copy from. error_trained: at the newest step of windows
+    of at most `context` steps; `eval.history` does not shorten them. error_held_out: the same on held-out episodes.
 
     Mean squared error in [-1, 1] units for a Box, cross-entropy for Discrete. The windows are the same in every run.
     """

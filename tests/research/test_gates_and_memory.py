@@ -96,6 +96,9 @@ def test_gates_of_shorter_windows_are_relative_to_the_shortest() -> None:
     assert found.r_markov()[10] == 100.0
     assert found.r_markov()[25] == pytest.approx(100 * found.g_markov / found.by_context[10])
     assert gate_report(gated(), windows_of(gated()), [1]).r_markov() == {}
+    short = random_batch(agent.config.io, [12, 5, 11])  # of an agent that acts on 12 of its 25 steps
+    found = gate_report(agent, short, [1])
+    assert (found.context, list(found.by_context)) == (12, [10, 12])
 
 
 def test_gates_of_windows_none_of_which_is_whole() -> None:

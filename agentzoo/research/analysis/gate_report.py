@@ -63,7 +63,7 @@ def gate_report(
         windows: see `decision_windows`.
         heads: heads of the first layer to count together; by default those of `MarkovReport.counted`: the Markov
             heads, or the nearest one.
-        contexts: lengths for `by_context`. Lengths above that of the windows are dropped; the windows' own is added.
+        contexts: lengths for `by_context`. Lengths above that of the longest window are dropped; that one is added.
 
     Raises:
         ConfigError: the network has no gates, or no such head.
@@ -72,7 +72,7 @@ def gate_report(
     require_gates(agent.config.agent_id, layers, heads or ())
     gates = [layer.gate for layer in layers]
     chosen = sorted(set(markov_report(agent).counted(model=agent.model.config).heads if heads is None else heads))
-    own = windows.shape[1]
+    own = int(windows.valid.sum(1).max())  # an agent may act on fewer steps than its context
     lengths = [*sorted(length for length in set(contexts) if length < own), own]
     sums = torch.zeros(len(lengths), len(layers), TOKENS_PER_STEP, layers[0].n_heads, dtype=torch.float64)
     steps = torch.zeros(len(lengths), dtype=torch.int64)
