@@ -132,7 +132,6 @@ def describe_misfit(
     Raises:
         SpaceError: a space that no network supports.
     """
-    found = action_spec(acted)
     sides = []
     if observation.keys is not None and not isinstance(observed, gym.spaces.Dict):
         sides.append(f"observations differ: {_shapes(observation)} is expected, this is {observed}")
@@ -143,11 +142,18 @@ def describe_misfit(
             sides.append(image_misfit(observation, observed))
         else:
             sides.append(f"observations differ: {_shapes(observation)} is expected, this is {_shapes(seen)}")
-    if _as_float32(found) != _as_float32(action):
-        bounds = _first_other_bounds(action, found)
-        what = [_choices(spec) if bounds is None else _bounded(spec, bounds) for spec in (action, found)]
-        sides.append(f"actions differ: {what[0]} is expected, this is {what[1]}")
+    if differing := other_actions(action, action_spec(acted)):
+        sides.append("actions differ: {} is expected, this is {}".format(*differing))
     return "; ".join(sides)
+
+
+def other_actions(expected: ActionSpec, found: ActionSpec) -> tuple[str, str] | None:
+    """Both action spaces in words, or None if they match. Dtypes may differ."""
+    if _as_float32(found) == _as_float32(expected):
+        return None
+    bounds = _first_other_bounds(expected, found)
+    first, second = (_choices(spec) if bounds is None else _bounded(spec, bounds) for spec in (expected, found))
+    return first, second
 
 
 def _shapes(spec: ObservationSpec) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from torch import Tensor
 
 from agentzoo.agent import Agent
@@ -15,6 +16,7 @@ from agentzoo.data.episodes import Episodes
 from agentzoo.data.metadata import named_environment
 from agentzoo.data.minari import load_episodes, stored_metadata
 from agentzoo.data.remote import dataset_of
+from agentzoo.data.spaces import other_actions
 from agentzoo.data.targets import choose_target
 from agentzoo.envs.making import import_module_of
 from agentzoo.errors import CheckpointError, ConfigError, warn
@@ -33,7 +35,7 @@ from agentzoo.training.planning import (
     warn_of_high_target,
     with_free_precision,
 )
-from agentzoo.types import FloatArray, same_environment
+from agentzoo.types import ActionSpec, FloatArray, same_environment
 
 NORMALIZATION = ("obs_mean", "obs_std")
 STEPS = 3_000  # updates, if none are asked for
@@ -198,11 +200,12 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel
     """A network for `episodes` with the weights of `base`.
 
     Normalization stays the base's if `recipe.data.normalization` is "keep", else it is computed from `episodes`.
+    A warning says if actions have other bounds.
 
     Raises:
         ConfigError: the recipe is not for a fine-tune, or it keeps a mean and std of another size. CheckpointError:
-            `base` is another agent than the recipe names, or has other weights; or layers differ in shape or are
-            unknown, and the recipe does not `reinit` them.
+            `base` is another agent than the recipe names, or has other weights; or layers differ in shape or in the
+            kind of their actions, or are unknown, and the recipe does not `reinit` them.
     """
     if recipe.base is None:
         raise ConfigError(
@@ -226,6 +229,12 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel
         for name in dict.fromkeys((*target, *source))
         if name not in fitting
     ]
+    if actions := other_actions(base.config.io.action, model.io.action):
+        if _kind(base.config.io.action) != _kind(model.io.action):
+            fitting -= _action_layers(model)
+            differs.append("actions {} -> {}".format(*actions))
+        elif not differs:
+            _warn_of_other_actions(base, recipe, *actions)
     keeps = recipe.data.normalization == "keep"
     fits = fitting.issuperset(NORMALIZATION)
     if differs and not recipe.reinit:
@@ -243,6 +252,27 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel
     taken = fitting if keeps else fitting.difference(NORMALIZATION)
     model.load_state_dict({name: source[name] if name in taken else value for name, value in target.items()})
     return model
+
+
+def _kind(action: ActionSpec) -> tuple[str, bool]:
+    """What decides how a network's outputs become actions: discrete or box, bounded or not."""
+    return action.kind, action.low is not None
+
+
+def _action_layers(model: SequenceModel) -> set[str]:
+    """The tensors of a network that read or write actions: those that have another shape for one more action."""
+    action = ActionSpec(kind=model.io.action.kind, size=model.io.action.size + 1)
+    with torch.random.fork_rng(devices=[]):
+        wider = type(model)(model.config, model.io.model_copy(update={"action": action})).state_dict()
+    return {name for name, tensor in model.state_dict().items() if wider[name].shape != tensor.shape}
+
+
+def _warn_of_other_actions(base: Agent, recipe: Recipe, before: str, now: str) -> None:
+    warn(
+        f"actions of {recipe.data.dataset} are {now}, those of {base.config.agent_id} {before}: the same output of the "
+        "network is another action there, until it has learned the new ones.",
+        depth=3,
+    )
 
 
 def _shape(tensor: Tensor | None) -> str:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import warnings
+from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 from conftest import make_agent
+from data.cases import episodes_of
+from models.acting_cases import small_config
 from models.cases import coin_episodes
 
 from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
+from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.models.dt import DTConfig
@@ -21,6 +27,7 @@ from agentzoo.store.files import LOG, sha256
 from agentzoo.training.finetune import finetune_recipe, start_from
 from agentzoo.training.log import read_log
 from agentzoo.training.loop import train
+from agentzoo.types import ActionSpec, ObservationSpec
 from training.cases import recipe
 
 
@@ -130,6 +137,47 @@ def test_finetune_on_other_shapes_names_the_layers(tiny_hopper: str) -> None:
     base.recipe = None
     with pytest.raises(ConfigError, match=r"has no train_config.json"):
         finetune_recipe(base, tiny_hopper, None, 10, "keep")
+
+
+def acting(kind: Literal["box", "discrete"], bound: float | None = None) -> Episodes:
+    """Three steps as `tests/Counting-v0` has them, with two choices, or two numbers in [-bound, bound]."""
+    bounds = {} if bound is None else {"low": (-bound,) * 2, "high": (bound,) * 2}
+    return replace(
+        episodes_of([1.0, 2.0, 3.0]),
+        observation=ObservationSpec(size=3, shapes=((3,),)),
+        observations=np.ones((3, 3), np.float32),
+        action=ActionSpec(kind=kind, size=2, **bounds),  # type: ignore[arg-type]
+        actions=np.zeros((3, 2), np.float32) if kind == "box" else np.zeros(3, np.int64),
+    )
+
+
+@pytest.mark.parametrize("family", ["dt", "dm", "unimask"])
+@pytest.mark.parametrize("kind", ["box", "discrete"])
+def test_actions_of_another_kind_do_not_fit(kind: Literal["box", "discrete"], family: str) -> None:
+    """Their layers have the same shapes, but a number in [-2, 2] is no logit, and no number without bounds."""
+    base = make_agent("tests/Counting-v0", small_config(family), context=4)
+    made = finetune_recipe(base, "hand", "mine", 10, "keep")
+    words = {"box": r"an unbounded Box\(2\)", "discrete": r"Discrete\(2\)"}[kind]
+    with pytest.raises(CheckpointError, match=rf"actions Box\(2\) -> {words}\. Pass --reinit to start these layers"):
+        start_from(base, made, acting(kind))
+    started = start_from(base, made.replace(reinit=True), acting(kind)).state_dict()
+    old = base.model.state_dict()
+    changed = {name for name, value in started.items() if not torch.equal(value, old[name])}
+    assert 0 < len(changed) < len(started)
+    if family == "dt":
+        assert changed == {"embed_action.weight", "predict_action.weight"}  # its bias starts at 0 in both
+
+
+def test_actions_with_other_bounds_are_warned_of() -> None:
+    base = make_agent("tests/Counting-v0", context=4)
+    made = finetune_recipe(base, "hand", "mine", 10, "keep")
+    with pytest.warns(
+        UserWarning, match=r"of hand are Box\(2\) whose number 0 lies in \[-0\.5, 0\.5\], those of dt-test"
+    ):
+        start_from(base, made, acting("box", 0.5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        start_from(base, made, acting("box", 2.0))
 
 
 def test_a_trained_agent_is_a_folder_that_loads(tiny_hopper: str, tmp_path: Path) -> None:
