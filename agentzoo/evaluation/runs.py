@@ -20,7 +20,7 @@ from agentzoo.training.settle import run_to_continue
 
 
 def train(
-    agent: str | Path,
+    agent: str | Path | Recipe,
     *,
     dataset: str | None = None,
     env: str | None = None,
@@ -36,13 +36,14 @@ def train(
     """Train an agent, or continue the run in `out`, and return the agent.
 
     Args:
-        agent: an id with a recipe, a run's folder or a `train_config.json`; with `dataset` also a family, "dt".
+        agent: an id with a recipe, a run's folder, a `train_config.json` or a `Recipe`; with `dataset`
+            also a family, "dt".
         dataset: your own dataset; it sets the environment, the target and the scale of returns.
         env: the Gymnasium id, if the dataset does not name it.
         target: the target return, or a rule: "max", "p90", "d4rl".
         out: the run's folder; by default `agent`, if it is the folder of a run, else `runs/<agent>-s<seed>`.
-        settings: changes of the recipe, like "train.steps=2000". A bf16 recipe trains in fp32 on a machine where bf16
-            is slow, unless "train.precision=bf16" is among them.
+        settings: changes of the recipe, like "train.steps=2000"; one string is one change. A bf16 recipe trains in fp32
+            on a machine where bf16 is slow, unless "train.precision=bf16" is among them.
         hooks: callbacks for progress.
         device: "cpu", "cuda", ...; the fastest available by default.
         cuda_graph: replay a CUDA graph, which is faster for small networks on a GPU.
@@ -55,13 +56,20 @@ def train(
             is not finite.
     """
     check_machine(device, (), cuda_graph)
-    named, wanted = str(agent), None if target is None else str(target)
+    named = agent if isinstance(agent, Recipe) else str(agent)
+    wanted = None if target is None else str(target)
     with trusting_env_options() if trust_env_options else nullcontext():
         recipe, episodes = plan(
-            named, dataset=dataset, env=env, target=wanted, settings=settings, trust_env_module=trust_env_module
+            named,
+            dataset=dataset,
+            env=env,
+            target=wanted,
+            settings=_listed(settings),
+            trust_env_module=trust_env_module,
         )
         recipe = recipe.pinned()
-        out = out if out is not None or dataset is not None else run_to_continue(named)
+        if out is None and dataset is None and isinstance(named, str):
+            out = run_to_continue(named)
         return _checked_run(recipe, episodes, out, trust_env_module, hooks=hooks, device=device, cuda_graph=cuda_graph)
 
 
@@ -111,7 +119,7 @@ def finetune(
             reinit=reinit,
             env=env,
             target=None if target is None else str(target),
-            settings=settings,
+            settings=_listed(settings),
             trust_env_module=trust_env_module,
         )
         return _checked_run(
@@ -125,6 +133,10 @@ def finetune(
             cuda_graph=cuda_graph,
             license_id=base.config.license,
         )
+
+
+def _listed(settings: str | Iterable[str]) -> list[str]:
+    return [settings] if isinstance(settings, str) else list(settings)
 
 
 def _checked_run(

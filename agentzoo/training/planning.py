@@ -34,7 +34,7 @@ TEMPLATE = "hopper-medium"  # each family's agent whose network and optimizer ot
 
 
 def plan(
-    named: str,
+    named: str | Recipe,
     *,
     dataset: str | None = None,
     env: str | None = None,
@@ -46,7 +46,7 @@ def plan(
     """The recipe to train and its data.
 
     Args:
-        named: an agent's id, a run's folder or a `train_config.json`; with `dataset` also a family such as `dt`.
+        named: an agent's id, a run's folder, a `train_config.json` or a recipe; with `dataset` also a family, `dt`.
         dataset: Minari's id, a name of `agentzoo data list` or an address `hf://...`. It then gives the environment,
             the target, the scale of returns and the agent's name.
         env: the Gymnasium id, if the dataset does not name it; options and references of another one are dropped.
@@ -67,7 +67,7 @@ def plan(
     else:
         env = environment_asked(env, settings)
         settings = [*([] if env is None else [f"eval.env={env}"]), *settings]
-        recipe = with_data_here(named_recipe(named).override(settings))
+        recipe = with_data_here(_named_recipe(named).override(settings))
         episodes = read(recipe.data.dataset, recipe.data.obs_keys)
     returns = episodes.best(recipe.data.best_fraction).returns
     if target is not None:
@@ -90,7 +90,7 @@ def with_free_precision(recipe: Recipe, settings: Iterable[str]) -> Recipe:
 
 
 def recipe_for(
-    named: str,
+    named: str | Recipe,
     dataset_id: str,
     env: str | None = None,
     read: Reader = load_episodes,
@@ -213,16 +213,22 @@ def _plain(dataset_id: str) -> str:
     return re.sub(r"[^a-z0-9_]+", "-", plain)
 
 
-def _name(named: str, template: Recipe) -> str:
-    """The family or agent that `named` means, which may be a path."""
-    return template.agent_id if _is_recipe(named) else named.removeprefix("zoo/")
+def _name(named: str | Recipe, template: Recipe) -> str:
+    """The family or agent that `named` means, which may be a path or a recipe."""
+    return template.agent_id if isinstance(named, Recipe) or _is_recipe(named) else named.removeprefix("zoo/")
 
 
 def _is_recipe(named: str) -> bool:
     return named.endswith(".json") or (Path(named) / RECIPE).is_file()
 
 
-def _template(named: str) -> Recipe:
+def _named_recipe(named: str | Recipe) -> Recipe:
+    return named if isinstance(named, Recipe) else named_recipe(named)
+
+
+def _template(named: str | Recipe) -> Recipe:
+    if isinstance(named, Recipe):
+        return named
     require_template(named)
     table = recipe_table()
     name = named.removeprefix("zoo/")

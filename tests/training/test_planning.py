@@ -287,3 +287,15 @@ def test_finetune_says_what_it_changed(datasets: Path) -> None:
         r"before: score [\d.]+, return [\d.]+, after: score [\d.]+, return [\d.]+ \(the same 2\s+episodes\)",
         found.output,
     ), found.output
+
+
+def test_a_recipe_in_memory_is_trained_as_its_file(datasets: Path) -> None:
+    changed = plan("dt", dataset="my/cart-pole-v0", settings=[*QUICK, *SMALL])[0].override("train.steps=2")
+    agent = agentzoo.train(changed, settings="train.lr=1e-3", out="one", device="cpu")
+    assert agent.recipe is not None
+    assert (agent.recipe.train.steps, agent.recipe.train.lr) == (2, 1e-3)
+    (datasets / "changed.json").write_text(changed.to_json())
+    other = agentzoo.train("changed.json", settings=["train.lr=1e-3"], out="two", device="cpu")
+    assert agent.weights_sha256 == other.weights_sha256
+    renamed, _ = plan(changed, dataset="my/cart-pole-v0")
+    assert (renamed.agent_id, renamed.train.steps) == ("dt-my-cart-pole", 2)
