@@ -59,7 +59,7 @@ class EnvironmentMethods:
             before.close()
         self._env = env
         self._rewards.bind(env)
-        self._warned -= {"rewards", "bound"}  # the new environment gets its own warnings
+        self._warned -= {"rewards", "bound", "closed", "lost"}  # the new environment gets its own warnings
         self._warn_of_other_options(env)
 
     def _warn_of_other_options(self, env: Any) -> None:

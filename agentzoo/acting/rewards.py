@@ -13,7 +13,8 @@ When the first observation of an episode comes, and how `begun` finds it:
 - SB3's VecEnvs reset without being asked: with the step that ends the previous episode. A loop that passes no
   `episode_start` does not mark it, but the record shows it.
 - A Gymnasium VectorEnv with next-step autoreset, its default: one step after the previous episode ends. So
-  `terminations | truncations` of the last step mark the row one step too early; the record shows the right one.
+  `terminations | truncations` of the last step mark the row one step too early; the record shows the right one. Without
+  a record such a mark counts as it is.
 - `AutoresetMode.DISABLED`: when the caller resets. The record may have lost running episodes and is not read for it.
 
 The wrappers may wrap each environment of a DummyVecEnv or SyncVectorEnv, or the vector environment. Around a vector
@@ -158,7 +159,14 @@ class Rewards:
             rewards, played = _growth(recorded, previous.recorded)
             played = played | starts
             self.source = "env" if played.all() else "constant"
-            if not played.all():
+            if not played.all() and self._forgets(recorded, previous, starts):
+                self._warn(
+                    "lost",
+                    "RecordEpisodeStatistics around this vector environment forgets all running episodes when some are "
+                    "reset, and a reward of each with them; the returns-to-go are too large from now on. Put the "
+                    "wrapper around each environment inside instead, or pass reward=.",
+                )
+            elif not played.all():
                 self._warn(
                     "bound",
                     f"the bound environment {_unlike(recorded, previous, played)}: it is not the environment being "
@@ -183,6 +191,12 @@ class Rewards:
         if not np.isfinite(rewards).all():
             raise ObservationError(f"reward of environment {int(np.argmin(np.isfinite(rewards)))} is not finite.")
         return rewards
+
+    def _forgets(self, recorded: Record, previous: Remembered, starts: NDArray[np.bool_]) -> bool:
+        """Whether a partial reset, which the caller asks for, has cleared the record of an episode that runs on."""
+        if self._resets_itself or len(recorded) != len(starts):
+            return False
+        return bool((recorded[:, STEPS] < previous.recorded[:, STEPS])[~starts].any())
 
 
 def advanced(

@@ -40,10 +40,12 @@ def observation_normalizer(env: Any) -> Normalizer | None:
 
 
 def layers(env: Any) -> Iterator[Any]:
-    """A gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv and all that it wraps, from the outside in."""
+    """A gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv and all environments that it wraps, from the outside in."""
     while env is not None:
         yield env
-        env = getattr(env, "venv" if hasattr(env, "env_is_wrapped") else "env", None)
+        inside = getattr(env, "venv" if hasattr(env, "env_is_wrapped") else "env", None)
+        is_env = isinstance(inside, gym.Env | gym.vector.VectorEnv) or hasattr(inside, "env_is_wrapped")
+        env = inside if is_env else None  # an environment may call something else `env`, such as a dict of settings
 
 
 def resets_late(env: gym.vector.VectorEnv[Any, Any, Any]) -> bool:
@@ -66,7 +68,13 @@ def _autoreset_mode(env: gym.vector.VectorEnv[Any, Any, Any]) -> gym.vector.Auto
 def spec_of(env: Any) -> EnvSpec | None:
     """Gymnasium's spec of an environment, or of the first one of a vector environment; None if not registered."""
     spec = getattr(env, "spec", None)
-    return env.get_attr("spec")[0] if spec is None and hasattr(env, "get_attr") else spec
+    if spec is not None or not hasattr(env, "get_attr"):
+        return spec
+    try:
+        found: EnvSpec | None = env.get_attr("spec")[0]
+    except (AttributeError, NotImplementedError):  # of a VecEnv that is one simulator and not a row of environments
+        return None
+    return found
 
 
 def reward_changer(env: Any) -> str | None:
@@ -86,8 +94,24 @@ def reward_changer(env: Any) -> str | None:
         if "num_envs" in own and "envs" in own:  # a SyncVectorEnv or DummyVecEnv
             return next(filter(None, map(reward_changer, layer.envs)), None)
         if hasattr(layer, "env_is_wrapped") and "venv" not in own:  # a SubprocVecEnv
+            made = any(layer.env_is_wrapped(gym.wrappers.OrderEnforcing))
+            if made and not any(layer.env_is_wrapped(ChangedOutside)):
+                return None
             return next((kind.__name__ for kind in _REWARDS if any(layer.env_is_wrapped(kind))), None)
     return None
+
+
+# SB3's `env_is_wrapped` checks environments in other processes by class, so these questions are classes
+
+
+class _ChangedOutside(type):
+    def __instancecheck__(cls, env: Any) -> bool:
+        made = any(isinstance(layer, gym.wrappers.OrderEnforcing) for layer in layers(env))
+        return made and reward_changer(env) is not None
+
+
+class ChangedOutside(metaclass=_ChangedOutside):
+    """`isinstance(env, ChangedOutside)`: whether `env` changes the rewards of what `gymnasium.make` returned."""
 
 
 class _ScaledMonitor(type):
@@ -96,7 +120,4 @@ class _ScaledMonitor(type):
 
 
 class ScaledMonitor(metaclass=_ScaledMonitor):
-    """`isinstance(env, ScaledMonitor)`: whether `env` is SB3's Monitor around a wrapper that changes rewards.
-
-    It is a class because SB3's `env_is_wrapped` checks environments in other processes by class.
-    """
+    """`isinstance(env, ScaledMonitor)`: whether `env` is SB3's Monitor around a wrapper that changes rewards."""

@@ -296,8 +296,13 @@ def _vector_steps(env: gym.vector.VectorEnv[Any, Any, Any], seed: int) -> Any:
         resetting = ended if mode == gym.vector.AutoresetMode.NEXT_STEP else np.zeros(n, dtype=bool)
 
 
-def _successes(infos: dict[str, Any], n: int) -> list[bool | None]:
-    """Successes from a gymnasium VectorEnv's infos, in which `_key` says which environments set `key`."""
+def _successes(infos: dict[str, Any] | list[dict[str, Any]], n: int) -> list[bool | None]:
+    """Successes from a gymnasium VectorEnv's infos, in which `_key` says which environments set `key`.
+
+    Gymnasium's wrapper DictInfoToList returns one info for each environment instead.
+    """
+    if isinstance(infos, list):
+        return [_success(info.get("final_info") or info) for info in infos]
     ended = infos.get("final_info", infos)  # with same-step autoreset
     for key in SUCCESS:
         if key in ended:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -71,22 +72,23 @@ def test_workers_of_which_none_keeps_rewards_live_on() -> None:
 @pytest.mark.parametrize("monitored", [make_counting, CountingEnv])
 def test_a_bound_environment_whose_processes_have_ended_gives_no_rewards(monitored: Callable[[], Any]) -> None:
     """A user closes the environment and goes on with another one."""
-    env = SubprocVecEnv([monitored] * 2, start_method="fork")
-    env = env if monitored is make_counting else VecMonitor(env)
     agent = make_agent()
-    agent.set_env(env)
-    observations = env.reset()
-    _, state = agent.predict(observations, episode_start=np.ones(2, dtype=bool))
-    env.step(np.zeros((2, 2), np.float32))
-    env.close()
-    _, same = agent.predict(observations, state, np.zeros(2, dtype=bool), reward=np.ones(2))
-    assert agent.rtg_source == "reward"
-    if monitored is make_counting:
-        with pytest.warns(UserWarning, match="the bound environment is closed, so the return-to-go stays") as warned:
-            _, same = agent.predict(observations, same, np.zeros(2, dtype=bool))
-        assert len(warned) == 1
-        assert agent.rtg_source == "constant"
-        agent.predict(observations, same, np.zeros(2, dtype=bool))  # said once
+    for _ in range(2):  # each environment gets its own warning
+        env = SubprocVecEnv([monitored] * 2, start_method="fork")
+        env = env if monitored is make_counting else VecMonitor(env)
+        agent.set_env(env)
+        observations = env.reset()
+        _, state = agent.predict(observations, episode_start=np.ones(2, dtype=bool))
+        env.step(np.zeros((2, 2), np.float32))
+        env.close()
+        _, same = agent.predict(observations, state, np.zeros(2, dtype=bool), reward=np.ones(2))
+        assert agent.rtg_source == "reward"
+        if monitored is make_counting:
+            with pytest.warns(UserWarning, match="the bound environment is closed, so the return-to-go stays") as said:
+                _, same = agent.predict(observations, same, np.zeros(2, dtype=bool))
+            assert len(said) == 1
+            assert agent.rtg_source == "constant"
+            agent.predict(observations, same, np.zeros(2, dtype=bool))  # said once
 
 
 @pytest.mark.parametrize("kind", ENVS)
@@ -239,13 +241,17 @@ def test_a_caller_that_resets_some_environments_keeps_the_history_of_the_others(
     agent.set_env(env)
     observations, _ = env.reset(seed=0)
     state, starts = None, np.ones(2, dtype=bool)
-    for _ in range(7):
-        actions, state = agent.predict(observations, state, starts)
-        np.testing.assert_array_equal(state.timesteps, observations[:, 0])
-        observations, _, terminations, truncations, _ = env.step(actions)
-        starts = terminations | truncations
-        if starts.any():
-            observations, _ = env.reset(options={"reset_mask": starts})
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(7):
+            actions, state = agent.predict(observations, state, starts)
+            np.testing.assert_array_equal(state.timesteps, observations[:, 0])
+            observations, _, terminations, truncations, _ = env.step(actions)
+            starts = terminations | truncations
+            if starts.any():
+                observations, _ = env.reset(options={"reset_mask": starts})
+    (said,) = {str(one.message) for one in warned}
+    assert "around this vector environment forgets all running episodes when some are reset" in said
 
 
 def test_mean_and_std_as_the_readme_writes_it() -> None:

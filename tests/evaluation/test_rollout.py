@@ -8,8 +8,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from conftest import CountingEnv, make_agent
+from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecMonitor, VecNormalize
 
 from agentzoo.errors import ConfigError, ObservationError, SpaceError
 from agentzoo.evaluation.results import evaluate
@@ -118,11 +119,79 @@ def test_returns_are_not_counted_in_rewards_that_a_wrapper_changed() -> None:
 def test_rewards_of_a_task_that_is_registered_with_its_wrapper_are_its_own() -> None:
     gym.register("tests/Doubled-v0", entry_point=lambda: doubled(CountingEnv()))
     try:
-        for env in ("tests/Doubled-v0", gym.make("tests/Doubled-v0")):
+        workers = SubprocVecEnv([lambda: Monitor(gym.make("tests/Doubled-v0"))], start_method="fork")
+        for env in ("tests/Doubled-v0", gym.make("tests/Doubled-v0"), workers):
             (found,) = rollout(make_agent(), env, 1)
             assert found.total_reward == found.length * (found.length + 1)
+        workers.close()
     finally:
         del gym.registry["tests/Doubled-v0"]
+
+
+class Batched(VecEnv):
+    """A simulator that steps all environments at once, so that there is none to ask for an attribute."""
+
+    def __init__(self) -> None:
+        one = CountingEnv()
+        super().__init__(2, one.observation_space, one.action_space)
+
+    def reset(self) -> Any:
+        self.now = np.zeros(2)
+        return np.repeat(self.now[:, None], 3, axis=1).astype(np.float32)
+
+    def step_async(self, actions: Any) -> None:
+        self.now = self.now + 1
+
+    def step_wait(self) -> Any:
+        rewards, dones = self.now.copy(), self.now >= 4
+        self.now = np.where(dones, 0.0, self.now)
+        return np.repeat(self.now[:, None], 3, axis=1).astype(np.float32), rewards, dones, [{}, {}]
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        return [getattr(self, attr_name)] * 2
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        return [False] * 2
+
+    def set_attr(self, *_: Any, **__: Any) -> None: ...
+    def env_method(self, *_: Any, **__: Any) -> Any: ...
+    def close(self) -> None: ...
+
+
+def test_a_vec_env_that_is_no_row_of_environments() -> None:
+    """It has no Gymnasium spec."""
+    agent, env = make_agent(), VecMonitor(Batched())
+    agent.set_env(env)
+    assert evaluate(agent, env, 4).returns == (10.0,) * 4
+    assert evaluate_policy(agent, env, n_eval_episodes=2) == (10.0, 0.0)
+    assert agent.rtg_source == "env"
+
+
+@pytest.mark.parametrize(
+    "inside", ["maze", {"gravity": 9.8}, np.zeros(3), object()], ids=lambda one: type(one).__name__
+)
+def test_an_environment_may_have_something_else_called_env(inside: Any) -> None:
+    def made() -> gym.Env[Any, Any]:
+        env = CountingEnv()
+        env.env = inside  # type: ignore[attr-defined]
+        return env
+
+    recorder = gym.wrappers.vector.RecordEpisodeStatistics(gym.vector.SyncVectorEnv([made]))
+    for env in (made(), Monitor(made()), DummyVecEnv([lambda: Monitor(made())]), recorder):
+        agent = make_agent()
+        agent.set_env(env)
+        assert rollout(agent, env, 1)[0].length >= 7
+
+
+def test_an_environment_inside_may_name_the_one_outside() -> None:
+    class Task:
+        env: Any
+
+    env, task = CountingEnv(), Task()
+    env.env, task.env = task, env  # type: ignore[attr-defined]
+    agent = make_agent()
+    agent.set_env(env)
+    assert agent.get_env() is env
 
 
 def test_more_environments_than_episodes_are_not_used() -> None:
@@ -164,6 +233,9 @@ def test_success_is_read_from_vector_environments(mode: gym.vector.AutoresetMode
     env = DummyVecEnv(makers) if mode is None else gym.vector.SyncVectorEnv(makers, autoreset_mode=mode)
     result = evaluate(make_agent(), env, 8)
     assert result.success_rate == 0.5
+    if mode is not None:
+        listed = gym.wrappers.vector.DictInfoToList(gym.vector.SyncVectorEnv(makers, autoreset_mode=mode))
+        assert evaluate(make_agent(), listed, 8).success_rate == 0.5
     assert result.command is None  # nothing on the command line makes this environment
     without = rollout(make_agent(), DummyVecEnv([CountingEnv]), 1)
     assert without[0].success is None
