@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentzoo.envs import DOORKEY
+from agentzoo.envs import DOORKEY, DOORKEY_STEPS
 from agentzoo.envs.making import make_env
-from agentzoo.errors import HubError
+from agentzoo.errors import ConfigError, HubError
 from agentzoo.site.live import npm
 from agentzoo.site.live.scenes import scene_of
 from showroom.cases import flat, placed
@@ -84,6 +84,19 @@ def test_200_steps_equal_gymnasiums(libraries: Path) -> None:
 
 def test_an_environment_the_page_does_not_know_has_no_scene() -> None:
     assert scene_of("CartPole-v1", {}) is None
+
+
+@pytest.mark.parametrize("options", [{"xml_file": "/tmp/mine.xml"}, {"nope": 1}])
+def test_options_of_an_agent_are_not_trusted(options: dict[str, Any]) -> None:
+    """Its file would be read, and copied into a page that is published."""
+    with pytest.raises(ConfigError, match=rf"{next(iter(options))}.*--trust-env-options"):
+        scene_of("Hopper-v5", options)
+
+
+def test_an_environment_without_a_limit_has_that_of_its_task() -> None:
+    scene = scene_of(DOORKEY, {})
+    assert scene is not None
+    assert scene["most_steps"] == DOORKEY_STEPS
 
 
 def test_an_archive_that_is_not_the_pinned_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

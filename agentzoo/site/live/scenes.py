@@ -11,7 +11,7 @@ from typing import Any
 
 from agentzoo.envs import DOORKEY, DOORKEY_STEPS
 from agentzoo.envs.doorkey_rules import DOOR, GOAL, LEFT_CELLS, MOVES, SIDE
-from agentzoo.envs.making import make_env
+from agentzoo.envs.making import make_configured
 
 Scene = dict[str, Any]
 REACHED = 0.45  # metres from the goal, a constant of gymnasium_robotics
@@ -20,11 +20,15 @@ LARGE = 1e9
 
 
 def scene_of(env_id: str, options: Mapping[str, Any]) -> Scene | None:
-    """The scene of an environment, ready for JSON; None if the page cannot simulate it."""
+    """The scene of an environment, ready for JSON; None if the page cannot simulate it.
+
+    Raises:
+        ConfigError: an option that the environment does not have, or one that is not allowed (`envs.options`).
+    """
     make = _MAKERS.get(env_id.rsplit("-v", 1)[0])
     if make is None:
         return None
-    env = make_env(env_id, **options)
+    env = make_configured(env_id, options)
     try:
         found = make(env.unwrapped)
         steps = env.spec.max_episode_steps if env.spec else None
