@@ -37,6 +37,12 @@ MUJOCO = (
     *("InvertedPendulum-", "Pusher-", "Reacher-", "Swimmer-", "Walker2d-"),
 )
 
+BOX2D = ("LunarLander", "BipedalWalker-", "BipedalWalkerHardcore-", "CarRacing-")
+SELF_SUFFICIENT = (
+    *("Acrobot-", "CartPole-", "MountainCar-", "MountainCarContinuous-", "Pendulum-"),
+    *("Blackjack-", "CliffWalking-", "FrozenLake-", "Taxi-"),
+)
+
 
 def register() -> None:
     """Register the environments with Gymnasium; a second call changes nothing."""
@@ -75,6 +81,16 @@ def extras_of(env_id: str) -> tuple[str, ...]:
     if is_game(env_id):
         return ("atari",)
     return ("mujoco",) if needs_robotics(env_id) or env_id.startswith(MUJOCO) else ()
+
+
+def package_of(env_id: str) -> str | None:
+    """What to install beside agentzoo and `extras_of`, as pip names it; None if nothing is needed.
+
+    An environment that neither Gymnasium nor agentzoo registers comes from a package that its name does not tell.
+    """
+    if extras_of(env_id) or env_id.startswith(("agentzoo/", *SELF_SUFFICIENT)):
+        return None
+    return "gymnasium[box2d]" if env_id.startswith(BOX2D) else f"the package that registers {env_id}"
 
 
 def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:

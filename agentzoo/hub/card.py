@@ -14,7 +14,7 @@ import jinja2
 from agentzoo.config import AgentConfig
 from agentzoo.data.making.catalogue import SOURCES_OPTION, TRUST_OPTION, recipe_of
 from agentzoo.data.references import source_of
-from agentzoo.envs import extras_of, is_game, needs_make_env
+from agentzoo.envs import extras_of, is_game, needs_make_env, package_of
 from agentzoo.envs.options import trust_flags
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.backbones import BACKBONES, read_backbones
@@ -99,8 +99,8 @@ def write_card(
     Args:
         license_id: the new license, stored in the config; by default the license stays.
         repo_id: the Hub repo that the card names; by default the one that the present card names, if any.
-        zoo: folder of `baselines.json` and `backbones.json`. Their rows for the agent's dataset and backbone, and the
-            convergence shown in its log, are first written into `results.json`.
+        zoo: folder of `baselines.json` and `backbones.json`. Their rows for the agent's dataset and backbone, if they
+            have some, and the convergence shown in its log, are first written into `results.json`.
 
     Raises:
         ConfigError: not a license name. CheckpointError: a record is missing.
@@ -122,11 +122,13 @@ def _take_records(folder: Path, zoo: Path) -> None:
     results = read_record(Results, folder / RESULTS)
     soon = convergence_in(read_log(folder))
     taken: dict[str, Any] = {"training": results.training.model_copy(update={"converged": soon})}
-    if (zoo / BASELINES).is_file():
-        taken["yardsticks"] = read_baselines(zoo / BASELINES).datasets.get(recipe.data.dataset, ())
+    rows = read_baselines(zoo / BASELINES).datasets if (zoo / BASELINES).is_file() else {}
+    if recipe.data.dataset in rows:  # else the zoo says nothing of it, and the agent may have rows of another zoo
+        taken["yardsticks"] = rows[recipe.data.dataset]
     known, start = read_backbones(zoo / BACKBONES), recipe.model.origin()
-    if known is not None:
-        taken["language"] = known.of(None if start is None else start.backbone)
+    language = None if known is None else known.of(None if start is None else start.backbone)
+    if language is not None:
+        taken["language"] = language
     found = results.model_copy(update=taken)
     if found != results:
         write_atomic(folder / RESULTS, found.to_json())
@@ -159,6 +161,7 @@ def _use(config: AgentConfig, repo_id: str | None) -> dict[str, Any]:
         "named": repo_id or config.agent_id,
         "trust": trust_flags(config.env, config.env_options),
         "extras": extras_of(env),
+        "package": package_of(env),
         "sees_images": config.io.observation.image is not None,
         "options": options.removeprefix(", "),
         "needs_maker": needs_maker,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agentzoo.evaluation.baselines import Baselines, write_baselines
 from agentzoo.evaluation.results import Baseline
 from agentzoo.hub.card import card_text, check_card, write_card
 from agentzoo.hub.records import read_records
@@ -210,3 +211,19 @@ def test_a_clone_is_not_a_baseline_of_itself(folder: Path) -> None:
     ]
     (folder / "results.json").write_text(results.model_copy(update={"yardsticks": tuple(rows)}).to_json())
     assert "| `bc`, behaviour cloning" not in card_text(folder)
+
+
+def test_a_zoo_that_does_not_know_the_data_leaves_the_rows_of_another_zoo(folder: Path, tmp_path: Path) -> None:
+    """A pulled agent's card is written again beside baselines of the user's own datasets."""
+    results = read_records(folder)[2]
+    row = Baseline(method="bc", trained_with="bc-mine", result=results.headline)
+    known = results.model_copy(update={"yardsticks": (row,)})
+    (folder / "results.json").write_text(known.to_json())
+    write_baselines(tmp_path / "baselines.json", Baselines().with_row("my/own-v0", row))
+    write_card(folder, zoo=tmp_path)
+    assert read_records(folder)[2].yardsticks == (row,)
+    learned = read_records(folder)[1]
+    assert learned is not None
+    write_baselines(tmp_path / "baselines.json", Baselines(datasets={learned.data.dataset: ()}))
+    write_card(folder, zoo=tmp_path)
+    assert read_records(folder)[2].yardsticks == ()

@@ -232,7 +232,14 @@ def test_a_card_says_what_its_backbone_knows_of_language(tmp_path: Path) -> None
 
 def test_a_card_names_the_repo_it_is_pushed_to_and_the_extras(folder: Path) -> None:
     assert 'from_pretrained("zoo/dt-test"' in card_text(folder)
-    assert "This environment needs no extra." in card_text(folder)
+    for env, needs in (
+        ("CartPole-v1", "needs no extra."),
+        ("agentzoo/DoorKey-4x4-v0", "needs no extra."),
+        ("LunarLander-v3", "also needs gymnasium[box2d]."),
+        ("tests/Counting-v0", "also needs the package that registers tests/Counting-v0."),
+    ):
+        edit(folder, "config.json", env=env)
+        assert f"`pip install -e .`. This environment {needs}\n" in card_text(folder)
     edit(folder, "config.json", env="Hopper-v5")
     (folder / "README.md").write_text(card_text(folder, "me/mine"))
     text = (folder / "README.md").read_text()
