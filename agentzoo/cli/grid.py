@@ -15,7 +15,7 @@ from rich.table import Table
 
 from agentzoo.cli.console import console, errors_console, listing, plain, print_json, print_listing, print_study
 from agentzoo.cli.grid_table import live_table, status_table
-from agentzoo.cli.options import JsonOption, TargetOption, TrustOption, TrustOptionsOption
+from agentzoo.cli.options import JsonOption, TargetOption, TrustOption, TrustOptionsOption, ZooOption
 from agentzoo.cli.train import EnvOption, GraphOption, GroupOption, ProjectOption, TagsOption, TrackOption
 from agentzoo.errors import ConfigError
 from agentzoo.text import counted, duration
@@ -99,7 +99,7 @@ def grid(
     sync: SyncOption = None,
     evaluate: EvaluateOption = 0,
     stage: Annotated[bool, typer.Option("--stage", help="At the end, stage each agent with all its seeds.")] = False,
-    zoo: Annotated[Path, typer.Option("--zoo", help="Folder for staged agents.")] = Path("hub_cards"),
+    zoo: ZooOption = Path("hub_cards"),
     track: TrackOption = None,
     project: ProjectOption = None,
     group: GroupOption = None,

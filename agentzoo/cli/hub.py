@@ -20,6 +20,7 @@ from agentzoo.cli.options import (
     TokenOption,
     TrustOption,
     TrustOptionsOption,
+    ZooOption,
 )
 from agentzoo.cli.staging import remeasure, stage
 from agentzoo.errors import ConfigError
@@ -221,9 +222,7 @@ def baselines(
         list[Path],
         typer.Argument(metavar="RUN...", help="Folders of finished runs of simpler methods, or staged clones."),
     ],
-    zoo: Annotated[Path, typer.Option("--zoo", help="Folder of staged agents with baselines.json.")] = Path(
-        "hub_cards"
-    ),
+    zoo: ZooOption = Path("hub_cards"),
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentzoo.store.locate import ZOO_VARIABLE
+
 if TYPE_CHECKING:
     from agentzoo.agent import Agent
 
@@ -66,6 +68,12 @@ AgentsArg = Annotated[
     list[str], typer.Argument(metavar="AGENT...", help="Ids, folders or Hub repos.", callback=known_agents)
 ]
 RevisionOption = Annotated[str | None, typer.Option("--revision", help="Commit, tag or branch on the Hub.")]
+ZooOption = Annotated[
+    Path,
+    typer.Option(
+        "--zoo", envvar=ZOO_VARIABLE, help="Folder of staged agents, which `agentzoo hub push --all` publishes."
+    ),
+]
 TrustOption = Annotated[
     bool,
     typer.Option("--trust-env-module", help="Import the module that an environment's id names. This runs its code."),

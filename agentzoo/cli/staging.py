@@ -11,7 +11,7 @@ import typer
 from rich.progress import Progress
 
 from agentzoo.cli.console import bar_columns, console, errors_console, plain
-from agentzoo.cli.options import FolderArg, HistoryOption, TargetOption, TrustOption, TrustOptionsOption
+from agentzoo.cli.options import FolderArg, HistoryOption, TargetOption, TrustOption, TrustOptionsOption, ZooOption
 from agentzoo.store.named import require_finished, require_folder
 from agentzoo.text import amount
 
@@ -51,7 +51,7 @@ def staging_progress(title: str) -> Iterator[tuple[Callable[[str], None], Callab
 def stage(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")],
     hardware: HardwareOption,
-    zoo: Annotated[Path, typer.Option("--zoo", help="Folder of staged agents to add it to.")] = Path("hub_cards"),
+    zoo: ZooOption = Path("hub_cards"),
     seeds: Annotated[
         list[Path] | None,
         typer.Option("--seed-run", help="A run of the same recipe with another seed; may be repeated."),

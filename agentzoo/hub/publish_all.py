@@ -17,7 +17,7 @@ from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.publish import check_folder, push, require_not_public, uploaded
 from agentzoo.store.files import require_writable, write_atomic
 from agentzoo.store.index import index_path, read_index
-from agentzoo.store.locate import local_zoo, staged_agents, staged_backbones
+from agentzoo.store.locate import ZOO_VARIABLE, own_zoo, staged_agents, staged_backbones
 from agentzoo.store.remote import Where, blob_name, calling, fetch, is_repo_id
 
 OnProgress = Callable[[str], None]
@@ -43,14 +43,12 @@ class Published(NamedTuple):
 
 
 def plan(org: str) -> list[Item]:
-    """All folders of the local zoo, backbones first, then agents. Nothing is sent.
-
-    Agents inside the wheel are not part of the local zoo.
+    """All folders of `store.locate.own_zoo`, backbones first, then agents. Nothing is sent.
 
     Raises:
         ConfigError: `org` is not an account name, or nothing is staged. CheckpointError: a folder fails its checks.
     """
-    found, zoo = [], local_zoo()
+    found, zoo = [], own_zoo()
     for name, folder in {**staged_backbones(), **staged_agents()}.items():
         if folder.parent != zoo:
             continue
@@ -61,7 +59,10 @@ def plan(org: str) -> list[Item]:
         size = sum((folder / file).stat().st_size for file in files)
         found.append(Item(name, folder, repo_id, tuple(files), size))
     if not found:
-        raise ConfigError("no agent is staged; `agentzoo hub stage` adds a finished run to the zoo.")
+        raise ConfigError(
+            f"{zoo} holds no agent; `agentzoo hub stage RUN --zoo FOLDER` adds a finished run to a folder, and "
+            f"{ZOO_VARIABLE}=FOLDER makes that folder the one to publish."
+        )
     return found
 
 

@@ -57,12 +57,19 @@ def local_zoo() -> Path | None:
     return Path(named) if named else next(iter(_local_zoos()), None)
 
 
-def _local_zoos() -> list[Path]:
-    """The folder that is staged into, then the wheel's bundled one."""
+def own_zoo() -> Path:
+    """The folder of agents that `hub push --all` publishes: `$AGENTZOO_ZOO`, else `hub_cards/` of a source checkout."""
     named = os.environ.get(ZOO_VARIABLE)
-    package = Path(str(resources.files("agentzoo")))
-    own = Path(named) if named else package.parent / "hub_cards"
-    return [folder for folder in (own, package / "bundled") if folder.is_dir()]
+    return Path(named) if named else _package().parent / "hub_cards"
+
+
+def _package() -> Path:
+    return Path(str(resources.files("agentzoo")))
+
+
+def _local_zoos() -> list[Path]:
+    """The user's own folder, then the wheel's."""
+    return [folder for folder in (own_zoo(), _package() / "bundled") if folder.is_dir()]
 
 
 def staged_agents() -> dict[str, Path]:

@@ -153,6 +153,23 @@ def test_what_a_wheel_brought_along_is_not_pushed(
     assert [item.name for item in plan("me")] == ["dt-one", "dt-two"]
 
 
+def test_a_wheel_without_a_zoo_has_nothing_to_push(
+    hub: Hub, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own agents are no zoo of the user's; a folder that `$AGENTZOO_ZOO` names is staged into and published."""
+    monkeypatch.delenv("AGENTZOO_ZOO")
+    monkeypatch.setattr(locate, "_package", lambda: tmp_path / "site-packages" / "agentzoo")
+    shutil.copytree(zoo, tmp_path / "site-packages" / "agentzoo" / "bundled")
+    assert "dt-one" in locate.staged_agents()
+    with pytest.raises(ConfigError, match=r"hub_cards holds no agent; `agentzoo hub stage RUN .*AGENTZOO_ZOO=FOLDER"):
+        plan("me")
+    named = {"AGENTZOO_ZOO": str(tmp_path / "new")}
+    found = CliRunner().invoke(app, ["hub", "baselines", str(zoo / "dt-one")], env=named)
+    assert f"--zoo {tmp_path / 'new'} is not a folder" in str(found.exception)
+    monkeypatch.setenv("AGENTZOO_ZOO", str(zoo))
+    assert [item.name for item in plan("me")] == ["dt-one", "dt-two"]
+
+
 def test_what_comes_back_otherwise_is_noticed(hub: Hub, zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     push_all("me")
     hub.corrupt = lambda path, data: data.replace(b"0.5", b"0.6") if path.endswith("training_log.csv") else data
