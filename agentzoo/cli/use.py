@@ -81,7 +81,7 @@ def list_command(
     known = [one for one in _summaries(env, family) if env in (None, one.env) and family in (None, one.family)]
     found = [one for one in known if all_ or one.staged or one.problem]
     if as_json:
-        print_json([one.model_dump() for one in found])
+        print_json([one.as_shown() for one in found])
         return
     _print_agents(known, found, all_)
 

@@ -53,6 +53,12 @@ class Summary(Config):
         scores = self._scores()
         return fmean(scores) if scores else self.score
 
+    def as_shown(self) -> dict[str, Any]:
+        """For JSON: return, score and interval are means over training seeds, as in the table; `seeds` has each."""
+        low, high = self.score_interval() or (None, None)
+        means = {"mean_return": self.typical_return(), "score": self.typical_score(), "low": low, "high": high}
+        return {**self.model_dump(), **means, "clone": None if self.clone is None else self.clone.as_shown()}
+
     def _scores(self) -> list[float]:
         found = [score for _, score in self.seeds if score is not None]
         return found if 1 < len(found) == len(self.seeds) else []

@@ -51,7 +51,8 @@ def list_agents(staged_only: bool = True) -> list[str]:
 
 
 def describe(agent: str) -> dict[str, Any]:
-    """The recipe of an agent and its headline result, as plain data.
+    """The recipe of an agent and its measured scores, as plain data: `results` of its weights, and `over_seeds` of all
+    training seeds of its recipe, if there are several.
 
     Raises:
         UnknownNameError: the agent is not staged and has no recipe.
@@ -63,8 +64,17 @@ def describe(agent: str) -> dict[str, Any]:
         recipe = read_record(Recipe, path)
         record: dict[str, Any] = json.loads(recipe.model_dump_json())
         if (folder / RESULTS).is_file():
-            head = read_record(Results, folder / RESULTS).headline
-            record["results"] = head.model_dump(exclude={"returns", "lengths"})
+            results = read_record(Results, folder / RESULTS)
+            record["results"] = results.headline.model_dump(exclude={"returns", "lengths"})
+            if results.seeds:
+                whole = summary_of(plain, folder, None)
+                record["over_seeds"] = {
+                    "training_seeds": len(whole.seeds),
+                    "mean_return": whole.typical_return(),
+                    "score": whole.typical_score(),
+                    "score_interval": whole.score_interval(),
+                    "each": [{"mean_return": one, "score": score} for one, score in whole.seeds],
+                }
         return record
     plain_recipe: dict[str, Any] = json.loads(load_recipe(agent).model_dump_json())
     return plain_recipe

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from conftest import make_agent
@@ -11,7 +13,10 @@ from typer.testing import CliRunner
 
 from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, StorageError, UnknownNameError
-from agentzoo.store.files import require_writable
+from agentzoo.evaluation.results import Results
+from agentzoo.record import read_record
+from agentzoo.store.files import RESULTS, require_writable
+from agentzoo.store.locate import staged_agents
 
 
 @pytest.fixture
@@ -75,3 +80,24 @@ def test_a_backbone_is_no_unknown_agent() -> None:
     assert isinstance(found.exception, UnknownNameError)
     assert "It is a backbone, from which agents start" in str(found.exception)
     assert "`agentzoo research inspect lm-mini`" in str(found.exception)
+
+
+def test_a_recipe_of_several_seeds_has_one_score_everywhere() -> None:
+    """The mean; the card, the table, `list --json` and `show` agree, and `show` has the score of the weights too."""
+    name = "dm-hopper-medium-replay"
+    results = read_record(Results, staged_agents()[name] / RESULTS)
+    scores = [one.score for one in (results.headline, *results.seeds)]
+    mean = fmean(scores)
+    (listed,) = [
+        one for one in json.loads(CliRunner().invoke(app, ["list", "--json"]).stdout) if one["agent_id"] == name
+    ]
+    assert (listed["score"], listed["low"], listed["high"]) == (pytest.approx(mean), min(scores), max(scores))
+    assert listed["clone"]["score"] == pytest.approx(fmean(score for _, score in listed["clone"]["seeds"]))
+    shown = json.loads(CliRunner().invoke(app, ["show", name, "--json"]).stdout)
+    assert shown["over_seeds"]["score"] == pytest.approx(mean)
+    assert [one["score"] for one in shown["over_seeds"]["each"]] == scores
+    assert shown["results"]["score"] == scores[0]
+    assert (
+        f"| {mean:.1f} [{min(scores):.1f}, {max(scores):.1f}] |"
+        in CliRunner().invoke(app, ["list", "--markdown"]).stdout
+    )
