@@ -60,8 +60,11 @@ def import_module_of(env_id: str) -> None:
 
 
 @contextmanager
-def explained(env_id: str) -> Iterator[None]:
+def explained(env_id: str, asks_for_trust: bool = True) -> Iterator[None]:
     """Turn errors while creating this environment into errors of agentzoo.
+
+    Args:
+        asks_for_trust: whether the caller imports the module that an id names only with `trust_env_module`.
 
     Raises:
         UnknownNameError: no such environment, with the nearest id. ConfigError: it needs a package that is not
@@ -75,8 +78,8 @@ def explained(env_id: str) -> Iterator[None]:
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
         hint = did_you_mean(env_id, gym.registry)
         if ":" not in env_id:
-            trust = "pass trust_env_module=True (--trust-env-module)"
-            hint += f" If a module registers it, write 'MODULE:{env_id}' and {trust}."
+            trust = " and pass trust_env_module=True (--trust-env-module)" if asks_for_trust else ""
+            hint += f" If a module registers it, write 'MODULE:{env_id}'{trust}."
         raise UnknownNameError(f"no environment {env_id!r}.{hint}") from error
     except AssertionError as error:
         reason = " ".join(f"AssertionError {error}".split())

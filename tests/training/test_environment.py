@@ -18,6 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 from stable_baselines3.common.monitor import Monitor
 
 from agentzoo.data.making.collect import Rollout
+from agentzoo.data.making.importing import import_file
 from agentzoo.data.minari import write_dataset
 from agentzoo.envs import make_env, making
 from agentzoo.errors import ConfigError, UnknownNameError
@@ -187,6 +188,8 @@ def test_an_environment_that_nobody_registers_is_unknown_whatever_its_options(ow
     said = r"no environment 'tests/Own-v0'.*write 'MODULE:tests/Own-v0' and pass.*\(--trust-env-module\)"
     with pytest.raises(UnknownNameError, match=said):
         check_environment(recipe, episodes, False)
+    with pytest.raises(UnknownNameError, match=r"write 'MODULE:tests/Own-v0'\.$"):  # the command has no such flag
+        import_file(Path("any.npz"), "my/any-v0", env_id="tests/Own-v0")
 
 
 def test_data_whose_package_is_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

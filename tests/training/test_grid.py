@@ -18,6 +18,7 @@ from agentzoo.training.grid.drive import only_driver
 from agentzoo.training.grid.plan import (
     OwnData,
     Plan,
+    Row,
     expand,
     make_plan,
     named_agents,
@@ -196,6 +197,20 @@ def test_status_says_what_the_files_say(tmp_path: Path) -> None:
     assert found[2].error == "it broke"
     # the third and fourth have no log: that of the first run of the agent says how fast it is
     assert list(estimated_seconds(tmp_path, plan).values()) == [4.0, 6.0, 6.0, 6.0]
+
+
+def test_the_speed_of_an_agent_whose_name_begins_alike_says_nothing(tmp_path: Path) -> None:
+    plan = small_plan(tmp_path, "zoo/hopper/tiny-v0", "0")
+    recipe = plan.rows[0].recipe.replace(agent_id="dt-mine")
+    plan = Plan(rows=(Row(folder="dt-mine-s0", recipe=recipe),))
+    for name, agent_id, rate in (("dt-mine-better-s0", "dt-mine-better", 1000.0), ("dt-mine-wide-s1", "dt-mine", 10.0)):
+        other = tmp_path / name
+        other.mkdir()
+        (other / RECIPE).write_text(recipe.replace(agent_id=agent_id).to_json())
+        start_log(other, COLUMNS, 0)
+        append_row(other, COLUMNS, {"step": 20, "loss": 0.5, "steps_per_s": rate, "seconds": 1.0})
+        expected = None if agent_id == "dt-mine-better" else 6.0
+        assert list(estimated_seconds(tmp_path, plan).values()) == [expected]
 
 
 def test_a_run_in_a_linked_folder_is_seen_running(tmp_path: Path) -> None:

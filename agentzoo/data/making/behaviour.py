@@ -63,7 +63,7 @@ def train_behaviour(
     record = read_record(folder, env_id, options)
     if record.policy is not None:
         return record
-    with explained(env_id):
+    with explained(env_id, asks_for_trust=False):
         env = make_env(env_id)
     record.options = options
     with closing(env):

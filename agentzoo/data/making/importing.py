@@ -52,7 +52,7 @@ def import_file(
     """
     env = None
     if env_id:
-        with explained(env_id):
+        with explained(env_id, asks_for_trust=False):
             env = make_env(env_id)
     with nullcontext() if env is None else closing(env):
         return _import(path, dataset_id, env_id, env, max_episode_steps, overwrite)

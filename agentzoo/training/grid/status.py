@@ -10,7 +10,9 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from agentzoo.errors import AgentzooError
-from agentzoo.store.files import LOG, RESULT
+from agentzoo.recipe import Recipe
+from agentzoo.record import read_record
+from agentzoo.store.files import LOG, RECIPE, RESULT
 from agentzoo.store.locate import staged_agents
 from agentzoo.store.named import is_finished
 from agentzoo.training.grid.plan import Plan, Row
@@ -124,13 +126,21 @@ def estimated_seconds(out: Path, plan: Plan) -> dict[str, float | None]:
 
 def _known_rate(out: Path, plan: Plan, agent_id: str) -> float | None:
     folders = [out / row.folder for row in plan.rows if row.recipe.agent_id == agent_id]
-    folders += sorted(out.glob(f"{agent_id}-*"))
+    folders += [one for one in sorted(out.glob(f"{agent_id}-*")) if _trains(one, agent_id)]
     staged = staged_agents().get(agent_id)
     for folder in [*folders, *([staged] if staged else [])]:
         rate = _log(folder).rate
         if rate:
             return rate
     return None
+
+
+def _trains(folder: Path, agent_id: str) -> bool:
+    """Whether the folder holds a run of this agent; dt-hopper-medium-expert-s0 is none of dt-hopper-medium."""
+    try:
+        return read_record(Recipe, folder / RECIPE).agent_id == agent_id
+    except (AgentzooError, OSError):
+        return False
 
 
 class _Log(NamedTuple):
