@@ -253,12 +253,11 @@ def _so_far(keeper: Any) -> Record:
 def _vec_env_reader(env: Any) -> Reader | None:
     if hasattr(env, "envs"):  # a DummyVecEnv, at any depth of wrappers
         return _each_reader(env.envs) or _keeper_reader(env)
-    if (
-        env.has_attr("rewards")  # checked first, since an AttributeError would end the workers of a SubprocVecEnv
-        and not any(env.env_is_wrapped(ScaledMonitor))
-        and all(isinstance(rewards, list) for rewards in env.get_attr("rewards"))
-    ):
-        return lambda: _summed(env.get_attr("rewards"))
+    if env.has_attr("rewards"):  # asked first, since an AttributeError would end the workers of a SubprocVecEnv
+        from stable_baselines3.common.monitor import Monitor  # an environment may have rewards of its own
+
+        if all(env.env_is_wrapped(Monitor)) and not any(env.env_is_wrapped(ScaledMonitor)):
+            return lambda: _summed(env.get_attr("rewards"))
     return _keeper_reader(env)
 
 

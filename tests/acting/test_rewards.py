@@ -81,6 +81,12 @@ def monitor_outside() -> gym.Env[Any, Any]:
     return Monitor(doubled(CountingEnv()))
 
 
+def with_rewards_of_its_own() -> gym.Env[Any, Any]:
+    env = CountingEnv()
+    env.rewards = [3.0, 5.0]  # type: ignore[attr-defined]
+    return env
+
+
 def monitors() -> gym.Env[Any, Any]:
     return Monitor(monitor_inside())
 
@@ -114,6 +120,7 @@ def act_three_times(agent: Agent, env: Any) -> list[float]:
         lambda: gym.vector.SyncVectorEnv([lambda: gym.wrappers.RecordEpisodeStatistics(CountingEnv())] * 2),
         lambda: gym.vector.SyncVectorEnv([monitor_inside] * 2),
         lambda: SubprocVecEnv([monitor_inside], start_method="fork"),
+        lambda: VecMonitor(SubprocVecEnv([with_rewards_of_its_own], start_method="fork")),
         lambda: VecMonitor(VecNormalize(VecMonitor(DummyVecEnv([CountingEnv])), norm_obs=False)),
         lambda: VecMonitor(VecNormalize(DummyVecEnv([CountingEnv]), norm_obs=False, norm_reward=False)),
         lambda: statistics(
