@@ -97,6 +97,7 @@ def plan_finetune(
     if target is not None:
         recipe = recipe.with_target(choose_target(target, returns, recipe.eval.env, recipe.eval.env_options))
     _warn_of_other_scale(base, recipe, returns)
+    _warn_of_longer_episodes(recipe, int(episodes.lengths.max()))
     warn_of_high_target(recipe, returns)
     return with_free_precision(recipe, settings), episodes
 
@@ -160,6 +161,17 @@ def _warn_of_other_scale(base: Agent, recipe: Recipe, returns: FloatArray) -> No
             f"returns of {recipe.data.dataset} have sizes of up to {largest:g}, those of {recipe.base} of about "
             f"{usual:g}: divided by {scale:g}, they are far from the numbers its network knows. --set data.rtg_scale="
             f"{scale * largest / usual:.3g} brings them close.",
+            depth=3,
+        )
+
+
+def _warn_of_longer_episodes(recipe: Recipe, longest: int) -> None:
+    rows = recipe.model.max_ep_len
+    if recipe.model.has_timestep_table and 1 < rows < longest:
+        warn(
+            f"episodes of {recipe.data.dataset} have up to {longest:,} steps, and {recipe.base} has {rows:,} "
+            "timesteps: all later steps share the last one. A new agent (`agentzoo train FAMILY --dataset DATASET`) has "
+            "one for each step.",
             depth=3,
         )
 

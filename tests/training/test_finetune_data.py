@@ -120,6 +120,16 @@ def test_two_datasets_are_one_too_many(root: Path) -> None:
         plan_finetune(base_with(), "my/cart-v0", settings=["data.dataset=my/other-v0"])
 
 
+def test_episodes_beyond_the_bases_timesteps_are_warned_of(root: Path) -> None:
+    for rows, warned in ((5, True), (6, False), (1, False)):  # one row is for all steps
+        base = base_with(f"model.max_ep_len={rows}")
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            plan_finetune(base, "my/cart-v0")
+        said = [str(one.message) for one in heard if "timesteps" in str(one.message)]
+        assert ["up to 6 steps, and dt-test has 5 timesteps" in one for one in said] == [True] * warned
+
+
 def test_returns_far_from_the_bases_are_warned_of(root: Path) -> None:
     write_dataset("my/rich-v0", [episode(6, 100.0)], env=gym.make("CartPole-v1"), **ABOUT)
     said = r"sizes of up to 600, those of dt-test of about 10: divided by 10, .* data\.rtg_scale=600 brings"
