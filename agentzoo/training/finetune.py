@@ -170,8 +170,8 @@ def _warn_of_longer_episodes(recipe: Recipe, longest: int) -> None:
     if recipe.model.has_timestep_table and 1 < rows < longest:
         warn(
             f"episodes of {recipe.data.dataset} have up to {longest:,} steps, and {recipe.base} has {rows:,} "
-            "timesteps: all later steps share the last one. A new agent (`agentzoo train FAMILY --dataset DATASET`) has "
-            "one for each step.",
+            "timesteps: all later steps share the last one. A new agent (`agentzoo train FAMILY --dataset DATASET`) "
+            "has one for each step.",
             depth=3,
         )
 
