@@ -255,7 +255,7 @@ class Recipe(Config):
             except json.JSONDecodeError:
                 node[name] = text
         evaluation, data, model = tree["eval"], tree["data"], tree["model"]
-        if isinstance(model, dict) and any(model.get(one) != getattr(self.model, one) for one in self.model.selects):
+        if "model" not in named and any(model.get(one) != getattr(self.model, one) for one in self.model.selects):
             model.update({field: None for field in self.model.recorded if f"model.{field}" not in named})
         if isinstance(evaluation, dict) and isinstance(data, dict):  # else the record's check says what is wrong
             _forget_old_environment(evaluation, self.eval.env, named)

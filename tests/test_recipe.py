@@ -109,6 +109,10 @@ def test_a_field_that_records_omit_can_be_set() -> None:
 
 def test_a_whole_section_can_be_set() -> None:
     recipe = load_recipe("dt-hopper-medium")
+    language, own = load_recipe("gpt2-dt-hopper-medium"), {"backbone": "y", "backbone_sha256": "1" * 64}
+    assert language.override(['model={"family":"dt"}']).model == DTConfig()
+    whole = language.override([f"model={json.dumps({'family': 'gpt2-dt', **own})}"]).model.model_dump()
+    assert own.items() <= whole.items()  # its own record, and not the old one's
     changed = recipe.override(['eval={"env": "CartPole-v1", "target_return": 500}', "data.context=3"])
     assert (changed.eval.env, changed.eval.target_return, changed.data.context) == ("CartPole-v1", 500.0, 3)
     with pytest.raises(ConfigError, match="data: Input should be"):

@@ -33,7 +33,15 @@ from numpy.typing import NDArray
 
 from agentzoo import text
 from agentzoo.acting.observing import as_numbers
-from agentzoo.envs.wrapping import ScaledMonitor, layers, resets_itself, resets_late, reward_changer
+from agentzoo.envs.wrapping import (
+    ScaledMonitor,
+    all_wrapped,
+    any_wrapped,
+    layers,
+    resets_itself,
+    resets_late,
+    reward_changer,
+)
 from agentzoo.errors import ConfigError, ObservationError, ShapeError
 
 Warn = Callable[[str, str], None]  # (kind, message); each kind warns once
@@ -72,6 +80,7 @@ class Rewards:
         self._changer: str | None = None  # the wrapper that changes rewards, if it prevents reading them
         self._resets_late = False  # whether a VectorEnv is bound that returns a first observation one step late
         self._resets_itself = True  # unless a VectorEnv is bound that leaves resets to the caller
+        self._forgets = False  # whether its record loses running episodes at a partial reset
         self._resets_unasked = False  # whether a vector environment of either kind is bound that resets itself
         self._warn = warn
 
@@ -82,6 +91,8 @@ class Rewards:
         is_vector = isinstance(env, gym.vector.VectorEnv)
         self._resets_late = is_vector and resets_late(env)
         self._resets_itself = not is_vector or resets_itself(env)
+        outer = is_vector and isinstance(_keeper(env), gym.wrappers.vector.RecordEpisodeStatistics)
+        self._forgets = outer and not self._resets_itself
         self._resets_unasked = _is_vec_env(env) or (is_vector and self._resets_itself)
 
     def recorded(self, needed: bool, marked: bool) -> Record | None:
@@ -159,11 +170,11 @@ class Rewards:
             rewards, played = _growth(recorded, previous.recorded)
             played = played | starts
             self.source = "env" if played.all() else "constant"
-            if not played.all() and self._forgets(recorded, previous, starts):
+            if not played.all() and self._forgets and _lost(recorded, previous, starts):
                 self._warn(
                     "lost",
-                    "RecordEpisodeStatistics around this vector environment forgets all running episodes when some are "
-                    "reset, and a reward of each with them; the returns-to-go are too large from now on. Put the "
+                    "RecordEpisodeStatistics around this vector environment forgets the running episodes when others "
+                    "are reset. Each of them loses one reward, so its return-to-go is too large from now on. Put the "
                     "wrapper around each environment inside instead, or pass reward=.",
                 )
             elif not played.all():
@@ -192,12 +203,6 @@ class Rewards:
             raise ObservationError(f"reward of environment {int(np.argmin(np.isfinite(rewards)))} is not finite.")
         return rewards
 
-    def _forgets(self, recorded: Record, previous: Remembered, starts: NDArray[np.bool_]) -> bool:
-        """Whether a partial reset, which the caller asks for, has cleared the record of an episode that runs on."""
-        if self._resets_itself or len(recorded) != len(starts):
-            return False
-        return bool((recorded[:, STEPS] < previous.recorded[:, STEPS])[~starts].any())
-
 
 def advanced(
     previous: Remembered, recorded: Record | None, starts: NDArray[np.bool_], rtg: NDArray[np.float64]
@@ -207,6 +212,12 @@ def advanced(
         return recorded
     step = np.stack([np.ones(len(starts)), previous.newest_return_to_go() - rtg], axis=1)
     return np.where(starts[:, None], 0.0, previous.recorded + step)
+
+
+def _lost(recorded: Record, previous: Remembered, starts: NDArray[np.bool_]) -> bool:
+    """Whether the record of an episode that runs on has been cleared."""
+    same = len(recorded) == len(starts)
+    return same and bool((recorded[:, STEPS] < previous.recorded[:, STEPS])[~starts].any())
 
 
 def _growth(recorded: Record, before: Record) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -253,11 +264,11 @@ def _so_far(keeper: Any) -> Record:
 def _vec_env_reader(env: Any) -> Reader | None:
     if hasattr(env, "envs"):  # a DummyVecEnv, at any depth of wrappers
         return _each_reader(env.envs) or _keeper_reader(env)
-    if env.has_attr("rewards"):  # asked first, since an AttributeError would end the workers of a SubprocVecEnv
-        from stable_baselines3.common.monitor import Monitor  # an environment may have rewards of its own
+    from stable_baselines3.common.monitor import Monitor
 
-        if all(env.env_is_wrapped(Monitor)) and not any(env.env_is_wrapped(ScaledMonitor)):
-            return lambda: _summed(env.get_attr("rewards"))
+    # asked by class: an environment may have rewards of its own, and one without ends the process of a SubprocVecEnv
+    if all_wrapped(env, Monitor) and not any_wrapped(env, ScaledMonitor):
+        return lambda: _summed(env.get_attr("rewards"))
     return _keeper_reader(env)
 
 

@@ -71,7 +71,9 @@ RevisionOption = Annotated[str | None, typer.Option("--revision", help="Commit, 
 ZooOption = Annotated[
     Path,
     typer.Option(
-        "--zoo", envvar=ZOO_VARIABLE, help="Folder of staged agents, which `agentzoo hub push --all` publishes."
+        "--zoo",
+        envvar=ZOO_VARIABLE,
+        help="Folder of staged agents. The variable also names it for `push --all`.",
     ),
 ]
 TrustOption = Annotated[

@@ -40,7 +40,7 @@ MUJOCO = (
 BOX2D = ("LunarLander", "BipedalWalker-", "BipedalWalkerHardcore-", "CarRacing-")
 SELF_SUFFICIENT = (
     *("Acrobot-", "CartPole-", "MountainCar-", "MountainCarContinuous-", "Pendulum-"),
-    *("Blackjack-", "CliffWalking-", "FrozenLake-", "Taxi-"),
+    *("Blackjack-", "CliffWalking", "FrozenLake", "Taxi-"),
 )
 
 
@@ -84,13 +84,13 @@ def extras_of(env_id: str) -> tuple[str, ...]:
 
 
 def package_of(env_id: str) -> str | None:
-    """What to install beside agentzoo and `extras_of`, as pip names it; None if nothing is needed.
-
-    An environment that neither Gymnasium nor agentzoo registers comes from a package that its name does not tell.
-    """
-    if extras_of(env_id) or env_id.startswith(("agentzoo/", *SELF_SUFFICIENT)):
+    """What else an environment needs beside agentzoo and `extras_of`, in words for a card; None if nothing."""
+    module, _, name = env_id.rpartition(":")
+    if module and not module.startswith(("agentzoo", "gymnasium")):
+        return f"the package with the module {module}"
+    if extras_of(name) or name.startswith(("agentzoo/", *SELF_SUFFICIENT)):
         return None
-    return "gymnasium[box2d]" if env_id.startswith(BOX2D) else f"the package that registers {env_id}"
+    return "gymnasium[box2d]" if name.startswith(BOX2D) else f"the package that registers {name}"
 
 
 def make_env(env_id: str, **kwargs: Any) -> gym.Env[Any, Any]:

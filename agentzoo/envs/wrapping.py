@@ -30,13 +30,31 @@ def observation_normalizer(env: Any) -> Normalizer | None:
     wrapper = gym.wrappers.NormalizeObservation
     found = Normalizer(wrapper.__name__, "remove that wrapper")
     if hasattr(env, "env_is_wrapped"):
-        return found if any(env.env_is_wrapped(wrapper)) else None
+        return found if any_wrapped(env, wrapper) else None
     for layer in layers(env):
         if isinstance(layer, wrapper | gym.wrappers.vector.NormalizeObservation):
             return found
         if isinstance(layer, gym.vector.SyncVectorEnv):
             return next(filter(None, map(observation_normalizer, layer.envs)), None)
     return None
+
+
+def any_wrapped(env: Any, kind: type) -> bool:
+    """Whether one environment of an SB3 VecEnv has this wrapper; False if the VecEnv cannot tell."""
+    return any(_wrapped(env, kind))
+
+
+def all_wrapped(env: Any, kind: type) -> bool:
+    """Whether every environment of an SB3 VecEnv has this wrapper; False if the VecEnv cannot tell."""
+    found = _wrapped(env, kind)
+    return bool(found) and all(found)
+
+
+def _wrapped(env: Any, kind: type) -> list[bool]:
+    try:
+        return list(env.env_is_wrapped(kind))
+    except NotImplementedError:  # some simulators that step many worlds at once
+        return []
 
 
 def layers(env: Any) -> Iterator[Any]:
@@ -94,10 +112,10 @@ def reward_changer(env: Any) -> str | None:
         if "num_envs" in own and "envs" in own:  # a SyncVectorEnv or DummyVecEnv
             return next(filter(None, map(reward_changer, layer.envs)), None)
         if hasattr(layer, "env_is_wrapped") and "venv" not in own:  # a SubprocVecEnv
-            made = any(layer.env_is_wrapped(gym.wrappers.OrderEnforcing))
-            if made and not any(layer.env_is_wrapped(ChangedOutside)):
+            made = all_wrapped(layer, gym.wrappers.OrderEnforcing)
+            if made and not any_wrapped(layer, ChangedOutside):
                 return None
-            return next((kind.__name__ for kind in _REWARDS if any(layer.env_is_wrapped(kind))), None)
+            return next((kind.__name__ for kind in _REWARDS if any_wrapped(layer, kind)), None)
     return None
 
 

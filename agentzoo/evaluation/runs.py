@@ -64,7 +64,7 @@ def train(
             dataset=dataset,
             env=env,
             target=wanted,
-            settings=_listed(settings),
+            settings=settings,
             trust_env_module=trust_env_module,
         )
         recipe = recipe.pinned()
@@ -119,7 +119,7 @@ def finetune(
             reinit=reinit,
             env=env,
             target=None if target is None else str(target),
-            settings=_listed(settings),
+            settings=settings,
             trust_env_module=trust_env_module,
         )
         return _checked_run(
@@ -133,10 +133,6 @@ def finetune(
             cuda_graph=cuda_graph,
             license_id=base.config.license,
         )
-
-
-def _listed(settings: str | Iterable[str]) -> list[str]:
-    return [settings] if isinstance(settings, str) else list(settings)
 
 
 def _checked_run(

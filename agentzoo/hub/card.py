@@ -161,7 +161,7 @@ def _use(config: AgentConfig, repo_id: str | None) -> dict[str, Any]:
         "named": repo_id or config.agent_id,
         "trust": trust_flags(config.env, config.env_options),
         "extras": extras_of(env),
-        "package": package_of(env),
+        "package": package_of(env) if config.env else "the package of your environment",
         "sees_images": config.io.observation.image is not None,
         "options": options.removeprefix(", "),
         "needs_maker": needs_maker,

@@ -67,14 +67,8 @@ def describe(agent: str) -> dict[str, Any]:
             results = read_record(Results, folder / RESULTS)
             record["results"] = results.headline.model_dump(exclude={"returns", "lengths"})
             if results.seeds:
-                whole = summary_of(plain, folder, None)
-                record["over_seeds"] = {
-                    "training_seeds": len(whole.seeds),
-                    "mean_return": whole.typical_return(),
-                    "score": whole.typical_score(),
-                    "score_interval": whole.score_interval(),
-                    "each": [{"mean_return": one, "score": score} for one, score in whole.seeds],
-                }
+                shown = summary_of(plain, folder, None).as_shown()
+                record["over_seeds"] = {name: shown[name] for name in ("mean_return", "score", "low", "high", "seeds")}
         return record
     plain_recipe: dict[str, Any] = json.loads(load_recipe(agent).model_dump_json())
     return plain_recipe

@@ -53,12 +53,14 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,95}$")
 
 def local_zoo() -> Path | None:
     """The folder of staged agents: `$AGENTZOO_ZOO`, else `hub_cards/` of a source checkout, else the wheel's folder."""
-    named = os.environ.get(ZOO_VARIABLE)
-    return Path(named) if named else next(iter(_local_zoos()), None)
+    return own_zoo() if os.environ.get(ZOO_VARIABLE) else next(iter(_local_zoos()), None)
 
 
 def own_zoo() -> Path:
-    """The folder of agents that `hub push --all` publishes: `$AGENTZOO_ZOO`, else `hub_cards/` of a source checkout."""
+    """The folder of agents that `hub push --all` publishes: `$AGENTZOO_ZOO`, else `hub_cards/` of a source checkout.
+
+    Outside a checkout and without the variable there is no such folder.
+    """
     named = os.environ.get(ZOO_VARIABLE)
     return Path(named) if named else _package().parent / "hub_cards"
 

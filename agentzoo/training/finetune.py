@@ -29,6 +29,7 @@ from agentzoo.training.loop import build_model
 from agentzoo.training.planning import (
     Reader,
     environment_asked,
+    listed,
     named_in,
     require_one_dataset,
     target_asked,
@@ -75,7 +76,7 @@ def plan_finetune(
         UnknownNameError: no such dataset. ConfigError: the base has no recipe, a setting does not fit, or a recipe
             cannot hold the data's environment. SpaceError: the data lacks one of the base's keys.
     """
-    settings = list(settings)
+    settings = listed(settings)
     steps = STEPS if steps is None else steps
     dataset = dataset_of(dataset)
     recipe = finetune_recipe(base, dataset, name, steps, normalization or "keep", reinit)
@@ -104,7 +105,7 @@ def plan_finetune(
 
 def plan_repeat(recipe: Recipe, settings: Iterable[str], read: Reader = load_episodes) -> tuple[Recipe, Episodes]:
     """The recipe of a fine-tune that is repeated, with these settings, and its data."""
-    settings = list(settings)
+    settings = listed(settings)
     recipe = with_free_precision(recipe.override(settings), settings)
     return recipe, read(recipe.data.dataset, recipe.data.obs_keys)
 
@@ -241,12 +242,11 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel
         for name in dict.fromkeys((*target, *source))
         if name not in fitting
     ]
-    if actions := other_actions(base.config.io.action, model.io.action):
-        if _kind(base.config.io.action) != _kind(model.io.action):
-            fitting -= _action_layers(model)
-            differs.append("actions {} -> {}".format(*actions))
-        elif not differs:
-            _warn_of_other_actions(base, recipe, *actions)
+    known_action, new_action = base.config.io.action, model.io.action
+    actions, same_kind = other_actions(known_action, new_action), _kind(known_action) == _kind(new_action)
+    if actions and not same_kind:
+        fitting -= _action_layers(model)
+        differs.append("actions {} -> {}".format(*actions))
     keeps = recipe.data.normalization == "keep"
     fits = fitting.issuperset(NORMALIZATION)
     if differs and not recipe.reinit:
@@ -261,6 +261,8 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel
             f"observations of {recipe.data.dataset!r} have another size than those of {base.config.agent_id}, so its "
             "mean and std cannot be kept. Pass --normalization dataset."
         )
+    if actions and same_kind and known_action.size == new_action.size:
+        _warn_of_other_actions(base, recipe, *actions)
     taken = fitting if keeps else fitting.difference(NORMALIZATION)
     model.load_state_dict({name: source[name] if name in taken else value for name, value in target.items()})
     return model

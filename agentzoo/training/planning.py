@@ -60,7 +60,7 @@ def plan(
         UnknownNameError: no such agent, family or dataset. ConfigError: the dataset names no environment or one that a
             recipe cannot hold, or a setting does not fit or names another dataset than `dataset`.
     """
-    settings = list(settings)
+    settings = listed(settings)
     target_asked(target, settings)
     if dataset is not None:
         recipe, episodes = recipe_for(named, dataset_of(dataset), env, read, settings, trust_env_module, target)
@@ -74,6 +74,11 @@ def plan(
         recipe = recipe.with_target(choose_target(target, returns, recipe.eval.env, recipe.eval.env_options))
     warn_of_high_target(recipe, returns)
     return with_free_precision(recipe, settings), episodes
+
+
+def listed(settings: str | Iterable[str]) -> list[str]:
+    """The settings; a single one may be a plain string."""
+    return [settings] if isinstance(settings, str) else list(settings)
 
 
 def with_data_here(recipe: Recipe) -> Recipe:
@@ -107,7 +112,7 @@ def recipe_for(
     Raises:
         As `plan`.
     """
-    settings, template = list(settings), _template(named)
+    settings, template = listed(settings), _template(named)
     names = named_in(settings)
     wanted = template.override(one for one in settings if one.lstrip().startswith("data.")).data
     require_one_dataset(dataset_id, wanted.dataset, names)

@@ -251,7 +251,26 @@ def test_a_caller_that_resets_some_environments_keeps_the_history_of_the_others(
             if starts.any():
                 observations, _ = env.reset(options={"reset_mask": starts})
     (said,) = {str(one.message) for one in warned}
-    assert "around this vector environment forgets all running episodes when some are reset" in said
+    assert "around this vector environment forgets the running episodes when others are reset" in said
+
+
+def test_wrappers_inside_lose_nothing_when_some_environments_are_reset() -> None:
+    made = [lambda n=n: gym.wrappers.RecordEpisodeStatistics(CountingEnv(n)) for n in (3, 8)]  # type: ignore[misc]
+    env = gym.vector.SyncVectorEnv(made, autoreset_mode=gym.vector.AutoresetMode.DISABLED)
+    for marks, said in ((True, []), (False, ["pass episode_start where an episode begins"])):
+        agent = make_agent()
+        agent.set_env(env)
+        observations, _ = env.reset(seed=0)
+        state, starts = None, np.ones(2, dtype=bool)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            for _ in range(7):
+                actions, state = agent.predict(observations, state, starts if marks else None)
+                observations, _, terminations, truncations, _ = env.step(actions)
+                starts = terminations | truncations
+                if starts.any():
+                    observations, _ = env.reset(options={"reset_mask": starts})
+        assert [words in str(one.message) for words, one in zip(said, warned, strict=True)] == [True] * len(said)
 
 
 def test_mean_and_std_as_the_readme_writes_it() -> None:

@@ -95,7 +95,7 @@ def test_a_recipe_of_several_seeds_has_one_score_everywhere() -> None:
     assert listed["clone"]["score"] == pytest.approx(fmean(score for _, score in listed["clone"]["seeds"]))
     shown = json.loads(CliRunner().invoke(app, ["show", name, "--json"]).stdout)
     assert shown["over_seeds"]["score"] == pytest.approx(mean)
-    assert [one["score"] for one in shown["over_seeds"]["each"]] == scores
+    assert [score for _, score in shown["over_seeds"]["seeds"]] == scores
     assert shown["results"]["score"] == scores[0]
     assert (
         f"| {mean:.1f} [{min(scores):.1f}, {max(scores):.1f}] |"

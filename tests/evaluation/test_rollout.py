@@ -131,7 +131,8 @@ def test_rewards_of_a_task_that_is_registered_with_its_wrapper_are_its_own() -> 
 class Batched(VecEnv):
     """A simulator that steps all environments at once, so that there is none to ask for an attribute."""
 
-    def __init__(self) -> None:
+    def __init__(self, answers: bool = True) -> None:
+        self.answers = answers
         one = CountingEnv()
         super().__init__(2, one.observation_space, one.action_space)
 
@@ -148,9 +149,13 @@ class Batched(VecEnv):
         return np.repeat(self.now[:, None], 3, axis=1).astype(np.float32), rewards, dones, [{}, {}]
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        if not self.answers and attr_name != "render_mode":  # which SB3's own constructor asks for
+            raise NotImplementedError
         return [getattr(self, attr_name)] * 2
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        if not self.answers:
+            raise NotImplementedError
         return [False] * 2
 
     def set_attr(self, *_: Any, **__: Any) -> None: ...
@@ -165,6 +170,9 @@ def test_a_vec_env_that_is_no_row_of_environments() -> None:
     assert evaluate(agent, env, 4).returns == (10.0,) * 4
     assert evaluate_policy(agent, env, n_eval_episodes=2) == (10.0, 0.0)
     assert agent.rtg_source == "env"
+    silent = Batched(answers=False)
+    agent.set_env(silent)
+    assert [one.total_reward for one in rollout(agent, silent, 2)] == [10.0, 10.0]
 
 
 @pytest.mark.parametrize(

@@ -235,7 +235,11 @@ def test_a_card_names_the_repo_it_is_pushed_to_and_the_extras(folder: Path) -> N
     for env, needs in (
         ("CartPole-v1", "needs no extra."),
         ("agentzoo/DoorKey-4x4-v0", "needs no extra."),
+        ("FrozenLake8x8-v1", "needs no extra."),
+        ("gymnasium.envs.classic_control:CartPole-v1", "needs no extra."),
         ("LunarLander-v3", "also needs gymnasium[box2d]."),
+        ("mine.envs:My-v0", "also needs the package with the module mine.envs."),
+        (None, "also needs the package of your environment."),
         ("tests/Counting-v0", "also needs the package that registers tests/Counting-v0."),
     ):
         edit(folder, "config.json", env=env)

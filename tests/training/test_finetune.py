@@ -175,6 +175,10 @@ def test_actions_with_other_bounds_are_warned_of() -> None:
         UserWarning, match=r"of hand are Box\(2\) whose number 0 lies in \[-0\.5, 0\.5\], those of dt-test"
     ):
         start_from(base, made, acting("box", 0.5))
+    wide = replace(acting("box", 0.5), observation=ObservationSpec(size=4, shapes=((4,),)))
+    wide = replace(wide, observations=np.ones((3, 4), np.float32))
+    with pytest.warns(UserWarning, match="another action there"):  # layers of the observation alone start again
+        start_from(base, finetune_recipe(base, "hand", "mine", 10, "dataset", reinit=True), wide)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         start_from(base, made, acting("box", 2.0))
