@@ -79,16 +79,16 @@ def test_tables_show_what_the_zoo_holds() -> None:
 def test_the_best_of_a_family_has_its_highest_score() -> None:
     rows = [line.split(" | ") for line in best_table().splitlines()[2:]]
     hopper = [row for row in rows if row[0].startswith("| `dt-") and row[1] == "Hopper-v5"]
-    assert [row[0] for row in hopper] == ["| `dt-hopper-medium`"]  # 94.3; 70.8 for replay
-    assert hopper[0][2:5] == ["94.3 [94.0, 94.6]", "3,048", "3"]  # as on its card
-    assert hopper[0][-1] == "44.9 |"  # of bc-hopper-medium, whose own row is the whole table's
+    assert [row[0] for row in hopper] == ["| `dt-hopper-medium-expert`"]  # 107.2; 94.3 for medium, 70.8 for replay
+    assert hopper[0][2:5] == ["107.2 [104.3, 110.0]", "3,468", "3"]  # as on its card
+    assert hopper[0][-1] == "40.4 |"  # of bc-hopper-medium-expert, whose own row is the whole table's
     assert not any(row[0].startswith("| `bc-") for row in rows)
 
 
 def test_minutes_on_a_gpu_are_marked() -> None:
     minutes = {row.split(" | ")[0].strip("| `"): row.split(" | ")[6] for row in best_table().splitlines()[2:]}
     assert minutes["smollm-dt-pointmaze-medium"] == "3 (GPU)"
-    assert minutes["dt-hopper-medium"] == "16"
+    assert minutes["dt-walker2d-medium-expert"] == "16"
 
 
 def test_the_index_shown_sends_an_id_to_a_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
