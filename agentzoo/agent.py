@@ -144,8 +144,8 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
 
         Raises:
             StorageError: the folder holds another agent or a backbone, whose card and results would remain; or there is
-                no space or permission. Each file is then either the old one or the new one. ConfigError: `push_to_hub`
-                without a `repo_id`, or the reverse. With `push_to_hub=True`, also what `push_to_hub` raises.
+                no space or permission. Each file is then either the old one or the new one. CheckpointError: a weight
+                is not finite. ConfigError: only one of `push_to_hub` and `repo_id`. Also what `push_to_hub` raises.
         """
         if push_to_hub != (repo_id is not None) or (push_options and not push_to_hub):
             raise ConfigError(

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from agentzoo.config import AgentConfig
-from agentzoo.errors import ConfigError
+from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.sizes import sizes_only
 from agentzoo.registry import get_family
-from agentzoo.store.tensors import check_fits, fingerprint, load_strict
+from agentzoo.store.tensors import check_fits, fingerprint, first_names, load_strict
 
 
 def build_network(config: AgentConfig) -> SequenceModel:
@@ -42,7 +42,8 @@ def load_network(config: AgentConfig, path: Path) -> SequenceModel:
 class Saved(NamedTuple):
     """The weights in an agent's file.
 
-    values: fingerprint of the network. types: dtype of the file's tensors; those not named have the network's dtype.
+    values: fingerprint of the network. types: dtype of the file's tensors; those not named have the network's dtype,
+    which for float64 is float32 in the file.
     """
 
     values: str
@@ -50,14 +51,24 @@ class Saved(NamedTuple):
 
     def tensors(self, model: SequenceModel) -> dict[str, Tensor]:
         """The content of the file, from the network that has these weights."""
-        return {name: value.to(self.types.get(name, value.dtype)) for name, value in model.state_dict().items()}
+        return {name: value.to(self.types.get(name, _stored(value))) for name, value in model.state_dict().items()}
+
+
+def _stored(tensor: Tensor) -> torch.dtype:
+    return torch.float32 if tensor.dtype == torch.float64 else tensor.dtype
 
 
 def to_save(model: SequenceModel, before: Saved | None) -> Saved:
     """The weights to save. `before`: those in the agent's file.
 
     Unchanged weights keep the types of that file, so the new file equals it. Changed weights keep the network's dtype.
+
+    Raises:
+        CheckpointError: a weight is not finite or, as float32, too large.
     """
+    broken = [name for name, value in model.state_dict().items() if not value.to(_stored(value)).isfinite().all()]
+    if broken:
+        raise CheckpointError(f"NaN or infinity in {first_names(broken)}: an agent with such weights cannot act.")
     values = fingerprint(model)
     return Saved(values, before.types if before is not None and before.values == values else {})
 

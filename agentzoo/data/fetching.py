@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 from collections.abc import Iterator
@@ -10,9 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentzoo.data.names import datasets_root, is_local, local_ids
+from agentzoo.errors import StorageError
 from agentzoo.extras import needed
-from agentzoo.store.files import staging, swap_in
+from agentzoo.store.files import put_back, staging, swap_in, write_atomic
 
+OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EXDEV)
 ORIGIN = "origin.txt"  # beside the `data` of a fetched dataset: the id or address that it was fetched by
 
 
@@ -27,13 +30,24 @@ def fetch(name: str, dataset_id: str) -> None:
     """
     minari = needed("minari", "train", "fetching data")
     root = datasets_root()
-    with staging(root, ".fetching-") as draft:
+    with _explained(root), staging(staging_root(root, root / dataset_id), ".fetching-") as draft:
         with minari_root(draft), contextlib.redirect_stdout(io.StringIO()):  # Minari prints
             minari.download_dataset(name)
         (draft / dataset_id / ORIGIN).write_text(name)
         for one in local_ids(draft):
             if one == dataset_id or not is_local(one):
                 put_dataset(draft, root, one)
+
+
+@contextmanager
+def _explained(root: Path) -> Iterator[None]:
+    """Raise StorageError for an error of the disk; clients of remotes raise OSError, too."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in OF_THE_DISK:
+            raise
+        raise StorageError(f"nothing can be written in {root}: {error}. Set MINARI_DATASETS_PATH.") from error
 
 
 def dataset_origin(dataset_id: str) -> str | None:
@@ -49,8 +63,20 @@ def put_dataset(draft: Path, root: Path, dataset_id: str) -> None:
     namespace = Path(dataset_id).parts[0]
     described = draft / namespace / "namespace_metadata.json"
     if described.exists() and not (root / namespace / described.name).exists():
-        described.replace(root / namespace / described.name)
+        write_atomic(root / namespace / described.name, described.read_bytes())  # `root` may be another disk
     swap_in(draft / dataset_id, final)
+
+
+def restore_replaced(dataset_id: str) -> None:
+    """Give a local dataset its name back if a process was killed while it replaced it."""
+    with contextlib.suppress(OSError):  # datasets may be read-only
+        put_back((datasets_root() / dataset_id).parent)
+
+
+def staging_root(root: Path, final: Path) -> Path:
+    """`root`; or the nearest folder above `final` behind its links, if that is on another disk."""
+    above = next(folder for folder in final.resolve().parents if folder.exists())
+    return above if root.exists() and above.stat().st_dev != root.stat().st_dev else root
 
 
 @contextmanager

@@ -7,10 +7,13 @@ rejected. A file that declares more data than it holds is rejected, too.
 
 from __future__ import annotations
 
+import errno
 import math
+import os
+import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,7 @@ DEEPEST = 20  # groups inside groups
 MAX_RATIO = 1_100  # largest compression ratio of an array; deflate reaches 1,030
 UNSTORED = 1 << 20  # bytes an array may declare beyond that, since small arrays are stored in the header
 
+CACHED = 1 << 22  # bytes of arrays and their index that HDF5 may write only when it closes a file
 CHUNK = 1 << 17  # bytes of images that are compressed together
 LEVEL = 4  # of gzip
 
@@ -65,6 +69,23 @@ def check_hdf5(path: Path) -> None:
         with h5py.File(path, "r") as file:
             _Walk(path, status.st_size).group(file.id, "", 0)
         _checked[path.resolve()] = known
+
+
+def require_space(path: Path, episode: Any) -> None:
+    """Raise OSError unless the disk of `path` has room for these arrays, which may lie in dicts and tuples.
+
+    On a full disk HDF5 crashes the process or raises a RuntimeError.
+    """
+    folder = next(folder for folder in path.parents if folder.exists())
+    if shutil.disk_usage(folder).free < _size(episode) + CACHED:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+
+def _size(values: Any) -> int:
+    """Bytes of all arrays."""
+    if isinstance(values, Mapping):
+        return sum(map(_size, values.values()))
+    return sum(map(_size, values)) if isinstance(values, tuple | list) else int(getattr(values, "nbytes", 0))
 
 
 def is_pictures(observations: Any) -> bool:

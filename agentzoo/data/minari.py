@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.data.episodes import Episodes
-from agentzoo.data.fetching import fetch, minari_root, put_dataset
+from agentzoo.data.fetching import fetch, minari_root, put_dataset, restore_replaced, staging_root
 from agentzoo.data.frames import FrameWriter, stack_of, stacked_spec
-from agentzoo.data.hdf5 import NUMBERS, check_hdf5, is_pictures, make_room, readable
+from agentzoo.data.hdf5 import NUMBERS, check_hdf5, is_pictures, make_room, readable, require_space
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.metadata import MAIN, check_metadata, read_metadata
 from agentzoo.data.names import absent, datasets_root, is_dataset_id, is_local, local_ids, require_possible
@@ -54,6 +54,7 @@ def open_dataset(dataset_id: str, download: bool = True) -> Any:
         StorageError: no space or no permission for a download.
     """
     minari = needed("minari", "train", "reading data")
+    restore_replaced(dataset_id)
     require_possible(dataset_id)
     refused = ""
     if download and not is_local(dataset_id):
@@ -161,7 +162,15 @@ def _actions_of(episode: Any, spec: ActionSpec, length: int) -> NDArray[Any]:
     size = 1 if spec.kind == "discrete" else spec.size
     if taken.size != length * size or taken.dtype.kind not in NUMBERS:
         raise DataError(f"episode {episode.id} has {taken.size} action values, expected {length} steps of {size}.")
-    return taken.reshape(length) - spec.start if spec.kind == "discrete" else taken.reshape(length, size)
+    if spec.kind != "discrete":
+        return taken.reshape(length, size)
+    taken = taken.reshape(length)
+    whole = taken == np.floor(taken)
+    if not whole.all():
+        raise DataError(
+            f"episode {episode.id} has action {taken[np.argmin(whole)]}; a choice among {spec.size} is a whole number."
+        )
+    return taken - spec.start
 
 
 def dataset_metadata(dataset_id: str) -> dict[str, Any]:
@@ -240,11 +249,10 @@ def write_dataset(
     root = datasets_root()
     final = root / dataset_id
     put_back(final.parent)
-    if final.exists() and not overwrite:
-        raise DataError(f"dataset {dataset_id!r} exists in {root}. Pass --overwrite to build it again.")
+    _check_absent(final, dataset_id, overwrite)
     returns: list[float] = []
     try:
-        with staging(_staging_root(root, final), ".building-") as draft:
+        with staging(staging_root(root, final), ".building-") as draft:
             with minari_root(draft), _without_advice(), quiet_compiler():
                 episodes = iter(rollouts)
                 first = list(islice(episodes, 1))
@@ -258,6 +266,7 @@ def write_dataset(
                 if check is not None:
                     check(dataset)
                 _canonical_metadata(draft / dataset_id / "data" / "metadata.json")
+            _check_absent(final, dataset_id, overwrite)  # another process may have been faster
             put_dataset(draft, root, dataset_id)
     except OSError as error:
         raise StorageError(
@@ -266,10 +275,9 @@ def write_dataset(
     return final
 
 
-def _staging_root(root: Path, final: Path) -> Path:
-    """`root`; or the nearest folder above `final` behind its links, if that is on another disk."""
-    above = next(folder for folder in final.resolve().parents if folder.exists())
-    return above if root.exists() and above.stat().st_dev != root.stat().st_dev else root
+def _check_absent(final: Path, dataset_id: str, overwrite: bool) -> None:
+    if final.exists() and not overwrite:
+        raise DataError(f"dataset {dataset_id!r} exists in {datasets_root()}. Pass --overwrite to build it again.")
 
 
 def _buffers(rollouts: Iterable[Rollout], data: Path, returns: list[float]) -> Iterator[Any]:
@@ -278,6 +286,7 @@ def _buffers(rollouts: Iterable[Rollout], data: Path, returns: list[float]) -> I
 
     for index, one in enumerate(rollouts):
         returns.append(float(one.rewards.sum()))
+        require_space(data, vars(one))
         if is_pictures(one.observations):
             make_room(data, index, one.observations)
         yield EpisodeBuffer(id=index, **{field.name: getattr(one, field.name) for field in fields(one)})

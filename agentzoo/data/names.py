@@ -59,15 +59,13 @@ def local_ids(root: Path | None = None) -> Iterator[str]:
     Minari's own list omits datasets that it cannot read, and fails if the name of a folder is not an id.
     """
     root = datasets_root() if root is None else root
-    seen: set[str] = set()
     for folder, names, _ in os.walk(root, followlinks=True):
         names[:] = sorted(name for name in names if not name.startswith("."))
-        real = os.path.realpath(folder)
-        if real in seen:  # a link back
-            names.clear()
+        inside = Path(folder).relative_to(root)
+        if inside.parts and os.path.realpath(folder) in {os.path.realpath(root / above) for above in inside.parents}:
+            names.clear()  # a link back to a folder above
             continue
-        seen.add(real)
-        found = Path(folder).relative_to(root).as_posix()
+        found = inside.as_posix()
         if "data" in names and is_dataset_id(found):
             names.clear()  # no dataset lies inside a dataset
             yield found

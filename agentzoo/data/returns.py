@@ -36,7 +36,10 @@ def _from_hdf5(path: Path) -> list[NDArray[np.float64]]:
 
     check_hdf5(path)
     with h5py.File(path, "r") as file:
-        return [np.asarray(file[name]["rewards"], dtype=np.float64).reshape(-1) for name in file]
+        rewards = [np.asarray(file[name]["rewards"], dtype=np.float64) for name in file]
+    if any(each.ndim != 1 for each in rewards):
+        raise ValueError("rewards are not one number per step")
+    return rewards
 
 
 def _from_minari(dataset_id: str) -> list[NDArray[np.float64]]:

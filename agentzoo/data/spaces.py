@@ -80,7 +80,7 @@ def action_spec(space: gym.Space[Any]) -> ActionSpec:
         size, start = int(space.n), int(space.start)
         return _checked(ActionSpec, space, kind="discrete", size=size, start=start, dtype="int64")
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
-        bounded = (np.abs(space.low) < UNBOUNDED) & (np.abs(space.high) < UNBOUNDED)
+        bounded = np.abs([space.low, space.high]) < UNBOUNDED
         size, dtype = int(space.shape[0]), space.dtype.name if space.dtype.name in FLOATS else "float32"
         if bounded.all():
             low, high = (tuple(float(x) for x in bound) for bound in (space.low, space.high))

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from agentzoo.acting.observing import as_numbers, is_count
-from agentzoo.acting.output import random_source
+from agentzoo.acting.output import explained_weights, random_source
 from agentzoo.config import AgentConfig
 from agentzoo.errors import ConfigError, ObservationError, ShapeError
 from agentzoo.masked.question import Mask, Window, read_window
@@ -124,7 +124,7 @@ def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:
     returns[:, 0] = torch.from_numpy(window.mask.returns)
     nothing = torch.zeros_like(shown[0])
     device = model.obs_mean.device
-    with torch.inference_mode():
+    with torch.inference_mode(), explained_weights(model):
         masking = Masking(*(m.to(device) for m in (*shown, returns, nothing, nothing)))
         actions, parts = model.answer(_batch(agent, window), masking)
     if not all(bool(torch.isfinite(part).all()) for part in (actions, *parts)):

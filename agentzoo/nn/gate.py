@@ -27,7 +27,7 @@ class Gate(nn.Module):
     def weights(self, tokens: Tensor) -> Tensor:
         """(..., D) -> (..., N): positive, sum 1."""
         with torch.autocast(tokens.device.type, enabled=False):
-            return linear(tokens.float(), self.weight, self.bias).softmax(dim=-1)
+            return linear(tokens.float(), self.weight.float(), self.bias.float()).softmax(dim=-1)
 
     def forward(self, heads: Tensor, tokens: Tensor) -> Tensor:
         """Outputs of the heads (B, N, Lq, D/N) and the querying tokens (B, Lq, D) -> (B, N, Lq, D/N)."""

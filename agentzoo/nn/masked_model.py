@@ -37,7 +37,7 @@ def encode_returns(batch: Batch, classes: tuple[int, int] | None, max_ep_len: in
     """
     if classes is None:
         times = batch.timesteps / max_ep_len if max_ep_len > 1 else torch.zeros_like(batch.returns_to_go)
-        return torch.stack([batch.returns_to_go, times], dim=-1)
+        return torch.stack([batch.returns_to_go, times.to(batch.returns_to_go.dtype)], dim=-1)
     size = return_size(classes)
     found = (batch.returns_to_go.round().long() - classes[0]).clamp(0, size - 1)
     return one_hot(found, size).to(batch.returns_to_go.dtype)

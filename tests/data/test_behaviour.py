@@ -7,6 +7,7 @@ import json
 import pickle
 import shutil
 import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,28 @@ def test_a_stopped_run_goes_on_with_what_it_saw(tmp_path: Path) -> None:
     for one, other in zip(before, after, strict=False):
         np.testing.assert_array_equal(one.observations, other.observations)
         np.testing.assert_array_equal(one.rewards, other.rewards)
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-200])
+
+
+def _shorten_rewards(path: Path) -> None:
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez_compressed(path, **{**arrays, "rewards": arrays["rewards"][1:]})
+
+
+@pytest.mark.parametrize("breaks", [_cut, _shorten_rewards, Path.unlink], ids=["cut", "shortened", "missing"])
+def test_broken_steps_of_a_stopped_run_are_said_to_be(breaks: Callable[[Path], None], tmp_path: Path) -> None:
+    def stop(_: object) -> None:
+        raise StopRun
+
+    with pytest.raises(StopRun):
+        train_behaviour("Pendulum-v1", tmp_path, FEW, on_score=stop)
+    breaks(tmp_path / "checkpoint-300" / "transitions.npz")
+    with pytest.raises(DataError, match=r"transitions\.npz cannot be read as the steps of a stopped run; delete"):
+        train_behaviour("Pendulum-v1", tmp_path, FEW)
 
 
 def test_a_run_closes_its_environments(tmp_path: Path) -> None:

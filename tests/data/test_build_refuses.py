@@ -7,17 +7,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import h5py
+import numpy as np
 import pytest
 from stable_baselines3 import SAC
 
+from agentzoo.data.fetching import minari_root
 from agentzoo.data.making.build import build
 from agentzoo.data.making.catalogue import BuildOptions
+from agentzoo.data.making.collect import Rollout
 from agentzoo.data.making.policies import load_policy
+from agentzoo.data.making.provide import provide
 from agentzoo.data.minari import load_episodes, write_dataset
+from agentzoo.data.returns import read_returns
 from agentzoo.errors import ConfigError, DataError, StorageError, UnknownNameError
 from agentzoo.store.files import HOST
 from data.cases import HOPPER, one_step
@@ -44,14 +52,74 @@ def test_a_dataset_that_lies_on_another_disk_is_replaced_there(root: Path) -> No
         assert [path.name for path in Path(other).iterdir()] == ["moved-v0"]
 
 
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs Linux's second disk in memory")
+def test_the_first_dataset_of_a_folder_on_another_disk(root: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        (root / "zoo").mkdir(parents=True)
+        (root / "zoo" / "hopper").symlink_to(other, target_is_directory=True)
+        write_dataset(HOPPER, [one_step(1.0)], env=gym.make("Hopper-v5"))
+        assert load_episodes(HOPPER).rewards.tolist() == [1.0]
+        assert [path.name for path in Path(other).iterdir()] == ["medium-v0"]
+
+
 def test_a_dataset_lost_in_a_killed_replacement_is_found_again(root: Path) -> None:
     write_dataset(HOPPER, [one_step(1.0)], env=gym.make("Hopper-v5"))
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    (root / HOPPER).rename((root / HOPPER).with_name(f".replaced-medium-v0-{HOST}-{dead.pid}"))
+    aside = (root / HOPPER).with_name(f".replaced-medium-v0-{HOST}-{dead.pid}")
+    (root / HOPPER).rename(aside)
     with pytest.raises(DataError, match="--overwrite"):
         write_dataset(HOPPER, [one_step(2.0)], env=gym.make("Hopper-v5"))
     assert load_episodes(HOPPER).rewards.tolist() == [1.0]
+    (root / HOPPER).rename(aside)
+    assert load_episodes(HOPPER).rewards.tolist() == [1.0]
+    (root / HOPPER).rename(aside)
+    assert not provide(HOPPER)  # it need not be built
+    assert load_episodes(HOPPER).rewards.tolist() == [1.0]
+
+
+def test_a_dataset_that_another_process_finished_meanwhile_is_kept(root: Path) -> None:
+    def slow() -> Iterator[Rollout]:
+        with minari_root(root):  # as in another process
+            write_dataset(HOPPER, [one_step(1.0)], env=gym.make("Hopper-v5"))
+        yield one_step(2.0)
+
+    with pytest.raises(DataError, match="--overwrite"):
+        write_dataset(HOPPER, slow(), env=gym.make("Hopper-v5"))
+    assert load_episodes(HOPPER).rewards.tolist() == [1.0]
+    write_dataset(HOPPER, [one_step(2.0)], overwrite=True, env=gym.make("Hopper-v5"))
+    assert load_episodes(HOPPER).rewards.tolist() == [2.0]
+
+
+@pytest.mark.parametrize("free", [1 << 22, 1 << 24])
+def test_a_disk_that_is_nearly_full_is_not_written_to(free: int, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(root.parent)._replace(free=free)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    if free == 1 << 24:
+        write_dataset(HOPPER, [one_step()], env=gym.make("Hopper-v5"))
+    else:
+        with pytest.raises(StorageError, match=r"No space left on device.*MINARI_DATASETS_PATH"):
+            write_dataset(HOPPER, [one_step()], env=gym.make("Hopper-v5"))
+        assert list(root.rglob("*.hdf5")) == []
+
+
+@pytest.mark.parametrize("choice", [0.5, np.nan])
+def test_choices_that_are_no_whole_numbers_are_refused(choice: float, root: Path) -> None:
+    actions = np.array([choice])
+    one = replace(one_step(), observations=np.zeros((2, 4), np.float32), actions=actions)
+    write_dataset("my/cart-v0", [one], env=gym.make("CartPole-v1"))
+    with pytest.raises(DataError, match=f"action {choice}; a choice among 2 is a whole number"):
+        load_episodes("my/cart-v0")
+
+
+def test_two_rewards_a_step_are_refused(root: Path) -> None:
+    path = write_dataset(HOPPER, [one_step()], env=gym.make("Hopper-v5")) / "data" / "main_data.hdf5"
+    with h5py.File(path, "r+") as file:
+        del file["episode_0/rewards"]
+        file["episode_0/rewards"] = np.ones((1, 2))
+    for read in (read_returns, load_episodes):
+        with pytest.raises(DataError, match=r"not one number per step"):
+            read(HOPPER)
 
 
 def test_no_episode_is_no_dataset(root: Path) -> None:

@@ -150,6 +150,14 @@ def test_huge_bounds_of_actions_are_none() -> None:
     assert action_spec(gym.spaces.Box(-1e6, 1e6, (2,), np.float32)).high == (1e6, 1e6)
 
 
+@pytest.mark.parametrize(
+    ("low", "high"), [([0.0, 0.0], [np.inf, np.inf]), ([-np.inf, -1.0], [0.0, np.inf]), ([-1.0, -1.0], [1.0, np.inf])]
+)
+def test_actions_bounded_on_one_side_are_refused(low: list[float], high: list[float]) -> None:
+    with pytest.raises(SpaceError, match="bounded on every side or on none"):
+        action_spec(gym.spaces.Box(np.array(low), np.array(high), dtype=np.float64))
+
+
 def test_a_float16_box_gets_float16_actions_within_it() -> None:
     space = gym.spaces.Box(-0.1, 0.1, (2,), np.float16)
     actions = Actions(action_spec(space))

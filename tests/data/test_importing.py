@@ -292,6 +292,14 @@ def test_actions_beyond_one_by_rounding_are_bounded_by_one(root: Path, tmp_path:
     assert load_episodes(ID).action.high == (1.0, 1.0, 1.0)
 
 
+@pytest.mark.parametrize("number", [5.0, np.nan])
+def test_steps_that_are_dropped_do_not_widen_the_action_space(number: float, root: Path, tmp_path: Path) -> None:
+    arrays = columns(6, terminals=[3], timeouts=[])
+    arrays["actions"][5, 0] = number
+    assert import_file(write_h5(tmp_path / "h.hdf5", arrays), ID).dropped_steps == 2
+    assert load_episodes(ID).action.high == (1.0, 1.0, 1.0)
+
+
 def test_spaces_that_do_not_fit_the_environment_are_named(root: Path, tmp_path: Path) -> None:
     file = write_h5(tmp_path / "h.hdf5", columns(4, terminals=[3], timeouts=[]))
     with pytest.raises(SpaceError, match=r"\(11,\).*\(17,\)"):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from agentzoo import envs
+from agentzoo.data.fetching import fetch
 from agentzoo.data.making.catalogue import DATASETS
 from agentzoo.data.minari import open_dataset
-from agentzoo.data.names import GAMES, RECIPES, dataset_id, local_ids, require_possible
+from agentzoo.data.names import GAMES, RECIPES, dataset_id, datasets_root, local_ids, require_possible
+from agentzoo.data.remote import dataset_of
 from agentzoo.errors import StorageError, UnknownNameError
 from agentzoo.store.watch import StoppedError
 
@@ -48,6 +53,45 @@ def test_without_a_home_folder_the_variable_is_named(monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("MINARI_DATASETS_PATH", raising=False)
     with pytest.raises(StorageError, match=r"Could not determine home directory\. Set MINARI_DATASETS_PATH"):
         list(local_ids())
+
+
+def test_a_link_names_a_dataset_again_and_a_link_to_a_folder_above_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "plain-v0" / "data").mkdir(parents=True)
+    for link, target in {"al/alias-v0": "plain-v0", "al/up": ".", "al/beside": "al"}.items():
+        (tmp_path / link).parent.mkdir(exist_ok=True)
+        (tmp_path / link).symlink_to(tmp_path / target, target_is_directory=True)
+    assert sorted(local_ids(tmp_path)) == ["al/alias-v0", "plain-v0"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_a_disk_that_takes_no_download_is_not_said_to_be_the_remote(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: str) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    monkeypatch.setattr("minari.download_dataset", refuse)
+    with pytest.raises(StorageError, match=f"{os.strerror(number)}.*MINARI_DATASETS_PATH"):
+        open_dataset("my/x-v0")
+    with pytest.raises(StorageError, match=os.strerror(number)):
+        dataset_of("hf://me/my/x-v0")
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs Linux's second disk in memory")
+def test_a_download_into_a_folder_on_another_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(name: str) -> None:
+        folder = datasets_root() / name / "data"
+        folder.mkdir(parents=True)
+        (folder / "metadata.json").write_text("{}")
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    monkeypatch.setattr("minari.download_dataset", download)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        (tmp_path / "my").symlink_to(other, target_is_directory=True)
+        fetch("my/x-v0", "my/x-v0")
+        assert (Path(other) / "x-v0" / "data" / "metadata.json").is_file()
+        assert sorted(path.name for path in Path(other).iterdir()) == ["x-v0"]
 
 
 def test_a_remote_that_is_not_reached_is_not_said_to_lack_the_data(

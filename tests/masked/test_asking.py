@@ -192,6 +192,14 @@ def test_bad_questions_are_explained(question: dict[str, Any], error: type[Excep
         agent.infer(**question)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_network_of_16_bits_cannot_be_asked(dtype: torch.dtype) -> None:
+    agent = make_agent(model=UniMaskConfig(**SIZES))
+    agent.model.to(dtype)
+    with pytest.raises(ConfigError, match=rf"weights of {dtype} cannot act .* agent\.model\.float\(\)"):
+        agent.infer(observations=np.ones((4, 3)), actions=np.zeros((4, 2)), task="past", step=2)
+
+
 def test_a_network_left_training_answers_without_dropout() -> None:
     agent = make_agent(model=UniMaskConfig(**SIZES, dropout=0.5))
     window = {"observations": np.ones((4, 3)), "actions": np.zeros((4, 2)), "task": "past", "step": 2}

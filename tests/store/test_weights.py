@@ -85,6 +85,28 @@ def test_float64_weights_are_refused(folder: Path) -> None:
         Agent.from_pretrained(folder)
 
 
+def test_float64_weights_are_saved_as_float32(folder: Path) -> None:
+    agent = Agent.from_pretrained(folder)
+    agent.model.double()
+    for weights in agent.model.parameters():
+        weights.data.mul_(1.3)
+    agent.save_pretrained(folder)
+    loaded = Agent.from_pretrained(folder)
+    for weights, stored in zip(agent.model.parameters(), loaded.model.parameters(), strict=True):
+        assert torch.equal(weights.float(), stored)
+
+
+@pytest.mark.parametrize(("dtype", "number"), [(torch.float32, float("nan")), (torch.float64, 1e300)])
+def test_weights_that_could_not_be_loaded_are_not_saved(folder: Path, dtype: torch.dtype, number: float) -> None:
+    agent = Agent.from_pretrained(folder)
+    before = (folder / "model.safetensors").read_bytes()
+    agent.model.to(dtype).embed_obs.bias.data[3] = number
+    with pytest.raises(CheckpointError, match=r"NaN or infinity in embed_obs\.bias"):
+        agent.save_pretrained(folder)
+    assert (folder / "model.safetensors").read_bytes() == before
+    Agent.from_pretrained(folder)
+
+
 def test_fingerprints_tell_names_types_and_shapes_apart() -> None:
     values = torch.arange(8, dtype=torch.float32)
     found = set()

@@ -75,7 +75,7 @@ def _import(
     if path.is_dir():
         spaces = _spaces_of_frames(path, first, env)
     else:
-        spaces = _spaces_of_env(env, first) if env is not None else _spaces_of_data(path)
+        spaces = _spaces_of_env(env, first) if env is not None else _spaces_of_data(path, result.dropped_steps)
     reference = reference_of(env_id) if env_id else None
     scores: dict[str, Any] = (
         {} if reference is None else {"ref_min_score": reference.random, "ref_max_score": reference.expert}
@@ -118,12 +118,13 @@ def _spaces_of_env(env: gym.Env[Any, Any], one: Rollout) -> tuple[gym.Space[Any]
     return env.observation_space, env.action_space
 
 
-def _spaces_of_data(path: Path) -> tuple[gym.Space[Any], gym.Space[Any]]:
+def _spaces_of_data(path: Path, dropped_steps: int) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """Observations as an image or an unbounded Box; actions as Discrete if integers, else a Box.
 
-    The Box of actions is [-1, 1] if all fit in it, else unbounded.
+    The Box of actions is [-1, 1] if all but those of the last `dropped_steps` fit in it, else unbounded.
     """
     observations, actions = read_start(path)
+    actions = actions[: len(actions) - dropped_steps]
     if np.issubdtype(actions.dtype, np.integer) and actions.ndim == 1:
         choices = int(actions.max()) + 1
         if not 1 <= choices <= MAX_SIZE:

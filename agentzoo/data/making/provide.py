@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from agentzoo.data.fetching import restore_replaced
 from agentzoo.data.making.build import build
 from agentzoo.data.making.catalogue import BuildOptions, DatasetRecipe, recipe_of
 from agentzoo.data.names import datasets_root, is_local
@@ -21,6 +22,7 @@ def check_provided(dataset_id: str) -> None:
             ConfigError: a package of its environment is not installed.
     """
     recipe = recipe_of(dataset_id)
+    restore_replaced(dataset_id)
     if recipe is None or is_local(dataset_id):
         return
     try:
@@ -47,6 +49,7 @@ def provide(dataset_id: str, workers: int = 1, on_steps: Callable[[int, int | No
         As `check_provided` and `data.making.build.build`.
     """
     recipe = recipe_of(dataset_id)
+    restore_replaced(dataset_id)
     if recipe is None or is_local(dataset_id):
         return False
     check_provided(dataset_id)

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from agentzoo.data.hdf5 import readable
 from agentzoo.errors import ConfigError
 
 FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
@@ -70,19 +71,20 @@ class Recorder(gym.Wrapper[Any, Any, Any, Any]):
         """Load a file that `save` wrote.
 
         Raises:
-            ConfigError: it holds more steps than the capacity.
+            ConfigError: it holds more steps than the capacity. DataError: it is missing or broken.
         """
-        with np.load(path, allow_pickle=False) as file:
-            capacity = len(self.arrays["rewards"])
-            if len(file["rewards"]) > capacity:
+        with readable(path, "the steps of a stopped run; delete its folder to start again"):
+            with np.load(path, allow_pickle=False) as file:
+                stored = {name: file[name] for name in (*FIELDS, "final_observations")}
+            steps, capacity = len(stored["rewards"]), len(self.arrays["rewards"])
+            if steps > capacity:
                 raise ConfigError(
-                    f"{path} holds {len(file['rewards']):,} steps, but --max-steps allows {capacity:,}. Raise "
-                    "--max-steps."
+                    f"{path} holds {steps:,} steps, but --max-steps allows {capacity:,}. Raise --max-steps."
                 )
-            self.whole = self.size = len(file["rewards"])
             for name, values in self.arrays.items():
-                values[: self.size] = file[name]
-            self.final_observations = list(file["final_observations"])
+                values[:steps] = stored[name]
+            self.whole = self.size = steps
+            self.final_observations = list(stored["final_observations"])
 
     def next_observations(self) -> Any:
         """(whole, S): the observation after each recorded step of the complete episodes."""
