@@ -102,8 +102,13 @@ class UnknownNameError(AgentzooError, KeyError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`" Did you mean 'x'?"` for the closest name in `known`; an empty string if none is close."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    """`" Did you mean 'x'?"` for the closest name in `known`; an empty string if none is close.
+
+    The closest to `lr` is `train.lr`, which ends in it.
+    """
+    names = list(known)
+    ending = [one for one in names if one.endswith(f".{name}")]
+    near = ending or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 

@@ -19,7 +19,7 @@ from pydantic import (
 from agentzoo.data.targets import Target, TargetRule
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.nn.base import ModelConfig
-from agentzoo.registry import get_family, recipe_table
+from agentzoo.registry import family_names, get_family, recipe_table
 from agentzoo.store.remote import REPO_ID
 from agentzoo.types import Config, Digest, TargetReturn, explain, same_environment
 
@@ -31,7 +31,6 @@ DatasetId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}$"
 RepoId = Annotated[str, Field(pattern=f"^{REPO_ID}$")]
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Option = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]  # name of a keyword argument
-
 
 # Newest env steps that acting reads; None: the whole window. Not part of training
 History = Annotated[int, Field(ge=1, le=8192)] | None
@@ -345,6 +344,7 @@ def load_recipe(agent_id: str) -> Recipe:
     table = recipe_table()
     name = agent_id.removeprefix("zoo/")
     if name not in table:
-        raise UnknownNameError(f"no recipe {agent_id!r}.{did_you_mean(name, table)} See `agentzoo list --all`.")
+        hint = " It is a family: name a dataset (--dataset)." if name in family_names() else did_you_mean(name, table)
+        raise UnknownNameError(f"no recipe {agent_id!r}.{hint} See `agentzoo list --all`.")
     recipe: Recipe = table[name]
     return recipe

@@ -153,6 +153,7 @@ def test_a_preset_keeps_the_timesteps_of_the_data_or_the_user(rows: int) -> None
         ("data=null", "data: Input should be"),
         ("eval.reference=[1, 1]", "not the returns that score 0 and 100, the lower one first"),
         ("eval.reference=[500, 0]", "the lower one first"),
+        ("lr=1", r"no field 'lr'\. Did you mean 'train\.lr'\?"),
     ],
 )
 def test_bad_settings_are_explained(setting: str, words: str) -> None:
@@ -163,6 +164,8 @@ def test_bad_settings_are_explained(setting: str, words: str) -> None:
 def test_unknown_names_get_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"no recipe 'dt-hoper-medium'. Did you mean 'dt-hopper-medium'"):
         load_recipe("dt-hoper-medium")
+    with pytest.raises(UnknownNameError, match=r"no recipe 'dt'\. It is a family: name a dataset \(--dataset\)"):
+        load_recipe("dt")
     with pytest.raises(ConfigError, match=r"registers the family 'dt', but agentzoo.models.dt already does"):
         register("dt", DTConfig)(type("Copied", (DecisionTransformer,), {}))
     assert get_family("dt").model is DecisionTransformer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import gymnasium as gym
@@ -11,11 +12,11 @@ from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import REWARD_KEY, describe_misfit, without_goal
 from agentzoo.envs.comparing import other_options
 from agentzoo.envs.making import make_configured
-from agentzoo.envs.wrapping import layers, observation_normalizer, spec_of
+from agentzoo.envs.wrapping import all_layers, layers, observation_normalizer, spaces_of, spec_of
 from agentzoo.errors import SpaceError, warn
 from agentzoo.nn.base import SequenceModel
 from agentzoo.store.tensors import first_names
-from agentzoo.types import same_environment
+from agentzoo.types import same_but_version, same_environment
 
 OBSERVATION_KEY = "observation"
 PLAIN_KEYS = {OBSERVATION_KEY, REWARD_KEY}  # keys of a Dict that an agent with Box observations accepts
@@ -60,12 +61,15 @@ class EnvironmentMethods:
         self._env = env
         self._rewards.bind(env)
         self._warned -= {"rewards", "bound", "closed", "lost"}  # the new environment gets its own warnings
-        self._warn_of_other_options(env)
+        self._warn_of_another_task(env)
 
-    def _warn_of_other_options(self, env: Any) -> None:
-        """Warn if `env` has the agent's id but other options, which make it a different task."""
+    def _warn_of_another_task(self, env: Any) -> None:
+        """Warn if `env` is another environment than the agent's, or has other options."""
         spec, wanted = spec_of(env), self.config.env_options
-        if spec is None or self.config.env is None or not same_environment(spec.id, self.config.env):
+        if spec is None or self.config.env is None:
+            return
+        if not same_environment(spec.id, self.config.env):
+            self.warn_of_other_env(spec.id)
             return
         other = other_options(spec, wanted)
         if other:
@@ -75,6 +79,16 @@ class EnvironmentMethods:
                 f"({first_names(other)}), so its returns differ. Create it with gym.make({self.config.env!r}{given}).",
                 depth=3,
             )
+
+    def warn_of_other_env(self, env_id: str) -> None:
+        """Warn if an id names another environment than the agent's, whose spaces only happen to fit.
+
+        Other versions of the agent's environment are no other environments.
+        """
+        own = self.config.env
+        if own is not None and not same_but_version(env_id, own):
+            agent = self.config.agent_id
+            warn(f"{agent} was trained for {own}; this is {env_id}, where it may do nothing useful.", depth=4)
 
     def _made(self, env_id: str, trust_env_module: bool) -> Any:
         from stable_baselines3.common.monitor import Monitor
@@ -105,9 +119,21 @@ class EnvironmentMethods:
                 f"{normalizer.name} normalizes observations, which {self.config.agent_id} does itself; "
                 f"{normalizer.instead}."
             )
-        observation = getattr(env, "single_observation_space", env.observation_space)
-        action = getattr(env, "single_action_space", env.action_space)
-        self.check_spaces(observation, action)
+        try:
+            self.check_spaces(*spaces_of(env))
+        except SpaceError as error:
+            wrapper = self._unfit_wrapper(env)
+            raise error if wrapper is None else SpaceError(f"{error} Remove the wrapper {wrapper}.") from None
+
+    def _unfit_wrapper(self, env: Any) -> str | None:
+        """The wrapper around the outermost inner environment that the agent can act in; None if there is none."""
+        for outer, inner in pairwise(all_layers(env)):
+            try:
+                self.check_spaces(*spaces_of(inner))
+            except SpaceError:
+                continue
+            return type(outer).__name__
+        return None
 
     def check_spaces(self, observation: gym.Space[Any], action: gym.Space[Any]) -> None:
         """Raise SpaceError, naming both sides, unless these are the agent's spaces.

@@ -78,6 +78,7 @@ class Rewards:
         self._read: Reader | None = None
         self._closed = False  # whether the bound environment has been closed since
         self._changer: str | None = None  # the wrapper that changes rewards, if it prevents reading them
+        self._is_vector = False  # whether a Gymnasium VectorEnv is bound
         self._resets_late = False  # whether a VectorEnv is bound that returns a first observation one step late
         self._resets_itself = True  # unless a VectorEnv is bound that leaves resets to the caller
         self._forgets = False  # whether its record loses running episodes at a partial reset
@@ -88,7 +89,7 @@ class Rewards:
         """Read rewards from this environment from now on, if a wrapper records them; None unbinds."""
         self._read, self._closed = reader_of(env), False
         self._changer = reward_changer(env) if self._read is None else None
-        is_vector = isinstance(env, gym.vector.VectorEnv)
+        is_vector = self._is_vector = isinstance(env, gym.vector.VectorEnv)
         self._resets_late = is_vector and resets_late(env)
         self._resets_itself = not is_vector or resets_itself(env)
         outer = is_vector and isinstance(_keeper(env), gym.wrappers.vector.RecordEpisodeStatistics)
@@ -189,19 +190,23 @@ class Rewards:
             rewards = np.zeros(n)
             self.source = "constant"
             if not starts.all():
-                unchanged, inside = "", ""
-                if self._changer is not None:
-                    unchanged, inside = f" unchanged by {self._changer}", f" inside {self._changer}"
-                missing = "the bound environment is closed" if self._closed else f"no reward{unchanged} reaches predict"
-                self._warn(
-                    "closed" if self._closed else "rewards",
-                    f"{missing}, so the return-to-go stays at the target. Bind an environment wrapped in Monitor"
-                    f"{inside} (Agent.from_pretrained(..., env=env) or agent.set_env(env)) or pass reward=.",
-                )
+                self._warn("closed" if self._closed else "rewards", self._why_constant())
         rewards = np.where(starts, 0.0, rewards)
         if not np.isfinite(rewards).all():
             raise ObservationError(f"reward of environment {int(np.argmin(np.isfinite(rewards)))} is not finite.")
         return rewards
+
+    def _why_constant(self) -> str:
+        """Why the return-to-go does not change, and what to do."""
+        recorder = "gymnasium.wrappers.vector.RecordEpisodeStatistics" if self._is_vector else "Monitor"
+        unchanged, inside = "", ""
+        if self._changer is not None:
+            unchanged, inside, recorder = f" unchanged by {self._changer}", f" inside {self._changer}", "Monitor"
+        missing = "the bound environment is closed" if self._closed else f"no reward{unchanged} reaches predict"
+        return (
+            f"{missing}, so the return-to-go stays at the target. Bind an environment wrapped in {recorder}{inside} "
+            "(Agent.from_pretrained(..., env=env) or agent.set_env(env)) or pass reward=."
+        )
 
 
 def advanced(

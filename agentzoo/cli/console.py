@@ -20,7 +20,6 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     SpinnerColumn,
-    Task,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
@@ -28,6 +27,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentzoo.errors import printable
+from agentzoo.progress import Words
 
 if TYPE_CHECKING:
     from agentzoo.evaluation.study import Study
@@ -72,24 +72,6 @@ def plain(text: object) -> str:
 def word(path: object) -> str:
     """A path as one word of a command that the user can copy into a shell, made safe as by `plain`."""
     return plain(shlex.quote(str(path)))
-
-
-class Words(ProgressColumn):
-    """A column of a progress bar that shows a text of its task; markup and terminal codes have no effect.
-
-    Args:
-        field: of the task; None is its description.
-        before: words in front of the text.
-    """
-
-    def __init__(self, field: str | None = None, before: str = "") -> None:
-        self.field, self.before = field, before
-        super().__init__()
-
-    def render(self, task: Task) -> Text:
-        """The task's current text."""
-        text = task.description if self.field is None else task.fields[self.field]
-        return Text(self.before + printable(text))
 
 
 def listing(*columns: str) -> Table:

@@ -107,6 +107,9 @@ TargetOption = Annotated[
         "d4rl, the published constant if the data reaches it, else max. Default: the recipe's.",
     ),
 ]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", help="One of cpu, cuda, cuda:N, mps. Default: the fastest available.")
+]
 RuntimeOption = Annotated[
     str,
     typer.Option("--runtime", help="Either pytorch, or onnx: a frozen network in ONNX Runtime, often faster on a CPU."),

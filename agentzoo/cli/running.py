@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+from typing import Any
 
 from agentzoo.acting.threads import use_free_cores
 from agentzoo.agent import Agent
-from agentzoo.cli.console import Words, console, errors_console, plain, word
+from agentzoo.cli.console import console, errors_console, plain, word
 from agentzoo.data.episodes import Episodes
 from agentzoo.envs.options import trust_flags
 from agentzoo.errors import ConfigError
@@ -18,16 +16,14 @@ from agentzoo.evaluation.during import check_environment, default_folder, short_
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.text import amount, counted
-from agentzoo.training.hooks import Evaluation, Hooks
+from agentzoo.training.hooks import Evaluation
 from agentzoo.training.log import read_log, still_falling
 from agentzoo.training.machine import device_line, gpu_names, training_device
 from agentzoo.training.planning import value_in
 from agentzoo.training.processes import local_process_count, process_count, process_index
+from agentzoo.training.progress import RunProgress, run_progress
 from agentzoo.training.settle import with_precision
 from agentzoo.training.tracking import Tracking
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def tracking_of(
@@ -100,6 +96,8 @@ def run_training(
             "may fit better",
         )
     named, flags = word(folder), trust_flags(recipe.eval.env, recipe.eval.env_options)
+    if "tensorboard" in trackers.trackers:
+        console.print(f"`tensorboard --logdir {named}` shows its log")
     console.print(
         f"done: `agentzoo evaluate {named}{flags}` measures it, `agentzoo record {named} demo.mp4{flags}` shows it."
     )
@@ -129,72 +127,15 @@ def _introduce(recipe: Recipe, episodes: Episodes, folder: Path, device: str | N
 
 def _train(recipe: Recipe, episodes: Episodes, folder: Path, **given: Any) -> None:
     """`during.train_in` with a progress bar; `given` are its options."""
-    columns = (
-        Words(),
-        BarColumn(),
-        MofNCompleteColumn(),
-        Words("rate"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        Words("loss", before="loss "),
-        Words("reached"),
-    )
-    with Progress(*columns, console=errors_console, disable=errors_console.quiet) as progress:
-        screen = _Screen(recipe, progress)
-        hooks = Hooks(
-            on_resume=screen.on_resume,
-            on_step=screen.on_step,
-            on_row=screen.on_row,
-            on_save=screen.on_save,
-            on_interrupt=screen.on_interrupt,
-        )
+    with run_progress(recipe, errors_console) as shown:
         try:
-            train_in(folder, recipe, episodes, hooks=hooks, **given)
+            train_in(folder, recipe, episodes, hooks=shown.hooks(), **given)
         except KeyboardInterrupt:
-            screen.say(screen.stopped())
+            shown.say(_stopped(shown))
             raise
 
 
-class _Screen:
-    """The progress bar of a run and the lines above it."""
-
-    def __init__(self, recipe: Recipe, progress: Progress) -> None:
-        self.steps, self.progress = recipe.train.steps, progress
-        self.task = progress.add_task(recipe.agent_id, total=self.steps, rate="", loss="-", reached="")
-        self.console: Console = progress.console
-        self.done: int | None = None  # updates; None before the first one, or before the checkpoint is read
-        self.saved = 0
-
-    def say(self, line: str) -> None:
-        self.console.print(line)
-
-    def stopped(self) -> str:
-        if self.done is None:
-            return "stopped before the first update; the same command continues"
-        return f"stopped at update {self.done:,}; the same command continues from update {self.saved:,}"
-
-    def on_resume(self, step: int) -> None:
-        if step < self.steps:
-            self.say(f"continuing from update {step:,}")
-        self.saved = step
-        self.on_step(step)
-
-    def on_step(self, step: int) -> None:
-        self.done = step
-        self.progress.update(self.task, completed=step)
-
-    def on_save(self, step: int) -> None:
-        self.saved = step
-
-    def on_interrupt(self) -> None:
-        self.say("saving a checkpoint after this update; press Ctrl-C again to stop at once")
-
-    def on_row(self, row: dict[str, Any]) -> None:
-        self.progress.update(self.task, loss=f"{row['loss']:.4f}", rate=f"{row['steps_per_s']:.1f}/s")
-        if row["eval_return"] is None:
-            return
-        score = row["eval_score"]
-        reached = f"return {row['eval_return']:.1f}" if score is None else f"score {score:.1f}"
-        self.progress.update(self.task, reached=reached)
-        if not self.console.is_terminal:  # a log file gets lines instead of the bar
-            self.say(f"update {row['step']:,}: {reached}")
+def _stopped(shown: RunProgress) -> str:
+    if shown.done is None:
+        return "stopped before the first update; the same command continues"
+    return f"stopped at update {shown.done:,}; the same command continues from update {shown.saved:,}"

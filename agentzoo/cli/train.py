@@ -9,6 +9,7 @@ import typer
 
 from agentzoo.cli.options import (
     MAX_THREADS,
+    DeviceOption,
     RevisionOption,
     TargetOption,
     TrustOption,
@@ -50,9 +51,6 @@ RunNameOption = Annotated[
 ]
 GroupOption = Annotated[str | None, typer.Option("--group", help="Group of runs in the tracker.")]
 TagsOption = Annotated[str | None, typer.Option("--tags", help="Tags of the run in the tracker, separated by commas.")]
-DeviceOption = Annotated[
-    str | None, typer.Option("--device", help="One of cpu, cuda, cuda:N, mps. Default: the fastest available.")
-]
 GraphOption = Annotated[
     bool,
     typer.Option("--cuda-graph", help="Replay loss and gradients as a CUDA graph: faster for small networks on a GPU."),

@@ -15,6 +15,7 @@ from agentzoo.cli.console import console, fits, listing, plain, print_facts, pri
 from agentzoo.cli.options import (
     MAX_EPISODES,
     AgentArg,
+    DeviceOption,
     EpisodeSeedOption,
     HistoryOption,
     JsonOption,
@@ -216,6 +217,7 @@ def evaluate(
     history: HistoryOption = None,
     runtime: RuntimeOption = "pytorch",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that share the environments.")] = 1,
+    device: DeviceOption = None,
     sampled: Annotated[
         bool, typer.Option("--sampled", help="Sample actions instead of taking the most likely ones.")
     ] = False,
@@ -230,7 +232,7 @@ def evaluate(
 
     if output is not None:
         require_writable(output)
-    loaded = load_agent(agent, revision, trust_env_module, device="cpu" if jobs > 1 else "auto")
+    loaded = load_agent(agent, revision, trust_env_module, device=device or ("cpu" if jobs > 1 else "auto"))
     from agentzoo.evaluation.results import evaluate as run
 
     if acting is not None:

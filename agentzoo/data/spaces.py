@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,7 +52,11 @@ def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None)
     for name in names:
         part = space.spaces.get(name)
         if not isinstance(part, gym.spaces.Box):
-            raise SpaceError(f"observation key {name!r} must be a Box, but is {part}; keys: {sorted(space.spaces)}.")
+            boxes = [key for key, one in space.spaces.items() if isinstance(one, gym.spaces.Box) and key != REWARD_KEY]
+            choose = f" Choose others with data.obs_keys={json.dumps(sorted(boxes))}." if boxes else ""
+            raise SpaceError(
+                f"observation key {name!r} must be a Box, but is {part}; keys: {sorted(space.spaces)}.{choose}"
+            )
         shapes.append(tuple(int(n) for n in part.shape))
     if not names:
         raise SpaceError(f"the Dict observation {space} has no key to observe.")

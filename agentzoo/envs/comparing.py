@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
@@ -25,9 +26,21 @@ def other_options(spec: EnvSpec, options: Mapping[str, Any] | None = None) -> li
     registered = gym.registry.get(spec.id)
     if registered is None:
         return []
-    wanted = task_options({LIMIT: registered.max_episode_steps, **registered.kwargs, **(options or {})})
+    wanted = task_options({LIMIT: _limit(registered, spec), **registered.kwargs, **(options or {})})
     found = task_options({LIMIT: spec.max_episode_steps, **spec.kwargs})
     return [name for name in {**wanted, **found} if differs(name, wanted, found)]
+
+
+def _limit(registered: EnvSpec, found: EnvSpec) -> int | None:
+    """The registered limit of steps; without one, that of an environment which the entry point wraps."""
+    if registered.max_episode_steps is not None or found.max_episode_steps is None:
+        return registered.max_episode_steps
+    kwargs = {name: value for name, value in found.kwargs.items() if name not in UNUSED | VECTORS}
+    try:
+        with closing(gym.make(registered, **kwargs)) as made:
+            return None if made.spec is None else made.spec.max_episode_steps
+    except Exception:  # an environment may raise anything; it exists already, so this is no place to fail
+        return None
 
 
 def task_options(options: Mapping[str, Any]) -> dict[str, Any]:

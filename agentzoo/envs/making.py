@@ -74,6 +74,12 @@ def explained(env_id: str, asks_for_trust: bool = True) -> Iterator[None]:
         yield
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         reason = " ".join(map(str, error.args))  # some messages of Gymnasium have several parts
+        module = env_id.rpartition(":")[0]
+        if module and reason.startswith(f"No module named {module!r}"):
+            raise ConfigError(
+                f"{env_id} cannot be created: no module {module!r} on Python's path. If it lies in the current "
+                "folder, put that on PYTHONPATH, or run `python -m agentzoo`."
+            ) from error
         raise ConfigError(f"{env_id} cannot be created: {reason}{_what_to_do(env_id, reason)}") from error
     except (gym.error.UnregisteredEnv, gym.error.DeprecatedEnv) as error:
         hint = did_you_mean(env_id, gym.registry)

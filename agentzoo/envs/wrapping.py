@@ -66,6 +66,20 @@ def layers(env: Any) -> Iterator[Any]:
         env = inside if is_env else None  # an environment may call something else `env`, such as a dict of settings
 
 
+def all_layers(env: Any) -> Iterator[Any]:
+    """`layers`, and those of the first environment of a DummyVecEnv or SyncVectorEnv."""
+    for layer in layers(env):
+        yield layer
+        if "num_envs" in vars(layer) and "envs" in vars(layer):
+            yield from layers(layer.envs[0])
+
+
+def spaces_of(env: Any) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    """Spaces of one observation and of one action, also of a vector environment."""
+    observation = getattr(env, "single_observation_space", env.observation_space)
+    return observation, getattr(env, "single_action_space", env.action_space)
+
+
 def resets_late(env: gym.vector.VectorEnv[Any, Any, Any]) -> bool:
     """Whether a VectorEnv returns the first observation of an episode one step after the previous episode ends.
 

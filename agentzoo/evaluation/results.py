@@ -229,6 +229,8 @@ def evaluate(
 def _played(
     agent: Agent, where: Any, episodes: int, jobs: int, deterministic: bool, shared: dict[str, Any]
 ) -> list[EpisodeResult]:
+    if isinstance(where, str):
+        agent.warn_of_other_env(where)
     if jobs == 1:
         return rollout(agent, where, episodes, deterministic=deterministic, **shared)
     if isinstance(where, str) and deterministic:

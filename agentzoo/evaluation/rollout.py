@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -49,7 +50,12 @@ class EpisodeResult:
 
 
 def make_vec_env(
-    agent: Agent, n_envs: int = 1, seed: int | None = None, *, trust_env_module: bool = False, **options: Any
+    agent: Agent | str | Path,
+    n_envs: int = 1,
+    seed: int | None = None,
+    *,
+    trust_env_module: bool = False,
+    **options: Any,
 ) -> Any:
     """Create `n_envs` copies of the agent's environment as an SB3 DummyVecEnv of Monitors, and bind it to the agent.
 
@@ -57,6 +63,7 @@ def make_vec_env(
     zoo, with the options the agent was trained with.
 
     Args:
+        agent: an agent, or an id or folder of one, which only says what environment to make.
         seed: seed of the first environment; the next ones get seed + 1, seed + 2, ...
         options: keyword arguments of `gym.make` in addition to the agent's, e.g. `render_mode="rgb_array"`.
 
@@ -68,6 +75,8 @@ def make_vec_env(
 
     if n_envs < 1:
         raise ConfigError(f"n_envs must be at least 1, got {n_envs}.")
+    if not isinstance(agent, Agent):
+        agent = Agent.from_pretrained(agent, device="cpu", trust_env_module=trust_env_module)
     with ExitStack() as opened:  # closes those that exist if one cannot be created
         made = []
         for _ in range(n_envs):

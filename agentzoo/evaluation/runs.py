@@ -7,6 +7,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from agentzoo.agent import Agent
 from agentzoo.data.episodes import Episodes
 from agentzoo.envs.options import trusting_env_options
@@ -16,6 +18,8 @@ from agentzoo.training.finetune import STEPS, plan_finetune, start_from
 from agentzoo.training.hooks import Hooks
 from agentzoo.training.machine import check_machine
 from agentzoo.training.planning import plan
+from agentzoo.training.processes import process_index
+from agentzoo.training.progress import run_progress
 from agentzoo.training.settle import run_to_continue
 
 
@@ -27,6 +31,7 @@ def train(
     target: str | float | None = None,
     out: str | Path | None = None,
     settings: Iterable[str] = (),
+    progress_bar: bool = False,
     hooks: Hooks | None = None,
     device: str | None = None,
     cuda_graph: bool = False,
@@ -44,6 +49,7 @@ def train(
         out: the run's folder; by default `agent`, if it is the folder of a run, else `runs/<agent>-s<seed>`.
         settings: changes of the recipe, like "train.steps=2000"; one string is one change. A bf16 recipe trains in fp32
             on a machine where bf16 is slow, unless "train.precision=bf16" is among them.
+        progress_bar: show progress, the loss and short evaluations, on stderr or in a notebook.
         hooks: callbacks for progress.
         device: "cpu", "cuda", ...; the fastest available by default.
         cuda_graph: replay a CUDA graph, which is faster for small networks on a GPU.
@@ -70,7 +76,8 @@ def train(
         recipe = recipe.pinned()
         if out is None and dataset is None and isinstance(named, str):
             out = run_to_continue(named)
-        return _checked_run(recipe, episodes, out, trust_env_module, hooks=hooks, device=device, cuda_graph=cuda_graph)
+        options = {"hooks": hooks, "device": device, "cuda_graph": cuda_graph}
+        return _checked_run(recipe, episodes, out, trust_env_module, progress_bar, **options)
 
 
 def finetune(
@@ -85,6 +92,7 @@ def finetune(
     target: str | float | None = None,
     out: str | Path | None = None,
     settings: Iterable[str] = (),
+    progress_bar: bool = False,
     hooks: Hooks | None = None,
     device: str | None = None,
     cuda_graph: bool = False,
@@ -102,7 +110,7 @@ def finetune(
         reinit: start layers of another shape from random weights.
         env: the Gymnasium id, instead of the one that the dataset names; if it names none, the agent's by default.
         target: the target return, or a rule: "max", "p90", "d4rl". By default the agent's rule chooses it for the data.
-        out, settings, hooks, device, cuda_graph, trust_env_module, trust_env_options: as in `train`.
+        out, settings, progress_bar, hooks, device, cuda_graph, trust_env_module, trust_env_options: as in `train`.
 
     Raises:
         ConfigError: the agent has no recipe. CheckpointError: layers differ in shape. Otherwise as `train`.
@@ -122,23 +130,25 @@ def finetune(
             settings=settings,
             trust_env_module=trust_env_module,
         )
-        return _checked_run(
-            recipe,
-            episodes,
-            out,
-            trust_env_module,
-            start=start_from(base, recipe, episodes),
-            hooks=hooks,
-            device=device,
-            cuda_graph=cuda_graph,
-            license_id=base.config.license,
-        )
+        options = {"hooks": hooks, "device": device, "cuda_graph": cuda_graph, "license_id": base.config.license}
+        start = start_from(base, recipe, episodes)
+        return _checked_run(recipe, episodes, out, trust_env_module, progress_bar, start=start, **options)
 
 
 def _checked_run(
-    recipe: Recipe, episodes: Episodes, out: str | Path | None, trust_env_module: bool, **given: Any
+    recipe: Recipe,
+    episodes: Episodes,
+    out: str | Path | None,
+    trust_env_module: bool,
+    progress_bar: bool,
+    *,
+    hooks: Any,
+    **given: Any,
 ) -> Agent:
     """Train after a look at the environment; `given` are options of `during.train_in`."""
     check_environment(recipe, episodes, trust_env_module)
     folder = default_folder(recipe) if out is None else Path(out)
-    return train_in(folder, recipe, episodes, trust_env_module=trust_env_module, **given)
+    if not progress_bar or process_index() > 0:
+        return train_in(folder, recipe, episodes, hooks=hooks, trust_env_module=trust_env_module, **given)
+    with run_progress(recipe, Console(stderr=True, highlight=False)) as shown:
+        return train_in(folder, recipe, episodes, hooks=shown.hooks(hooks), trust_env_module=trust_env_module, **given)

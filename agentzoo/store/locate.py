@@ -184,7 +184,8 @@ def _absent(plain: str, staged: dict[str, Path]) -> str:
         )
     known = sorted({*staged, *recipe_rows()})
     if plain not in known:
-        return did_you_mean(plain, known)
+        runs = sorted(Path("runs").glob(f"{plain}-s*/{CONFIG}"))
+        return f" Name the folder of its run, {runs[0].parent}." if runs else did_you_mean(plain, known)
     named = os.environ.get(ZOO_VARIABLE)
     nowhere = f"${ZOO_VARIABLE} ({f'{named} is no folder' if named else 'not set'})"
     looked = ", ".join(map(str, _local_zoos())) or nowhere

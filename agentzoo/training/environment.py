@@ -70,7 +70,8 @@ def environment_for_data(
         raise ConfigError(
             f"the dataset was made in {printable(name)} with {first_names(lost)}, which a recipe cannot hold: agents "
             f"would be evaluated in another task. Register the environment with these settings in a module of your own "
-            f"and pass --env MODULE:ID-v0 (env=), or pass --env {printable(name)} to evaluate without them."
+            f"and pass --env MODULE:ID-v0 (env=). If {printable(name)} has the spaces of the data, --env "
+            f"{printable(name)} evaluates without them."
         )
     if lost:
         warn(f"agents are evaluated in {name} without {first_names(lost)}, which the data was made with.", depth=4)

@@ -144,7 +144,7 @@ def _warn(recipe: Recipe, folder: Path, accelerator: Any) -> None:
     if recipe.train.warmup_steps >= recipe.train.steps:
         warn(
             f"train.warmup_steps={recipe.train.warmup_steps} is not below train.steps={recipe.train.steps}: the "
-            "learning rate never reaches train.lr.",
+            "learning rate never reaches train.lr. Lower train.warmup_steps.",
             depth=3,
         )
     rows = log.read_log(folder)

@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.evaluation.results import evaluate
+from agentzoo.types import same_but_version
 
 N = 2
 TARGET = 50.0
@@ -187,6 +188,9 @@ def test_a_bound_vector_env_that_nobody_steps_starts_no_episodes() -> None:
     assert (state.timesteps == 2).all()
 
 
+gym.register("tests/CountingTwin-v0", CountingEnv)
+
+
 def agent_of_options() -> Agent:
     return make_agent(env_options={"length": 5})
 
@@ -203,6 +207,33 @@ def test_binding_an_environment_of_other_options_says_how_to_make_it() -> None:
         agent.set_env(gym.make("tests/Counting-v0", length=5))
         agent.set_env("tests/Counting-v0")
         agent.set_env(CountingEnv())  # of no id: its maker knows what it is
+
+
+def test_another_environment_whose_spaces_fit_is_warned_of() -> None:
+    agent = make_agent()
+    for env in (gym.make("tests/CountingTwin-v0"), gym.make_vec("tests/CountingTwin-v0", num_envs=2)):
+        with pytest.warns(
+            UserWarning, match=r"was trained for tests/Counting-v0; this is tests/CountingTwin-v0"
+        ) as said:
+            agent.set_env(env)
+        assert said[0].filename == __file__
+    with pytest.warns(UserWarning, match=r"was trained for tests/Counting-v0; this is tests/CountingTwin-v0"):
+        evaluate(agent, "tests/CountingTwin-v0", episodes=1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Hopper-v5", "Hopper-v4", True),
+        ("Hopper-v5", "gymnasium:Hopper-v5", True),
+        ("a/Maze-v10", "a/Maze-v3", True),
+        ("Hopper-v5", "HalfCheetah-v5", False),
+        ("a/Maze-v3", "b/Maze-v3", False),
+        ("Cart-v2-v0", "Cart-v1-v0", False),
+    ],
+)
+def test_versions_of_one_environment(one: str, other: str, same: bool) -> None:
+    assert same_but_version(one, other) is same_but_version(other, one) is same
 
 
 def test_an_environment_that_an_agent_creates_is_closed_when_another_one_is_bound() -> None:

@@ -186,6 +186,21 @@ def test_no_environment_is_bound_any_more() -> None:
         agent.predict(OBS, state)
 
 
+def test_a_bound_vector_environment_without_a_record_says_which_wrapper_keeps_one() -> None:
+    recorder = gym.wrappers.vector.RecordEpisodeStatistics
+    agent = make_agent()
+    agent.set_env(gym.make_vec("tests/Counting-v0", num_envs=1))
+    _, state = agent.predict(OBS[None])
+    with pytest.warns(UserWarning, match=r"wrapped in gymnasium\.wrappers\.vector\.RecordEpisodeStatistics \("):
+        agent.predict(OBS[None], state)
+    env = recorder(gym.make_vec("tests/Counting-v0", num_envs=1))
+    agent.set_env(env)
+    observation, _ = env.reset(seed=0)
+    action, state = agent.predict(observation)
+    agent.predict(env.step(action)[0], state)
+    assert agent.rtg_source == "env"
+
+
 def test_plain_observations_may_come_beside_their_reward() -> None:
     """For every kind of agent, a Dict of exactly the two."""
     agent = make_agent()

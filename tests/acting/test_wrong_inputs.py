@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -9,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import CountingEnv, make_agent
+from gymnasium.wrappers import TimeLimit
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMonitor, VecNormalize
 
 from acting.cases import OBS
 from agentzoo import evaluate
@@ -110,6 +112,26 @@ def test_what_a_network_cannot_work_out_is_no_action() -> None:
     words = r"dt-test outputs \[nan nan\].*return-to-go is 50 in units of 10"
     with pytest.raises(ObservationError, match=words):
         agent.predict(OBS)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrap"),
+    [
+        ("FrameStackObservation", lambda: gym.wrappers.FrameStackObservation(CountingEnv(), 2)),
+        ("RescaleAction", lambda: Monitor(gym.wrappers.RescaleAction(CountingEnv(), -9.0, 9.0))),
+        ("ClipAction", lambda: DummyVecEnv([lambda: Monitor(gym.wrappers.ClipAction(CountingEnv()))])),
+        ("VecFrameStack", lambda: VecMonitor(VecFrameStack(DummyVecEnv([CountingEnv]), 2))),
+        (
+            "TimeAwareObservation",
+            lambda: gym.vector.SyncVectorEnv([lambda: gym.wrappers.TimeAwareObservation(TimeLimit(CountingEnv(), 9))]),
+        ),
+    ],
+)
+def test_the_wrapper_that_changes_the_spaces_is_named(name: str, wrap: Callable[[], Any]) -> None:
+    with pytest.raises(SpaceError, match=rf"differ: .* Remove the wrapper {name}\.$"):
+        make_agent().set_env(wrap())
+    with pytest.raises(SpaceError, match=r"is expected, this is Discrete\(2\)\.$"):
+        make_agent().set_env(Monitor(gym.make("CartPole-v1")))
 
 
 def test_observations_are_not_normalized_twice() -> None:

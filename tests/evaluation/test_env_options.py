@@ -136,6 +136,18 @@ def test_other_options_are_warned_of_on_both_sides() -> None:
         usual.set_env(gym.make("CartPole-v1", sutton_barto_reward=True, max_episode_steps=20))
 
 
+def test_a_limit_of_steps_inside_the_entry_point_is_the_registered_one() -> None:
+    gym.register("tests/WrappedCart-v0", lambda **options: gym.Wrapper(gym.make("CartPole-v1", **options)))
+    agent = make_agent("tests/WrappedCart-v0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for env in (gym.make("tests/WrappedCart-v0", render_mode="rgb_array"), make_vec_env(agent, 2)):
+            agent.set_env(env)
+    for other in ({"max_episode_steps": 7}, {"sutton_barto_reward": True}):
+        with pytest.warns(UserWarning, match=rf"other options .*\({next(iter(other))}\)"):
+            agent.set_env(gym.make("tests/WrappedCart-v0", **other))
+
+
 def test_a_command_trusts_the_options_that_need_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path))
     for options, needs in (({"max_episode_steps": 5}, False), ({"length": 3}, True)):

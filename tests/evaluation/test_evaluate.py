@@ -169,6 +169,11 @@ def test_what_is_missing_is_named_with_what_helps() -> None:
         assert str(raised.value).endswith("Try pip install 'agentzoo[mujoco]'.") is hint
 
 
+def test_a_module_that_is_not_found_says_where_to_put_it() -> None:
+    with pytest.raises(ConfigError, match=r"no module 'not_there' on Python's path\. .* PYTHONPATH, or run `python -m"):
+        make_env("not_there:Env-v0", trust_env_module=True)
+
+
 def test_amounts_keep_the_digits_that_matter() -> None:
     assert [amount(value) for value in (0.48, -3.0, 99.5, 100.0, 3029.6)] == ["0.48", "-3.00", "99.50", "100", "3030"]
     assert amount(-1234.6) == "-1235"

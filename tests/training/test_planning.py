@@ -19,7 +19,8 @@ from agentzoo.cli.running import settings_with
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import write_dataset
-from agentzoo.errors import ConfigError, UnknownNameError
+from agentzoo.data.spaces import observation_spec
+from agentzoo.errors import ConfigError, SpaceError, UnknownNameError
 from agentzoo.recipe import load_recipe
 from agentzoo.registry import recipe_table
 from agentzoo.training.finetune import plan_finetune
@@ -107,6 +108,8 @@ def test_settings_of_the_data_are_read(datasets: Path) -> None:
     write_dataset("my/choice-v0", with_choice, extra={"obs_keys": ["b", "a"]}, **spaces, **about)
     unread, episodes = plan("dt", dataset="my/choice-v0", env="tests/CountingDict-v0")  # no network reads "c"
     assert unread.data.obs_keys == episodes.observation.keys == ("b", "a")
+    with pytest.raises(SpaceError, match=r"'c' must be a Box, .* Choose others with data\.obs_keys=\[\"a\", \"b\"\]\."):
+        observation_spec(spaces["observation_space"])
     with pytest.raises(ConfigError, match=r"names 'my/keys-v0', but a setting names data\.dataset='my/robot-v0'"):
         plan("dt", settings=["data.dataset=my/robot-v0"], **given)
 
@@ -257,6 +260,8 @@ def test_train_finetune_and_evaluate_from_python(datasets: Path) -> None:
     assert len(agentzoo.rollout(agent, envs, 2)) == 2
     again = agentzoo.make_vec_env(agent, 2, seed=3)
     np.testing.assert_array_equal(agentzoo.make_vec_env(agent, 2, seed=3).reset(), again.reset())
+    named = agentzoo.make_vec_env(Path("tuned"), 2, seed=3)
+    np.testing.assert_array_equal(named.reset(), agentzoo.make_vec_env(agent, 2, seed=3).reset())
 
 
 def test_a_run_that_python_names_continues_where_it_is(datasets: Path) -> None:
@@ -273,6 +278,24 @@ def test_a_run_that_python_names_continues_where_it_is(datasets: Path) -> None:
     assert not (datasets / "runs").exists()
     assert plan("mine")[0].train.precision == "auto"
     assert plan("mine", settings=["train.precision=bf16"])[0].train.precision == "bf16"
+
+
+def test_python_shows_progress_where_it_is_asked_to(datasets: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done: list[int] = []
+    hooks, settings = Hooks(on_step=done.append), [*QUICK, *SMALL, "train.steps=4", "eval.every=2"]
+    agent = agentzoo.train(
+        "dt", dataset="my/cart-pole-v0", settings=settings, progress_bar=True, hooks=hooks, out="a", device="cpu"
+    )
+    shown = capsys.readouterr()
+    assert (shown.out, done) == ("", [1, 2, 3, 4])
+    assert re.search(
+        r"update 2: score [\d.]+\nupdate 4: score [\d.]+\n.*4/4.*loss \d\.\d{4} score", shown.err, re.DOTALL
+    )
+    quiet = agentzoo.train("dt", dataset="my/cart-pole-v0", settings=settings, out="b", device="cpu")
+    assert capsys.readouterr().err == ""
+    assert quiet.weights_sha256 == agent.weights_sha256
+    agentzoo.finetune(agent, "my/cart-pole-v0", steps=3, settings=QUICK[2:4], progress_bar=True, out="c", device="cpu")
+    assert "3/3" in capsys.readouterr().err
 
 
 def test_finetune_says_what_it_changed(datasets: Path) -> None:
