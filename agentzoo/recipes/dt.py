@@ -22,15 +22,18 @@ SMALL_BUDGET = TrainConfig(steps=3_000, batch_size=128, lr=1e-3, warmup_steps=20
 
 
 # These act better without timesteps, on validation episodes ("What fits" in `agentzoo/training/README.md`).
-WITHOUT_TIMESTEPS = {("halfcheetah", "medium-replay"), ("hopper", "medium-replay"), ("hopper", "medium-expert")}
+WITHOUT_TIMESTEPS = {"halfcheetah/medium-replay", "hopper/medium-replay", "hopper/medium-expert", "pointmaze/large"}
+
+
+def _network(data: str) -> DTConfig:
+    return DTConfig(dropout=0.0, max_ep_len=1 if data in WITHOUT_TIMESTEPS else 1000)
 
 
 def _recipe(env: str, kind: str) -> Recipe:
     data, evaluation = locomotion(env, kind, CONTEXT)
-    rows = 1 if (env, kind) in WITHOUT_TIMESTEPS else 1000
     return Recipe(
         agent_id=f"dt-{env}-{kind}",
-        model=DTConfig(dropout=0.0, max_ep_len=rows),
+        model=_network(f"{env}/{kind}"),
         data=data,
         train=CPU_BUDGET,
         eval=evaluation.model_copy(update={"every": 6_000, "every_episodes": 20}),
@@ -38,7 +41,7 @@ def _recipe(env: str, kind: str) -> Recipe:
 
 
 def _maze(maze: str) -> Recipe:
-    recipe = maze_recipe("dt", maze, DTConfig(dropout=0.0))
+    recipe = maze_recipe("dt", maze, _network(f"pointmaze/{maze}"))
     return windows_of_two(recipe, batch_size=640, lr=4e-3, steps=11_000) if maze in ("umaze", "large") else recipe
 
 
