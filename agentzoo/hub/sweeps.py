@@ -10,30 +10,36 @@ import numpy as np
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 
-REACTS = 0.2  # if achieved returns span less than this share of the targets' span, the agent hardly reacts
-TELLING = 10  # episodes per target that are needed to judge further gains
+MIN_REACTION = 0.2  # if achieved returns span at most this share of the targets' span, the agent hardly reacts
+MIN_EPISODES = 10  # per target, to judge whether higher targets gain more
 
 
 class SweepFacts(NamedTuple):
-    """asked, achieved: (min, max). flat: the agent hardly reacts. enough: higher targets show no further gain."""
+    """What a sweep shows.
+
+    asked, achieved: (min, max) in raw env units. flat: the agent hardly reacts to its target. saturates_at: the target
+    above which returns gain no more; None if they still rise or the episodes are too few to judge.
+    """
 
     asked: tuple[float, float]
     achieved: tuple[float, float]
     flat: bool
-    enough: float | None
+    saturates_at: float | None
 
 
 def sweep_facts(targets: Sequence[Result]) -> SweepFacts:
-    """Summarize whether the agent follows its target, which a rank correlation does not show."""
+    """Whether the agent follows its target, and by how much: a rank correlation ignores the size of a change."""
     asked = extremes(one.target_return for one in targets)
     achieved = extremes(one.mean_return for one in targets)
-    if achieved[1] - achieved[0] <= REACTS * (asked[1] - asked[0]):
-        return SweepFacts(asked, achieved, asked[1] > asked[0], None)
-    if min(one.episodes for one in targets) < TELLING:
+    if asked[0] == asked[1]:  # a single target
+        return SweepFacts(asked, achieved, False, None)
+    if achieved[1] - achieved[0] <= MIN_REACTION * (asked[1] - asked[0]):
+        return SweepFacts(asked, achieved, True, None)
+    if min(one.episodes for one in targets) < MIN_EPISODES:
         return SweepFacts(asked, achieved, False, None)
     best = max(targets, key=lambda one: one.mean_return)
-    enough = min(one.target_return for one in targets if not _surely_less(one, best))
-    return SweepFacts(asked, achieved, False, None if enough == asked[1] else enough)
+    saturates_at = min(one.target_return for one in targets if not _surely_less(one, best))
+    return SweepFacts(asked, achieved, False, None if saturates_at == asked[1] else saturates_at)
 
 
 def _surely_less(one: Result, best: Result) -> bool:

@@ -63,8 +63,8 @@ def asked_and_achieved(entry: Entry) -> Asked | None:
     )
     if facts.flat:
         words += " It hardly reacts to its target."
-    elif facts.enough is not None:
-        words += f" Targets above {amount(facts.enough, ',')} show no further gain."
+    elif facts.saturates_at is not None:
+        words += f" Targets above {amount(facts.saturates_at, ',')} show no further gain."
     plot = Plot(words, x, y)
     low, high = max(x.low, y.low), min(x.high, y.high)
     plot.line([(low, low), (high, high)], "guide", "achieved = target")
