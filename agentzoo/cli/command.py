@@ -32,7 +32,7 @@ GROUPS: Groups = {
     "Publish": {"hub": hub.app, "site": site.site},
     "Research": {"research": research.app},
 }
-BESIDE: dict[str, Command] = {"info": use.info, "search": search.search}  # the help of --version and of grid names them
+HIDDEN: dict[str, Command] = {"info": use.info, "search": search.search}  # the help of --version and of grid names them
 MOVED = {
     **{name: f"hub {name}" for name in ("stage", "card", "verify", "push", "pull", "import", "export")},
     **{name: f"research {name}" for name in ("inspect", "gates", "infer", "compare", "pairs", "sweep", "bench")},
@@ -41,7 +41,7 @@ MOVED = {
 }
 INTERRUPTED = 130  # typer's exit status after Ctrl-C
 
-app = make_app(GROUPS, "Pretrained offline-RL sequence agents: use, train and publish them.", MOVED, BESIDE)
+app = make_app(GROUPS, "Pretrained offline-RL sequence agents: use, train and publish them.", MOVED, HIDDEN)
 
 
 def _print_version(asked: bool) -> None:

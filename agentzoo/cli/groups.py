@@ -1,4 +1,4 @@
-"""Layout of `--help`: commands in groups with titles, complete summaries, and messages for renamed commands."""
+"""Layout of `--help`: commands in groups with titles, whole summaries, and messages for renamed commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Groups = Mapping[str, Mapping[str, Command]]  # title -> name -> command, in the
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands whose help shows complete summaries, which typer alone cuts."""
+    """A group of commands. Typer truncates their summaries; this shows them whole."""
 
     def sections(self) -> Mapping[str, list[str]]:
         """Title -> names of commands, in order."""
@@ -33,13 +33,13 @@ class CommandGroup(TyperGroup):
 
 
 def make_app(
-    groups: Groups, summary: str, moved: Mapping[str, str] | None = None, beside: Mapping[str, Command] | None = None
+    groups: Groups, summary: str, moved: Mapping[str, str] | None = None, hidden: Mapping[str, Command] | None = None
 ) -> typer.Typer:
     """An app with these commands.
 
     Args:
         moved: old name -> new name. An old name fails with an error that says the new name.
-        beside: commands left out of the list to keep it short; the help of other commands names them.
+        hidden: commands left out of the list to keep it short; the help of other commands names them.
     """
     gone = moved or {}
 
@@ -55,7 +55,7 @@ def make_app(
     app = typer.Typer(
         cls=Grouped, no_args_is_help=True, help=summary, pretty_exceptions_enable=False, rich_markup_mode=None
     )
-    for group in (*groups.values(), beside or {}):
+    for group in (*groups.values(), hidden or {}):
         for name, command in group.items():
             if isinstance(command, typer.Typer):
                 app.add_typer(command, name=name)

@@ -17,15 +17,12 @@ import gymnasium as gym
 from torch import Tensor
 
 from agentzoo.data.images import is_image
+from agentzoo.data.making.behaviour_checkpoint import POLICY, new_checkpoint, restore_policy, steps_callback
 from agentzoo.data.making.behaviour_record import (
-    POLICY,
     Behaviour,
     BehaviourOptions,
     Score,
-    new_checkpoint,
     read_record,
-    reporting,
-    restore_policy,
     short_name,
     write_record,
 )
@@ -107,7 +104,7 @@ def _train_sac(
     with closing(Monitor(make_env(env_id))) as judge:
         while record.steps < options.max_steps and not record.reached:
             chunk = min(options.evaluate_every, options.max_steps - record.steps)
-            model.learn(chunk, reset_num_timesteps=False, callback=reporting(on_steps))
+            model.learn(chunk, reset_num_timesteps=False, callback=steps_callback(on_steps))
             record.steps = int(model.num_timesteps)
             judge.reset(seed=1_000_003 * (options.seed + 1) + record.steps)  # a seed that training does not use
             mean, std = evaluate_policy(model, judge, n_eval_episodes=options.episodes, deterministic=False)

@@ -1,14 +1,11 @@
-"""The record of the training of a behaviour policy: settings, scores, and the names of its files."""
+"""The record of the training of a behaviour policy, `behaviour.json`: settings, scores, and its files' names."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -18,7 +15,6 @@ from agentzoo.store.files import write_atomic
 
 RECORD = "behaviour.json"
 MAX_RECORD = 16 * 1024 * 1024  # bytes
-POLICY = "policy.zip"  # in a checkpoint
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,9 @@ class BehaviourOptions:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if self.learning_starts < 0 or self.seed < 0:
-            raise ConfigError(f"learning_starts and seed start at 0, got {self.learning_starts} and {self.seed}.")
+            raise ConfigError(
+                f"learning_starts and seed must be at least 0, got {self.learning_starts} and {self.seed}."
+            )
 
 
 class Score(NamedTuple):
@@ -63,8 +61,8 @@ class Behaviour:
     scores: list[Score] = field(default_factory=list)
     reached: bool = False
     steps: int = 0
-    policy: str | None = None  # file names in the folder, once the run is over
-    replay: str | None = None
+    policy: str | None = None  # file name in the folder; None until the run is over
+    replay: str | None = None  # likewise, of the file or folder that `agentzoo data import` reads
     replay_episodes: int = 0
 
 
@@ -99,7 +97,10 @@ def read_behaviour(path: Path) -> Behaviour:
     """
     with readable(path, "the record of a behaviour policy"):
         if path.stat().st_size > MAX_RECORD:
-            raise DataError(f"{path} holds {path.stat().st_size:,} bytes; a record holds a few thousand.")
+            raise DataError(
+                f"{path} holds {path.stat().st_size:,} bytes; a record holds a few thousand. Choose another --out, or "
+                "delete its folder to start again."
+            )
         return TypeAdapter(Behaviour).validate_json(path.read_text(encoding="utf-8"))
 
 
@@ -124,48 +125,3 @@ def replay_origin(replay: Path) -> str | None:
 def write_record(folder: Path, record: Behaviour) -> None:
     """Store it in its folder, atomically."""
     write_atomic(folder / RECORD, json.dumps(asdict(record), indent=1) + "\n")
-
-
-@contextmanager
-def new_checkpoint(folder: Path, record: Behaviour) -> Iterator[Path]:
-    """A new folder to fill, beside the old checkpoint; then the record names it, and the old one is deleted."""
-    made = folder / f"checkpoint-{record.steps}"
-    shutil.rmtree(made, ignore_errors=True)
-    made.mkdir()
-    yield made
-    write_record(folder, record)
-    for old in folder.glob("checkpoint-*"):
-        if old != made:
-            shutil.rmtree(old, ignore_errors=True)
-
-
-def restore_policy(model: Any, path: Path) -> dict[str, Any]:
-    """Load weights and optimizers of a checkpoint into a new model of stable-baselines3; its further tensors by name.
-
-    Only tensors are read. stable-baselines3's `load` also unpickles the settings in the archive, which can run code,
-    and the folder may be untrusted.
-
-    Raises:
-        DataError: not a checkpoint of this network.
-    """
-    from stable_baselines3.common.save_util import load_from_zip_file
-
-    try:
-        _, parameters, variables = load_from_zip_file(path, load_data=False, device="cpu")
-        if set(parameters) != set(model.get_parameters()):
-            raise ValueError(f"it holds {', '.join(sorted(parameters)) or 'nothing'}")
-        model.set_parameters(parameters)
-    except Exception as error:  # zip files and pickles raise many types
-        why = " ".join(str(error).split())[:200]
-        raise DataError(f"{path} is not a checkpoint of this run ({why}). Delete its folder to start again.") from None
-    return variables if isinstance(variables, dict) else {}
-
-
-def reporting(on_steps: Callable[[int], None]) -> Callable[[dict[str, Any], dict[str, Any]], bool]:
-    """A callback for `learn` of stable-baselines3 that passes on the env steps done."""
-
-    def callback(local: dict[str, Any], _: dict[str, Any]) -> bool:
-        on_steps(int(local["self"].num_timesteps))
-        return True
-
-    return callback

@@ -24,16 +24,8 @@ from numpy.typing import NDArray
 
 from agentzoo.data.hdf5 import readable
 from agentzoo.data.images import is_image
-from agentzoo.data.making.behaviour_record import (
-    POLICY,
-    Behaviour,
-    Score,
-    new_checkpoint,
-    reporting,
-    restore_policy,
-    short_name,
-    write_record,
-)
+from agentzoo.data.making.behaviour_checkpoint import POLICY, new_checkpoint, restore_policy, steps_callback
+from agentzoo.data.making.behaviour_record import Behaviour, Score, short_name, write_record
 from agentzoo.data.making.dqn_replay import PARTS
 from agentzoo.envs import make_env
 from agentzoo.errors import ConfigError, DataError, SpaceError
@@ -157,7 +149,7 @@ def train_on_images(
             model.set_random_seed(options.seed + record.steps)  # the state of the run's generators is not stored
         while record.steps < options.max_steps and not record.reached:
             chunk = min(options.evaluate_every, options.max_steps - record.steps)
-            model.learn(chunk, reset_num_timesteps=False, callback=reporting(on_steps))
+            model.learn(chunk, reset_num_timesteps=False, callback=steps_callback(on_steps))
             record.steps, record.replay_episodes = int(model.num_timesteps), kept.count
             if kept.count:
                 newest = np.array(kept.returns[-options.episodes :])
