@@ -39,7 +39,7 @@ def main() -> None:
         actions, state = agent.predict(observations, state=state, episode_start=starts, deterministic=True)
         observations, rewards, starts, _ = vec_env.step(actions)
         total += rewards
-    console.print(f"{args.steps} steps by hand: mean reward {total.mean():.0f} per environment")
+    console.print(f"{args.steps} steps by hand: mean return {total.mean():.0f} per environment")
     console.print(f"returns-to-go: {np.round(state.newest_return_to_go()) if state is not None else ''}")
 
 
