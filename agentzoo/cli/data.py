@@ -101,7 +101,7 @@ def show(
     terminated = f"{100 * summary.terminated:.1f} % of them terminated"
     facts = {
         "environment": summary.env_id or "not recorded",
-        "made by": summary.metadata.get("description") or "not recorded",
+        "made by": summaries.made_by(summary.metadata) or "not recorded",
         "episodes": f"{record['episodes']:,}, {terminated}",
         "steps": f"{record['steps']:,}",
     }

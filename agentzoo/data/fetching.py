@@ -47,7 +47,15 @@ def _explained(root: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in OF_THE_DISK:
             raise
-        raise StorageError(f"nothing can be written in {root}: {error}. Set MINARI_DATASETS_PATH.") from error
+        raise StorageError(f"nothing can be written in {root}: {with_advice(error)}") from error
+
+
+def with_advice(error: OSError) -> str:
+    """The message of an error of the disk as a sentence, and what to do about it."""
+    cause = error.__cause__ if isinstance(error, StorageError) and isinstance(error.__cause__, OSError) else error
+    full = cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    advice = "Make room" if full else "Check the folder's permissions"
+    return f"{str(error).rstrip('.')}. {advice}, or set MINARI_DATASETS_PATH to another folder."
 
 
 def dataset_origin(dataset_id: str) -> str | None:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.data.episodes import Episodes
-from agentzoo.data.fetching import fetch, minari_root, put_dataset, restore_replaced, staging_root
+from agentzoo.data.fetching import fetch, minari_root, put_dataset, restore_replaced, staging_root, with_advice
 from agentzoo.data.frames import FrameWriter, stack_of, stacked_spec
 from agentzoo.data.hdf5 import NUMBERS, check_hdf5, is_pictures, make_room, readable, require_space
 from agentzoo.data.making.collect import Rollout
@@ -269,9 +269,7 @@ def write_dataset(
             _check_absent(final, dataset_id, overwrite)  # another process may have been faster
             put_dataset(draft, root, dataset_id)
     except OSError as error:
-        raise StorageError(
-            f"dataset {dataset_id!r} was not written to {root}: {error}. Make room, or set MINARI_DATASETS_PATH."
-        ) from error
+        raise StorageError(f"dataset {dataset_id!r} was not written to {root}: {with_advice(error)}") from error
     return final
 
 

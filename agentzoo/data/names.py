@@ -96,7 +96,7 @@ def require_possible(name: str) -> None:
 
 
 def absent(dataset: str) -> str:
-    """An error message for a dataset that is not on this machine: the nearest name, or how to build it."""
+    """An error message for a dataset that is not here: the nearest name, how to build it, or where to look."""
     plain = _plain(dataset)
     if plain in RECIPES:
         hint = f" Make it with `agentzoo data build {plain}`."
@@ -108,7 +108,8 @@ def absent(dataset: str) -> str:
             f"`agentzoo data import behaviour/{game}/replay --id {dataset} --env {env}`."
         )
     else:
-        hint = did_you_mean(dataset, [*local_ids(), *RECIPES])
+        elsewhere = " `agentzoo data list` shows what is there; MINARI_DATASETS_PATH names another folder."
+        hint = did_you_mean(dataset, [*local_ids(), *RECIPES]) or elsewhere
     return f"no dataset {dataset!r} in {datasets_root()}.{hint}"
 
 

@@ -116,7 +116,7 @@ def _readable_row(dataset_id: str, metadata: dict[str, Any], recipe: str | None)
         dataset_id,
         True,
         env_id,
-        str(metadata.get("description", "")),
+        made_by(metadata),
         int(metadata["total_steps"]),
         int(metadata["total_episodes"]),
         float(mean),
@@ -124,6 +124,11 @@ def _readable_row(dataset_id: str, metadata: dict[str, Any], recipe: str | None)
         score,
         recipe,
     )
+
+
+def made_by(metadata: dict[str, Any]) -> str:
+    """How a dataset was made: its description, else the name of its algorithm; empty if it records neither."""
+    return str(metadata.get("description") or metadata.get("algorithm_name") or "")
 
 
 def summarize(dataset_id: str) -> Summary:

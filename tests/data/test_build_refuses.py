@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -98,7 +99,10 @@ def test_a_disk_that_is_nearly_full_is_not_written_to(free: int, root: Path, mon
     if free == 1 << 24:
         write_dataset(HOPPER, [one_step()], env=gym.make("Hopper-v5"))
     else:
-        with pytest.raises(StorageError, match=r"No space left on device.*MINARI_DATASETS_PATH"):
+        with pytest.raises(
+            StorageError,
+            match=r"No space left on device.*[^.]\. Make room, or set MINARI_DATASETS_PATH to another folder\.$",
+        ):
             write_dataset(HOPPER, [one_step()], env=gym.make("Hopper-v5"))
         assert list(root.rglob("*.hdf5")) == []
 
@@ -183,5 +187,19 @@ def test_options_that_make_no_sense_are_refused(root: Path, sources: Path, monke
 def test_a_read_only_root_is_a_storage_error(root: Path) -> None:
     root.mkdir()
     root.chmod(0o500)
-    with pytest.raises(StorageError, match="MINARI_DATASETS_PATH"):
+    advice = "Check the folder's permissions, or set MINARI_DATASETS_PATH to another folder."
+    with pytest.raises(StorageError, match=rf"Permission denied: '[^']*'\. {advice}$"):
         write_dataset(HOPPER, [one_step()], env=gym.make("Hopper-v5"))
+
+
+def test_a_root_that_cannot_be_made_is_not_called_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    root = tmp_path / "file" / "minari"
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
+    with pytest.raises(StorageError) as refused:
+        write_dataset(HOPPER, [one_step()], env=gym.make("Hopper-v5"))
+    assert str(refused.value) == (
+        f"dataset '{HOPPER}' was not written to {root}: nothing can be written in {root}: "
+        f"[Errno {errno.ENOTDIR}] {os.strerror(errno.ENOTDIR)}: '{root}'. "
+        "Check the folder's permissions, or set MINARI_DATASETS_PATH to another folder."
+    )

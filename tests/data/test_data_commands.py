@@ -112,6 +112,26 @@ def test_one_bad_dataset_is_a_row_and_descriptions_are_plain_text(
     assert "[/b], 3" in shown
 
 
+@pytest.mark.parametrize(
+    ("lost", "made_by"),
+    [((), "A walker."), (("description",), "QR-SAC"), (("description", "algorithm_name"), "")],
+    ids=["described", "only its algorithm", "neither"],
+)
+def test_a_dataset_was_made_as_described_or_else_by_its_algorithm(
+    data: Data, minari_root: Path, lost: tuple[str, ...], made_by: str
+) -> None:
+    path = a_copy(minari_root, "x-v0", description="A walker.", algorithm_name="QR-SAC") / "metadata.json"
+    kept = {key: value for key, value in json.loads(path.read_text()).items() if key not in lost}
+    path.write_text(json.dumps(kept))
+    shown = data("show", "strange/x-v0").stdout
+    assert f"\nmade by      {made_by or 'not recorded'} " in shown
+    (row,) = (line for line in data("list").stdout.splitlines() if line.startswith("strange/x-v0 "))
+    numbers = "5,792      20         937   1,000  29.4"
+    assert row.split(numbers)[1].strip() == made_by
+    rows = {one["dataset_id"]: one for one in json.loads(data("list", "--json").stdout)}
+    assert rows["strange/x-v0"]["made_by"] == made_by
+
+
 def test_show_counts_and_draws(data: Data, minari_root: Path, tmp_path: Path) -> None:
     picture = tmp_path / "returns.png"
     record = json.loads(data("show", "zoo/hopper/tiny-v0", "--json", "--plot", str(picture)).stdout)

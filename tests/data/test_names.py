@@ -63,6 +63,18 @@ def test_a_link_names_a_dataset_again_and_a_link_to_a_folder_above_is_not_follow
     assert sorted(local_ids(tmp_path)) == ["al/alias-v0", "plain-v0"]
 
 
+def test_a_name_like_no_other_gets_the_command_that_lists_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    with pytest.raises(UnknownNameError) as unknown:
+        require_possible("zoo/mine-v0")
+    assert str(unknown.value) == (
+        f"no dataset 'zoo/mine-v0' in {tmp_path}. "
+        "`agentzoo data list` shows what is there; MINARI_DATASETS_PATH names another folder."
+    )
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'hopper/medium'\?$"):
+        require_possible("hopper/medum")
+
+
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
 def test_a_disk_that_takes_no_download_is_not_said_to_be_the_remote(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
