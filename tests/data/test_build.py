@@ -18,6 +18,7 @@ import pytest
 from conftest import ClosingEnv, CountingEnv
 from stable_baselines3 import SAC
 
+from agentzoo.data.episodes import Episodes
 from agentzoo.data.making.build import build, replay_ends
 from agentzoo.data.making.catalogue import DATASETS, BuildOptions
 from agentzoo.data.making.collect import BLOCK, Rollout, collect, only_last, reset_seed
@@ -31,7 +32,7 @@ from data.cases import HOPPER, one_step
 
 
 def digest(root: Path, dataset_id: str) -> str:
-    """Of every file of the dataset, by name."""
+    """SHA-256 of all files of the dataset, by name."""
     found = hashlib.sha256()
     for file in sorted((root / dataset_id).rglob("*")):
         if file.is_file():
@@ -53,11 +54,11 @@ def test_bytes_depend_on_the_seed_and_not_on_the_number_of_workers(
 
 
 def test_a_dataset_is_the_first_whole_episodes_that_reach_the_steps(root: Path, sources: Path) -> None:
-    heard: list[int] = []
-    build("hopper/medium", BuildOptions(sources, trust_policies=True, steps=300, on_steps=heard.append))
+    steps_reported: list[int] = []
+    build("hopper/medium", BuildOptions(sources, trust_policies=True, steps=300, on_steps=steps_reported.append))
     dataset = minari.load_dataset(HOPPER)
-    assert dataset.total_steps == sum(heard) >= 300 > sum(heard[:-1])
-    assert dataset.total_episodes == len(heard)
+    assert dataset.total_steps == sum(steps_reported) >= 300 > sum(steps_reported[:-1])
+    assert dataset.total_episodes == len(steps_reported)
     metadata = dataset.storage.metadata
     assert metadata["author"] == {"agentzoo"}
     assert (metadata["ref_min_score"], metadata["ref_max_score"]) == (-20.272305, 3234.3)
@@ -201,8 +202,8 @@ def test_a_replay_closes_its_environment_also_where_it_differs(root: Path) -> No
     env.close()
 
 
-def test_choices_in_a_column_are_choices(root: Path) -> None:
-    """As some write them; their space says otherwise."""
+def test_discrete_actions_of_shape_l_1_are_read_as_l(root: Path) -> None:
+    """Some tools write them so, although a Discrete action has no dimension."""
     column = Rollout(
         0, np.zeros((4, 4), np.float32), np.array([[0], [1], [1]]), np.ones(3), only_last(3, True), only_last(3, False)
     )
@@ -212,25 +213,25 @@ def test_choices_in_a_column_are_choices(root: Path) -> None:
     assert found.actions.tolist() == [0, 1, 1]
 
 
-def test_choices_are_counted_from_0_and_an_episode_out_of_time_did_not_terminate(root: Path) -> None:
-    """Of `Discrete(4, start=2)`: 2, 3, 4 and 5."""
-    fallen, cut = (
-        Rollout(
-            0,
-            np.zeros((4, 3), np.float32),
-            np.array([2, 5, 3]),
-            np.ones(3),
-            only_last(3, terminated),
-            only_last(3, not terminated),
-        )
-        for terminated in (True, False)
-    )
+def written_and_read(*terminated: bool) -> Episodes:
+    """One episode a flag, which ends by termination or else truncation, with actions of `Discrete(4, start=2)`."""
+    actions = np.array([2, 5, 3])
+    rollouts = [
+        Rollout(0, np.zeros((4, 3), np.float32), actions, np.ones(3), only_last(3, flag), only_last(3, not flag))
+        for flag in terminated
+    ]
     env = CountingEnv(discrete=True)
     spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
-    write_dataset("tests/counted-v0", [fallen, cut], **spaces)
-    found = load_episodes("tests/counted-v0")
-    assert found.actions.tolist() == [0, 3, 1] * 2
-    assert found.terminated.tolist() == [True, False]
+    write_dataset("tests/counted-v0", rollouts, **spaces)
+    return load_episodes("tests/counted-v0")
+
+
+def test_discrete_actions_are_counted_from_0(root: Path) -> None:
+    assert written_and_read(True, False).actions.tolist() == [0, 3, 1] * 2
+
+
+def test_an_episode_that_was_truncated_did_not_terminate(root: Path) -> None:
+    assert written_and_read(True, False).terminated.tolist() == [True, False]
 
 
 def test_medium_expert_is_both_sets_whether_or_not_they_are_built(root: Path, sources: Path) -> None:
@@ -245,15 +246,15 @@ def test_medium_expert_is_both_sets_whether_or_not_they_are_built(root: Path, so
     for index in range(medium.total_episodes):
         np.testing.assert_array_equal(both[index].actions, medium[index].actions)
     build("hopper/expert", BuildOptions(sources, trust_policies=True, steps=100))
-    heard: list[int] = []
+    steps_reported: list[int] = []
     # both are there, so that no policy is needed any more
     build(
         "hopper/medium-expert",
-        BuildOptions(root, steps=100, on_steps=heard.append),
+        BuildOptions(root, steps=100, on_steps=steps_reported.append),
         overwrite=True,
     )
     assert digest(root, mixed) == made
-    assert sum(heard) == both.total_steps
+    assert sum(steps_reported) == both.total_steps
     assert read_built(HOPPER, 0, 100) is not None
     assert read_built(HOPPER, 1, 100) is None  # another seed
     assert read_built(HOPPER, 0, 100_000) is None  # another size

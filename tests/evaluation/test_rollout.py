@@ -163,8 +163,8 @@ class Batched(VecEnv):
     def close(self) -> None: ...
 
 
-def test_a_vec_env_that_is_no_row_of_environments() -> None:
-    """It has no Gymnasium spec."""
+def test_a_batched_simulator_is_evaluated_as_a_vec_env() -> None:
+    """One object that steps all its copies itself, without a Gymnasium spec."""
     agent, env = make_agent(), VecMonitor(Batched())
     agent.set_env(env)
     assert evaluate(agent, env, 4).returns == (10.0,) * 4
@@ -249,7 +249,7 @@ def test_success_is_read_from_vector_environments(mode: gym.vector.AutoresetMode
     assert without[0].success is None
 
 
-def test_success_is_read_in_the_words_of_sb3() -> None:
+def test_the_is_success_of_sb3_is_read() -> None:
     class Says(CountingEnv):
         def step(self, action: Any) -> Any:
             *rest, _ = super().step(action)
@@ -270,7 +270,7 @@ def test_rewards_that_are_not_finite_end_an_evaluation() -> None:
             rollout(make_agent(), env, 2)
 
 
-def test_an_environment_that_speaks_of_success_alone_means_failure_by_silence() -> None:
+def test_a_missing_success_flag_counts_as_failure_once_success_was_reported() -> None:
     class Rarely(Judged):
         def step(self, action: Any) -> Any:
             *rest, info = super().step(action)

@@ -38,13 +38,13 @@ def test_runs_are_measured_once_and_seeds_go_together(tmp_path: Path) -> None:
         a_run(tmp_path / "b", "dt-test", 1),
         a_run(tmp_path / "c", "bc-test", 0, "bc"),
     ]
-    heard: list[str] = []
-    whole, cloned = compare(runs, 3, heard.append)
-    assert len(heard) == 3
+    progress_lines: list[str] = []
+    whole, cloned = compare(runs, 3, progress_lines.append)
+    assert len(progress_lines) == 3
     assert [result.training_seed for result in whole.results] == [0, 1]
     assert cloned.results[0].returns == evaluate(Agent.from_pretrained(runs[2]), episodes=3).returns
-    assert compare(runs, 3, heard.append)[0] == whole
-    assert len(heard) == 3
+    assert compare(runs, 3, progress_lines.append)[0] == whole
+    assert len(progress_lines) == 3
     study = as_study([whole, cloned], "x")
     assert study.columns == ("agent", "differs in", "return", "each seed", "length")
     assert [row[1] for row in study.rows] == ["—", "behaviour cloning, model.n_layers=3"]
@@ -74,7 +74,7 @@ def rewritten(run: Path, data: str | None) -> Path:
     return run
 
 
-def test_a_hash_that_one_recipe_does_not_record_makes_no_other_recipe(tmp_path: Path) -> None:
+def test_a_missing_dataset_hash_does_not_split_seeds(tmp_path: Path) -> None:
     runs = [
         rewritten(a_run(tmp_path / f"{seed}", "dt-test", seed), data)
         for seed, data in enumerate((None, "a" * 64, "a" * 64, "b" * 64))
@@ -214,9 +214,9 @@ def test_differences_are_what_one_would_set() -> None:
         differences(load_recipe("dtma-pointmaze-medium"), sized)
         == "Decision Transformer, model.embed_dim=64, model.activation=relu"
     )
-    noted = load_recipe("gpt2-dtma-pointmaze-medium")
-    noted = noted.replace(model=noted.model.model_copy(update={"markov_at_start": ((0.5, 1.0),) * 4}))
-    assert differences(load_recipe("dtma-pointmaze-medium"), noted).endswith(
+    pretrained = load_recipe("gpt2-dtma-pointmaze-medium")
+    pretrained = pretrained.replace(model=pretrained.model.model_copy(update={"markov_at_start": ((0.5, 1.0),) * 4}))
+    assert differences(load_recipe("dtma-pointmaze-medium"), pretrained).endswith(
         ", model.backbone=lm-mini, train.batch_size=128"
     )
     mine, yours = (whole.replace(model=GPT2DTConfig(backbone="lm-x", backbone_sha256=c * 64)) for c in "ab")
@@ -257,7 +257,7 @@ def test_methods_that_are_not_here_are_named_where_the_table_is_of_their_paper()
     assert elsewhere(["dt-pointmaze-medium", "x-hopper-medium-frozen"], "nobody") == {}
 
 
-def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+def test_a_folder_without_a_finished_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no finished run"):
         compare([tmp_path], 1)
 
@@ -300,7 +300,7 @@ def test_the_command_draws_a_study_for_a_card(tmp_path: Path) -> None:
 
 
 def test_a_score_beyond_its_interval_by_a_bit_is_drawn(tmp_path: Path) -> None:
-    """Records that were written before are so where all returns are equal."""
+    """Old records have this where all returns are equal."""
     (one,) = compare([a_run(tmp_path / "a", "dt-test")], 2)
     score = -3.198692505253328
     odd = one.results[0].model_copy(update={"score": score, "score_interval": (-3.198692505253327,) * 2})
