@@ -50,8 +50,8 @@ def test_curves_and_steps_by_hand(runs: list[Path]) -> None:
     both, twin = read_curves(runs, 3)
     assert both.steps.tolist() == [200, 400, 600, 800]
     assert both.scores.mean(0).tolist() == [15.0, 54.0, 65.0, 60.0]
-    assert both.steps_to_nearly() == [400, 600]  # 58 and 90 are the first above 54, 90 % of 60
-    assert twin.steps_to_nearly() == [800]  # 44 is below 45
+    assert both.updates_to_90_percent() == [400, 600]  # 58 and 90 are the first above 54, 90 % of 60
+    assert twin.updates_to_90_percent() == [800]  # 44 is below 45
     rows = as_study([both, twin], None).rows
     never = "", "unfinished, short evaluations: 60.0; 60.0"
     assert rows[0] == ("chibit-hopper-medium", *never, "500 (400 to 600)")
@@ -60,17 +60,16 @@ def test_curves_and_steps_by_hand(runs: list[Path]) -> None:
     assert as_study([many], None).rows[0][2].startswith("unfinished, short evaluations: 60.0; 60.0; ")
 
 
-def test_an_agent_that_scores_nothing_is_never_nearly_there(tmp_path: Path) -> None:
+def test_a_seed_without_a_score_above_0_never_reaches_90_percent(tmp_path: Path) -> None:
     (curve,) = read_curves([a_run(tmp_path / "a", "chibit-hopper-medium", 0, {200: 1.0, 400: -0.5})], 3)
-    assert curve.steps_to_nearly() == []
-    assert curve.nearly_in_words() == "no score above 0"
-    assert (
-        curve._replace(points=({200: 1.0, 400: -0.5}, {200: 2.0, 400: 2.0})).nearly_in_words() == "200, never in 1 of 2"
-    )
+    assert curve.updates_to_90_percent() == []
+    assert curve.updates_in_words() == "no score above 0"
+    both = curve._replace(points=({200: 1.0, 400: -0.5}, {200: 2.0, 400: 2.0}))
+    assert both.updates_in_words() == "200, never in 1 of 2"
 
 
-def test_finished_runs_are_measured_and_nearly_is_of_what_was_measured(tmp_path: Path) -> None:
-    """Seeds have the same weights here; their logs are by hand."""
+def test_updates_of_finished_runs_count_up_to_90_percent_of_the_measured_score(tmp_path: Path) -> None:
+    """Both seeds have the same weights here, and logs written by hand."""
     made = [a_finished_run(tmp_path / "a", "dt-test"), a_finished_run(tmp_path / "b", "dt-test", 1)]
     truth = evaluate(Agent.from_pretrained(made[0]), episodes=3)
     for run in made:
@@ -78,17 +77,17 @@ def test_finished_runs_are_measured_and_nearly_is_of_what_was_measured(tmp_path:
         for step, part in ((100, 0.5), (200, 0.89), (300, 0.91), (400, 0.3)):
             row = {"step": step, "loss": 0.1, "action_mse": 0.1, "eval_return": part * truth.mean_return}
             log.append_row(run, COLUMNS, row)
-    heard: list[str] = []
-    (curve,) = read_curves(made, 3, heard.append)
-    assert len(heard) == 2
+    progress_lines: list[str] = []
+    (curve,) = read_curves(made, 3, progress_lines.append)
+    assert len(progress_lines) == 2
     assert curve.final().tolist() == [truth.mean_return] * 2
-    assert curve.steps_to_nearly() == [300, 300]
+    assert curve.updates_to_90_percent() == [300, 300]
     ((_, over, each, soon),) = as_study([curve], None).rows
     low, high = truth.return_interval
     assert each == "; ".join([f"{truth.mean_return:.1f} [{low:.1f}, {high:.1f}]"] * 2)
     assert (over, soon) == (f"{truth.mean_return:.1f} ± 0.0 [{truth.mean_return:.1f}, {truth.mean_return:.1f}]", "300")
-    assert read_curves(made, 3, heard.append)[0].finals == curve.finals
-    assert len(heard) == 2  # what was measured is kept
+    assert read_curves(made, 3, progress_lines.append)[0].finals == curve.finals
+    assert len(progress_lines) == 2  # what was measured is kept
 
 
 def test_a_staged_agent_brings_its_curve_and_its_headline() -> None:
@@ -105,7 +104,7 @@ def test_a_staged_agent_brings_its_other_seeds(tmp_path: Path) -> None:
     folder = CARDS / "bc-hopper-medium"
     (curve,) = read_curves([folder], 3)
     record = Results.from_json((folder / "results.json").read_text(), "the staged one")
-    assert (curve.finals, curve.more) == ((record.headline,), record.seeds)
+    assert (curve.finals, curve.other_seeds) == ((record.headline,), record.seeds)
     study = as_study([curve], None)
     ((_, over, each, soon),) = study.rows
     assert soon.endswith(f", from 1 of {1 + len(record.seeds)} seeds")  # the only log in the folder
@@ -119,7 +118,7 @@ def test_a_staged_agent_brings_its_other_seeds(tmp_path: Path) -> None:
         read_curves([folder, tmp_path / "run"], 3)
 
 
-def test_a_run_and_its_staged_agent_are_no_two_seeds(tmp_path: Path) -> None:
+def test_a_run_and_its_staged_agent_do_not_count_as_two_seeds(tmp_path: Path) -> None:
     staged, copy = CARDS / "chibit-hopper-medium", tmp_path / "copy"
     shutil.copytree(staged, copy)
     with pytest.raises(DataError, match="have the same recipe and training seed; name only one of them"):
@@ -128,7 +127,7 @@ def test_a_run_and_its_staged_agent_are_no_two_seeds(tmp_path: Path) -> None:
         compare([staged, copy], 3)
 
 
-def test_a_record_that_is_not_of_its_weights_is_not_believed(tmp_path: Path) -> None:
+def test_a_staged_record_with_changed_numbers_is_refused(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(CARDS / "chibit-hopper-medium", copy)
     tree = json.loads((copy / "results.json").read_text())
@@ -150,7 +149,7 @@ def test_the_spread_over_seeds_by_hand(runs: list[Path]) -> None:
     assert curve.over_seeds() == "78.3 ± 7.6 [70.0, 85.0]"
 
 
-def test_finished_seeds_that_ran_out_of_patience_share_the_steps_they_have(tmp_path: Path) -> None:
+def test_the_curve_of_seeds_that_stopped_early_has_the_updates_they_share(tmp_path: Path) -> None:
     made = [a_finished_run(tmp_path / "a", "dt-test"), a_finished_run(tmp_path / "b", "dt-test", 1)]
     final = evaluate(Agent.from_pretrained(made[0]), episodes=3).mean_return
     for run, parts in zip(made, ((0.5, 0.95, 0.3), (0.1, 0.2, 0.3, 0.4, 0.95)), strict=True):
@@ -161,12 +160,12 @@ def test_finished_seeds_that_ran_out_of_patience_share_the_steps_they_have(tmp_p
     (curve,) = read_curves(made, 3)
     assert curve.steps.tolist() == [100, 200, 300]
     assert curve.scores[1] == pytest.approx([0.1 * final, 0.2 * final, 0.3 * final], rel=1e-4)  # the log rounds
-    assert curve.steps_to_nearly() == [200, 500]  # each seed's own: the second got there after the first had ended
-    assert curve.nearly_in_words() == "350 (200 to 500)"
+    assert curve.updates_to_90_percent() == [200, 500]  # the second seed reached it after the first had stopped
+    assert curve.updates_in_words() == "350 (200 to 500)"
 
 
-def test_each_pair_says_in_what_it_differs(runs: list[Path], tmp_path: Path) -> None:
-    """Language is in the weights and in the loss; an agent with the weights alone tells them apart."""
+def test_the_note_says_how_each_pair_differs(runs: list[Path], tmp_path: Path) -> None:
+    """Language is in the weights and in the loss; `-no-language` has it in the weights only."""
     alone = a_run(tmp_path / "n", "chibit-hopper-medium-no-language", 0, {200: 1.0})
     curves = read_curves([*runs, alone], 3)
     named = [(one.agent_id, twin.agent_id) for one, twin in pairs_of(curves)]
@@ -193,7 +192,7 @@ def test_a_narrow_terminal_cuts_no_name(runs: list[Path], tmp_path: Path, monkey
     assert "…" not in done.output
 
 
-def test_seeds_that_are_not_as_far_are_said(runs: list[Path], tmp_path: Path) -> None:
+def test_runs_that_are_not_comparable_seeds_are_refused(runs: list[Path], tmp_path: Path) -> None:
     short = a_run(tmp_path / "d", "chibit-hopper-medium", 2, {200: 1.0})
     with pytest.raises(DataError, match="evaluated at different steps"):
         read_curves([*runs, short], 3)

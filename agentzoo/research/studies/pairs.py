@@ -48,7 +48,7 @@ class Curve(NamedTuple):
     recipe: Recipe  # of the first seed
     points: tuple[dict[int, float], ...]  # of each seed: update -> score (else return)
     finals: tuple[Result, ...]  # of the finished seeds
-    more: tuple[Result, ...] = ()  # of other training seeds in the records of staged agents, which have no curve
+    other_seeds: tuple[Result, ...] = ()  # without a curve: the other training seeds in records of staged agents
 
     @property
     def agent_id(self) -> str:
@@ -76,19 +76,19 @@ class Curve(NamedTuple):
             return np.asarray(self.scores[:, -1])
         return np.array([middle for middle, _, _ in Compared(self.recipe, self.finals).scores()])
 
-    def steps_to_nearly(self) -> list[int]:
+    def updates_to_90_percent(self) -> list[int]:
         """Updates until a short evaluation reaches 90 % of `final`, for each seed where one does."""
         found = []
         for points, final in zip(self.points, self.final(), strict=True):
             found += sorted(step for step, score in points.items() if score >= SHARE_OF_FINAL * final > 0)[:1]
         return found
 
-    def nearly_in_words(self) -> str:
-        """`steps_to_nearly` in words: mean and range over the seeds with a curve, and how many never reach it."""
-        return self._nearly() + from_some(self.seeds, self.seeds + len(self.more))
+    def updates_in_words(self) -> str:
+        """`updates_to_90_percent` in words: mean and range over the seeds with a curve, and how many never reach it."""
+        return self._updates_of_curves() + from_some(self.seeds, self.seeds + len(self.other_seeds))
 
-    def _nearly(self) -> str:
-        found = self.steps_to_nearly()
+    def _updates_of_curves(self) -> str:
+        found = self.updates_to_90_percent()
         never = self.seeds - len(found)
         if (self.final() <= 0.0).all():
             return "no score above 0"  # 90 % of it has no meaning
@@ -97,7 +97,7 @@ class Curve(NamedTuple):
         spread = f" ({min(found):,} to {max(found):,})" if min(found) < max(found) else ""
         return f"{np.mean(found):,.0f}{spread}{f', never in {never} of {self.seeds}' if never else ''}"
 
-    def each(self) -> str:
+    def each_seed(self) -> str:
         """Every seed's final score with its interval over episodes, also of seeds without a curve."""
         if len(self.finals) == self.seeds:
             return several(self._scores())
@@ -107,7 +107,7 @@ class Curve(NamedTuple):
 
     def over_seeds(self) -> str:
         """Mean, standard deviation and 95 % interval over finished seeds; a single seed is marked."""
-        if self.seeds + len(self.more) < 2:
+        if self.seeds + len(self.other_seeds) < 2:
             return "one seed"
         if len(self.finals) < self.seeds:
             return ""
@@ -115,7 +115,7 @@ class Curve(NamedTuple):
         return over_seeds(each, digits_for(max(map(abs, each))))
 
     def _scores(self) -> list[tuple[float, float, float]]:
-        return Compared(self.recipe, (*self.finals, *self.more)).scores()
+        return Compared(self.recipe, (*self.finals, *self.other_seeds)).scores()
 
 
 def read_curves(
@@ -163,9 +163,9 @@ def read_curves(
     curves = []
     for agent_id, seeds in found.items():
         finals = tuple(results[0] for _, results in seeds if results)
-        more = tuple(result for _, results in seeds for result in results[1:])
-        require_distinct(agent_id, (*finals, *more))
-        curve = Curve(first[agent_id], tuple(points for points, _ in seeds), finals, more)
+        others = tuple(result for _, results in seeds for result in results[1:])
+        require_distinct(agent_id, (*finals, *others))
+        curve = Curve(first[agent_id], tuple(points for points, _ in seeds), finals, others)
         unfinished = len(finals) < len(seeds)  # finished seeds may have stopped early
         if not len(curve.steps) or (unfinished and any(len(points) > len(curve.steps) for points in curve.points)):
             raise DataError(f"the runs of {agent_id} were evaluated at different steps; finish them first.")
@@ -184,7 +184,7 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
     """The table of all agents, and the differences of each pair."""
     rows = []
     for curve in sorted(curves, key=lambda c: c.agent_id):
-        rows.append((curve.agent_id, curve.over_seeds(), curve.each(), curve.nearly_in_words()))
+        rows.append((curve.agent_id, curve.over_seeds(), curve.each_seed(), curve.updates_in_words()))
     what_differs = [
         f"{one.agent_id} differs from {twin.agent_id} in {differences(twin.recipe, one.recipe)}."
         for one, twin in pairs_of(curves)
@@ -204,7 +204,7 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
 
 
 def _how_measured(curves: Sequence[Curve]) -> str:
-    episodes = sorted({result.episodes for curve in curves for result in (*curve.finals, *curve.more)})
+    episodes = sorted({result.episodes for curve in curves for result in (*curve.finals, *curve.other_seeds)})
     finals = f"{' or '.join(map(str, episodes))} episodes with the final weights of each seed, " if episodes else ""
     return (
         f"{finals}brackets hold 95 % bootstrap intervals: of one seed over its episodes, of several over the seeds "
@@ -230,7 +230,7 @@ def draw_curves(curves: Sequence[Curve], path: Path) -> Path:
             (line,) = axes.plot(curve.steps, mean, marker="o", markersize=3, label=curve.agent_id)
             low, high = curve.scores.min(axis=0), curve.scores.max(axis=0)
             axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color())
-            reached = curve.steps_to_nearly()
+            reached = curve.updates_to_90_percent()
             if reached:
                 axes.axvline(float(np.mean(reached)), color=line.get_color(), linestyle=":", linewidth=1)
         axes.set_title(title, fontsize=10)
