@@ -169,7 +169,7 @@ def retried(call: Callable[[], T], watch: Watch | None = None) -> T:
     """Run `call`, and repeat it after the wait that a busy Hub asks for (`Retry-After`, else 1 and 2 seconds)."""
     for attempt in range(ATTEMPTS):
         if watch is not None:
-            watch.attempt()
+            watch.restart()
         try:
             return call()
         except Exception as error:

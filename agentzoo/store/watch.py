@@ -50,31 +50,31 @@ class Watch:
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
-        self.marked = time.monotonic()  # of the last progress
-        self.bytes = 0  # since then
-        self.asked: Counter[str] = Counter()
+        self.last_progress = time.monotonic()
+        self.bytes = 0  # since the last progress
+        self.requests: Counter[str] = Counter()
         self.answers = 0
         self.thread = threading.get_ident()
 
-    def attempt(self) -> None:
-        """Start the whole call again: repeated requests are then no retries."""
-        self.asked.clear()
+    def restart(self) -> None:
+        """Before the whole call runs again: its requests do not count as retries."""
+        self.requests.clear()
 
-    def left(self) -> float:
-        """Seconds until the limit."""
-        return self.limit - (time.monotonic() - self.marked)
+    def seconds_left(self) -> float:
+        """Until the limit."""
+        return self.limit - (time.monotonic() - self.last_progress)
 
     def progress(self, count: int) -> None:
         """Count bytes that were sent or received."""
         self.bytes += count
         if self.bytes >= PROGRESS:
             self.advance()
-        elif self.left() <= 0:
+        elif self.seconds_left() <= 0:
             self.stop()
 
     def advance(self) -> None:
         """Record progress."""
-        self.marked, self.bytes = time.monotonic(), 0
+        self.last_progress, self.bytes = time.monotonic(), 0
 
     def stop(self) -> None:
         """Raise StoppedError: the limit has passed."""
@@ -84,16 +84,16 @@ class Watch:
 
     def request(self, request: Any) -> None:
         """Before a request: check the limits, and log a retry."""
-        if self.left() <= 0:
+        if self.seconds_left() <= 0:
             self.stop()
         name = f"{request.method} {request.url}"
-        self.asked[name] += 1
-        if self.asked[name] > 1:
+        self.requests[name] += 1
+        if self.requests[name] > 1:
             if not self.answers and all(watch.thread == self.thread for watch in _watches):
                 # with loads in other threads the first request may be one of theirs
                 raise StoppedError(f"no connection to {request.url.host}.")
-            _log.warning("asking the Hub again, try %d: %s", self.asked[name], printable(name))
-        if sum(self.asked.values()) > MAX_REQUESTS:
+            _log.warning("asking the Hub again, try %d: %s", self.requests[name], printable(name))
+        if sum(self.requests.values()) > MAX_REQUESTS:
             raise StoppedError(f"more than {MAX_REQUESTS} requests were needed; the server's listing does not end.")
         limits = dict(request.extensions.get("timeout") or {})
         for kind, most in (
@@ -102,8 +102,8 @@ class Watch:
             ("write", self.limit),
             ("pool", self.limit),
         ):
-            asked = limits.get(kind)
-            limits[kind] = min(most, max(self.left(), 0.1), math.inf if asked is None else asked)
+            own = limits.get(kind)
+            limits[kind] = min(most, max(self.seconds_left(), 0.1), math.inf if own is None else own)
         request.extensions["timeout"] = limits
 
     def response(self, response: Any) -> None:
@@ -226,12 +226,12 @@ def limit_of_environment() -> float:
 
 @contextmanager
 def watched(limit: float | None = None) -> Iterator[Watch]:
-    """Inside, every answer to the Hub's client is checked, and the whole call has a time limit.
-
-    Args:
-        limit: seconds without progress; None is the environment's.
+    """Inside, every answer to the Hub's client is checked, and a call without progress is stopped.
 
     After the block the hooks stay in the client's session and do nothing.
+
+    Args:
+        limit: seconds without progress; by default those of `limit_of_environment`.
 
     Raises:
         StoppedError: from within the client's calls.

@@ -309,7 +309,7 @@ def test_two_threads_that_ask_the_same_do_not_count_as_a_retry(hub: Hub, pushed:
             found.append(get_session().get(url).status_code)
 
     with watched() as first:
-        first.asked[f"GET {url}"] = 1  # asked, not answered yet
+        first.requests[f"GET {url}"] = 1  # asked, not answered yet
         thread = threading.Thread(target=ask)
         thread.start()
         thread.join()
