@@ -35,10 +35,10 @@ class StopRun(Exception):
 def test_a_run_leaves_a_policy_and_every_whole_episode(tmp_path: Path) -> None:
     from stable_baselines3 import SAC
 
-    heard = []
-    record = train_behaviour("Pendulum-v1", tmp_path, FEW, on_score=heard.append)
+    scores = []
+    record = train_behaviour("Pendulum-v1", tmp_path, FEW, on_score=scores.append)
     assert [score.steps for score in record.scores] == [300, 600]
-    assert heard == record.scores
+    assert scores == record.scores
     assert not record.reached
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         "behaviour.json",

@@ -68,10 +68,10 @@ def test_episodes_are_kept_as_they_were_and_rewards_come_clipped() -> None:
 def test_a_run_leaves_a_policy_and_every_whole_episode(tmp_path: Path) -> None:
     from stable_baselines3 import PPO
 
-    heard: list[Any] = []
-    record = train_behaviour("tests/Drawn-v0", tmp_path, FEW, on_score=heard.append)
+    scores: list[Any] = []
+    record = train_behaviour("tests/Drawn-v0", tmp_path, FEW, on_score=scores.append)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["behaviour.json", "ppo-drawn.zip", "replay"]
-    assert (record.steps, record.reached, heard) == (2048, False, record.scores)
+    assert (record.steps, record.reached, scores) == (2048, False, record.scores)
     # 8 environments, 256 steps each: 8 whole episodes of 30 in each
     assert record.replay_episodes == 64
     PPO.load(tmp_path / "ppo-drawn.zip")

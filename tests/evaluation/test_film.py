@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +33,18 @@ def test_filmed_and_played_episodes_are_those_of_a_rollout() -> None:
     assert clip.fps == 10.0  # the environment's 20 frames a second, every other kept
 
 
-def test_after_so_many_frames_it_plays_on_without_more() -> None:
+def test_an_episode_is_played_on_after_max_frames() -> None:
     clip = film(make_agent(), every=1, max_frames=3)
     assert len(clip.frames) == 3
     assert clip.episodes == film(make_agent(), every=1).episodes
 
 
-def test_an_environment_without_pictures_is_not_the_machines_fault() -> None:
+def test_an_environment_that_renders_nothing_is_named_rather_than_the_machine() -> None:
     class NoRender(gym.Wrapper[Any, Any, Any, Any]):
         def render(self) -> Any:
             raise NotImplementedError
 
-    for env, said in (
+    for env, message in (
         (
             NoRender(gym.make("CartPole-v1", render_mode="rgb_array")),
             r"CartPole-v1 has no render\(\); it cannot be filmed",
@@ -51,12 +52,12 @@ def test_an_environment_without_pictures_is_not_the_machines_fault() -> None:
         (gym.make("CartPole-v1"), "CartPole-v1 renders nothing in mode rgb_array"),
     ):
         env.reset()
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             picture_of(env)
 
 
 @pytest.mark.parametrize("channels", [None, 1, 4])
-def test_grey_pictures_and_transparent_ones_are_filmed_in_three_channels(channels: int | None, tmp_path: Path) -> None:
+def test_grey_and_transparent_images_get_three_channels(channels: int | None, tmp_path: Path) -> None:
     class Other(gym.Wrapper[Any, Any, Any, Any]):
         def render(self) -> Any:
             frame: Any = self.env.render()
@@ -72,7 +73,7 @@ def test_grey_pictures_and_transparent_ones_are_filmed_in_three_channels(channel
     assert Image.open(tmp_path / "x.gif").size == plain.shape[1::-1]
 
 
-def test_what_is_no_picture_is_refused() -> None:
+def test_a_render_that_is_not_an_image_is_refused() -> None:
     class Text(gym.Wrapper[Any, Any, Any, Any]):
         def render(self) -> Any:
             return [1, 2]
@@ -81,7 +82,7 @@ def test_what_is_no_picture_is_refused() -> None:
         picture_of(Text(gym.make("CartPole-v1", render_mode="rgb_array")))
 
 
-def test_an_agent_with_options_is_filmed_where_no_size_can_be_chosen() -> None:
+def test_an_environment_without_a_size_option_is_filmed_with_the_agent_s_options() -> None:
     clip = film(make_agent(env_options={"length": 3}), every=1)
     assert clip.frames[0].shape == (48, 64, 3)
     orange = [int((frame[0] == (200, 90, 30)).all(-1).sum()) for frame in clip.frames]
@@ -105,7 +106,7 @@ def test_gif_and_video_hold_the_frames(tmp_path: Path) -> None:
 
 
 def clip_of(fps: float, count: int = 10) -> Clip:
-    """A bar that grows: no frame is stored as the one before, only longer."""
+    """A bar that grows, since a GIF stores equal frames as one longer frame."""
     frames = [np.zeros((48, 64, 3), dtype=np.uint8) for _ in range(count)]
     for i, frame in enumerate(frames):
         frame[:, : 4 * i] = (200, 90, 30)
@@ -135,7 +136,7 @@ def test_a_gif_runs_in_real_time_and_no_faster_than_browsers_show(
 
 
 def noise(frames: int) -> Clip:
-    """What x264 can do little with."""
+    """Random pixels, which x264 hardly compresses."""
     rng = np.random.default_rng(0)
     return Clip([rng.integers(0, 256, (96, 128, 3), dtype=np.uint8) for _ in range(frames)], [], 25.0)
 
@@ -144,9 +145,9 @@ def test_a_film_that_is_too_large_is_made_smaller(tmp_path: Path) -> None:
     """Compressed more, then its beginning alone, at last in smaller frames."""
     save_video(noise(49), tmp_path / "whole.mp4")
     assert (tmp_path / "whole.mp4").stat().st_size > 300_000
-    for most, seconds in ((200_000, 49 / 25), (30_000, 7 / 25)):
-        save_video(noise(49), tmp_path / "small.mp4", most)
-        assert most / 8 < (tmp_path / "small.mp4").stat().st_size <= most
+    for max_bytes, seconds in ((200_000, 49 / 25), (30_000, 7 / 25)):
+        save_video(noise(49), tmp_path / "small.mp4", max_bytes)
+        assert max_bytes / 8 < (tmp_path / "small.mp4").stat().st_size <= max_bytes
         with imageio.get_reader(tmp_path / "small.mp4") as film:
             facts, shown = film.get_meta_data(), list(film.iter_data())
         assert len(shown) / facts["fps"] == pytest.approx(seconds, abs=0.2)
@@ -172,13 +173,13 @@ def test_staged_films_are_small() -> None:
 
 
 @pytest.mark.parametrize(("name", "save"), [("x.mp4", save_video), ("x.gif", save_gif)])
-def test_what_fails_in_the_middle_leaves_the_old_file(name: str, save: Any, tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_file(name: str, save: Any, tmp_path: Path) -> None:
     path = tmp_path / name
     save(clip_of(20.0), path)
     old = path.read_bytes()
     broken = clip_of(20.0)
     broken.frames[5] = np.zeros((8, 8), dtype=np.uint8)  # of another size
-    broken.frames[7] = np.zeros((2, 2, 7), dtype=np.uint8)  # no picture
+    broken.frames[7] = np.zeros((2, 2, 7), dtype=np.uint8)  # not an image
     with pytest.raises(Exception):  # noqa: B017, PT011  each library has errors of its own
         save(broken, path)
     assert path.read_bytes() == old
@@ -189,7 +190,7 @@ def test_what_fails_in_the_middle_leaves_the_old_file(name: str, save: Any, tmp_
 
 
 class World(CountingEnv):
-    """Whose width is that of its world; with a tutorial's check of the mode and its dict of actions."""
+    """Its `width` is not the image's. Like a tutorial's, it asserts its render mode and looks actions up in a dict."""
 
     metadata = {"render_modes": ["human", "rgb_array"]}  # noqa: RUF012
 
@@ -207,22 +208,30 @@ class Blind(World):
     metadata = {"render_modes": []}  # noqa: RUF012
 
 
-def test_a_world_that_has_a_width_keeps_it_and_its_choices_are_numbers(tmp_path: Path) -> None:
+@pytest.fixture
+def worlds() -> Iterator[None]:
     gym.register("tests/World-v0", entry_point=World)
     gym.register("tests/Blind-v0", entry_point=Blind)
-    try:
-        agent = make_agent("tests/World-v0")
-        (played,) = rollout(agent, "tests/World-v0", 1, n_envs=1)
-        (filmed,) = film(agent).episodes
-        assert (filmed.total_reward, filmed.length) == (played.total_reward, played.length)
-        blind = make_agent("tests/Blind-v0")
-        with pytest.raises(ConfigError, match="tests/Blind-v0 cannot be created: AssertionError"):
-            film(blind)
-        heard: list[str] = []
-        assert not video(blind, tmp_path / "x.mp4", 5, False, heard.append)
-        assert heard[-1].startswith("no video: tests/Blind-v0 cannot be created")
-    finally:
-        del gym.registry["tests/World-v0"], gym.registry["tests/Blind-v0"]
+    yield
+    del gym.registry["tests/World-v0"], gym.registry["tests/Blind-v0"]
+
+
+@pytest.mark.usefixtures("worlds")
+def test_filming_does_not_change_a_width_that_is_not_the_image_s() -> None:
+    agent = make_agent("tests/World-v0")
+    (played,) = rollout(agent, "tests/World-v0", 1, n_envs=1)
+    (filmed,) = film(agent).episodes
+    assert (filmed.total_reward, filmed.length) == (played.total_reward, played.length)
+
+
+@pytest.mark.usefixtures("worlds")
+def test_an_environment_that_asserts_its_render_mode_is_named(tmp_path: Path) -> None:
+    blind = make_agent("tests/Blind-v0")
+    with pytest.raises(ConfigError, match="tests/Blind-v0 cannot be created: AssertionError"):
+        film(blind)
+    progress_lines: list[str] = []
+    assert not video(blind, tmp_path / "x.mp4", 5, False, progress_lines.append)
+    assert progress_lines[-1].startswith("no video: tests/Blind-v0 cannot be created")
 
 
 def test_an_environment_that_takes_no_render_mode_is_explained() -> None:
@@ -239,7 +248,7 @@ def test_an_environment_that_takes_no_render_mode_is_explained() -> None:
 
 
 def test_the_camera_follows_a_hopper() -> None:
-    """gymnasium 1.4 renders through a camera that stands still unless one is named."""
+    """Without a name of a camera, gymnasium 1.4 renders with one that stands still."""
     agent = make_agent("Hopper-v5")
     env = _rendering_env(agent, None, (64, 48), False)
     renderer = env.unwrapped.mujoco_renderer
@@ -283,7 +292,7 @@ def test_bad_sizes_are_explained() -> None:
 
 
 def test_the_floor_is_drawn_as_far_as_a_cheetah_runs() -> None:
-    """It moves as ever, and far beyond the 40 m that are drawn otherwise there is ground to see."""
+    """The cheetah moves as before; its ground is drawn by default for 40 m only."""
     plain, wide = (make_env("HalfCheetah-v5", render_mode="rgb_array", width=64, height=48) for _ in range(2))
     prepare_drawing(wide)
     rng = np.random.default_rng(0)
