@@ -79,7 +79,7 @@ def stage(
             another agent. ConfigError: a seed or baseline run does not match, or there are too many studies.
             StorageError: the folder holds something other than a staged agent; `force` does not change that.
     """
-    recipe, last_row = _finished(run, trust_env_module)
+    recipe, last_row = _recipe_and_last_row(run, trust_env_module)
     final = zoo / recipe.agent_id
     require_free_place(recipe, final, (run, *seeds, *baselines), force)
     episodes = load_episodes(recipe.data.dataset, recipe.data.obs_keys).best(recipe.data.best_fraction)
@@ -101,7 +101,7 @@ def stage(
     return final
 
 
-def _finished(run: Path, trust_env_module: bool) -> tuple[Recipe, dict[str, Any]]:
+def _recipe_and_last_row(run: Path, trust_env_module: bool) -> tuple[Recipe, dict[str, Any]]:
     """The run's recipe, and the last row of its log, which has the training time."""
     recipe = load_finished(run, trust_env_module).recipe
     assert recipe is not None
@@ -126,7 +126,7 @@ def _measured(
     seeds: Sequence[Path],
     baselines: Sequence[Path],
 ) -> Results:
-    """All measurements, in this order."""
+    """The results of the staged folder, measured in the order in which they are listed here."""
     measuring.plan(1 + len(seeds) + len(baselines), sweep_episodes)  # 1: the best checkpoint
     return Results(
         **measuring.headline(),
@@ -134,8 +134,8 @@ def _measured(
         training=training,
         best=measuring.best(run),
         **measuring.targets(sweep_episodes),
-        seeds=tuple(measuring.beside(path) for path in seeds),
-        baselines=tuple(measuring.beside(path).model_copy(update=_updates(path)) for path in baselines),
+        seeds=tuple(measuring.other_run(path) for path in seeds),
+        baselines=tuple(measuring.other_run(path).model_copy(update=_updates(path)) for path in baselines),
         filmed=measuring.film(),
     )
 
@@ -193,8 +193,8 @@ def _keep_license(old: Path, new: Path, on_progress: Callable[[str], None]) -> N
     if not (old / CONFIG).is_file():
         return
     before, config = (read_record(AgentConfig, at / CONFIG) for at in (old, new))
-    was_set, carries_one = (one.license != one.model.weights_license() for one in (before, config))
-    if was_set and not carries_one and before.license != config.license:
+    set_before, set_by_run = (one.license != one.model.weights_license() for one in (before, config))
+    if set_before and not set_by_run and before.license != config.license:
         on_progress(f"keeping the license of the agent it replaces, {before.license}")
         write_atomic(new / CONFIG, config.model_copy(update={"license": before.license}).to_json())
 

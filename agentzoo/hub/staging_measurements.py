@@ -79,10 +79,10 @@ class Measuring:
     def plan(self, others: int, sweep_episodes: int) -> None:
         """Plan all episodes: the agent in each acting mode, `others`, the sweep and the video."""
         episodes = self.recipe.eval.episodes
-        ways = 1 + len(other_ways(self.agent))
-        self._tally.plan(episodes * (ways + others) + TARGETS * sweep_episodes + 1)
+        modes = 1 + len(other_modes(self.agent))
+        self._tally.plan(episodes * (modes + others) + TARGETS * sweep_episodes + 1)
 
-    def _named(self, one: Result) -> Result:
+    def _with_command(self, one: Result) -> Result:
         """The result, with the command that repeats it after the agent is staged."""
         return with_command(one, self.agent, self.recipe.agent_id)
 
@@ -92,10 +92,10 @@ class Measuring:
         self._on_progress(f"{counted(episodes, 'episode')} of {self.recipe.agent_id}")
         head = evaluate(self.agent, episodes=episodes, trust_env_module=self._trust, on_episode=played_one)
         self._length = head.lengths[0]
-        acting = in_other_ways(self.agent, episodes, self._trust, self._on_progress, self._tally)
-        return {"headline": self._named(head), "acting": tuple(map(self._named, acting))}
+        acting = in_other_modes(self.agent, episodes, self._trust, self._on_progress, self._tally)
+        return {"headline": self._with_command(head), "acting": tuple(map(self._with_command, acting))}
 
-    def beside(self, run: Path) -> Result:
+    def other_run(self, run: Path) -> Result:
         """The result of another run on the same number of episodes, asked for the same return."""
         episodes = self.recipe.eval.episodes
         with self._tally.part(episodes):
@@ -123,7 +123,7 @@ class Measuring:
         found = sweep(self.agent, asked, episodes, trust_env_module=self._trust, on_episode=self._tally.played_one)
         if plots:
             plot_sweeps({self.recipe.agent_id: found}, self.folder / SWEEP_PLOT, self.facts.best_return)
-        return {"targets": tuple(map(self._named, found)), "spearman": rank_correlation(found), "plotted": plots}
+        return {"targets": tuple(map(self._with_command, found)), "spearman": rank_correlation(found), "plotted": plots}
 
     def film(self) -> bool:
         """Make a video; returns whether it succeeded."""
@@ -154,22 +154,22 @@ def video(staged: Agent, path: Path, steps: int, trust_env_module: bool, on_prog
     return True
 
 
-def other_ways(agent: Agent) -> list[ActingMode]:
-    """The acting modes of its network other than the current one, if they act in another way."""
+def other_modes(agent: Agent) -> list[ActingMode]:
+    """The acting modes of its network other than the current one, if their actions differ."""
     if agent.model.modes_agree:
         return []
-    ways: tuple[ActingMode, ...] = ("window", "recurrent") if isinstance(agent.model, RecurrentModel) else ("window",)
-    return [way for way in ways if way != agent.acting]
+    modes: tuple[ActingMode, ...] = ("window", "recurrent") if isinstance(agent.model, RecurrentModel) else ("window",)
+    return [mode for mode in modes if mode != agent.acting]
 
 
-def in_other_ways(
+def in_other_modes(
     staged: Agent, episodes: int, trust_env_module: bool, on_progress: OnProgress, tally: Tally
 ) -> Iterator[Result]:
     """Evaluate the same weights in each other acting mode."""
     own = staged.acting
-    for way in other_ways(staged):
-        on_progress(f"{counted(episodes, 'episode')}, {way} acting")
-        staged.acting = way
+    for mode in other_modes(staged):
+        on_progress(f"{counted(episodes, 'episode')}, {mode} acting")
+        staged.acting = mode
         yield evaluate(staged, episodes=episodes, trust_env_module=trust_env_module, on_episode=tally.played_one)
     staged.acting = own
 

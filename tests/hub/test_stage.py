@@ -25,7 +25,7 @@ from agentzoo.hub.card import card_text
 from agentzoo.hub.finished_runs import RESULT, headline, measured
 from agentzoo.hub.records import read_records
 from agentzoo.hub.stage import stage
-from agentzoo.hub.staging_measurements import Tally, best_of, in_other_ways, video
+from agentzoo.hub.staging_measurements import Tally, best_of, in_other_modes, video
 from agentzoo.hub.studies import show_studies
 from agentzoo.hub.verify import check_files
 from agentzoo.models.dm import DMConfig
@@ -107,11 +107,11 @@ def test_an_agent_that_heeds_no_target_in_an_environment_without_pictures_is_sta
     gym.register("tests/Blind-v0", entry_point=blind_hopper)
     try:
         run = finished(tmp_path / "run", tiny_hopper, "tests/Blind-v0")
-        heard: list[str] = []
-        folder = stage(run, tmp_path / "zoo", "a test machine", sweep_episodes=1, on_progress=heard.append)
+        progress_lines: list[str] = []
+        folder = stage(run, tmp_path / "zoo", "a test machine", sweep_episodes=1, on_progress=progress_lines.append)
     finally:
         del gym.registry["tests/Blind-v0"]
-    assert any("renders nothing" in what for what in heard)
+    assert any("renders nothing" in what for what in progress_lines)
     results = Results.from_json((folder / "results.json").read_text(), "results.json")
     assert results.spearman is None
     for one in (results.headline, *results.targets):  # measured before anything lies there
@@ -132,7 +132,7 @@ def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str
     again = finished(tmp_path / "again", tiny_hopper)
     twins = [rewritten(finished(tmp_path / name, tiny_hopper), train__seed=1) for name in ("twin", "second")]
     elsewhere = rewritten(finished(tmp_path / "elsewhere", tiny_hopper), data__dataset="zoo/hopper/medium-v0")
-    heard: list[str] = []
+    progress_lines: list[str] = []
     wrong: tuple[tuple[dict[str, Any], type[Exception], str], ...] = (
         ({"studies": [tmp_path / "study"]}, CheckpointError, "gone.png, which is missing beside it"),
         ({"studies": [tmp_path / "nothing"]}, CheckpointError, "no study at"),
@@ -150,19 +150,19 @@ def test_what_can_be_wrong_is_found_before_anything_is_measured(tiny_hopper: str
     with pytest.raises(
         CheckpointError, match=r"saved has no training_log.csv: it is a saved agent, not the folder of a"
     ):
-        stage(saved, zoo, "a test machine", on_progress=heard.append)
+        stage(saved, zoo, "a test machine", on_progress=progress_lines.append)
     for options, error, said in wrong:
         with pytest.raises(error, match=said):
-            stage(run, zoo, "a test machine", on_progress=heard.append, **options)
-    assert heard == []
+            stage(run, zoo, "a test machine", on_progress=progress_lines.append, **options)
+    assert progress_lines == []
     assert not list(zoo.iterdir())
     notes = finished(tmp_path / "dt-test", tiny_hopper) / "notes.txt"
     notes.write_text("mine")
     for start, said in ((notes.parent, "is the run itself"), (run, r"also holds notes\.txt")):
         for force in (False, True):
             with pytest.raises(StorageError, match=said):
-                stage(start, tmp_path, "a test machine", force=force, on_progress=heard.append)
-    assert heard == []
+                stage(start, tmp_path, "a test machine", force=force, on_progress=progress_lines.append)
+    assert progress_lines == []
     assert notes.read_text() == "mine"
 
 
@@ -203,10 +203,10 @@ def test_without_matplotlib_an_agent_is_staged_without_its_plot(
 ) -> None:
     for module in ("matplotlib", "matplotlib.figure"):
         monkeypatch.setitem(sys.modules, module, None)
-    heard: list[str] = []
+    progress_lines: list[str] = []
     run = finished(tmp_path / "run", tiny_hopper)
-    folder = stage(run, tmp_path / "zoo", "a test machine", sweep_episodes=1, on_progress=heard.append)
-    assert any("agentzoo[plots]" in what for what in heard)
+    folder = stage(run, tmp_path / "zoo", "a test machine", sweep_episodes=1, on_progress=progress_lines.append)
+    assert any("agentzoo[plots]" in what for what in progress_lines)
     results = Results.from_json((folder / "results.json").read_text(), "results.json")
     assert (len(results.targets), results.plotted) == (8, False)
     assert not (folder / "targets.png").exists()
@@ -243,10 +243,10 @@ def test_pictures_of_one_name_stay_apart(tmp_path: Path) -> None:
     assert shown == {"study a": "a", "study b": "b"}
 
 
-def test_after_the_other_ways_an_agent_acts_in_its_own() -> None:
+def test_after_the_other_acting_modes_an_agent_has_its_own_again() -> None:
     agent = make_agent(model=DMConfig(embed_dim=16, n_layers=1, state_size=4))
     own = agent.acting
-    (found,) = in_other_ways(agent, 1, False, lambda _: None, Tally())
+    (found,) = in_other_modes(agent, 1, False, lambda _: None, Tally())
     assert {found.acting, own} == {"window", "recurrent"}
     assert agent.acting == own
 

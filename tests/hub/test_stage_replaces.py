@@ -1,4 +1,4 @@
-"""Staging again: what replaces a staged agent, what is kept, what a kept measurement counts for."""
+"""Staging again: what replaces a staged agent, what is kept, and when a stored result is used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hub.conftest import make_folder
 
 
 @pytest.mark.slow
-def test_the_last_training_is_staged_whatever_the_one_before_scored(tiny_hopper: str, tmp_path: Path) -> None:
+def test_a_new_training_replaces_the_staged_agent_also_if_that_scored_more(tiny_hopper: str, tmp_path: Path) -> None:
     run, zoo = finished(tmp_path / "run", tiny_hopper), tmp_path / "zoo"
     baseline = rewritten(finished(tmp_path / "baseline", tiny_hopper), train__lr=0.5)
     folder = quickly(run, zoo, baselines=[baseline])
@@ -35,20 +35,20 @@ def test_the_last_training_is_staged_whatever_the_one_before_scored(tiny_hopper:
     write_card(folder, "apache-2.0")
     raised = first.headline.model_copy(update={"weights_sha256": "0" * 64, "mean_return": 1e6})
     path.write_text(first.model_copy(update={"headline": raised}).to_json())
-    heard: list[str] = []
-    quickly(run, zoo, on_progress=heard.append)
+    progress_lines: list[str] = []
+    quickly(run, zoo, on_progress=progress_lines.append)
     assert Results.from_json(path.read_text(), "results.json").headline.mean_return == first.headline.mean_return
-    assert "keeping the license of the agent it replaces, apache-2.0" in heard
+    assert "keeping the license of the agent it replaces, apache-2.0" in progress_lines
     assert "\nlicense: apache-2.0\n" in (folder / "README.md").read_text()
     carried = read_record(AgentConfig, run / "config.json").model_copy(update={"license": "bsd-3-clause"})
-    (run / "config.json").write_text(carried.to_json())  # as a fine-tune of another's agent
+    (run / "config.json").write_text(carried.to_json())  # as a fine-tune of an agent with this license has it
     quickly(run, zoo)
     assert "\nlicense: bsd-3-clause\n" in (folder / "README.md").read_text()
     assert os.listdir(zoo) == ["dt-test"]  # noqa: PTH208
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reason"),
     [
         ({"eval__env": "Walker2d-v5"}, r"eval.env is 'Walker2d-v5' instead of 'Hopper-v5'"),
         ({"data__dataset": "zoo/hopper/other-v0"}, r"data.dataset is 'zoo/hopper/other-v0' instead"),
@@ -56,7 +56,7 @@ def test_the_last_training_is_staged_whatever_the_one_before_scored(tiny_hopper:
     ],
 )
 def test_another_agent_of_the_same_name_is_replaced_only_if_forced(
-    change: dict[str, str], said: str, tiny_hopper: str, tmp_path: Path
+    change: dict[str, str], reason: str, tiny_hopper: str, tmp_path: Path
 ) -> None:
     run, zoo = finished(tmp_path / "run", tiny_hopper), tmp_path / "zoo"
     family = change.get("family", "bc")
@@ -67,10 +67,10 @@ def test_another_agent_of_the_same_name_is_replaced_only_if_forced(
         config = AgentConfig.from_json((there / "config.json").read_text(), "config")
         (there / "config.json").write_text(config.model_copy(update={"env": settings["eval__env"]}).to_json())
     before = (there / "model.safetensors").read_bytes()
-    heard: list[str] = []
-    with pytest.raises(CheckpointError, match=rf"dt-test holds another agent, dt-test: its {said}.*--force"):
-        quickly(run, zoo, on_progress=heard.append)
-    assert heard == []  # nothing was measured
+    progress_lines: list[str] = []
+    with pytest.raises(CheckpointError, match=rf"dt-test holds another agent, dt-test: its {reason}.*--force"):
+        quickly(run, zoo, on_progress=progress_lines.append)
+    assert progress_lines == []  # nothing was measured
     assert (there / "model.safetensors").read_bytes() == before
     quickly(run, zoo, force=True)
     assert Agent.from_pretrained(there).config.env == "Hopper-v5"
@@ -88,21 +88,21 @@ def test_another_agent_of_the_same_name_is_replaced_only_if_forced(
         ("seed", 1),
     ],
 )
-def test_a_kept_measurement_counts_only_if_it_asked_the_same(
+def test_a_stored_result_is_used_only_for_the_same_weights_and_settings(
     field: str, value: Any, tiny_hopper: str, tmp_path: Path
 ) -> None:
     run = finished(tmp_path / "run", tiny_hopper)
-    heard: list[str] = []
-    first = measured(run, 1, heard.append)
-    assert measured(run, 1, heard.append) == first
-    assert len(heard) == 1
+    progress_lines: list[str] = []
+    first = measured(run, 1, progress_lines.append)
+    assert measured(run, 1, progress_lines.append) == first
+    assert len(progress_lines) == 1
     (run / RESULT).write_text(first.model_copy(update={field: value}).to_json())
-    assert getattr(measured(run, 1, heard.append), field) == getattr(first, field)
-    assert len(heard) == 2
+    assert getattr(measured(run, 1, progress_lines.append), field) == getattr(first, field)
+    assert len(progress_lines) == 2
     assert getattr(Result.from_json((run / RESULT).read_text(), "kept"), field) == getattr(first, field)
 
 
-def test_no_command_repeats_what_was_measured_of_a_run(
+def test_the_result_of_a_run_names_no_command(
     tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its id may lead to these weights today and to others that are staged tomorrow."""
@@ -112,19 +112,19 @@ def test_no_command_repeats_what_was_measured_of_a_run(
     assert measured(run, 1).command is None
 
 
-def test_a_larger_measurement_serves_comparisons_and_is_never_lost(tiny_hopper: str, tmp_path: Path) -> None:
+def test_a_stored_result_of_more_episodes_serves_comparisons_and_is_kept(tiny_hopper: str, tmp_path: Path) -> None:
     run = finished(tmp_path / "run", tiny_hopper)
-    heard: list[str] = []
-    larger = measured(run, 3, heard.append)
-    assert headline(run, 2, heard.append) == larger
-    assert len(heard) == 1
-    assert measured(run, 2, heard.append).episodes == 2  # rows of one card are of as many episodes
+    progress_lines: list[str] = []
+    larger = measured(run, 3, progress_lines.append)
+    assert headline(run, 2, progress_lines.append) == larger
+    assert len(progress_lines) == 1
+    assert measured(run, 2, progress_lines.append).episodes == 2  # all rows of a card have the same number of episodes
     assert Result.from_json((run / RESULT).read_text(), "kept") == larger
-    assert headline(run, 4, heard.append).episodes == 4
+    assert headline(run, 4, progress_lines.append).episodes == 4
     assert Result.from_json((run / RESULT).read_text(), "kept").episodes == 4
 
 
-def test_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
+def test_a_target_that_cannot_be_written_or_is_no_agent_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(StorageError, match=r"nothing can be written in .*file"), written_whole(tmp_path / "file" / "a"):
         pass
@@ -134,7 +134,7 @@ def test_where_nothing_can_be_written_is_said(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]  # noqa: PTH208
 
 
-def test_what_does_not_fit_on_the_disk_leaves_the_staged_agent(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_staged_agent_unchanged(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "dt-test")
     kept = {path.name: path.read_bytes() for path in folder.iterdir()}
     with (
@@ -147,7 +147,7 @@ def test_what_does_not_fit_on_the_disk_leaves_the_staged_agent(tmp_path: Path) -
     assert os.listdir(tmp_path) == ["dt-test"]  # noqa: PTH208
 
 
-def test_a_folder_is_replaced_and_comes_back_if_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_replaced_or_stays_if_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new, target = tmp_path / "new", tmp_path / "target"
     for folder, text in ((new, "new"), (target, "old")):
         folder.mkdir()

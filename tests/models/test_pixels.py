@@ -14,7 +14,7 @@ from conftest import PIXELS, SMALL, make_agent, random_batch, random_observation
 from agentzoo.acting.modes import MemoryState
 from agentzoo.agent import Agent
 from agentzoo.errors import ShapeError, SpaceError
-from agentzoo.hub.staging_measurements import other_ways
+from agentzoo.hub.staging_measurements import other_modes
 from agentzoo.models.bc_pixel import BCPixelConfig
 from agentzoo.models.dt_pixel import DTPixelConfig, PixelDecisionTransformer
 from agentzoo.nn.pixels import ATARI, FrameEncoder, PixelModel
@@ -106,7 +106,7 @@ def test_step_by_step_equals_the_window(family: str, kind: str) -> None:
 
     assert agent.acting == ("window" if family == "bc-pixel" else "recurrent")
     np.testing.assert_allclose(play("recurrent"), play("window"), atol=1e-5)
-    assert other_ways(agent) == []  # so staging measures one
+    assert other_modes(agent) == []  # so staging measures one
 
 
 @pytest.mark.parametrize("family", PIXEL_FAMILIES)
