@@ -13,7 +13,7 @@ from pathlib import Path
 from agentzoo.data.names import datasets_root, is_local, local_ids
 from agentzoo.errors import StorageError
 from agentzoo.extras import needed
-from agentzoo.store.files import put_back, staging, swap_in, write_atomic
+from agentzoo.store.files import put_back, staging, swap_in, with_advice, write_atomic
 
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EXDEV)
 ORIGIN = "origin.txt"  # beside the `data` of a fetched dataset: the id or address that it was fetched by
@@ -47,15 +47,8 @@ def _explained(root: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in OF_THE_DISK:
             raise
-        raise StorageError(f"nothing can be written in {root}: {with_advice(error)}") from error
-
-
-def with_advice(error: OSError) -> str:
-    """The message of an error of the disk as a sentence, and what to do about it."""
-    cause = error.__cause__ if isinstance(error, StorageError) and isinstance(error.__cause__, OSError) else error
-    full = cause.errno in (errno.ENOSPC, errno.EDQUOT)
-    advice = "Make room" if full else "Check the folder's permissions"
-    return f"{str(error).rstrip('.')}. {advice}, or set MINARI_DATASETS_PATH to another folder."
+        why = with_advice(error, "MINARI_DATASETS_PATH")
+        raise StorageError(f"nothing can be written in {root}: {why}") from error
 
 
 def dataset_origin(dataset_id: str) -> str | None:

@@ -28,7 +28,7 @@ from agentzoo.errors import DataError, StorageError
 from agentzoo.store.cache import VARIABLE as CACHE_VARIABLE
 from agentzoo.store.cache import cache_folder, make_private
 from agentzoo.store.exclusive import exclusive
-from agentzoo.store.files import sha256, staging, write_atomic
+from agentzoo.store.files import sha256, staging, with_advice, write_atomic
 from agentzoo.types import ActionSpec, Config, IntArray, ObservationSpec
 
 ARRAYS = ("observations", "actions", "rewards", "lengths", "terminated")
@@ -216,4 +216,4 @@ def _save_array(path: Path, values: NDArray[Any]) -> None:
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise StorageError(f"{path} was not written: {error}. Make room, or set {CACHE_VARIABLE}.") from error
+        raise StorageError(f"{path} was not written: {with_advice(error, CACHE_VARIABLE)}") from error

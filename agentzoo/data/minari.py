@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.data.episodes import Episodes
-from agentzoo.data.fetching import fetch, minari_root, put_dataset, restore_replaced, staging_root, with_advice
+from agentzoo.data.fetching import fetch, minari_root, put_dataset, restore_replaced, staging_root
 from agentzoo.data.frames import FrameWriter, stack_of, stacked_spec
 from agentzoo.data.hdf5 import NUMBERS, check_hdf5, is_pictures, make_room, readable, require_space
 from agentzoo.data.making.collect import Rollout
@@ -28,7 +28,7 @@ from agentzoo.data.spaces import action_spec, flatten_observations, observation_
 from agentzoo.envs import quiet_compiler
 from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError
 from agentzoo.extras import needed
-from agentzoo.store.files import put_back, staging
+from agentzoo.store.files import put_back, staging, with_advice
 from agentzoo.store.watch import StoppedError, watched
 from agentzoo.types import ActionSpec, FloatArray, ObservationSpec
 
@@ -269,7 +269,8 @@ def write_dataset(
             _check_absent(final, dataset_id, overwrite)  # another process may have been faster
             put_dataset(draft, root, dataset_id)
     except OSError as error:
-        raise StorageError(f"dataset {dataset_id!r} was not written to {root}: {with_advice(error)}") from error
+        why = with_advice(error, "MINARI_DATASETS_PATH")
+        raise StorageError(f"dataset {dataset_id!r} was not written to {root}: {why}") from error
     return final
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -112,6 +113,14 @@ def not_written(target: Path) -> Iterator[None]:
         # shutil.copytree lists (source, copy, reason) of every file
         reason = error.args[0][0][2] if isinstance(error, shutil.Error) and error.args[0] else error
         raise StorageError(f"{target} was not written: {reason}. Its previous content is unchanged.") from error
+
+
+def with_advice(error: OSError, variable: str) -> str:
+    """The message of an error of the disk as a sentence, and what to do; `variable` names another folder."""
+    cause = error.__cause__ if isinstance(error, StorageError) and isinstance(error.__cause__, OSError) else error
+    full = cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    advice = "Make room" if full else "Check the folder's permissions"
+    return f"{str(error).rstrip('.')}. {advice}, or set {variable} to another folder."
 
 
 @contextlib.contextmanager
