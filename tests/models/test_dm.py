@@ -222,8 +222,12 @@ def test_recipes_differ_only_in_what_they_are_called_for() -> None:
         assert recipe.model == base.model.model_copy(update=change)
         assert (recipe.data, recipe.train, recipe.eval) == (base.data, base.train, base.eval)
         assert recipe.train.steps >= 5_000
-    for agent_id in ("dm-hopper-medium", "dm-hopper-medium-replay", "dm-pointmaze-medium"):
+    for agent_id, windows, rows in (
+        ("dm-hopper-medium", 8_000 * 128, 1000),
+        ("dm-hopper-medium-replay", 4_000 * 128, 1),
+        ("dm-pointmaze-medium", 7_000 * 320, 1000),
+    ):
         recipe = load_recipe(agent_id)
-        assert recipe.train.steps * recipe.train.batch_size >= 1_000_000  # windows
         assert isinstance(recipe.model, DMConfig)
+        assert (recipe.train.steps * recipe.train.batch_size, recipe.model.max_ep_len) == (windows, rows)
         assert recipe.train.steps == 40 * recipe.model.teacher_period
