@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agentzoo import Agent
+from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.nn.markov import head_matrix
 from agentzoo.research.analysis import (
     attention_maps,
@@ -41,14 +42,24 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     console = Console()
-    agent = Agent.from_pretrained(options.agent)
+    try:
+        inspect(Agent.from_pretrained(options.agent), options.episodes, options.out, console)
+    except AgentzooError as error:  # such as a family without attention
+        raise SystemExit(str(error)) from None
+
+
+def inspect(agent: Agent, episodes: int, out: Path, console: Console) -> None:
+    """Print a table of heads, and write a picture and a page."""
+    layers = attention_layers(agent.model)
+    if not layers or not layers[0].causal:
+        name = agent.config.agent_id
+        raise ConfigError(f"{name} has no causal attention; `agentzoo research inspect {name}` shows what it has.")
 
     # what the weights say, without an environment
     report = markov_report(agent)
-    layers = attention_layers(agent.model)
 
     # what the agent does without each head, on the windows of its own episodes
-    windows = decision_windows(agent, options.episodes, most=500)
+    windows = decision_windows(agent, episodes, most=500)
     worth = head_importance(agent, windows)
 
     title = f"{agent.config.agent_id}: {report.dim} numbers a token, threshold {report.threshold:g}"
@@ -72,8 +83,8 @@ def main() -> None:
     maps = attention_maps(agent, fullest(windows))  # where each head looks in one window
     name, family = agent.config.agent_id, agent.model.config.family
     everything = Inspection(name, family, markov=report, importance=worth, maps=maps)
-    picture = draw_all(everything, options.out / "heads.png")
-    page = write_page(everything, options.out / "heads")
+    picture = draw_all(everything, out / "heads.png")
+    page = write_page(everything, out / "heads")
     console.print(f"wrote {picture} and {page}", highlight=False)
 
 

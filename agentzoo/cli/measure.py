@@ -221,7 +221,9 @@ def compare(
     write_study(study, out)
     methods = families.over_families(compared)
     second = None if methods is None else families.as_study(methods)
-    if methods is not None and second is not None:
+    if methods is None or second is None:
+        families.remove(out)  # of an earlier comparison
+    else:
         families.draw_profiles(methods, out / families.FOLDER / families.PICTURE)
         write_study(second, out / families.FOLDER)
     if as_json:

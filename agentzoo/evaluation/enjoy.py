@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 from agentzoo.agent import Agent
 from agentzoo.envs.making import prepare_drawing
@@ -12,10 +14,37 @@ from agentzoo.evaluation.environments import env_of
 from agentzoo.evaluation.rollout import EpisodeResult, run_episode
 from agentzoo.evaluation.seeds import episode_seed
 
+SECONDS = 2.0  # to wait for a display
+
 
 def has_display() -> bool:
-    """Whether a window can be opened: macOS and Windows always, Linux with X or Wayland."""
-    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    """Whether a window can be opened: macOS and Windows always, Linux with an X or Wayland server that answers."""
+    return sys.platform != "linux" or any(map(_answers, _servers()))
+
+
+def _servers() -> Iterator[str | tuple[str, int]]:
+    """Addresses of the servers that `$WAYLAND_DISPLAY` and `$DISPLAY` name: a socket's path, or host and port."""
+    wayland, x = os.environ.get("WAYLAND_DISPLAY"), os.environ.get("DISPLAY", "")
+    if wayland:
+        yield str(Path(os.environ.get("XDG_RUNTIME_DIR", "")) / wayland)
+    host, _, screen = x.rpartition(":")
+    number = screen.partition(".")[0]
+    if not number.isdecimal():
+        return
+    if host in ("", "unix"):
+        yield from (f"\0/tmp/.X11-unix/X{number}", f"/tmp/.X11-unix/X{number}")
+    else:  # over a network, or of ssh
+        yield host, 6000 + int(number)
+
+
+def _answers(address: str | tuple[str, int]) -> bool:
+    try:
+        with socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET) as found:
+            found.settimeout(SECONDS)
+            found.connect(address)
+    except OSError:
+        return False
+    return True
 
 
 def play(

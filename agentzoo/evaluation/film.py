@@ -24,6 +24,7 @@ from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.extras import needed
 from agentzoo.store.files import write_atomic
 
+MAX_SIDE = 4096  # pixels
 # modules of environments whose options `width` and `height` are the size of the image
 SIZED = ("gymnasium.envs.mujoco.", "gymnasium_robotics.", "agentzoo.envs.maze2d")
 PALETTE_FRAMES = 8  # a GIF's colors are chosen from this many frames, evenly spaced
@@ -79,25 +80,36 @@ def film(
         max_frames: stop rendering, but not playing, after this many frames.
 
     Raises:
-        ConfigError: no environment, an odd size, or this machine cannot render (the message says what to install).
+        ConfigError: no environment, an odd size, frames of several sizes, or this machine cannot render (the message
+            says what to install).
     """
-    if any(side % 2 or side < 16 for side in size) or every < 1:
-        raise ConfigError(f"width and height must be even and at least 16, every at least 1; got {size} and {every}.")
+    if any(side % 2 or not 16 <= side <= MAX_SIDE for side in size) or every < 1:
+        raise ConfigError(
+            f"width and height must be even and from 16 to {MAX_SIDE}, every at least 1; got {size} and {every}."
+        )
     env = _rendering_env(agent, env_id, size, trust_env_module)
     prepare_drawing(env)
     frames: list[NDArray[np.uint8]] = []
 
+    def keep_frame() -> None:
+        if max_frames is not None and len(frames) >= max_frames:
+            return
+        frames.append(picture_of(env))
+        if frames[-1].shape != frames[0].shape:
+            raise ConfigError(
+                f"{_name_of(env)} renders frames of several shapes: {frames[0].shape}, {frames[-1].shape}."
+            )
+
     def before_step(step: int) -> None:
-        if step % every == 0 and (max_frames is None or len(frames) < max_frames):
-            frames.append(picture_of(env))
+        if step % every == 0:
+            keep_frame()
         on_step()
 
     found = []
     try:
         for e in range(episodes):
             found.append(run_episode(agent, env, episode_seed(seed, e), before_step))
-            if max_frames is None or len(frames) < max_frames:
-                frames.append(picture_of(env))  # the last state
+            keep_frame()  # the last state
     finally:
         env.close()
     return Clip(frames, found, float(env.metadata.get("render_fps") or 30) / every)
@@ -158,7 +170,12 @@ def picture_of(env: Any) -> NDArray[np.uint8]:
         raise ConfigError(f"this machine cannot render: {type(error).__name__}: {error}.{hint}") from error
     if frame is None:
         raise ConfigError(f"{_name_of(env)} renders nothing in mode rgb_array; it cannot be filmed.")
-    image = np.asarray(frame, dtype=np.uint8)
+    image = np.asarray(frame)
+    if image.dtype.kind not in "iu":
+        raise ConfigError(
+            f"{_name_of(env)} renders numbers of type {image.dtype}; a frame holds whole numbers from 0 to 255 (uint8)."
+        )
+    image = image.astype(np.uint8)
     if image.ndim == 2:
         image = image[..., None]
     if image.ndim != 3 or image.shape[2] not in (1, 3, 4):

@@ -74,7 +74,9 @@ class Result(Config):
     command: str | None  # repeats the evaluation; None if no command can
 
     def return_in_words(self) -> str:
-        """The mean return and its interval: `2733 [2617, 2842]`."""
+        """The mean return and its interval: `2733 [2617, 2842]`; without one for a single episode."""
+        if self.episodes == 1:
+            return amount(self.mean_return)
         low, high = self.return_interval
         return f"{amount(self.mean_return)} [{amount(low)}, {amount(high)}]"
 

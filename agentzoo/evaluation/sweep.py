@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentzoo.agent import Agent
+from agentzoo.config import AgentConfig
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, evaluate
 from agentzoo.evaluation.rollout import OnEpisode
@@ -52,9 +53,10 @@ def by_title(agents: Mapping[str, Agent]) -> dict[str, Agent]:
     """Named agents by their titles in a table: the agent's id, or its name if ids are equal.
 
     Raises:
-        ConfigError: the agents act in different environments, so their returns are not comparable.
+        ConfigError: the agents act in different environments or with other options of one, so their returns are not
+            comparable.
     """
-    envs = sorted({str(agent.config.env) for agent in agents.values()})
+    envs = sorted({_task_of(agent.config) for agent in agents.values()})
     if len(envs) > 1:
         raise ConfigError(f"these agents act in different environments: {', '.join(envs)}. Measure each separately.")
     ids = [agent.config.agent_id for agent in agents.values()]
@@ -62,6 +64,11 @@ def by_title(agents: Mapping[str, Agent]) -> dict[str, Agent]:
         agent_id if ids.count(agent_id) == 1 else name: agent
         for (name, agent), agent_id in zip(agents.items(), ids, strict=True)
     }
+
+
+def _task_of(config: AgentConfig) -> str:
+    options = ", ".join(f"{name}={value!r}" for name, value in sorted(config.env_options.items()))
+    return f"{config.env} with {options}" if options else str(config.env)
 
 
 def even_targets(highest: float, count: int = 8, lowest: float = 0.0) -> list[float]:
@@ -117,8 +124,8 @@ COLORS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#4a5568")
 def draw_returns(axes: Any, at: Sequence[float], results: Sequence[Result], color: str, label: str) -> None:
     """Draw one curve: the mean returns with their intervals at these positions."""
     means = [one.mean_return for one in results]
-    low = [one.mean_return - one.return_interval[0] for one in results]
-    high = [one.return_interval[1] - one.mean_return for one in results]
+    low = [max(one.mean_return - one.return_interval[0], 0.0) for one in results]  # below 0 by rounding
+    high = [max(one.return_interval[1] - one.mean_return, 0.0) for one in results]
     axes.errorbar(at, means, yerr=[low, high], marker="o", capsize=3, color=color, label=label)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -19,7 +20,13 @@ EVALUATED = ("eval_return", "eval_score")
 MAX_POINTS = 600  # of a line
 WIDE = 30.0  # ratio of the largest to the smallest value from which an axis is logarithmic
 MAX_ROWS = 60  # of the log's table
-STROKES = tuple(f"c{i}" for i in range(8))
+COLORS = 8
+
+
+def strokes() -> Iterator[str]:
+    """The CSS classes of the lines of a plot, without end: eight colors, then the same in dashes."""
+    for i in count():
+        yield f"c{i % COLORS}{' dashed' if i // COLORS % 2 else ''}"
 
 
 class Asked(NamedTuple):
@@ -134,7 +141,7 @@ def _curve(
     plot = Plot(
         f"{title} over {last:,.0f} updates: {ends}.", x, y or Axis.over(unit, values, zero=True), zoomable=not dots
     )
-    for (name, points), css in zip(drawn.items(), STROKES, strict=False):
+    for (name, points), css in zip(drawn.items(), strokes(), strict=False):
         key = name if len(drawn) > 1 else None
         plot.line([(step, math.log10(value)) for step, value in points] if log else points, css, key)
         if dots:

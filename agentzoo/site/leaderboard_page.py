@@ -9,7 +9,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from agentzoo.evaluation.methods import Methods
-from agentzoo.site.curves import STROKES
+from agentzoo.site.curves import strokes
 from agentzoo.site.numbers import TITLES, Quantity, axis_of, short_source
 from agentzoo.site.plot import Axis, Mark, Plot, forest
 from agentzoo.site.render import NO_PARTS, Parts, page
@@ -132,7 +132,7 @@ def _statistics(found: Methods) -> Statistics:
         Axis("normalized score", 0.0, 110.0),
         Axis("share of runs above it", 0.0, 1.03),
     )
-    for (name, profile), css in zip(found.profiles.items(), STROKES, strict=False):
+    for (name, profile), css in zip(found.profiles.items(), strokes(), strict=False):
         levels = profile.thresholds.tolist()
         band = [list(zip(levels, side.tolist(), strict=True)) for side in (profile.low, profile.high)]
         plot.band(band[0], band[1], css)

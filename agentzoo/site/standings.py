@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import Any, NamedTuple
 
 from agentzoo.evaluation.methods import THRESHOLDS, Methods, compare_methods, method_of
@@ -65,14 +66,17 @@ class Standing(NamedTuple):
 
 def standings(zoo: Zoo) -> list[Standing]:
     """Every method on every task, by task, best first."""
-    tasks: dict[str, Task] = {}
-    for entry in zoo.entries:
-        if entry.head is not None:
-            tasks.setdefault(entry.dataset, Task(entry.task, entry.env, entry.dataset, unit_of(entry)))
+    measured = [entry for entry in zoo.entries if entry.head is not None]
+    tasks: dict[tuple[str, str], Task] = {}
+    for entry in measured:
+        named = any(dataset == entry.dataset for dataset, env in tasks if env != entry.env)
+        name = f"{entry.task} ({entry.env})" if named else entry.task  # agents of one dataset measured elsewhere
+        tasks.setdefault((entry.dataset, entry.env), Task(name, entry.env, entry.dataset, unit_of(entry)))
     papers = published_together(entry.agent_id for entry in zoo.entries if entry.published)
-    found = [_of_entry(entry, tasks[entry.dataset], papers) for entry in zoo.entries if entry.dataset in tasks]
+    placed = [(entry, tasks.get((entry.dataset, entry.env))) for entry in zoo.entries]
+    found = [_of_entry(entry, task, papers) for entry, task in placed if task is not None]
     found += [one for task in tasks.values() for one in _simpler(zoo, task)]
-    found += _elsewhere(zoo, tasks, papers)
+    found += _elsewhere(zoo, tasks.values(), papers)
     return sorted(found, key=_order)
 
 
@@ -104,13 +108,13 @@ def _standing(
 def _simpler(zoo: Zoo, task: Task) -> list[Standing]:
     """Rows of `baselines.json` and of records for a task, without methods that have a page."""
     rows = {(row.method, row.result.training_seed): row for row in zoo.baselines.datasets.get(task.dataset, ())}
-    for entry in zoo.entries:
-        if entry.dataset == task.dataset:
-            rows |= {(row.method, row.result.training_seed): row for row in entry.rows}
-    paged = {entry.method for entry in zoo.entries if entry.dataset == task.dataset}
+    here = [entry for entry in zoo.entries if (entry.dataset, entry.env) == (task.dataset, task.env)]
+    for entry in here:
+        rows |= {(row.method, row.result.training_seed): row for row in entry.rows}
+    paged = {entry.method for entry in here}
     methods: dict[str, list[Result]] = {}
-    for entry in zoo.entries:
-        if entry.dataset == task.dataset and entry.results is not None:
+    for entry in here:
+        if entry.results is not None:
             for one in entry.results.baselines:
                 name = method_of(one.agent_id, one.agent_id, task.name)
                 known = methods.setdefault(name, []) if name not in paged and one.env == task.env else []
@@ -124,9 +128,9 @@ def _simpler(zoo: Zoo, task: Task) -> list[Standing]:
     return [_standing(name, name, task, None, tuple(runs), None) for name, runs in methods.items()]
 
 
-def _elsewhere(zoo: Zoo, tasks: Mapping[str, Task], papers: Mapping[str, Published]) -> list[Standing]:
+def _elsewhere(zoo: Zoo, tasks: Iterable[Task], papers: Mapping[str, Published]) -> list[Standing]:
     """Published methods that this zoo lacks."""
-    by_name = {task.name: task for task in tasks.values()}
+    by_name = {task.name: task for task in tasks}
     found: dict[tuple[str, str], Published] = {}
     for source in {paper.source for paper in papers.values()}:
         for task, methods in elsewhere([entry.agent_id for entry in zoo.entries], source).items():
@@ -144,11 +148,16 @@ def said_method(name: str) -> str:
 
 
 def compare(found: list[Standing]) -> Methods | None:
-    """Statistics over the scored tasks that most methods share; None if no two methods share a task."""
+    """Statistics over the scored tasks that most methods share; None if no two methods share a task.
+
+    A second agent of the same method and task is a method of its own, `dt (2)`.
+    """
     scores: dict[str, dict[str, tuple[float, ...]]] = {}
     for one in found:
         if one.task.unit == "score" and one.seeds:
-            scores.setdefault(one.method, {})[one.task.name] = one.seeds
+            names = (one.method if i == 1 else f"{one.method} ({i})" for i in count(1))
+            free = next(name for name in names if one.task.name not in scores.get(name, {}))
+            scores.setdefault(free, {})[one.task.name] = one.seeds
     return compare_methods(scores)
 
 

@@ -286,9 +286,10 @@ def test_filming_without_a_display_prints_no_error_of_a_library(tmp_path: Path) 
     assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
 
 
-def test_bad_sizes_are_explained() -> None:
-    with pytest.raises(ConfigError, match="width and height must be even"):
-        film(make_agent(), size=(321, 240))
+@pytest.mark.parametrize("size", [(321, 240), (320, 14), (320, 100_000)])
+def test_bad_sizes_are_explained(size: tuple[int, int]) -> None:
+    with pytest.raises(ConfigError, match="width and height must be even and from 16 to 4096"):
+        film(make_agent(), size=size)
 
 
 def test_the_floor_is_drawn_as_far_as_a_cheetah_runs() -> None:

@@ -17,7 +17,7 @@ from agentzoo.cli import app, main
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import DatasetFacts, evaluate
 from agentzoo.evaluation.study import read_study
-from agentzoo.evaluation.sweep import even_targets, plot_sweeps, rank_correlation, sweep
+from agentzoo.evaluation.sweep import by_title, even_targets, plot_sweeps, rank_correlation, sweep
 from agentzoo.hub.staging_measurements import sweep_targets
 
 
@@ -48,6 +48,22 @@ def test_rank_correlation_by_hand() -> None:
     assert rank_correlation(reached(1, 2, 4, 3)) == pytest.approx(0.8)  # type: ignore[arg-type]  # 1 - 6*2/(4*15)
     with pytest.raises(ConfigError, match="at least 3 targets"):
         rank_correlation(reached(1, 2))  # type: ignore[arg-type]
+
+
+def test_agents_of_other_options_are_not_compared() -> None:
+    usual, heavy = make_agent("Pendulum-v1"), make_agent("Pendulum-v1", env_options={"g": 20.0})
+    assert by_title({"a": usual, "b": usual}) == {"a": usual, "b": usual}
+    with pytest.raises(ConfigError, match=r"different environments: Pendulum-v1, Pendulum-v1 with g=20\.0\."):
+        by_title({"a": usual, "b": heavy})
+
+
+def test_one_episode_has_no_interval_and_a_plot_no_error_below_0(tmp_path: Path) -> None:
+    one = evaluate(make_agent(), episodes=1)
+    assert one.return_in_words() == f"{one.mean_return:.2f}"
+    high = np.nextafter(one.mean_return, np.inf)
+    rounded = [one.model_copy(update={"return_interval": (high, one.mean_return)})] * 2
+    plot_sweeps({"dt": rounded}, tmp_path / "x.png")
+    assert (tmp_path / "x.png").stat().st_size > 1000
 
 
 def test_a_sweep_asks_for_each_target_and_leaves_the_agent_as_it_was() -> None:

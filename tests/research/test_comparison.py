@@ -145,16 +145,25 @@ def test_families_share_tasks_by_hand(tmp_path: Path) -> None:
     assert found is not None
     assert found.tasks == ("hopper-medium", "hopper-medium-replay")
     assert found.single == ("dm",)
-    assert found.means["dm"].value == pytest.approx((95.55 + 67.90) / 2, abs=0.01)
+    assert found.means["dm"].value == pytest.approx((95.55 + 44.84) / 2, abs=0.01)
     chance = found.improvement["dm", "chibit"].value
     assert chance == pytest.approx((3 / 3 + 2 / 3) / 2)  # on one task it beats every run, on the other two of three
     assert found.means["chibit"].value == pytest.approx((27.9 + 72.5 + 84.4 + 87.2) / 4, abs=0.05)  # no 26.2, no 97.7
     first, second = families_study(found).rows
-    assert first == ("dm", "2", "81.7, one run per task", "")
+    assert first == ("dm", "2", "70.2, one run per task", "")
     assert second == ("chibit", "6", "68.0 [49.8, 91.7]", "0.17 [0.00, 0.50]")
     draw_profiles(found, tmp_path / "x.svg")
     assert "<!-- share of runs above it -->" in (tmp_path / "x.svg").read_text()
     assert over_families(compare([CARDS / "dt-hopper-medium", CARDS / "bc-walker2d-medium"], 100)) is None
+
+
+def test_a_comparison_of_one_family_removes_the_study_of_several(tmp_path: Path) -> None:
+    arguments = ["research", "compare", "--out", str(tmp_path / "out")]
+    several = [str(CARDS / name) for name in ("dt-hopper-medium", "bc-hopper-medium")]
+    for agents, kept in ((several, ["profiles.png", "study.json"]), (several[:1], [])):
+        done = CliRunner().invoke(app, [*arguments, *agents], catch_exceptions=False)
+        assert done.exit_code == 0
+        assert sorted(path.name for path in (tmp_path / "out" / "families").glob("*")) == kept
 
 
 def test_two_recipes_of_one_family_are_two_methods() -> None:

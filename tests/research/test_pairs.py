@@ -17,7 +17,7 @@ from agentzoo.evaluation.results import Results, evaluate
 from agentzoo.evaluation.study import read_study
 from agentzoo.recipe import load_recipe
 from agentzoo.research.studies.comparison import compare
-from agentzoo.research.studies.pairs import as_study, pairs_of, read_curves
+from agentzoo.research.studies.pairs import as_study, draw_curves, pairs_of, read_curves
 from agentzoo.training import log
 from research.cases import a_run as a_finished_run
 
@@ -58,6 +58,30 @@ def test_curves_and_steps_by_hand(runs: list[Path]) -> None:
     assert rows[1] == ("chibit-hopper-medium-scratch", "one seed", "unfinished, short evaluations: 50.0", "800")
     many = both._replace(points=both.points * 30)
     assert as_study([many], None).rows[0][2].startswith("unfinished, short evaluations: 60.0; 60.0; ")
+
+
+def test_a_log_without_scores_is_compared_with_returns(tmp_path: Path) -> None:
+    """Its references were found when it was staged: the headline has a score."""
+    folder = Path(shutil.copytree(CARDS / "dt-hopper-medium", tmp_path / "dt-hopper-medium"))
+    rows = [line.split(",") for line in (folder / "training_log.csv").read_text().splitlines()]
+    column = rows[0].index("eval_score")
+    for row in rows[1:]:
+        row[column] = ""
+    (folder / "training_log.csv").write_text("\n".join(",".join(row) for row in rows) + "\n")
+    (curve,) = read_curves([folder], 100)
+    (scored,) = read_curves([CARDS / "dt-hopper-medium"], 100)
+    assert (curve.normalized, scored.normalized) == (False, True)
+    assert curve.updates_to_90_percent() == scored.updates_to_90_percent()
+    assert curve.final() == pytest.approx([3_040], abs=50)
+    assert scored.final() == pytest.approx([94.3], abs=0.5)
+
+
+def test_agents_of_several_environments_get_a_panel_each(tmp_path: Path) -> None:
+    names = ("dt-hopper-medium", "dt-pendulum-mixed", "bc-hopper-medium")
+    draw_curves(read_curves([CARDS / name for name in names], 100), tmp_path / "x.svg")
+    text = (tmp_path / "x.svg").read_text()
+    for words, times in (("Hopper-v5", 1), ("Pendulum-v1", 1), ("score of short", 1), ("return of short", 1)):
+        assert text.count(f"<!-- {words}") == times
 
 
 def test_a_seed_without_a_score_above_0_never_reaches_90_percent(tmp_path: Path) -> None:

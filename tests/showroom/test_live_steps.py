@@ -82,8 +82,19 @@ def test_200_steps_equal_gymnasiums(libraries: Path) -> None:
     assert ends == [True, False, True]  # a hopper and a walker fall, a cheetah cannot
 
 
-def test_an_environment_the_page_does_not_know_has_no_scene() -> None:
-    assert scene_of("CartPole-v1", {}) is None
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [
+        ("CartPole-v1", {}),
+        ("Hopper-v5", {"terminate_when_unhealthy": False}),
+        ("Walker2d-v5", {"exclude_current_positions_from_observation": False}),
+        ("HalfCheetah-v5", {"exclude_current_positions_from_observation": False}),
+        ("PointMaze_Medium-v3", {"continuing_task": True}),
+        ("PointMaze_Medium-v3", {"continuing_task": False, "reward_type": "dense"}),
+    ],
+)
+def test_what_the_page_does_not_simulate_has_no_scene(env_id: str, options: dict[str, Any]) -> None:
+    assert scene_of(env_id, options) is None
 
 
 @pytest.mark.parametrize("options", [{"xml_file": "/tmp/mine.xml"}, {"nope": 1}])

@@ -312,7 +312,7 @@ def _draw_panel(axes: Any, compared: Sequence[Compared], papers: Mapping[str, Pu
         if len(dots) > 1:
             means = np.array([middle for middle, _, _ in dots])
             low, high = mean_interval(means)
-            error = [[means.mean() - low], [high - means.mean()]]
+            error = [[max(means.mean() - low, 0.0)], [max(high - means.mean(), 0.0)]]
             axes.errorbar(means.mean(), place + 0.3, xerr=error, fmt="D", color="black", markersize=4, capsize=3)
         paper = papers.get(each.agent_id)
         if paper is not None and (paper.unit == "steps" or normalized):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from agentzoo.evaluation.methods import Methods, compare_methods, method_of, task_of
 from agentzoo.evaluation.statistics import Estimate
-from agentzoo.evaluation.study import Study, cell
+from agentzoo.evaluation.study import STUDY, Study, cell
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.research.studies.comparison import Compared, all_differences
@@ -19,6 +19,12 @@ from agentzoo.research.studies.comparison import Compared, all_differences
 PICTURE = "profiles.png"
 FOLDER = "families"  # of the study, in that of the comparison
 MAX_NAME = 60
+
+
+def remove(folder: Path) -> None:
+    """Delete the study of families in the folder of a comparison, if there is one."""
+    for name in (PICTURE, STUDY):
+        (folder / FOLDER / name).unlink(missing_ok=True)
 
 
 def over_families(compared: Sequence[Compared]) -> Methods | None:
@@ -29,11 +35,14 @@ def over_families(compared: Sequence[Compared]) -> Methods | None:
     first: dict[tuple[str, str], Recipe] = {}
     names: dict[tuple[str, str], str] = {}  # of a method with its changes
     scores: dict[str, dict[str, tuple[float, ...]]] = {}
+    envs: dict[str, str] = {}
     for each in compared:
         if not each.normalized:
             continue
         task = task_of(each.recipe.data.dataset)
         method = method_of(each.agent_id, each.recipe.model.family, task)
+        if envs.setdefault(task, each.env) != each.env:
+            task = f"{task} ({each.env})"
         changes = all_differences(first.setdefault((method, task), each.recipe), each.recipe)
         name = names.get((method, changes))
         if name is None or task in scores[name]:  # the latter: two agents of one recipe, with ids of their own

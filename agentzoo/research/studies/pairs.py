@@ -46,8 +46,9 @@ class Curve(NamedTuple):
     """All runs of one agent id."""
 
     recipe: Recipe  # of the first seed
-    points: tuple[dict[int, float], ...]  # of each seed: update -> score (else return)
+    points: tuple[dict[int, float], ...]  # of each seed: update -> score, or return unless `normalized`
     finals: tuple[Result, ...]  # of the finished seeds
+    normalized: bool  # whether all numbers are scores; else all are returns
     other_seeds: tuple[Result, ...] = ()  # without a curve: the other training seeds in records of staged agents
 
     @property
@@ -74,7 +75,7 @@ class Curve(NamedTuple):
         """(seeds,) scores of long evaluations, or of the last short ones if a run is unfinished."""
         if len(self.finals) < self.seeds:
             return np.asarray(self.scores[:, -1])
-        return np.array([middle for middle, _, _ in Compared(self.recipe, self.finals).scores()])
+        return np.array([middle for middle, _, _ in self._intervals(self.finals)])
 
     def updates_to_90_percent(self) -> list[int]:
         """Updates until a short evaluation reaches 90 % of `final`, for each seed where one does."""
@@ -100,7 +101,7 @@ class Curve(NamedTuple):
     def each_seed(self) -> str:
         """Every seed's final score with its interval over episodes, also of seeds without a curve."""
         if len(self.finals) == self.seeds:
-            return several(self._scores())
+            return several(self._intervals((*self.finals, *self.other_seeds)))
         last = self.scores[:, -1]
         digits = digits_for(float(np.abs(last).max()))
         return cell("unfinished, short evaluations: " + "; ".join(f"{score:.{digits}f}" for score in last))
@@ -111,11 +112,13 @@ class Curve(NamedTuple):
             return "one seed"
         if len(self.finals) < self.seeds:
             return ""
-        each = [middle for middle, _, _ in self._scores()]
+        each = [middle for middle, _, _ in self._intervals((*self.finals, *self.other_seeds))]
         return over_seeds(each, digits_for(max(map(abs, each))))
 
-    def _scores(self) -> list[tuple[float, float, float]]:
-        return Compared(self.recipe, (*self.finals, *self.other_seeds)).scores()
+    def _intervals(self, results: tuple[Result, ...]) -> list[tuple[float, float, float]]:
+        """(mean, low, high) of each: scores if the curve has scores, else returns."""
+        compared = Compared(self.recipe, results)
+        return compared.scores() if self.normalized else compared.returns()
 
 
 def read_curves(
@@ -139,7 +142,7 @@ def read_curves(
     """
     first: dict[str, Recipe] = {}
     seen: list[tuple[Recipe, Path]] = []
-    found: dict[str, list[tuple[dict[int, float], tuple[Result, ...]]]] = {}
+    found: dict[str, list[tuple[list[dict[str, str]], tuple[Result, ...]]]] = {}
     for run in runs:
         recipe = read_record(Recipe, run / RECIPE)
         require_new(recipe, run, seen)
@@ -149,23 +152,23 @@ def read_curves(
                 f"{run} is not a seed of {recipe.agent_id}: it differs in {changes}. Give it another agent id with "
                 "--set agent_id=..., or compare both with `agentzoo research compare`."
             )
-        points = {
-            int(row["step"]): float(row.get("eval_score") or row["eval_return"])
-            for row in log.read_log(run)
-            if row.get("eval_return")
-        }
-        if not points:
+        rows = [row for row in log.read_log(run) if row.get("eval_return")]
+        if not rows:
             every = recipe.eval.every
             what = f"its first comes at update {every:,}" if every else "train with eval.every above 0"
             raise DataError(f"{run} has no evaluation in its log; {what}.")
         results = trainings(run, episodes, on_progress, trust_env_module) if is_finished(run) else ()
-        found.setdefault(recipe.agent_id, []).append((points, results))
+        found.setdefault(recipe.agent_id, []).append((rows, results))
     curves = []
     for agent_id, seeds in found.items():
         finals = tuple(results[0] for _, results in seeds if results)
         others = tuple(result for _, results in seeds for result in results[1:])
         require_distinct(agent_id, (*finals, *others))
-        curve = Curve(first[agent_id], tuple(points for points, _ in seeds), finals, others)
+        normalized = Compared(first[agent_id], (*finals, *others)).normalized
+        normalized = normalized and all(row.get("eval_score") for rows, _ in seeds for row in rows)
+        column = "eval_score" if normalized else "eval_return"
+        points = tuple({int(row["step"]): float(row[column]) for row in rows} for rows, _ in seeds)
+        curve = Curve(first[agent_id], points, finals, normalized, others)
         unfinished = len(finals) < len(seeds)  # finished seeds may have stopped early
         if not len(curve.steps) or (unfinished and any(len(points) > len(curve.steps) for points in curve.points)):
             raise DataError(f"the runs of {agent_id} were evaluated at different steps; finish them first.")
@@ -215,11 +218,14 @@ def _how_measured(curves: Sequence[Curve]) -> str:
 
 
 def draw_curves(curves: Sequence[Curve], path: Path) -> Path:
-    """Plot a panel per agent with a twin, and one for all others; bands are ranges over seeds."""
+    """Plot a panel per agent with a twin, and one per environment for all others; bands are ranges over seeds."""
     pairs = [(one.agent_id, [one, twin]) for one, twin in pairs_of(curves)]
     paired = {curve.agent_id for _, both in pairs for curve in both}
-    others = [curve for curve in curves if curve.agent_id not in paired]
-    panels = [*pairs, *([("others", others)] if others else [])]
+    others: dict[tuple[str, bool], list[Curve]] = {}  # one axis has one unit
+    for curve in curves:
+        if curve.agent_id not in paired:
+            others.setdefault((curve.recipe.eval.env, curve.normalized), []).append(curve)
+    panels = [*pairs, *((env if len(others) > 1 else "others", members) for (env, _), members in others.items())]
     columns = min(len(panels), PANELS_ABREAST)
     rows = -(-len(panels) // columns)
     figure = new_figure(5.2 * columns, 3.6 * rows, dpi=120)
@@ -235,6 +241,7 @@ def draw_curves(curves: Sequence[Curve], path: Path) -> Path:
                 axes.axvline(float(np.mean(reached)), color=line.get_color(), linestyle=":", linewidth=1)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("updates (dotted: 90 % of the final score)", fontsize=8)
-        axes.set_ylabel("score of short evaluations", fontsize=8)
+        units = sorted({"score" if curve.normalized else "return" for curve in members})
+        axes.set_ylabel(f"{' or '.join(units)} of short evaluations", fontsize=8)
         axes.legend(fontsize=7)
     return save_figure(figure, path)

@@ -31,6 +31,8 @@ def scene_of(env_id: str, options: Mapping[str, Any]) -> Scene | None:
     env = make_configured(env_id, options)
     try:
         found = make(env.unwrapped)
+        if found is None:
+            return None
         steps = env.spec.max_episode_steps if env.spec else None
         return {"env": env_id, **found, "most_steps": steps or DOORKEY_STEPS}
     finally:
@@ -50,8 +52,10 @@ def _runner(env: Any, noise: Mapping[str, Any], velocity_limit: float | None, he
     }
 
 
-def _walking(env: Any) -> Scene:
-    """Hopper and Walker2d."""
+def _walking(env: Any) -> Scene | None:
+    """Hopper and Walker2d; None for options that the page does not have."""
+    if not env._terminate_when_unhealthy or not env._exclude_current_positions_from_observation:
+        return None
     healthy = {
         "reward": env._healthy_reward,
         "height": _bounds(env._healthy_z_range),
@@ -67,12 +71,17 @@ def _bounds(values: tuple[float, float] | None) -> list[float] | None:
     return None if values is None else [min(max(value, -LARGE), LARGE) for value in values]
 
 
-def _cheetah(env: Any) -> Scene:
+def _cheetah(env: Any) -> Scene | None:
+    if not env._exclude_current_positions_from_observation:
+        return None
     scale = env._reset_noise_scale
     return _runner(env, {"position": scale, "velocity": scale, "normal": True}, None, None)
 
 
-def _maze(env: Any) -> Scene:
+def _maze(env: Any) -> Scene | None:
+    """A maze whose episodes end at the goal, with reward 1 there; None with other rewards or goals."""
+    if env.continuing_task or env.reward_type != "sparse":
+        return None
     return {
         "kind": "maze",
         "xml": Path(env.tmp_xml_file_path).read_text(encoding="utf-8"),
@@ -96,7 +105,7 @@ def _grid(env: Any) -> Scene:
     }
 
 
-_MAKERS: dict[str, Callable[[Any], Scene]] = {
+_MAKERS: dict[str, Callable[[Any], Scene | None]] = {
     "Hopper": _walking,
     "Walker2d": _walking,
     "HalfCheetah": _cheetah,

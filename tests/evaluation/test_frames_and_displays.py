@@ -1,0 +1,64 @@
+"""Frames that make no film, and displays that do not answer."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from conftest import CountingEnv, make_agent
+
+from agentzoo.errors import ConfigError
+from agentzoo.evaluation.enjoy import has_display
+from agentzoo.evaluation.film import film
+
+
+class Painted(CountingEnv):
+    """Renders what its options say."""
+
+    def __init__(self, dtype: str = "uint8", grows: bool = False, render_mode: str | None = None) -> None:
+        super().__init__(render_mode=render_mode)
+        self.dtype, self.grows, self.drawn = dtype, grows, 0
+
+    def render(self) -> Any:
+        self.drawn += self.grows
+        return np.full((16 + 2 * self.drawn, 16, 3), 0.5, self.dtype)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dtype": "float32"}, r"renders numbers of type float32; .* 0 to 255 \(uint8\)"),
+        ({"grows": True}, r"frames of several shapes: \(18, 16, 3\), \(20, 16, 3\)"),
+    ],
+)
+def test_frames_that_make_no_film_are_explained(options: dict[str, Any], words: str) -> None:
+    gym.register("tests/Painted-v0", Painted, kwargs=options)
+    with pytest.raises(ConfigError, match=words):
+        film(make_agent(), "tests/Painted-v0", every=1)
+
+
+def test_a_display_is_one_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    for name in ("", ":987", "unix:987.0", "127.0.0.1:987", "no number", ":x"):
+        monkeypatch.setenv("DISPLAY", name)
+        assert not has_display()
+    with socket.socket() as server:  # as ssh forwards a display
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
+        monkeypatch.setenv("DISPLAY", f"127.0.0.1:{port - 6000}.0")
+        assert has_display()
+    monkeypatch.setenv("DISPLAY", "")
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-7")
+    assert not has_display()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "wayland-7"))
+        server.listen()
+        assert has_display()

@@ -1,0 +1,50 @@
+"""The leaderboard's tasks and methods where a zoo holds agents that are alike."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import islice
+from pathlib import Path
+
+from agentzoo.site.curves import strokes
+from agentzoo.site.entries import read_zoo
+from agentzoo.site.index_page import index_page
+from agentzoo.site.media import Media
+from agentzoo.site.standings import compare, standings
+from showroom.conftest import copy_agent
+
+
+def test_agents_of_one_dataset_that_were_measured_elsewhere_are_another_task(tmp_path: Path) -> None:
+    for name in ("dt-hopper-medium", "bc-hopper-medium", "gpt2-dt-hopper-medium"):
+        records = copy_agent(name, tmp_path / "zoo" / name) / "results.json"
+        if name.startswith("gpt2"):
+            records.write_text(records.read_text().replace('"Hopper-v5"', '"Walker2d-v5"'))
+    found = standings(read_zoo(tmp_path / "zoo"))
+    tasks = {one.entry.agent_id: (one.task.name, one.task.env) for one in found if one.entry is not None}
+    assert tasks["dt-hopper-medium"] == tasks["bc-hopper-medium"] == ("hopper-medium", "Hopper-v5")
+    assert tasks["gpt2-dt-hopper-medium"] == ("hopper-medium (Walker2d-v5)", "Walker2d-v5")
+    methods = compare(found)
+    assert methods is not None
+    assert methods.tasks == ("hopper-medium", "hopper-medium (Walker2d-v5)")  # `bc` has both
+
+
+def test_two_agents_of_a_method_and_a_task_are_two_methods(tmp_path: Path) -> None:
+    zoo = tmp_path / "zoo"
+    copy_agent("dt-hopper-medium", zoo / "dt-hopper-medium")
+    records = copy_agent("dt-hopper-medium", zoo / "other") / "results.json"
+    tree = json.loads(records.read_text())
+    for one in (tree["headline"], *tree["seeds"]):
+        one.update(score=10.0, score_interval=[10.0, 10.0])
+    records.write_text(json.dumps(tree))
+    methods = compare(standings(read_zoo(zoo)))
+    assert methods is not None
+    assert {name: round(one.value) for name, one in methods.means.items() if "dt" in name} == {"dt": 94, "dt (2)": 10}
+    entries = read_zoo(zoo).entries
+    page = index_page(read_zoo(zoo), {one.slug: Media(frozenset(), None) for one in entries})
+    assert len(set(re.findall('<tr data-id="([^"]+)"', page))) == len(entries) == 2
+
+
+def test_every_line_of_a_plot_is_drawn() -> None:
+    names = list(islice(strokes(), 17))
+    assert (names[0], names[7], names[8], names[15], names[16]) == ("c0", "c7", "c0 dashed", "c7 dashed", "c0")
