@@ -42,7 +42,7 @@ def _answers(address: str | tuple[str, int]) -> bool:
         with socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET) as found:
             found.settimeout(SECONDS)
             found.connect(address)
-    except OSError:
+    except (OSError, ValueError, OverflowError):  # no server, no such host, or no port
         return False
     return True
 

@@ -46,7 +46,7 @@ def test_a_display_is_one_that_answers(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    for name in ("", ":987", "unix:987.0", "127.0.0.1:987", "no number", ":x"):
+    for name in ("", ":987", "unix:987.0", "127.0.0.1:987", "no number", ":x", "localhost:99999", f"{'a' * 300}:1"):
         monkeypatch.setenv("DISPLAY", name)
         assert not has_display()
     with socket.socket() as server:  # as ssh forwards a display
