@@ -62,12 +62,17 @@ def test_an_error_that_is_not_ours_is_counted_by_its_name() -> None:
 # In a process of its own: what earlier tests left behind may be freed in the middle, and hide what is taken.
 _TAKES_TOO_MUCH = """
 import importlib
+import time
 import numpy as np
 from agentzoo.research import fuzz
 print(fuzz.measured([lambda: np.ones(80_000_000)])[0])
 print(fuzz.measured([lambda: importlib.import_module("colorsys")])[0])
+def works_long():
+    begun = time.process_time()
+    while time.process_time() < begun + 0.3:
+        pass
 fuzz.MAX_CPU = 0.1
-print(fuzz.measured([lambda: sum(range(20_000_000))])[0])
+print(fuzz.measured([works_long])[0])
 print(*fuzz.measured([lambda: np.ones(1_000)]), sep="|")
 """
 
