@@ -6,8 +6,8 @@ A method is an agent's id without its task: `dt`, `gpt2-dt-scratch`. A task is a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from itertools import combinations
+from collections.abc import Collection, Mapping
+from itertools import chain, combinations, count
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +39,7 @@ class Methods(NamedTuple):
     @property
     def single(self) -> tuple[str, ...]:
         """Methods with one run per task; their intervals have zero width and no meaning."""
-        return tuple(name for name, count in self.runs.items() if count == len(self.tasks))
+        return tuple(name for name, runs in self.runs.items() if runs == len(self.tasks))
 
 
 def task_of(dataset: str) -> str:
@@ -54,6 +54,12 @@ def method_of(agent_id: str, family: str, task: str) -> str:
         return agent_id.replace(f"-{task}", "", 1)
     rest = agent_id.removeprefix(f"{family}-")
     return family if rest != agent_id and task.startswith(rest) else agent_id
+
+
+def unused(name: str, taken: Collection[str]) -> str:
+    """`name`, or `name (2)` and so on if it is taken."""
+    numbered = (f"{name} ({number})" for number in count(2))
+    return next(one for one in chain([name], numbered) if one not in taken)
 
 
 def compare_methods(scores: Mapping[str, Scores]) -> Methods | None:

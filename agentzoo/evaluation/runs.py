@@ -76,8 +76,8 @@ def train(
         recipe = recipe.pinned()
         if out is None and dataset is None and isinstance(named, str):
             out = run_to_continue(named)
-        options = {"hooks": hooks, "device": device, "cuda_graph": cuda_graph}
-        return _checked_run(recipe, episodes, out, trust_env_module, progress_bar, **options)
+        options = {"device": device, "cuda_graph": cuda_graph}
+        return _checked_run(recipe, episodes, out, trust_env_module, progress_bar, hooks, **options)
 
 
 def finetune(
@@ -130,9 +130,9 @@ def finetune(
             settings=settings,
             trust_env_module=trust_env_module,
         )
-        options = {"hooks": hooks, "device": device, "cuda_graph": cuda_graph, "license_id": base.config.license}
+        options = {"device": device, "cuda_graph": cuda_graph, "license_id": base.config.license}
         start = start_from(base, recipe, episodes)
-        return _checked_run(recipe, episodes, out, trust_env_module, progress_bar, start=start, **options)
+        return _checked_run(recipe, episodes, out, trust_env_module, progress_bar, hooks, start=start, **options)
 
 
 def _checked_run(
@@ -141,8 +141,7 @@ def _checked_run(
     out: str | Path | None,
     trust_env_module: bool,
     progress_bar: bool,
-    *,
-    hooks: Any,
+    hooks: Hooks | None,
     **given: Any,
 ) -> Agent:
     """Train after a look at the environment; `given` are options of `during.train_in`."""

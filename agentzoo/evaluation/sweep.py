@@ -56,7 +56,7 @@ def by_title(agents: Mapping[str, Agent]) -> dict[str, Agent]:
         ConfigError: the agents act in different environments or with other options of one, so their returns are not
             comparable.
     """
-    envs = sorted({_task_of(agent.config) for agent in agents.values()})
+    envs = sorted({_environment(agent.config) for agent in agents.values()})
     if len(envs) > 1:
         raise ConfigError(f"these agents act in different environments: {', '.join(envs)}. Measure each separately.")
     ids = [agent.config.agent_id for agent in agents.values()]
@@ -66,7 +66,8 @@ def by_title(agents: Mapping[str, Agent]) -> dict[str, Agent]:
     }
 
 
-def _task_of(config: AgentConfig) -> str:
+def _environment(config: AgentConfig) -> str:
+    """The environment of an agent, with its options."""
     options = ", ".join(f"{name}={value!r}" for name, value in sorted(config.env_options.items()))
     return f"{config.env} with {options}" if options else str(config.env)
 

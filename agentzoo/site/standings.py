@@ -6,10 +6,9 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping
-from itertools import count
 from typing import Any, NamedTuple
 
-from agentzoo.evaluation.methods import THRESHOLDS, Methods, compare_methods, method_of
+from agentzoo.evaluation.methods import THRESHOLDS, Methods, compare_methods, method_of, unused
 from agentzoo.evaluation.results import Result
 from agentzoo.hub.lines import NAMES
 from agentzoo.hub.paper_scores import Published, elsewhere, published_together
@@ -66,12 +65,13 @@ class Standing(NamedTuple):
 
 def standings(zoo: Zoo) -> list[Standing]:
     """Every method on every task, by task, best first."""
-    measured = [entry for entry in zoo.entries if entry.head is not None]
     tasks: dict[tuple[str, str], Task] = {}
-    for entry in measured:
-        named = any(dataset == entry.dataset for dataset, env in tasks if env != entry.env)
-        name = f"{entry.task} ({entry.env})" if named else entry.task  # agents of one dataset measured elsewhere
-        tasks.setdefault((entry.dataset, entry.env), Task(name, entry.env, entry.dataset, unit_of(entry)))
+    usual: dict[str, str] = {}  # the environment of a dataset; agents of it may be measured elsewhere
+    for entry in zoo.entries:
+        if entry.head is not None:
+            here = usual.setdefault(entry.dataset, entry.env) == entry.env
+            name = entry.task if here else f"{entry.task} ({entry.env})"
+            tasks.setdefault((entry.dataset, entry.env), Task(name, entry.env, entry.dataset, unit_of(entry)))
     papers = published_together(entry.agent_id for entry in zoo.entries if entry.published)
     placed = [(entry, tasks.get((entry.dataset, entry.env))) for entry in zoo.entries]
     found = [_of_entry(entry, task, papers) for entry, task in placed if task is not None]
@@ -155,9 +155,8 @@ def compare(found: list[Standing]) -> Methods | None:
     scores: dict[str, dict[str, tuple[float, ...]]] = {}
     for one in found:
         if one.task.unit == "score" and one.seeds:
-            names = (one.method if i == 1 else f"{one.method} ({i})" for i in count(1))
-            free = next(name for name in names if one.task.name not in scores.get(name, {}))
-            scores.setdefault(free, {})[one.task.name] = one.seeds
+            name = unused(one.method, [name for name, tasks in scores.items() if one.task.name in tasks])
+            scores.setdefault(name, {})[one.task.name] = one.seeds
     return compare_methods(scores)
 
 

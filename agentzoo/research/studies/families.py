@@ -5,11 +5,10 @@ Source: Agarwal et al. 2021, arXiv:2108.13264 (rliable); the numbers are those o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from itertools import chain, count
+from collections.abc import Sequence
 from pathlib import Path
 
-from agentzoo.evaluation.methods import Methods, compare_methods, method_of, task_of
+from agentzoo.evaluation.methods import Methods, compare_methods, method_of, task_of, unused
 from agentzoo.evaluation.statistics import Estimate
 from agentzoo.evaluation.study import STUDY, Study, cell
 from agentzoo.plots import new_figure, save_figure
@@ -47,15 +46,9 @@ def over_families(compared: Sequence[Compared]) -> Methods | None:
         name = names.get((method, changes))
         if name is None or task in scores[name]:  # the latter: two agents of one recipe, with ids of their own
             label = f"{method}, {changes}"[:MAX_NAME] if changes else method
-            name = names[method, changes] = _unused(label, scores)
+            name = names[method, changes] = unused(label, scores)
         scores.setdefault(name, {})[task] = tuple(middle for middle, _, _ in each.scores())
     return compare_methods(scores)
-
-
-def _unused(name: str, taken: Collection[str]) -> str:
-    """`name`, or `name (2)` and so on if it is taken."""
-    numbered = (f"{name} ({number})" for number in count(2))
-    return next(one for one in chain([name], numbered) if one not in taken)
 
 
 def as_study(found: Methods) -> Study:

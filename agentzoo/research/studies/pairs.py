@@ -57,6 +57,11 @@ class Curve(NamedTuple):
         return self.recipe.agent_id
 
     @property
+    def results(self) -> tuple[Result, ...]:
+        """Of all training seeds that were measured."""
+        return (*self.finals, *self.other_seeds)
+
+    @property
     def seeds(self) -> int:
         """The number of runs."""
         return len(self.points)
@@ -101,7 +106,7 @@ class Curve(NamedTuple):
     def each_seed(self) -> str:
         """Every seed's final score with its interval over episodes, also of seeds without a curve."""
         if len(self.finals) == self.seeds:
-            return several(self._intervals((*self.finals, *self.other_seeds)))
+            return several(self._intervals(self.results))
         last = self.scores[:, -1]
         digits = digits_for(float(np.abs(last).max()))
         return cell("unfinished, short evaluations: " + "; ".join(f"{score:.{digits}f}" for score in last))
@@ -112,7 +117,7 @@ class Curve(NamedTuple):
             return "one seed"
         if len(self.finals) < self.seeds:
             return ""
-        each = [middle for middle, _, _ in self._intervals((*self.finals, *self.other_seeds))]
+        each = [middle for middle, _, _ in self._intervals(self.results)]
         return over_seeds(each, digits_for(max(map(abs, each))))
 
     def _intervals(self, results: tuple[Result, ...]) -> list[tuple[float, float, float]]:
@@ -207,7 +212,7 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
 
 
 def _how_measured(curves: Sequence[Curve]) -> str:
-    episodes = sorted({result.episodes for curve in curves for result in (*curve.finals, *curve.other_seeds)})
+    episodes = sorted({result.episodes for curve in curves for result in curve.results})
     finals = f"{' or '.join(map(str, episodes))} episodes with the final weights of each seed, " if episodes else ""
     return (
         f"{finals}brackets hold 95 % bootstrap intervals: of one seed over its episodes, of several over the seeds "
