@@ -55,7 +55,7 @@ def test_an_agent_loads_acts_and_is_measured_without_extras() -> None:
         ),
     ],
 )
-def test_what_needs_an_extra_says_so(call: str, extra: str) -> None:
+def test_an_error_names_the_extra_to_install(call: str, extra: str) -> None:
     found = without_extras(call)
     assert f"pip install 'agentzoo[{extra}]'" in found.stderr, found.stderr
 

@@ -29,7 +29,7 @@ def played(agent: Agent) -> list[np.ndarray]:
     return found
 
 
-def test_it_reads_a_window_of_the_newest_steps() -> None:
+def test_history_reads_a_window_of_the_newest_steps() -> None:
     """The last action is the network's on a window that is written out by hand."""
     agent = make_agent("Pendulum-v1", context=4)
     agent.history = 2
@@ -59,7 +59,7 @@ def test_the_whole_window_is_the_default_and_one_as_long_is_the_same() -> None:
     assert any(abs(a - b).max() > 1e-3 for a, b in rest)
 
 
-def test_it_may_change_on_the_way_and_states_stay_valid() -> None:
+def test_history_may_change_during_an_episode_and_states_stay_valid() -> None:
     agent = make_agent("Pendulum-v1", context=4)
     obs, state = np.ones(3, np.float32), None
     for step in range(3):
@@ -81,14 +81,14 @@ def test_a_length_may_come_from_numpy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 5, -1, True, 2.0, "3"])
-def test_other_lengths_are_refused(steps: object) -> None:
+def test_a_history_longer_than_the_window_or_below_1_is_refused(steps: object) -> None:
     agent = make_agent("Pendulum-v1", context=4)
     with pytest.raises(ConfigError, match=r"history is the number of newest steps that acting reads, 1 to 4 or None"):
         agent.history = steps  # type: ignore[assignment]
     assert agent.history is None
 
 
-def test_recurrent_acting_has_no_use_for_it() -> None:
+def test_history_does_not_apply_to_recurrent_acting() -> None:
     plain, short = make_agent(model=small_config("dm")), make_agent(model=small_config("dm"))
     plain.acting = short.acting = "recurrent"
     with pytest.warns(UserWarning, match=r"history=1 has no effect .* agent.acting = 'window'") as said:
@@ -101,7 +101,7 @@ def test_recurrent_acting_has_no_use_for_it() -> None:
     assert not np.allclose(played(plain), played(short), atol=1e-4)
 
 
-def test_it_is_saved_and_measured(tmp_path: Path) -> None:
+def test_history_is_saved_and_measured(tmp_path: Path) -> None:
     agent = make_agent("Pendulum-v1", context=4)
     agent.history = 2
     folder = agent.save_pretrained(tmp_path / "dt-test")
@@ -121,7 +121,7 @@ def test_it_is_saved_and_measured(tmp_path: Path) -> None:
         Agent.from_pretrained(folder)
 
 
-def test_onnx_runtime_reads_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnx_runtime_reads_the_same_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     agent = make_agent("Pendulum-v1", model=SMALL["dt"], context=4)

@@ -82,7 +82,7 @@ def test_a_bound_vector_env_corrects_a_loop_in_the_manner_of_sb3(names: str) -> 
         warnings.simplefilter("error")
         for _ in range(25):
             actions, state = agent.predict(observations, state, starts, deterministic=True)
-            counts = ~ended  # what is answered to the last observation of an episode, nobody hears
+            counts = ~ended  # the env ignores the action after the last observation of an episode
             np.testing.assert_allclose(newest(state)[counts], still_to_come(observations)[counts], atol=1e-4)
             observations, _, terminations, truncations, _ = envs.step(actions)
             ended = terminations | truncations

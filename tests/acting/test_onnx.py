@@ -111,7 +111,7 @@ def test_the_agent_says_what_runs_it() -> None:
     assert "runtime='onnx'" in repr(agent.freeze())
 
 
-def test_another_network_returns_to_pytorch_and_says_so() -> None:
+def test_a_new_network_returns_to_pytorch_with_a_warning() -> None:
     agent, other = make_agent().freeze(), make_agent()
     scale(other.model)
     with pytest.warns(UserWarning, match=r"dt-test acts with PyTorch again: a new network was assigned. agent.freeze"):

@@ -209,7 +209,7 @@ def test_dropping_the_history_warns_once() -> None:
         agent.predict(OBS)
 
 
-def test_a_bound_environment_that_stands_still_is_said_at_the_line_of_the_caller() -> None:
+def test_a_bound_environment_that_stands_still_warns_at_the_line_of_the_caller() -> None:
     agent = make_agent()
     agent.set_env(Monitor(CountingEnv(5)))
     agent.get_env().reset()

@@ -152,7 +152,7 @@ def test_a_state_of_the_other_way_or_another_size_is_refused() -> None:
         other.predict(obs, memory, reward=0.0)
 
 
-def test_a_family_without_recurrent_form_says_so() -> None:
+def test_recurrent_acting_is_refused_by_a_family_without_it() -> None:
     agent = make_agent()
     with pytest.raises(ConfigError, match="'dt' network has no recurrent form"):
         agent.acting = "recurrent"

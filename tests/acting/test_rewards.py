@@ -154,7 +154,7 @@ def test_rewards_that_a_wrapper_changed_are_not_read(make: Callable[[], Any], na
     assert agent.rtg_source == "constant"
 
 
-def test_without_any_reward_the_target_stays_and_one_warning_says_so() -> None:
+def test_without_any_reward_the_target_stays_and_one_warning_is_given() -> None:
     agent = make_agent()
     _, state = agent.predict(OBS)
     said = r"return-to-go stays at the target. Bind an environment wrapped in Monitor"

@@ -28,7 +28,7 @@ def test_no_truth_values_and_no_numbers_are_named(name: str, wrong: Any) -> None
         make_agent().predict(OBS, **{name: wrong})
 
 
-def test_a_tensor_is_read_and_one_with_grad_says_what_to_do() -> None:
+def test_a_tensor_is_read_and_one_with_grad_is_refused() -> None:
     agent = make_agent()
     np.testing.assert_array_equal(agent.predict(torch.from_numpy(OBS))[0], agent.predict(OBS)[0])
     with pytest.raises(ShapeError, match=r"^obs is not an array of numbers: .* requires grad\. Use tensor\.detach\(\)"):
@@ -143,7 +143,7 @@ def test_observations_are_not_normalized_twice() -> None:
     agent.set_env(VecNormalize(DummyVecEnv([CountingEnv]), norm_obs=False))
 
 
-def test_nor_where_gymnasium_normalizes_them() -> None:
+def test_environments_that_gymnasium_normalizes_are_refused() -> None:
     agent, wrapper = make_agent(), gym.wrappers.NormalizeObservation
     for env in (
         Monitor(wrapper(CountingEnv())),

@@ -53,7 +53,7 @@ def test_a_run_leaves_a_policy_and_every_whole_episode(tmp_path: Path) -> None:
     assert train_behaviour("Pendulum-v1", tmp_path, FEW) == record  # over: nothing is trained again
 
 
-def test_it_stops_at_the_threshold(tmp_path: Path) -> None:
+def test_a_run_stops_at_the_threshold(tmp_path: Path) -> None:
     easy = BehaviourOptions(threshold=-1e9, max_steps=600, evaluate_every=200, episodes=1, learning_starts=600)
     record = train_behaviour("Pendulum-v1", tmp_path, easy)
     assert (record.reached, record.steps) == (True, 200)
@@ -87,7 +87,7 @@ def _shorten_rewards(path: Path) -> None:
 
 
 @pytest.mark.parametrize("breaks", [_cut, _shorten_rewards, Path.unlink], ids=["cut", "shortened", "missing"])
-def test_broken_steps_of_a_stopped_run_are_said_to_be(breaks: Callable[[Path], None], tmp_path: Path) -> None:
+def test_broken_steps_of_a_stopped_run_raise_a_data_error(breaks: Callable[[Path], None], tmp_path: Path) -> None:
     def stop(_: object) -> None:
         raise StopRun
 

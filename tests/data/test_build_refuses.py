@@ -132,7 +132,9 @@ def test_no_episode_is_no_dataset(root: Path) -> None:
     assert not (root / HOPPER).exists()
 
 
-def test_a_policy_that_is_nowhere_is_said_to_be(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_that_cannot_be_fetched_raises_a_data_error(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(UnknownNameError, match=r"--trust-policies downloads sb3/tqc-Hopper-v3 .* can run code"):
         build("hopper/expert", BuildOptions(tmp_path))

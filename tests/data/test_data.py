@@ -143,7 +143,7 @@ def test_actions_that_cannot_vary_or_are_too_many_are_refused() -> None:
             action_spec(many)
 
 
-def test_huge_bounds_of_actions_are_none() -> None:
+def test_huge_bounds_of_actions_count_as_unbounded() -> None:
     for bound in (1e30, np.finfo(np.float32).max):
         spec = action_spec(gym.spaces.Box(-bound, bound, (2,), np.float32))
         assert (spec.low, spec.high) == (None, None)

@@ -117,7 +117,7 @@ def test_a_stopped_run_goes_on_with_what_it_saw(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_stops_at_the_threshold_and_broken_files_are_named(tmp_path: Path) -> None:
+def test_a_run_stops_at_the_threshold_and_broken_files_are_named(tmp_path: Path) -> None:
     easy = BehaviourOptions(threshold=-1e9, max_steps=4096, evaluate_every=1024, episodes=4)
     record = train_behaviour("tests/Drawn-v0", tmp_path / "easy", easy)
     assert (record.reached, record.steps) == (True, 1024)
@@ -135,7 +135,7 @@ def test_it_stops_at_the_threshold_and_broken_files_are_named(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_run_in_which_no_episode_ends_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_in_which_no_episode_ends_raises_a_config_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "LENGTH", 10_000)
     with pytest.raises(ConfigError, match=r"no episode of tests/Drawn-v0 ended within 1,024 steps.*--max-steps"):
         train_behaviour("tests/Drawn-v0", tmp_path, replace(FEW, max_steps=1024))

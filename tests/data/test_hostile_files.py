@@ -166,7 +166,7 @@ def buffer() -> dict[str, Any]:
         ("final_observations", np.zeros((2, 3))),
     ],
 )
-def test_arrays_that_are_none_of_a_buffer(name: str, value: Any, root: Path, tmp_path: Path) -> None:
+def test_malformed_arrays_of_a_buffer_are_refused(name: str, value: Any, root: Path, tmp_path: Path) -> None:
     import_file(npz(tmp_path / "good.npz", **buffer()), "tests/good-v0")
     with pytest.raises(AgentzooError):
         import_file(npz(tmp_path / "x.npz", **{**buffer(), name: value}), "tests/x-v0")

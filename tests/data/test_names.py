@@ -76,7 +76,7 @@ def test_a_name_like_no_other_gets_the_command_that_lists_all(tmp_path: Path, mo
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
-def test_a_disk_that_takes_no_download_is_not_said_to_be_the_remote(
+def test_a_disk_that_takes_no_download_is_not_blamed_on_the_remote(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: str) -> None:
@@ -106,7 +106,7 @@ def test_a_download_into_a_folder_on_another_disk(tmp_path: Path, monkeypatch: p
         assert sorted(path.name for path in Path(other).iterdir()) == ["x-v0"]
 
 
-def test_a_remote_that_is_not_reached_is_not_said_to_lack_the_data(
+def test_an_error_tells_an_unreachable_remote_from_one_without_the_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: str) -> None:

@@ -31,7 +31,7 @@ def test_the_constant_counts_where_the_data_reaches_it() -> None:
     assert choose_target("d4rl", np.array([10.0, 3599.0]), "Hopper-v5", ()) == Target(3599.0, "max")
 
 
-def test_another_word_is_refused() -> None:
+def test_an_unknown_target_rule_is_refused() -> None:
     with pytest.raises(ConfigError, match="a number or one of d4rl, max, p90; got 'best'"):
         choose_target("best", RETURNS, "Hopper-v5", ())
 

@@ -219,7 +219,7 @@ def test_bad_requests_are_explained() -> None:
         make_env("Hopper-v99")
 
 
-def test_an_agent_told_something_for_each_environment_is_not_evaluated() -> None:
+def test_an_agent_conditioned_for_each_environment_is_not_evaluated() -> None:
     agent = make_agent().condition(target_return=[1.0, 2.0])
     with pytest.raises(ConfigError, match="set one target or goal for all"):
         evaluate(agent, episodes=2, n_envs=2)

@@ -82,7 +82,7 @@ def test_a_shorter_window_has_empty_cells_and_a_curve_of_its_own(tmp_path: Path)
     assert second not in colours({"a": whole}, tmp_path / "one.png")
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_histories_command_measures_each_length_and_writes_a_study(tmp_path: Path) -> None:
     folder = make_agent().save_pretrained(tmp_path / "dt-test")
     words = ["research", "histories", str(folder), "--steps", "1", "--steps", "3", "-n", "2", "--out", str(tmp_path)]
     done = CliRunner().invoke(app, [*words, "--json"])
@@ -118,7 +118,7 @@ def test_trainings_with_windows_of_one_length_are_no_curve() -> None:
             trained_lengths([make_agent(context=length) for length in lengths])
 
 
-def test_what_cannot_be_compared_is_said_before_anything_is_measured(
+def test_agents_that_cannot_be_compared_are_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("agentzoo.evaluation.histories.evaluate")

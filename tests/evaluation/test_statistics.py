@@ -74,7 +74,7 @@ def test_probability_of_improvement_by_hand() -> None:
 
 @given(st.dictionaries(st.sampled_from("abc"), runs, min_size=1))
 @settings(max_examples=30, deadline=None)
-def test_properties(scores: dict[str, list[float]]) -> None:
+def test_statistics_of_any_scores_are_in_range_and_repeat(scores: dict[str, list[float]]) -> None:
     found = aggregate(scores, resamples=15)
     values = [value for each in scores.values() for value in each]
     slack = 1e-9

@@ -86,7 +86,9 @@ def test_the_plot_has_a_curve_for_each_agent(tmp_path: Path) -> None:
     assert (pictures[1] == second).all(1).sum() > 50
 
 
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_sweep_command_prints_json_and_writes_a_study_and_a_plot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = make_agent().save_pretrained(tmp_path / "dt-test")
     words = ["research", "sweep", str(folder), "--up-to", "30", "--targets", "3", "-n", "2", "--json"]
     monkeypatch.setattr(
@@ -104,7 +106,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert (tmp_path / "s.png").exists()
 
 
-def test_what_a_sweep_cannot_show_is_said_before_anything_is_measured(
+def test_a_sweep_that_cannot_be_shown_is_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("agentzoo.evaluation.sweep.evaluate")

@@ -79,10 +79,10 @@ def test_a_run_becomes_a_row_and_cards_show_it(tmp_path: Path) -> None:
 def test_two_runs_of_one_row_are_refused_before_either_is_measured(tmp_path: Path) -> None:
     run = make_agent(model=SMALL["bc"]).save_pretrained(tmp_path / "run")
     again = Path(shutil.copytree(run, tmp_path / "again"))
-    heard: list[str] = []
+    progress: list[str] = []
     with pytest.raises(ConfigError, match=r"run and .*again are both bc on .* with training seed 0, which has one row"):
-        add_runs([run, again], tmp_path, on_progress=heard.append)
-    assert heard == []
+        add_runs([run, again], tmp_path, on_progress=progress.append)
+    assert progress == []
     assert not (tmp_path / "baselines.json").exists()
 
 

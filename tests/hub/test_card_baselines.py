@@ -51,7 +51,7 @@ def test_the_published_number_stands_beside_ours(folder: Path) -> None:
     assert own + rule in card_text(folder)
 
 
-def test_an_agent_asked_for_less_than_a_paper_scored_says_so(folder: Path) -> None:
+def test_a_card_mentions_a_target_below_the_score_of_the_paper(folder: Path) -> None:
     edit(folder, "config.json", agent_id="dt-hopper-medium", env="Hopper-v5")
     edit(folder, "train_config.json", data__dataset="zoo/hopper/medium-v0")
     references = {"headline__random_reference": 0.0, "headline__expert_reference": 3000.0}
@@ -103,7 +103,7 @@ def test_a_card_says_when_its_training_was_as_good_as_in_the_end(folder: Path) -
         check_card(folder)
 
 
-def test_a_baseline_of_another_budget_says_so(folder: Path) -> None:
+def test_a_row_names_the_updates_of_a_baseline_with_another_budget(folder: Path) -> None:
     results = read_records(folder)[2]
     done = results.training.updates or read_records(folder)[1].train.steps
     same, longer = (
@@ -175,7 +175,7 @@ def test_the_line_under_the_score_compares_with_behaviour_cloning(folder: Path) 
     assert slower.startswith(f"It **loses to** {words} 0.00 [0.00, 0.00], in steps 4.00 [4.00, 4.00] ")
 
 
-def test_clones_of_other_episodes_are_not_compared_and_the_card_says_so(folder: Path) -> None:
+def test_a_card_does_not_compare_with_clones_of_other_episodes(folder: Path) -> None:
     words = "It is not compared with behaviour cloning (`bc`), whose runs were measured on other episodes"
     cloned(folder, 0.0)
     results = read_records(folder)[2]

@@ -66,7 +66,7 @@ def test_markup_in_the_records_has_no_effect_on_the_card(folder: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("value", [HOSTILE, "x\", n_envs=__import__('os').getpid()) #", "../../etc", "a b", ""])
-def test_names_that_are_none_are_refused(folder: Path, name: str, field: str, value: str) -> None:
+def test_malformed_names_are_refused(folder: Path, name: str, field: str, value: str) -> None:
     edit(folder, name, **{field: value})
     with pytest.raises(ConfigError, match=rf"{name} cannot be used: {field.replace('__', '.')}: String should match"):
         card_text(folder)
@@ -101,7 +101,7 @@ def test_metadata_the_hub_would_refuse_is_refused_here(folder: Path, change: Any
 @pytest.mark.parametrize(
     "name", ["a/b/c", "..", "a/..", "../a", "a/b\n", "a--b/c", "a /b", "", "/", "a/", "x" * 200 + "/y"]
 )
-def test_repo_ids_that_are_none(name: str) -> None:
+def test_malformed_repo_ids_are_refused(name: str) -> None:
     assert not is_repo_id(name)
 
 

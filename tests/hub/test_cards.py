@@ -116,7 +116,7 @@ def test_a_fine_tune_names_the_repo_of_its_base_if_it_came_from_one(folder: Path
         assert f"agentzoo finetune org/hopper --revision {'0123456789' * 4} --recipe" in text
 
 
-def test_a_training_that_ran_out_of_patience_says_so(folder: Path) -> None:
+def test_a_card_mentions_a_training_that_ran_out_of_patience(folder: Path) -> None:
     planned = read_records(folder)[1].train.steps
     assert f"\n{planned:,} updates of " in card_text(folder)
     results = read_records(folder)[2]
@@ -127,7 +127,7 @@ def test_a_training_that_ran_out_of_patience_says_so(folder: Path) -> None:
     assert f"\n3 updates (of at most {planned:,}; its evaluations got no better) of " in card_text(folder)
 
 
-def test_a_training_in_bfloat16_says_so(folder: Path) -> None:
+def test_a_card_mentions_a_training_in_bfloat16(folder: Path) -> None:
     assert "bfloat16" not in card_text(folder)
     train = read_records(folder)[1].train.model_copy(update={"precision": "bf16"})
     edit(folder, "train_config.json", train=train.model_dump(mode="json"))
@@ -278,7 +278,9 @@ def test_an_environment_with_options_is_made_with_them(folder: Path) -> None:
     assert "\nEnvironment `tests/Counting-v0` with `continuing_task=False`, target return 50, " in text
 
 
-def test_commands(hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_push_list_pull_card_and_verify_as_a_user_runs_them(
+    hub: Hub, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """push, list --remote, pull, card and verify as a user runs them."""
     runner = CliRunner()
     monkeypatch.chdir(tmp_path)

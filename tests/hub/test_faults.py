@@ -137,7 +137,7 @@ def test_a_cache_that_rotted_is_noticed_even_offline(hub: Hub, pushed: Path, cac
         ("hf_wrong", r"answered 401: it does not accept your token. Log in"),
     ],
 )
-def test_401(hub: Hub, pushed: Path, cache: Path, token: str | bool, words: str) -> None:
+def test_a_401_explains_the_token(hub: Hub, pushed: Path, cache: Path, token: str | bool, words: str) -> None:
     hub.repos[REPO].private = True
     with pytest.raises(HubError, match=words) as caught:
         Agent.from_pretrained(REPO, token=token)
@@ -146,7 +146,7 @@ def test_401(hub: Hub, pushed: Path, cache: Path, token: str | bool, words: str)
     assert mean_of(Agent.from_pretrained(REPO, token=TOKEN)) == 0.0
 
 
-def test_a_name_that_is_none_is_no_refused_token() -> None:
+def test_a_401_without_a_login_means_that_the_repo_does_not_exist() -> None:
     """The real Hub answers 401 to a repo that is not there where nobody is logged in; its client knows."""
     from huggingface_hub.errors import RepositoryNotFoundError
     from huggingface_hub.utils import _http as client
@@ -273,7 +273,9 @@ def test_a_server_that_announces_more_than_it_sends(hub: Hub, pushed: Path, cach
     assert is_sound(cache, pushed)
 
 
-def test_nobody_there(hub: Hub, pushed: Path, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+def test_a_hub_without_a_connection_is_an_error_that_names_it(
+    hub: Hub, pushed: Path, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
     nowhere = "http://127.0.0.1:9"  # the discard port: nothing listens
     monkeypatch.setattr(constants, "ENDPOINT", nowhere)
     with pytest.raises(HubError, match=rf"No connection to {nowhere}. Check the network and HF_ENDPOINT"):

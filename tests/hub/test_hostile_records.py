@@ -90,7 +90,7 @@ def test_minari_alone_would_run_it(evil: Path, tiny_hopper: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", "null", '{"a": ' * 3000, '{"observation_space": "{", "action_space": 3}']
 )
-def test_metadata_that_is_none(tiny_hopper: str, text: str) -> None:
+def test_malformed_metadata_raises_a_data_error(tiny_hopper: str, text: str) -> None:
     path = Path(os.environ["MINARI_DATASETS_PATH"]) / tiny_hopper / "data" / "metadata.json"
     path.write_text(text)
     with pytest.raises(DataError):
@@ -158,13 +158,13 @@ def test_hostile_results_are_refused_wherever_they_are_read(
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "", "\x00", '{"headline": ' * 1000, "7", " " * (5 * 1024 * 1024)])
-def test_results_that_are_none(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_results_are_refused_everywhere(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "results.json").write_text(text)
     refused_everywhere(folder, AgentzooError, r"results.json (cannot be used|holds 5242880 bytes)", monkeypatch)
 
 
 @pytest.mark.parametrize(("shift", "holds"), [(0.0, True), (0.5, False)])
-def test_so_many_returns_that_a_bootstrap_would_take_all_memory(folder: Path, shift: float, holds: bool) -> None:
+def test_an_interval_of_100_000_returns_is_checked_in_seconds(folder: Path, shift: float, holds: bool) -> None:
     returns = np.random.default_rng(0).normal(10.0, 1.0, 100_000).round(3)
     mean, half = float(returns.mean()), 1.96 * float(returns.std()) / len(returns) ** 0.5
     edit_results(

@@ -237,7 +237,7 @@ def test_a_user_behind_a_slow_network_gives_a_connection_longer(
 
 
 @pytest.mark.parametrize("text", ["", "soon", "0", "-1", "nan"])
-def test_a_limit_that_is_none(text: str, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malformed_time_limit_is_refused(text: str, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(watch.LIMIT_VARIABLE, text)
     with pytest.raises(ConfigError, match="it takes seconds"):
         Agent.from_pretrained(REPO)

@@ -203,7 +203,7 @@ def test_a_push_onto_someone_elses_change_is_refused(hub: Hub, folder: Path, mon
     ("token", "words"),
     [(READ_TOKEN, "403: your token does not allow this"), ("hf_wrong", "401: it does not accept your token")],
 )
-def test_a_push_without_the_right_says_so(hub: Hub, folder: Path, token: str, words: str) -> None:
+def test_a_push_that_the_token_does_not_allow_uploads_nothing(hub: Hub, folder: Path, token: str, words: str) -> None:
     with pytest.raises(HubError, match=words) as caught:
         push(folder, REPO, token=token)
     assert token not in str(caught.value)

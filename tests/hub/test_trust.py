@@ -166,7 +166,7 @@ def test_a_file_that_is_a_link_out_of_the_folder_is_refused(
     assert "a link that leads out of the agent's folder" in str(problem)
 
 
-def test_links_of_other_kinds(folder: Path) -> None:
+def test_links_that_lead_nowhere_or_in_circles_and_pipes_are_refused(folder: Path) -> None:
     (folder / "copy.json").symlink_to("config.json")
     Agent.from_pretrained(folder)
     (folder / "gone").symlink_to("nothing")

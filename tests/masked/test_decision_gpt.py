@@ -24,7 +24,7 @@ def network(**config: Any) -> DecisionGPT:
 
 
 @pytest.mark.parametrize("uses_returns", [True, False])
-def test_it_sees_the_first_return_of_a_window_or_none(uses_returns: bool) -> None:
+def test_decision_gpt_sees_the_first_return_of_a_window_or_none(uses_returns: bool) -> None:
     model = network(use_returns=uses_returns)
     batch = random_batch(model.io, [4, 4])
 

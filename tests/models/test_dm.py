@@ -209,7 +209,7 @@ def test_config_refuses(broken: dict[str, Any]) -> None:
         DMConfig(**broken)
 
 
-def test_recipes_differ_only_in_what_they_are_called_for() -> None:
+def test_ablation_recipes_differ_only_in_the_setting_they_are_named_after() -> None:
     base = load_recipe("dm-hopper-medium-replay-ablation")
     assert get_family(base.model.family).model is DecisionMamba
     changes = {

@@ -193,7 +193,7 @@ def test_text_is_known_by_what_it_holds(zoo: Path, tmp_path: Path, monkeypatch: 
         read_token_chunks(found, 16)
 
 
-def test_text_that_is_not_all_there_is_said(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_text_file_is_warned_of(zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(zoo / "zoo" / "lm-tiny", tmp_path / "lm")
     record = json.loads((tmp_path / "lm" / "corpus.json").read_text())
     record["training"].append({"name": "lost.txt", "bytes": 3, "sha256": "0" * 64})

@@ -69,7 +69,7 @@ def test_positions_of_clip_are_refused() -> None:
         ("long chunk", ConfigError, "longer than the 32 positions .*--set model.lm_chunk=32"),
     ],
 )
-def test_what_keeps_language_out_is_said(
+def test_what_the_language_loss_lacks_is_an_error_that_says_how_to_provide_it(
     what: str, error: type[AgentzooError], says: str, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from agentzoo.nn.language.tokenizer import save_tokenizer, train_tokenizer
@@ -90,7 +90,7 @@ def test_what_keeps_language_out_is_said(
         started(chibit(**changes))
 
 
-def test_a_backbone_that_is_nowhere_is_said_without_a_network(tmp_path: Path) -> None:
+def test_an_unknown_backbone_raises_a_hub_error_without_a_network(tmp_path: Path) -> None:
     code = "from agentzoo.nn.language.pretrained import load_backbone; load_backbone('someone/no-such-model')"
     environment = {"PATH": "/usr/bin", "HF_HUB_OFFLINE": "1", "HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
@@ -313,10 +313,10 @@ def test_shuffled_weights_empty_the_record_too() -> None:
 def test_windows_longer_than_language_models_saw_are_warned_of() -> None:
     for context, warns in ((341, False), (342, True)):  # 1,023 and 1,026 tokens
         model = make_agent(model=config(backbone=None), context=context).model
-        with warnings.catch_warnings(record=True) as heard:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             model.begin_training(fresh=True)
-        assert [f"data.context={context} makes windows of" in str(one.message) for one in heard] == [True] * warns
+        assert [f"data.context={context} makes windows of" in str(one.message) for one in warned] == [True] * warns
 
 
 def test_a_recipe_whose_backbone_does_not_fit_claims_no_folder(zoo: Path, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_the_recipe_of_gpt2_p_holds_down_the_head_of_lm_mini_that_is_nearest_to_
     assert markov_report("lm-mini").counted()[:2] == (model.markov_heads, "nearest")
 
 
-def test_a_penalty_without_markov_heads_says_so_before_training(tmp_path: Path) -> None:
+def test_a_penalty_without_markov_heads_is_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"layer 0 has no Markov head to penalize: ratios .* Name the heads"):
         train(recipe(GPT2PConfig(**SMALL)), tmp_path, coin_episodes(), device="cpu")
 

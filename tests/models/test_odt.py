@@ -79,7 +79,7 @@ def normal_of(model: ODT) -> Normal:
         return model._normal(model._output(batch, slice(1, None, 3))[:, 0])
 
 
-def test_it_learns_the_likeliest_distribution_where_the_floor_is_low() -> None:
+def test_training_finds_the_likeliest_distribution_where_the_floor_is_low() -> None:
     """The best normal distribution of x = +-atanh(0.6) has mean 0 and standard deviation atanh(0.6) = 0.693."""
     found = normal_of(trained(floor=-5.0))
     assert float(found.mean) == pytest.approx(0.0, abs=0.1)
@@ -117,7 +117,7 @@ def test_predict_samples_around_its_mode() -> None:
     assert np.median(drawn, axis=0) == pytest.approx(sure[0], abs=0.25 * (space.high[0] - space.low[0]))  # type: ignore[index]
 
 
-def test_its_recipe_is_dts_with_another_network() -> None:
+def test_the_recipe_of_odt_is_dts_with_another_network() -> None:
     ours, theirs = load_recipe("odt-hopper-medium"), load_recipe("dt-hopper-medium")
     assert (ours.data, ours.train, ours.eval) == (theirs.data, theirs.train, theirs.eval)
 

@@ -69,7 +69,7 @@ def test_sizes_of_the_published_networks() -> None:
         ((3, 500, 500), r"leaves 222,784 numbers .*, at most 65,536 are allowed: .*ResizeObservation"),
     ],
 )
-def test_an_image_that_does_not_fit_says_what_to_do(image: tuple[int, int, int], said: str) -> None:
+def test_an_image_that_does_not_fit_is_refused_with_what_to_change(image: tuple[int, int, int], said: str) -> None:
     with pytest.raises(SpaceError, match=said):
         FrameEncoder(image, 8, ATARI)
 

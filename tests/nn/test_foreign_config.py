@@ -155,7 +155,7 @@ def test_weights_that_are_no_floats_are_refused(tmp_path: Path) -> None:
         load_backbone(str(tmp_path))
 
 
-def test_split_weights_are_said(tmp_path: Path) -> None:
+def test_weights_split_into_several_files_are_refused(tmp_path: Path) -> None:
     peer("gpt2").save_pretrained(tmp_path, max_shard_size="20KB")
     with pytest.raises(CheckpointError, match="split into several files"):
         load_backbone(str(tmp_path))

@@ -186,14 +186,14 @@ def test_whole_checkpoints_load_as_their_towers(tmp_path: Path) -> None:
     assert torch.equal(found.blocks["blocks.1.up.weight"], mlp.weight)
 
 
-def test_an_unknown_architecture_is_said(tmp_path: Path) -> None:
+def test_an_unknown_architecture_raises_a_config_error(tmp_path: Path) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     transformers.BertModel(transformers.BertConfig(vocab_size=20, **sizes)).save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="architecture 'bert'; the families gpt2-dt, clip-dt and smollm-dt know gpt2"):
         load_backbone(str(tmp_path))
 
 
-def test_a_checkpoint_that_lacks_weights_is_said(tmp_path: Path) -> None:
+def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path: Path) -> None:
     peer("gpt2").save_pretrained(tmp_path)
     from safetensors.torch import load_file, save_file
 
@@ -218,7 +218,7 @@ def test_a_checkpoint_that_lacks_weights_is_said(tmp_path: Path) -> None:
         ({"n_layer": 4}, r"lacks 12 tensors: h\.3\."),
     ],
 )
-def test_a_config_that_does_not_fit_its_weights_is_said(change: dict[str, int], says: str, tmp_path: Path) -> None:
+def test_a_config_that_does_not_fit_its_weights_is_refused(change: dict[str, int], says: str, tmp_path: Path) -> None:
     """transformers would begin with half a network, or with random weights."""
     peer("gpt2").save_pretrained(tmp_path)
     sizes = json.loads((tmp_path / "config.json").read_text())
@@ -243,7 +243,9 @@ def test_code_that_a_checkpoint_brings_is_not_run(model_type: str, tmp_path: Pat
     assert not ran.exists()
 
 
-def test_what_is_no_backbone_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_no_backbone_is_refused_with_the_nearest_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ConfigError, match="'dt-hopper-medium' is an agent, not the language model"):
         load_backbone("dt-hopper-medium")
     with pytest.raises(CheckpointError, match=r"is a folder without a config\.json"):
@@ -286,7 +288,9 @@ def test_a_backbone_that_is_a_pickle_is_not_opened(tmp_path: Path) -> None:
         ({"architecture": "imagegpt"}, "architecture 'gpt2'"),
     ],
 )
-def test_a_backbone_of_another_size_is_said(fields: dict[str, Any], says: str, tmp_path: Path) -> None:
+def test_a_backbone_of_another_size_is_refused_with_the_settings_that_fit(
+    fields: dict[str, Any], says: str, tmp_path: Path
+) -> None:
     peer("gpt2").save_pretrained(tmp_path)
     agent = make_agent(model=config_for(load_backbone(str(tmp_path)), **fields))
     assert isinstance(agent.model, LanguageDT)

@@ -194,7 +194,7 @@ def test_the_real_weights_give_the_numbers_of_transformers(smollm: Any) -> None:
     assert few.sha256() == found.sha256()
 
 
-def test_a_file_that_is_no_gguf_is_said(tmp_path: Path) -> None:
+def test_a_file_that_is_no_gguf_raises_a_checkpoint_error(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     with pytest.raises(CheckpointError, match="is missing"):
         load_backbone(str(path))

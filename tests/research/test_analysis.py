@@ -303,7 +303,7 @@ def test_heads_are_counted_by_what_they_were_when_training_began() -> None:
         DTMAConfig(**SIZES, markov_at_start=((1.0, 8.1),))
 
 
-def test_networks_without_attention_are_told_apart() -> None:
+def test_reports_of_heads_refuse_a_network_without_attention() -> None:
     agent = make_agent(model=BCConfig(embed_dim=16))
     for look in (markov_report, lambda a: head_importance(a, windows_of(a))):
         with pytest.raises(ConfigError, match="'bc' network has no attention layers"):

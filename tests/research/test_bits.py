@@ -38,7 +38,7 @@ def test_text_is_read_in_windows_and_a_rest_of_one_token_says_nothing(zoo: Path)
     assert cut.bits_per_byte == pytest.approx(whole.bits_per_byte, rel=0.2)
 
 
-def test_what_cannot_be_measured_is_said(zoo: Path, tmp_path: Path) -> None:
+def test_empty_text_and_a_network_without_a_tied_head_are_refused(zoo: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="the text has 0 tokens"):
         bits_per_byte(load_backbone("lm-tiny"), "")
     write_tiny_gguf(tmp_path / "a.gguf")

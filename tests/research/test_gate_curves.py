@@ -158,7 +158,7 @@ def test_a_running_training_is_read_from_its_checkpoint(tiny_hopper: str, tmp_pa
         gate_curves.read_gates([folder])
 
 
-def test_a_training_without_gates_says_so(tmp_path: Path) -> None:
+def test_a_training_without_gates_or_recipe_is_refused(tmp_path: Path) -> None:
     run = a_run(tmp_path / "a", make_agent(), "step,loss\n10,1\n")
     with pytest.raises(ConfigError, match="has no gates; families with gates end in 'dtma'"):
         gate_curves.read_gates([run])

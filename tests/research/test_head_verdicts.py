@@ -57,7 +57,7 @@ def tuned(zoo: Path, folder: Path, agent_id: str = "gpt2-dt-toy") -> Path:
     return agent.save_pretrained(folder)
 
 
-def test_a_backbone_by_hand() -> None:
+def test_the_verdicts_of_a_backbone_worked_out_by_hand() -> None:
     (found,) = judge(["lm-toy"], threshold=2.0)
     assert (found.name, found.kind, found.started_from) == ("lm-toy", "language model", None)
     seen = [(one.layer, one.head, one.positive, one.markov) for one in found.report.heads]
@@ -71,7 +71,7 @@ def test_a_backbone_by_hand() -> None:
     assert "0 of 2 heads of the first layer are Markov, 0 of 4" in judge(["lm-toy"])[0].summary()  # r = 8
 
 
-def test_before_and_after(zoo: Path, tmp_path: Path) -> None:
+def test_the_study_tells_which_verdicts_training_changed(zoo: Path, tmp_path: Path) -> None:
     judged = judge(["zoo/lm-toy", str(tuned(zoo, tmp_path / "run"))], threshold=2.0)
     assert [one.name for one in judged] == ["lm-toy", "gpt2-dt-toy"]
     (change,) = changes(judged)
@@ -125,7 +125,7 @@ def test_a_clip_text_tower_is_read_too(tmp_path: Path) -> None:
     assert scale([found]).endswith(f"{math.sqrt(2 * math.pi):.1f} for heads of 4 numbers.")
 
 
-def test_names_that_are_nothing_say_where_language_models_come_from(tmp_path: Path) -> None:
+def test_an_unknown_name_is_refused_with_where_language_models_come_from(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match=r"no agent 'lm-mini'.*`agentzoo research pretrain` makes one"):
         judge(["lm-mini"])
     folder = make_agent(model=BCConfig(embed_dim=16)).save_pretrained(tmp_path / "bc")

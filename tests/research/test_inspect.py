@@ -89,7 +89,7 @@ def test_a_study_of_heads_says_what_the_report_says(tmp_path: Path) -> None:
         ("gated", 99, r"the first layer has heads 0 to 3, got \[99\]"),
     ],
 )
-def test_heads_that_are_not_there_are_said_before_anything_is_run(
+def test_heads_that_do_not_exist_are_refused_before_the_agent_acts(
     name: str, head: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("agentzoo.research.analysis.inspection.decision_windows")
@@ -116,7 +116,7 @@ def test_the_same_command_gives_the_same_answer(tmp_path: Path) -> None:
     assert run(folder, "-n", 1, "--json") == run(folder, "-n", 1, "--json")
 
 
-def test_a_network_of_nothing_to_see_says_so() -> None:
+def test_a_network_without_attention_or_mamba_is_refused() -> None:
     with pytest.raises(ConfigError, match="'bc' network has no attention layers and no Mamba"):
         inspect_agent(make_agent(model=BCConfig(embed_dim=16)), FEW)
 
@@ -164,7 +164,7 @@ def without_markov_heads() -> Agent:
     return agent
 
 
-def test_a_network_without_markov_heads_says_so_and_counts_the_nearest() -> None:
+def test_without_markov_heads_the_explanation_counts_the_nearest_head() -> None:
     found = inspect_agent(without_markov_heads(), FEW)
     assert found.gates is not None
     assert found.markov is not None
@@ -209,7 +209,7 @@ def test_maps_are_drawn_sharper_and_counted_as_they_are(tmp_path: Path) -> None:
     assert "at temperature 0.1, sharper" in page_of(sharp)
 
 
-def test_maps_that_are_left_out_are_said(tmp_path: Path) -> None:
+def test_a_picture_states_how_many_layers_and_heads_it_leaves_out(tmp_path: Path) -> None:
     agent = make_agent(model=DTConfig(embed_dim=26, n_layers=5, n_heads=13))
     drawn = draw_all(inspect_agent(agent, FEW), tmp_path / "x.svg").read_text()
     assert "; 4 of 5 layers; 12 of 13 heads -->" in drawn

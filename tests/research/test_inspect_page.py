@@ -55,7 +55,7 @@ def test_random_weights_are_never_shown_as_the_agents(tmp_path: Path) -> None:
     assert "<p>dt-test (random weights) has " in page
 
 
-def test_a_page_where_a_file_is_says_so(tmp_path: Path) -> None:
+def test_a_report_does_not_replace_a_file(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
     asked = ["research", "inspect", str(agent_in(tmp_path)), "-n", "1", "--report", str(tmp_path / "taken")]
     result = CliRunner().invoke(app, asked)
@@ -72,7 +72,7 @@ def is_drawn(image: Image.Image) -> bool:
     return len(np.unique(pixels)) > 20 and float(pixels.std()) > 10 and 0.01 < float((pixels < 200).mean()) < 0.95
 
 
-def test_a_blank_picture_is_told_apart() -> None:
+def test_a_blank_picture_does_not_count_as_drawn() -> None:
     assert not is_drawn(Image.new("RGB", (300, 200), "white"))
     assert not is_drawn(Image.new("RGB", (300, 200), "navy"))
 

@@ -76,7 +76,7 @@ def test_held_out_sentences_differ_and_are_never_trained_on() -> None:
     assert other.held_out.sentences != held
 
 
-def test_too_few_sentences_to_train_on_are_said_and_leave_the_folder_free(tmp_path: Path) -> None:
+def test_too_few_sentences_raise_a_data_error_and_leave_the_folder_free(tmp_path: Path) -> None:
     for scenes, held_out in ((5, 20), (20, 30)):  # fewer sentences than are set apart; too few beside them
         with pytest.raises(DataError, match=r"different sentences; with held_out=.* Draw more scenes \(--set scenes="):
             train_clip(TINY.override([f"scenes={scenes}", f"held_out={held_out}"]), tmp_path / "run")

@@ -152,7 +152,9 @@ def test_weights_above_5_mb_are_float16_and_measured_as_stored(text: Path, tmp_p
     assert "Stored as float16" in (tmp_path / "hub" / "README.md").read_text()
 
 
-def test_weights_that_float16_cannot_hold_are_said(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_float16_cannot_hold_are_not_written(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("agentzoo.research.pretrain.lm.MAX_BYTES", 1_000)
     task = train_language_model(TINY, tmp_path / "run", [text], [])
     with torch.no_grad():

@@ -167,7 +167,9 @@ def test_a_non_finite_loss_stops_the_run(text: Path, tmp_path: Path) -> None:
         ("interval", ConfigError, "multiple of log_every"),
     ],
 )
-def test_what_cannot_be_trained_on_is_said(what: str, error: type[AgentzooError], says: str, tmp_path: Path) -> None:
+def test_unusable_text_and_settings_are_refused(
+    what: str, error: type[AgentzooError], says: str, tmp_path: Path
+) -> None:
     corpus = tmp_path / "text"
     if what != "missing":
         corpus.mkdir()
@@ -179,7 +181,7 @@ def test_what_cannot_be_trained_on_is_said(what: str, error: type[AgentzooError]
         train_language_model(TINY.override(changes), tmp_path / "run", [corpus], [])
 
 
-def test_a_broken_tokenizer_is_said(tmp_path: Path) -> None:
+def test_a_missing_or_broken_tokenizer_raises_a_checkpoint_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is missing: a language model needs its tokenizer"):
         bpe.load_tokenizer(tmp_path / "tokenizer.json")
     (tmp_path / "tokenizer.json").write_text("{}")

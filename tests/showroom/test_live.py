@@ -424,7 +424,7 @@ def test_the_page_is_accessible_fits_and_draws(tab: Any, address: str, axe: str,
     assert tab.faults == []
 
 
-def test_opened_from_disk_it_says_what_to_do(tab: Any, live_site: Path) -> None:
+def test_a_page_opened_from_disk_shows_how_to_serve_it(tab: Any, live_site: Path) -> None:
     tab.goto((live_site / "live.html").as_uri())
     assert tab.is_visible("#from-disk")
     assert tab.is_disabled("#start")

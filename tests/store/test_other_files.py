@@ -137,7 +137,7 @@ def test_an_index_that_never_ends_is_not_read(kind: str, tmp_path: Path, monkeyp
         ({"agents": {"x": {"repo_id": "a/b", "revision": "../c"}}}, "the revision of 'x' is '../c', not a branch"),
     ],
 )
-def test_what_is_wrong_with_an_index_is_said(
+def test_a_malformed_index_raises_an_error_that_names_the_entry(
     index: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "index.json").write_text(json.dumps(index))

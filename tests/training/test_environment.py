@@ -1,4 +1,4 @@
-"""The environment of a recipe is the one of its data, or the user hears what differs."""
+"""The environment of a recipe is the one of its data, or a warning says what differs."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_a_finetune_of_changed_weights_names_no_file(tiny_hopper: str, tmp_path:
 @pytest.mark.parametrize(
     ("content", "said"), [(b"a,b\n1,2\n", "has no column `step`"), (b"step\n\xff\n", "not a training log")]
 )
-def test_a_file_that_is_no_log_is_said(content: bytes, said: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_log_raises_a_checkpoint_error(content: bytes, said: str, tmp_path: Path) -> None:
     (tmp_path / LOG).write_bytes(content)
     with pytest.raises(CheckpointError, match=said):
         read_log(tmp_path)

@@ -123,10 +123,10 @@ def test_two_datasets_are_one_too_many(root: Path) -> None:
 def test_episodes_beyond_the_bases_timesteps_are_warned_of(root: Path) -> None:
     for rows, warned in ((5, True), (6, False), (1, False)):  # one row is for all steps
         base = base_with(f"model.max_ep_len={rows}")
-        with warnings.catch_warnings(record=True) as heard:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             plan_finetune(base, "my/cart-v0")
-        said = [str(one.message) for one in heard if "timesteps" in str(one.message)]
+        said = [str(one.message) for one in caught if "timesteps" in str(one.message)]
         assert ["up to 6 steps, and dt-test has 5 timesteps" in one for one in said] == [True] * warned
 
 
@@ -194,7 +194,7 @@ def test_both_ways_to_fine_tune_ask_for_the_same(root: Path) -> None:
     assert (by_python["eval"]["target_return"], by_python["agent_id"]) == (pytest.approx(5.8), "mine")
 
 
-def test_options_are_trusted_where_the_caller_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trust_env_options_accepts_what_the_error_refuses(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As the error advises: `train`, `finetune` and `evaluate` take `trust_env_options`."""
     own = EnvSpec("tests/Own-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=9)
     monkeypatch.setitem(gym.registry, own.id, own)

@@ -82,7 +82,7 @@ def test_a_flipped_byte_of_a_checkpoint_stops_a_resume(tmp_path: Path) -> None:
         run(tmp_path, recipe())
 
 
-def test_a_deleted_checkpoint_is_said(tmp_path: Path) -> None:
+def test_a_deleted_checkpoint_is_warned_of(tmp_path: Path) -> None:
     stopped(tmp_path, recipe(), coin_episodes())
     (tmp_path / "checkpoint.safetensors").unlink()
     with pytest.warns(UserWarning, match=r"has a log of 10 updates but no checkpoint.*start again at update 0"):
@@ -150,7 +150,7 @@ def test_a_run_on_the_cpu_leaves_the_gpu_alone(monkeypatch: pytest.MonkeyPatch) 
     assert set(random_state(torch.Generator())) == {"torch", "sampler"}
 
 
-def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_raises_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "training_log.csv").mkdir()
     with pytest.raises(StorageError, match=r"training_log.csv was not written: .* The last checkpoint is unchanged"):
         append_row(tmp_path, ["step"], {"step": 1})
@@ -238,7 +238,7 @@ def test_errors_are_those_of_act_against_the_data(family: str) -> None:
     assert next(errors.batches("error_first")).shape[1] == 1
 
 
-def test_a_loss_that_still_falls_is_said() -> None:
+def test_still_falling_tells_a_falling_loss_from_a_flat_one() -> None:
     rng = np.random.default_rng(0)
 
     def rows(losses: np.ndarray) -> list[dict[str, str]]:

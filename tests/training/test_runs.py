@@ -121,7 +121,7 @@ def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
         assert holder(tmp_path) == str(os.getpid())
 
 
-def test_a_device_or_tracker_that_is_not_here_is_said_before_anything_is_loaded(tmp_path: Path) -> None:
+def test_an_unknown_device_or_tracker_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     for options, said in (
         (["--device", "cdua"], "no device 'cdua'. Did you mean 'cuda'"),
@@ -151,10 +151,10 @@ def test_a_tracker_that_is_not_installed_is_named_with_its_extra(
         check_machine(None, ["trackio"])
 
 
-class HeardTracker(GeneralTracker):
-    """A tracker of one's own, as accelerate lets one bring."""
+class CountingTracker(GeneralTracker):
+    """A user's own tracker, in the form that accelerate accepts; counts how often it is finished."""
 
-    name = "heard"
+    name = "counting"
     requires_logging_directory = False
 
     def __init__(self) -> None:
@@ -162,21 +162,21 @@ class HeardTracker(GeneralTracker):
         self.ended = 0
 
     @property
-    def tracker(self) -> HeardTracker:
+    def tracker(self) -> CountingTracker:
         return self
 
     def finish(self) -> None:
         self.ended += 1
 
 
-def test_a_tracker_hears_the_end_of_a_run_that_fails(tmp_path: Path) -> None:
-    heard = HeardTracker()
+def test_a_tracker_is_finished_when_a_run_fails(tmp_path: Path) -> None:
+    tracker = CountingTracker()
     with (
         pytest.raises(TrainingError),
-        tracking(Accelerator(cpu=True, log_with=heard), Tracking(("heard",)), recipe(), tmp_path),
+        tracking(Accelerator(cpu=True, log_with=tracker), Tracking(("counting",)), recipe(), tmp_path),
     ):
         raise TrainingError("not finite")
-    assert heard.ended == 1
+    assert tracker.ended == 1
 
 
 def test_a_run_is_tracked(tmp_path: Path) -> None:

@@ -64,15 +64,15 @@ def test_training_draws_from_what_the_recipe_asks_for(
 def test_each_update_has_the_rate_and_the_place_of_the_schedule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard: list[tuple[int, int]] = []
-    monkeypatch.setattr(DecisionTransformer, "begin_step", lambda _, step, total: heard.append((step, total)))
+    begun: list[tuple[int, int]] = []
+    monkeypatch.setattr(DecisionTransformer, "begin_step", lambda _, step, total: begun.append((step, total)))
     run(tmp_path, recipe(steps=6, warmup_steps=4, log_every=1, lr=1e-3))
     rates = [float(row["lr"]) for row in read_log(tmp_path)]
     assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3, 1e-3])
-    assert heard == [(step, 6) for step in range(6)]
+    assert begun == [(step, 6) for step in range(6)]
 
 
-def test_a_warm_up_that_never_ends_is_said(tmp_path: Path) -> None:
+def test_a_warm_up_that_never_ends_is_warned_of(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"train.warmup_steps=5 is not below train.steps=1: .* never reaches .* Lower"):
         run(tmp_path, recipe(steps=1))
 
@@ -89,7 +89,7 @@ def test_cosine_falls_to_zero(update: int, factor: float) -> None:
 
 
 @pytest.mark.parametrize("family", ["dt", "bc", "decision-gpt", "unimask"])
-def test_weight_decay_covers_all_where_the_family_says_so(family: str) -> None:
+def test_weight_decay_covers_all_weights_of_these_families(family: str) -> None:
     agent = make_agent(model=get_family(family).config(family=family))
     groups = make_optimizer(agent.model, TrainConfig(weight_decay=0.5)).param_groups
     assert [group["weight_decay"] for group in groups] == [0.5]

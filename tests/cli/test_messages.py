@@ -1,4 +1,4 @@
-"""What a command says where something is missing points at that, before any long work."""
+"""Messages of commands: an error names what is missing, before any long work; scores agree everywhere."""
 
 from __future__ import annotations
 

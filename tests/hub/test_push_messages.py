@@ -1,4 +1,4 @@
-"""What a push says where it does less than was asked, and what tokens do where none is sent."""
+"""Messages of a push that does less than was asked, and what tokens do where none is sent."""
 
 from __future__ import annotations
 
