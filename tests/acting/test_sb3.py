@@ -275,11 +275,12 @@ def test_wrappers_inside_lose_nothing_when_some_environments_are_reset() -> None
 
 def test_mean_and_std_as_the_readme_writes_it() -> None:
     vec_env = DummyVecEnv([make_counting])
+    vec_env.seed(0)
     agent = make_agent()
     agent.set_env(vec_env)
     mean, std = evaluate_policy(agent, vec_env, n_eval_episodes=5)
-    assert 28.0 <= mean <= 45.0
-    assert std >= 0.0
+    assert 28.0 <= mean <= 45.0  # episodes of 7, 8 and 9 steps return 28, 36 and 45
+    assert 0.0 < std <= 8.5
     assert agent.get_env() is vec_env
 
 

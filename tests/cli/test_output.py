@@ -203,7 +203,9 @@ def test_counts_and_durations() -> None:
 
 def test_what_moves_on_the_screen_stays_out_of_standard_output() -> None:
     """`FORCE_COLOR=1`, which many CI systems set, writes a spinner's codes between the lines of `--json`."""
-    for path in (Path(__file__).parents[2] / "agentzoo" / "cli").glob("*.py"):
+    paths = list((Path(__file__).parents[2] / "agentzoo" / "cli").glob("*.py"))
+    assert len(paths) > 20
+    for path in paths:
         assert not re.search(r"(?<!errors_)console\.status|Progress\((?!.*errors_console)", path.read_text()), path.name
 
 

@@ -94,7 +94,8 @@ def test_looks_of_a_masked_agent_whose_windows_are_short() -> None:
     agent = make_agent(model=UniMaskConfig(embed_dim=16, ffn_dim=16, n_heads=2, n_layers=2))
     windows = random_batch(agent.config.io, [3, 2])
     looks = mean_looks(agent, windows, causal=False)
-    assert all(0.0 <= one.on_its_step <= 1.0 for one in looks)
+    assert len(looks) == 2 * 2  # layers, heads
+    assert all(0.0 < one.on_its_step < 1.0 for one in looks)
 
 
 def test_windows_of_a_recurrent_agent_are_windows_too() -> None:
