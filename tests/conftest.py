@@ -130,6 +130,11 @@ class ClosingEnv(CountingEnv):
         self.open.discard(id(self))
 
 
+def doubled(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """The environment inside a wrapper that doubles its rewards."""
+    return gym.wrappers.TransformReward(env, lambda reward: 2 * float(reward))
+
+
 gym.register("tests/Closing-v0", entry_point="conftest:ClosingEnv")  # Minari stores strings, not classes
 
 for _name, _kwargs in {
@@ -240,6 +245,16 @@ def tiny_hopper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     shutil.copytree(ASSETS, root)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
     return "zoo/hopper/tiny-v0"
+
+
+class Payload:
+    """Unpickled, it makes a folder."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.mark),)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import CountingEnv, make_agent
+from conftest import CountingEnv, doubled, make_agent
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
 
@@ -67,10 +67,6 @@ def test_reward_comes_from_vec_monitor() -> None:
         action, state = agent.predict(obs, state)
         assert newest_rtg(state) == [50.0 - t * (t + 1) / 2] * 2
         obs, *_ = env.step(action)
-
-
-def doubled(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    return gym.wrappers.TransformReward(env, lambda reward: 2 * float(reward))
 
 
 def monitor_inside() -> gym.Env[Any, Any]:

@@ -1,4 +1,4 @@
-"""Episodes written by hand, and episodes of one step."""
+"""Episodes written by hand, episodes of one step, and a callback that stops a run."""
 
 from __future__ import annotations
 
@@ -32,3 +32,11 @@ def one_step(reward: float = 1.0) -> Rollout:
     return Rollout(
         0, np.zeros((2, 11)), np.zeros((1, 3), np.float32), np.array([reward]), only_last(1, True), only_last(1, False)
     )
+
+
+class StopRun(Exception):
+    """Thrown out of a callback, as a user who presses Ctrl-C."""
+
+
+def stop(_: object) -> None:
+    raise StopRun

@@ -24,12 +24,9 @@ from agentzoo.data.making.behaviour_record import BehaviourOptions
 from agentzoo.data.making.buffers import read_npz
 from agentzoo.data.making.recorder import Recorder, fill_replay_buffer
 from agentzoo.errors import ConfigError, DataError, SpaceError
+from data.cases import StopRun, stop
 
 FEW = BehaviourOptions(threshold=1e9, max_steps=600, evaluate_every=300, episodes=1, learning_starts=550)
-
-
-class StopRun(Exception):
-    """Thrown out of a callback, as a user who presses Ctrl-C."""
 
 
 def test_a_run_leaves_a_policy_and_every_whole_episode(tmp_path: Path) -> None:
@@ -60,9 +57,6 @@ def test_a_run_stops_at_the_threshold(tmp_path: Path) -> None:
 
 
 def test_a_stopped_run_goes_on_with_what_it_saw(tmp_path: Path) -> None:
-    def stop(_: object) -> None:
-        raise StopRun
-
     with pytest.raises(StopRun):
         train_behaviour("Pendulum-v1", tmp_path, FEW, on_score=stop)
     assert json.loads((tmp_path / "behaviour.json").read_text())["steps"] == 300
@@ -88,9 +82,6 @@ def _shorten_rewards(path: Path) -> None:
 
 @pytest.mark.parametrize("breaks", [_cut, _shorten_rewards, Path.unlink], ids=["cut", "shortened", "missing"])
 def test_broken_steps_of_a_stopped_run_raise_a_data_error(breaks: Callable[[Path], None], tmp_path: Path) -> None:
-    def stop(_: object) -> None:
-        raise StopRun
-
     with pytest.raises(StopRun):
         train_behaviour("Pendulum-v1", tmp_path, FEW, on_score=stop)
     breaks(tmp_path / "checkpoint-300" / "transitions.npz")
@@ -99,9 +90,6 @@ def test_broken_steps_of_a_stopped_run_raise_a_data_error(breaks: Callable[[Path
 
 
 def test_a_run_closes_its_environments(tmp_path: Path) -> None:
-    def stop(_: object) -> None:
-        raise StopRun
-
     with pytest.raises(StopRun):
         train_behaviour("tests/Closing-v0", tmp_path, replace(FEW, evaluate_every=20), on_score=stop)
     assert not ClosingEnv.open
@@ -119,9 +107,6 @@ class Evil:
 
 def stopped(folder: Path) -> Path:
     """A run stopped after 300 steps; its checkpoint."""
-
-    def stop(_: object) -> None:
-        raise StopRun
 
     with pytest.raises(StopRun):
         train_behaviour("Pendulum-v1", folder, replace(FEW, learning_starts=250), on_score=stop)
@@ -165,9 +150,6 @@ def test_a_changed_checkpoint_runs_no_code(tmp_path: Path) -> None:
 
 
 def test_fewer_steps_than_were_recorded_are_refused_for_folders_of_before_too(tmp_path: Path) -> None:
-    def stop(_: object) -> None:
-        raise StopRun
-
     with pytest.raises(StopRun):
         train_behaviour("Pendulum-v1", tmp_path, FEW, on_score=stop)
     fewer = replace(FEW, max_steps=100)

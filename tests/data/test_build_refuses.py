@@ -11,12 +11,12 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import h5py
 import numpy as np
 import pytest
+from conftest import Payload
 from stable_baselines3 import SAC
 
 from agentzoo.data.fetching import minari_root
@@ -140,16 +140,6 @@ def test_a_policy_that_cannot_be_fetched_raises_a_data_error(
         build("hopper/expert", BuildOptions(tmp_path))
     with pytest.raises(DataError, match="policy sb3/tqc-Hopper-v3 could not be fetched"):
         build("hopper/expert", BuildOptions(tmp_path, trust_policies=True))
-
-
-class Payload:
-    """Unpickled, it makes a folder."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.mark),)
 
 
 def test_a_policy_in_a_folder_of_sources_runs_no_code_unless_it_is_trusted(root: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from agentzoo.data.making.buffers import Imported
 from agentzoo.data.making.dqn_replay import read_dqn_replay
 from agentzoo.data.making.game_behaviour import EpisodeKeeper
 from agentzoo.errors import ConfigError, DataError, SpaceError
+from data.cases import StopRun, stop
 
 FEW = BehaviourOptions(threshold=1e9, max_steps=2048, evaluate_every=1024, episodes=4)
 LENGTH = 30
@@ -93,15 +94,8 @@ def test_a_run_leaves_a_policy_and_every_whole_episode(tmp_path: Path) -> None:
     assert train_behaviour("tests/Drawn-v0", tmp_path, FEW) == record  # over: nothing is trained again
 
 
-class StopRun(Exception):
-    """Thrown out of a callback, as a user who presses Ctrl-C."""
-
-
 @pytest.mark.slow
 def test_a_stopped_run_goes_on_with_what_it_saw(tmp_path: Path) -> None:
-    def stop(_: object) -> None:
-        raise StopRun
-
     with pytest.raises(StopRun):
         train_behaviour("tests/Drawn-v0", tmp_path, FEW, on_score=stop)
     assert json.loads((tmp_path / "behaviour.json").read_text())["steps"] == 1024
@@ -121,9 +115,6 @@ def test_a_run_stops_at_the_threshold_and_broken_files_are_named(tmp_path: Path)
     easy = BehaviourOptions(threshold=-1e9, max_steps=4096, evaluate_every=1024, episodes=4)
     record = train_behaviour("tests/Drawn-v0", tmp_path / "easy", easy)
     assert (record.reached, record.steps) == (True, 1024)
-
-    def stop(_: object) -> None:
-        raise StopRun
 
     for broken in ("episodes/000003.npz", "checkpoint-1024/policy.zip"):
         folder = tmp_path / broken.replace("/", "-")

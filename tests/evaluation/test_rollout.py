@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import CountingEnv, make_agent
+from conftest import CountingEnv, doubled, make_agent
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnv, VecMonitor, VecNormalize
@@ -87,10 +87,6 @@ def test_an_environment_that_normalizes_observations_is_refused_as_by_set_env() 
     ):
         with pytest.raises(SpaceError, match="NormalizeObservation normalizes observations, which dt-test does itself"):
             rollout(agent, env, 1)
-
-
-def doubled(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    return gym.wrappers.TransformReward(env, lambda reward: 2 * float(reward))
 
 
 def doubled_worker() -> gym.Env[Any, Any]:

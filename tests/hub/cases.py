@@ -1,4 +1,4 @@
-"""Runs that are staged quickly, and actions of two agents compared."""
+"""Runs that are staged quickly, actions of two agents compared, and commands that must succeed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 from conftest import SMALL, make_agent
+from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
+from agentzoo.cli import app
 from agentzoo.config import AgentConfig
 from agentzoo.hub.stage import stage
 from agentzoo.recipe import Recipe
@@ -45,3 +47,10 @@ def rewritten(run: Path, **settings: Any) -> Path:
     changes = [f"{name.replace('__', '.')}={value}" for name, value in settings.items()]
     path.write_text(Recipe.from_json(path.read_text(), "recipe").override(changes).to_json())
     return run
+
+
+def invoke(*arguments: str) -> str:
+    """The output of `agentzoo ARGUMENTS`, which must succeed."""
+    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output

@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ASSETS
-from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
-from agentzoo.cli import app
 from agentzoo.data.minari import load_episodes
 from agentzoo.envs.making import check_env_id
 from agentzoo.errors import AgentzooError, ConfigError, DataError, UnknownNameError
@@ -27,6 +25,7 @@ from agentzoo.hub.publish import check_folder
 from agentzoo.hub.verify import check_files, verify
 from agentzoo.hub.zoo import describe, summaries
 from agentzoo.store.index import hub_location
+from hub.cases import invoke
 
 # -- modules that files name ---------------------------------------------------------------------------------------
 
@@ -253,9 +252,3 @@ def test_ids_that_climb_never_reach_the_index(agent_id: str, tmp_path: Path, mon
     with pytest.raises(AgentzooError):
         Agent.from_pretrained(agent_id, cache_dir=tmp_path / "cache", local_files_only=True)
     assert not (tmp_path / "cache").exists()
-
-
-def invoke(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output

@@ -14,16 +14,15 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 import torch
-from conftest import make_agent
-from typer.testing import CliRunner
+from conftest import Payload, make_agent
 
 from agentzoo.agent import Agent
-from agentzoo.cli import app
 from agentzoo.errors import CheckpointError
 from agentzoo.hub.publish import check_folder, push
 from agentzoo.hub.verify import verify
 from agentzoo.hub.zoo import describe, summaries
 from agentzoo.store.locate import FILES, find_agent
+from hub.cases import invoke
 from hub.conftest import REPO
 from hub.server import Hub
 
@@ -103,22 +102,6 @@ def test_load_predict_train_finetune_and_push_unpickle_nothing(
     invoke("train", "dt-hopper-medium", "--out", run, "--threads", "1", *small)  # resumes from its checkpoint
     invoke("finetune", run, "--dataset", tiny_hopper, "--steps", "2", "--out", run + "-tuned", "--set", "eval.every=0")
     assert Agent.from_pretrained(run + "-tuned").recipe is not None
-
-
-def invoke(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-class Payload:
-    """Unpickled, it makes a folder."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.mark),)
 
 
 @pytest.mark.parametrize("kind", ["pickle", "torch", "legacy torch"])

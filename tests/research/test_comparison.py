@@ -67,7 +67,7 @@ def test_seeds_that_were_trained_on_other_machines_go_together(tmp_path: Path) -
     assert [result.training_seed for result in both.results] == [0, 1]
 
 
-def rewritten(run: Path, data: str | None) -> Path:
+def with_data_hash(run: Path, data: str | None) -> Path:
     """The run with this hash of its data in the recipe."""
     recipe = read_record(Recipe, run / RECIPE)
     (run / RECIPE).write_text(recipe.replace(data=recipe.data.model_copy(update={"dataset_sha256": data})).to_json())
@@ -76,13 +76,13 @@ def rewritten(run: Path, data: str | None) -> Path:
 
 def test_a_missing_dataset_hash_does_not_split_seeds(tmp_path: Path) -> None:
     runs = [
-        rewritten(a_run(tmp_path / f"{seed}", "dt-test", seed), data)
+        with_data_hash(a_run(tmp_path / f"{seed}", "dt-test", seed), data)
         for seed, data in enumerate((None, "a" * 64, "a" * 64, "b" * 64))
     ]
     three, other = compare(runs, 2)
     assert [one.training_seed for one in three.results] == [0, 1, 2]
     assert [one.training_seed for one in other.results] == [3]
-    again = rewritten(a_run(tmp_path / "again", "dt-test", 1), None)
+    again = with_data_hash(a_run(tmp_path / "again", "dt-test", 1), None)
     with pytest.raises(DataError, match=r"1 and .*again have the same recipe and training seed"):
         compare([*runs, again], 2)
 

@@ -62,11 +62,11 @@ def assert_equal_to_the_bit(found: dict[str, torch.Tensor], wanted: dict[str, to
         assert torch.equal(found[name], value), name
 
 
-def break_run(task_or_row: Row, out: Path) -> None:
+def break_run(row: Row, out: Path) -> None:
     """Make a run raise once it starts: its checkpoint is no checkpoint."""
-    folder = out / task_or_row.folder
+    folder = out / row.folder
     folder.mkdir(parents=True)
-    (folder / RECIPE).write_text(task_or_row.recipe.to_json())
+    (folder / RECIPE).write_text(row.recipe.to_json())
     (folder / "checkpoint.safetensors").write_bytes(b"broken")
 
 
