@@ -129,6 +129,13 @@ def flatten_observations(values: Any, spec: ObservationSpec) -> NDArray[Any]:
     return (flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)).astype(np.float32)
 
 
+def observation_at(observations: Any, step: int) -> Any:
+    """One observation of (L, ...) arrays, or of (nested) dicts of them as Minari stores Dict observations."""
+    if isinstance(observations, dict):
+        return {key: observation_at(values, step) for key, values in observations.items()}
+    return observations[step]
+
+
 def describe_misfit(
     observation: ObservationSpec, action: ActionSpec, observed: gym.Space[Any], acted: gym.Space[Any]
 ) -> str:

@@ -23,7 +23,7 @@ ROUNDING = 1e-9  # relative difference below which returns are equal
 
 
 @dataclass(frozen=True)
-class Row:
+class DatasetRow:
     """One line of the list: a dataset on this machine, or a recipe that is not built yet (its numbers are None)."""
 
     dataset_id: str
@@ -40,7 +40,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Summary:
+class DatasetSummary:
     """What `agentzoo data show` prints. Quantiles are over episodes, in the order of `QUANTILES`."""
 
     dataset_id: str
@@ -79,7 +79,7 @@ class Summary:
         }
 
 
-def rows() -> list[Row]:
+def rows() -> list[DatasetRow]:
     """Recipes in the order of the catalogue, then all other datasets on this machine by id.
 
     The row of an unreadable dataset says why.
@@ -89,21 +89,23 @@ def rows() -> list[Row]:
     for recipe in DATASETS.values():
         metadata = local.pop(recipe.dataset_id, None)
         if metadata is None:
-            found.append(Row(recipe.dataset_id, False, recipe.env_id, recipe.made_by, recipe.steps, recipe=recipe.name))
+            found.append(
+                DatasetRow(recipe.dataset_id, False, recipe.env_id, recipe.made_by, recipe.steps, recipe=recipe.name)
+            )
         else:
             found.append(_row(recipe.dataset_id, metadata, recipe.name))
     return found + [_row(name, metadata, None) for name, metadata in sorted(local.items())]
 
 
-def _row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> Row:
+def _row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> DatasetRow:
     try:
         return _readable_row(dataset_id, metadata, recipe)
     except Exception as error:  # untrusted metadata may hold anything
         problem = str(error) if isinstance(error, AgentzooError) else f"{type(error).__name__}: {error}"
-        return Row(dataset_id, True, None, "", None, recipe=recipe, problem=problem)
+        return DatasetRow(dataset_id, True, None, "", None, recipe=recipe, problem=problem)
 
 
-def _readable_row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> Row:
+def _readable_row(dataset_id: str, metadata: dict[str, Any], recipe: str | None) -> DatasetRow:
     if not metadata:
         open_dataset(dataset_id, download=False)  # raises an error that says why it cannot be read
     env_id = _env_id(metadata)
@@ -112,7 +114,7 @@ def _readable_row(dataset_id: str, metadata: dict[str, Any], recipe: str | None)
         found = return_statistics(_episodes(dataset_id)[1])
         mean, best = found["return_mean"], found["return_max"]
     score = None if reference is None else float(normalized_score(mean, reference))
-    return Row(
+    return DatasetRow(
         dataset_id,
         True,
         env_id,
@@ -131,7 +133,7 @@ def made_by(metadata: dict[str, Any]) -> str:
     return str(metadata.get("description") or metadata.get("algorithm_name") or "")
 
 
-def summarize(dataset_id: str) -> Summary:
+def summarize(dataset_id: str) -> DatasetSummary:
     """Read every episode of a local dataset.
 
     Raises:
@@ -143,7 +145,7 @@ def summarize(dataset_id: str) -> Summary:
         env_id = _env_id(metadata)
         reference = _reference(metadata, env_id)
     plain = {key: value for key, value in metadata.items() if isinstance(value, (str, int, float, list))}
-    return Summary(dataset_id, plain, env_id, lengths, returns, float(terminated.mean()), reference)
+    return DatasetSummary(dataset_id, plain, env_id, lengths, returns, float(terminated.mean()), reference)
 
 
 def _episodes(dataset_id: str) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]]:
@@ -193,7 +195,7 @@ def text_histogram(values: NDArray[np.float64], bins: int = 12, width: int = 40)
     return lines
 
 
-def plot(summary: Summary, path: Path) -> None:
+def plot(summary: DatasetSummary, path: Path) -> None:
     """A histogram of the returns, weighted by episodes and by steps, as a picture.
 
     Raises:

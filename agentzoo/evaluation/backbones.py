@@ -17,20 +17,20 @@ Words = Annotated[str, Field(max_length=300)]
 Bits = Annotated[float, Field(gt=0.0, le=100.0)]
 
 
-class Backbone(Config):
+class BackboneFacts(Config):
     """Bits per byte on the text that all are measured on; for a network that does not model prose, what it learned."""
 
     bits_per_byte: Bits | None = None
     taught: Words | None = None
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Backbone:
+    def _one_of_both(self) -> BackboneFacts:
         if (self.bits_per_byte is None) == (self.taught is None):
             raise ValueError("set exactly one of bits_per_byte and taught")
         return self
 
 
-class Knowledge(Backbone):
+class Knowledge(BackboneFacts):
     """The row of one backbone, with a real language model as yardstick."""
 
     backbone: Words
@@ -46,7 +46,7 @@ class Backbones(Config):
     command: Words  # the command of the measurement
     yardstick: Words
     yardstick_bits_per_byte: Bits
-    backbones: dict[str, Backbone]
+    backbones: dict[str, BackboneFacts]
 
     def of(self, name: str | None) -> Knowledge | None:
         """The row of a backbone; None if it is not listed."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from agentzoo.data.fetching import ORIGIN
 from agentzoo.data.minari import open_dataset
 from agentzoo.data.names import datasets_root
-from agentzoo.data.summary import Row, rows
+from agentzoo.data.summary import DatasetRow, rows
 from agentzoo.errors import ConfigError
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.publish import require_not_public
@@ -83,7 +83,7 @@ def push_card(owner: str, *, token: str | bool | None = None, private: bool | No
     return {"repo_id": f"{owner}/{OURS}", "revision": info.oid}
 
 
-def card_text(owner: str, found: Sequence[Row] | None = None) -> str:
+def card_text(owner: str, found: Sequence[DatasetRow] | None = None) -> str:
     """The card: each dataset of the zoo and how to load or build it; `found` are the rows of `data list`."""
     ours = [row for row in (rows() if found is None else found) if row.dataset_id.startswith(f"{OURS}/")]
     lines = [

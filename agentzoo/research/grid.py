@@ -121,7 +121,7 @@ def read_dataset(
     return map_dataset(dataset, obs_keys)
 
 
-class Summary(NamedTuple):
+class GridSummary(NamedTuple):
     """The result of `summarize`: a row per run, the comparison (None without evaluated runs), and notes."""
 
     rows: list[dict[str, Any]]
@@ -129,7 +129,7 @@ class Summary(NamedTuple):
     remark: str
 
 
-def summarize(out: Path, plan: Plan, trust_env_module: bool = False) -> Summary:
+def summarize(out: Path, plan: Plan, trust_env_module: bool = False) -> GridSummary:
     """Write `grid-results.json` and `.csv`, and the comparison of all measured runs (`study.json` and its picture)."""
     rows = [_row(out, row, plan) for row in plan.rows]
     write_atomic(out / RESULTS_JSON, json.dumps(rows, indent=2) + "\n")
@@ -142,7 +142,7 @@ def summarize(out: Path, plan: Plan, trust_env_module: bool = False) -> Summary:
     write_atomic(out / RESULTS_CSV, text.getvalue())
     finished = [out / row["folder"] for row in rows if row["state"] == "done"]
     if not plan.evaluate or not finished:
-        return Summary(rows, None, "no run was measured: --evaluate N does." if finished else "no run is finished.")
+        return GridSummary(rows, None, "no run was measured: --evaluate N does." if finished else "no run is finished.")
     try:
         compared = compare(finished, plan.evaluate, trust_env_module=trust_env_module)
         study = as_study(compared, f"Grid of {len(plan.rows)} runs", None)
@@ -154,8 +154,8 @@ def summarize(out: Path, plan: Plan, trust_env_module: bool = False) -> Summary:
             remark = f"no picture: {error}"
         write_study(study, out)
     except AgentzooError as error:
-        return Summary(rows, None, f"no comparison: {error}")
-    return Summary(rows, study, remark)
+        return GridSummary(rows, None, f"no comparison: {error}")
+    return GridSummary(rows, study, remark)
 
 
 def _row(out: Path, row: Row, plan: Plan) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from agentzoo.types import Config
 VERDICTS = {"beats": "It beats", "ties": "It ties with", "loses": "It loses to"}
 
 
-class Row(NamedTuple):
+class RecipeField(NamedTuple):
     """A field of the recipe."""
 
     name: str
@@ -148,7 +148,7 @@ def _score_notes(entry: Entry, address: Any) -> Markup:
     )
 
 
-def recipe_tables(entry: Entry) -> list[tuple[str, list[Row]]]:
+def recipe_tables(entry: Entry) -> list[tuple[str, list[RecipeField]]]:
     """The recipe by section, with the defaults of its classes."""
     recipe = entry.recipe
     sections: tuple[tuple[str, Config], ...] = (
@@ -160,7 +160,7 @@ def recipe_tables(entry: Entry) -> list[tuple[str, list[Row]]]:
     return [(name, list(_fields(part))) for name, part in sections]
 
 
-def _fields(part: Config) -> list[Row]:
+def _fields(part: Config) -> list[RecipeField]:
     found = []
     values: dict[str, Any] = json.loads(part.model_dump_json())
     for name, field in type(part).model_fields.items():
@@ -170,7 +170,9 @@ def _fields(part: Config) -> list[Row]:
         known = default is not PydanticUndefined
         plain = json.loads(json.dumps(default, default=str)) if known else None
         default = _say(plain) if known else ""
-        found.append(Row(name, _say(values[name]), default, known and name != "family" and plain != values[name]))
+        found.append(
+            RecipeField(name, _say(values[name]), default, known and name != "family" and plain != values[name])
+        )
     return found
 
 

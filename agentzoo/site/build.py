@@ -9,7 +9,7 @@ from typing import NamedTuple
 from agentzoo.errors import ConfigError, StorageError
 from agentzoo.site.agent_page import agent_page
 from agentzoo.site.dataset_page import PAGE as DATASETS
-from agentzoo.site.dataset_page import Frames, datasets_page
+from agentzoo.site.dataset_page import EpisodePictures, datasets_page
 from agentzoo.site.docs import build_docs
 from agentzoo.site.entries import Entry, Zoo, read_zoo
 from agentzoo.site.frames import write_frames
@@ -99,7 +99,7 @@ def require_site_folder(out: Path) -> None:
         raise StorageError(f"{out} exists and holds no site made by `agentzoo site`; name a new folder.")
 
 
-def _frames_in(folder: Path) -> Callable[[Entry, str], Frames | None]:
+def _frames_in(folder: Path) -> Callable[[Entry, str], EpisodePictures | None]:
     return lambda entry, name: write_frames(entry, folder / "datasets" / name, f"datasets/{name}")
 
 

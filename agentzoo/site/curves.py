@@ -38,7 +38,7 @@ class Asked(NamedTuple):
     rows: tuple[tuple[str, ...], ...]
 
 
-class Curve(NamedTuple):
+class LogPlot(NamedTuple):
     """A picture of the training log."""
 
     title: str
@@ -93,7 +93,7 @@ def asked_and_achieved(entry: Entry) -> Asked | None:
     return Asked(plot.html(), words, scored, rows)
 
 
-def training_curves(entry: Entry) -> list[Curve]:
+def training_curves(entry: Entry) -> list[LogPlot]:
     """The loss and its terms, the evaluations during training and the gates, if the log has them."""
     log = entry.log
     if len(log) < 2:
@@ -127,7 +127,7 @@ def _points(log: Sequence[Mapping[str, str]], name: str) -> list[tuple[float, fl
 
 def _curve(
     title: str, unit: str, series: Mapping[str, list[tuple[float, float]]], caption: str = "", dots: bool = False
-) -> Curve | None:
+) -> LogPlot | None:
     """A plot of several lines over updates; None without points."""
     drawn = {name: points for name, points in series.items() if points}
     if not drawn:
@@ -146,7 +146,7 @@ def _curve(
         plot.line([(step, math.log10(value)) for step, value in points] if log else points, css, key)
         if dots:
             plot.dots(points, css)
-    return Curve(title, plot.html(), caption or f"From first to last: {ends}.")
+    return LogPlot(title, plot.html(), caption or f"From first to last: {ends}.")
 
 
 def log_table(entry: Entry) -> Table | None:

@@ -28,7 +28,7 @@ BEST = 0.1  # share of the steps in the best episodes, as in `data.best_fraction
 FRAMES = 5
 
 
-class Frames(NamedTuple):
+class EpisodePictures(NamedTuple):
     """Pictures of one episode, (address, step) each, and a sentence about the episode, `said`."""
 
     pictures: tuple[tuple[str, int], ...]
@@ -48,12 +48,12 @@ class Shown(NamedTuple):
     table: tuple[tuple[str, str], ...]
     absent: str  # why there is no histogram
     agents: tuple[Entry, ...]
-    frames: Frames | None
+    frames: EpisodePictures | None
 
 
 def datasets_page(
     zoo: Zoo,
-    frames: Callable[[Entry, str], Frames | None] = lambda entry, anchor: None,
+    frames: Callable[[Entry, str], EpisodePictures | None] = lambda entry, anchor: None,
     parts: Parts = NO_PARTS,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> str:
@@ -72,7 +72,7 @@ def datasets_page(
     return page("datasets.html.j2", "Datasets · agentzoo", PAGE, parts=parts, datasets=shown)
 
 
-def _shown(dataset: str, entries: Sequence[Entry], frames: Callable[[Entry, str], Frames | None]) -> Shown:
+def _shown(dataset: str, entries: Sequence[Entry], frames: Callable[[Entry, str], EpisodePictures | None]) -> Shown:
     facts = next((entry.results.dataset for entry in entries if entry.results is not None), None)
     env = next((entry.env for entry in entries if entry.env), "")
     recipe = recipe_of(dataset)

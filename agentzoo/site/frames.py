@@ -10,9 +10,10 @@ import gymnasium as gym
 import numpy as np
 
 from agentzoo.data.minari import open_dataset
+from agentzoo.data.spaces import observation_at
 from agentzoo.envs.making import make_configured, prepare_drawing
 from agentzoo.evaluation.film import picture_of, sized_env
-from agentzoo.site.dataset_page import FRAMES, Frames
+from agentzoo.site.dataset_page import FRAMES, EpisodePictures
 from agentzoo.site.entries import Entry
 from agentzoo.site.media import as_jpeg
 from agentzoo.store.files import write_atomic
@@ -23,7 +24,7 @@ CLOSE = 1e-3  # largest difference between recorded (perhaps as float32) and rep
 MAX_STEPS = 2_000
 
 
-def write_frames(entry: Entry, folder: Path, address: str) -> Frames | None:
+def write_frames(entry: Entry, folder: Path, address: str) -> EpisodePictures | None:
     """Pictures of the first episode that an agent learned from, in `folder`.
 
     None where its seed was not recorded, where this machine cannot render, and where playing it again gives other
@@ -52,7 +53,7 @@ def write_frames(entry: Entry, folder: Path, address: str) -> Frames | None:
     reward = amount(float(np.sum(episode.rewards)), ",")
     steps = ", ".join(str(step) for _, step in names)
     said = f"The first recorded episode: return {reward} in {counted(len(episode.rewards), 'step')}; steps {steps}."
-    return Frames(tuple(names), said)
+    return EpisodePictures(tuple(names), said)
 
 
 def _played(env_id: str, options: Mapping[str, Any], seed: int, episode: Any) -> dict[int, Any] | None:
@@ -69,7 +70,7 @@ def _played(env_id: str, options: Mapping[str, Any], seed: int, episode: Any) ->
     try:
         observation, _ = env.reset(seed=seed)
         for step, action in enumerate(episode.actions):
-            if not _alike(env.observation_space, observation, _at(episode.observations, step)):
+            if not _alike(env.observation_space, observation, observation_at(episode.observations, step)):
                 return None
             if step in wanted:
                 pictures[step] = picture_of(env)
@@ -77,12 +78,6 @@ def _played(env_id: str, options: Mapping[str, Any], seed: int, episode: Any) ->
     finally:
         env.close()
     return pictures
-
-
-def _at(observations: Any, step: int) -> Any:
-    if isinstance(observations, dict):
-        return {name: _at(inner, step) for name, inner in observations.items()}
-    return observations[step]
 
 
 def _alike(space: gym.Space[Any], first: Any, other: Any) -> bool:

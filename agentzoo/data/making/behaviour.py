@@ -22,7 +22,7 @@ from agentzoo.data.making.behaviour_record import (
     Behaviour,
     BehaviourOptions,
     Score,
-    read_record,
+    open_record,
     short_name,
     write_record,
 )
@@ -57,7 +57,7 @@ def train_behaviour(
             environment or other options. DataError: the files of a stopped run are broken.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    record = read_record(folder, env_id, options)
+    record = open_record(folder, env_id, options)
     if record.policy is not None:
         return record
     with explained(env_id, asks_for_trust=False):

@@ -71,7 +71,7 @@ def short_name(env_id: str) -> str:
     return env_id.rsplit("/", 1)[-1].rsplit("-v", 1)[0].lower()
 
 
-def read_record(folder: Path, env_id: str, options: BehaviourOptions) -> Behaviour:
+def open_record(folder: Path, env_id: str, options: BehaviourOptions) -> Behaviour:
     """The record of the run in `folder`, a new one if there is none.
 
     Raises:

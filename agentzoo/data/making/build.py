@@ -17,6 +17,7 @@ from agentzoo.data.making.catalogue import SOURCES_KEY, BuildOptions, DatasetRec
 from agentzoo.data.making.dqn_replay import METADATA
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
+from agentzoo.data.spaces import observation_at
 from agentzoo.envs import make_env, quiet_compiler
 from agentzoo.envs.making import explained, requirements_of
 from agentzoo.errors import ConfigError, DataError
@@ -117,20 +118,14 @@ def replay_ends(dataset: Any) -> None:
 
 def _replay(env: Any, episode: Any, seed: int, where: str) -> None:
     obs, _ = env.reset(seed=seed)
-    _require_same(obs, _at(episode.observations, 0), f"{where}, first observation")
+    _require_same(obs, observation_at(episode.observations, 0), f"{where}, first observation")
     for step, action in enumerate(episode.actions):
         obs, reward, terminated, truncated, _ = env.step(action)
         here = f"{where}, step {step}"
-        _require_same(obs, _at(episode.observations, step + 1), f"{here}, next observation")
+        _require_same(obs, observation_at(episode.observations, step + 1), f"{here}, next observation")
         _require_same(reward, episode.rewards[step], f"{here}, reward")
         _require_same(terminated, episode.terminations[step], f"{here}, termination")
         _require_same(truncated, episode.truncations[step], f"{here}, truncation")
-
-
-def _at(observations: Any, step: int) -> Any:
-    if isinstance(observations, dict):
-        return {key: _at(values, step) for key, values in observations.items()}
-    return observations[step]
 
 
 def _require_same(replayed: Any, recorded: Any, where: str) -> None:

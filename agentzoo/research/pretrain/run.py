@@ -26,7 +26,7 @@ SETTINGS = "pretrain.json"
 Row = dict[str, Any]
 
 
-class Task(Protocol):
+class PretrainTask(Protocol):
     """A pre-training task: a network, the loss of a batch, and an evaluation on held-out data."""
 
     @property
@@ -41,7 +41,7 @@ class Task(Protocol):
 
 
 def pretrain(
-    task: Task,
+    task: PretrainTask,
     settings: PretrainSettings,
     folder: Path,
     *,
@@ -163,7 +163,7 @@ def _load(
         ) from error
 
 
-def _start_log(folder: Path, step: int, task: Task) -> tuple[list[str], Row]:
+def _start_log(folder: Path, step: int, task: PretrainTask) -> tuple[list[str], Row]:
     """The columns of the log and its last valid row. A new log starts with an evaluation of the untrained network."""
     rows = [row for row in log.read_log(folder) if int(row["step"]) <= step] if step else []
     if rows:

@@ -35,7 +35,7 @@ SOON = (
 )
 
 
-class Compared(NamedTuple):
+class RecipeResults(NamedTuple):
     """All training seeds of one recipe."""
 
     recipe: Recipe
@@ -79,7 +79,7 @@ def compare(
     episodes: int,
     on_progress: Callable[[str], None] = lambda _: None,
     trust_env_module: bool = False,
-) -> list[Compared]:
+) -> list[RecipeResults]:
     """Evaluate finished runs, or take their records. Runs whose recipes differ only in the seed are seeds of one.
 
     A staged agent includes its other training seeds. Runs of one environment are grouped, in the given order.
@@ -112,7 +112,7 @@ def compare(
         envs = sorted({one.env for one in results})
         if len(envs) > 1:
             raise DataError(f"seeds of {recipe.agent_id} were measured in different environments: {', '.join(envs)}.")
-    compared = [Compared(recipes[0], tuple(results), tuple(soon)) for recipes, results, soon in found]
+    compared = [RecipeResults(recipes[0], tuple(results), tuple(soon)) for recipes, results, soon in found]
     return [each for group in by_environment(compared).values() for each in group]
 
 
@@ -141,9 +141,9 @@ def require_distinct(agent_id: str, results: Sequence[Result]) -> None:
         )
 
 
-def by_environment(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
+def by_environment(compared: Sequence[RecipeResults]) -> dict[str, list[RecipeResults]]:
     """Environment id -> recipes of that environment."""
-    groups: dict[str, list[Compared]] = {}
+    groups: dict[str, list[RecipeResults]] = {}
     for each in compared:
         groups.setdefault(each.env, []).append(each)
     return groups
@@ -169,7 +169,7 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def as_study(compared: Sequence[Compared], title: str, picture: str | None = PICTURE, finding: str = "") -> Study:
+def as_study(compared: Sequence[RecipeResults], title: str, picture: str | None = PICTURE, finding: str = "") -> Study:
     """The table for a card, without empty columns, and without the environment if all share one.
 
     Args:
@@ -270,7 +270,7 @@ def from_some(known: int, seeds: int) -> str:
     return f", from {known} of {seeds} seeds" if known < seeds else ""
 
 
-def _labels(compared: Sequence[Compared]) -> list[str]:
+def _labels(compared: Sequence[RecipeResults]) -> list[str]:
     """Agent ids; for several recipes with one id, the later ones list their changes."""
     first: dict[str, Recipe] = {}
     labels = []
@@ -280,7 +280,7 @@ def _labels(compared: Sequence[Compared]) -> list[str]:
     return labels
 
 
-def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
+def draw_comparison(compared: Sequence[RecipeResults], path: Path) -> Path:
     """Scores with their intervals, a dot for each seed, a diamond for the mean of several, and a cross for a paper's.
 
     Crosses are where a paper prints one in the same unit.
@@ -299,7 +299,7 @@ def draw_comparison(compared: Sequence[Compared], path: Path) -> Path:
     return save_figure(figure, path)
 
 
-def _draw_panel(axes: Any, compared: Sequence[Compared], papers: Mapping[str, Published]) -> None:
+def _draw_panel(axes: Any, compared: Sequence[RecipeResults], papers: Mapping[str, Published]) -> None:
     counts_steps = any(each.agent_id in papers and papers[each.agent_id].unit == "steps" for each in compared)
     normalized = all(each.normalized for each in compared)  # one axis has one unit
     shown = False  # any published number

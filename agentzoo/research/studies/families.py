@@ -13,7 +13,7 @@ from agentzoo.evaluation.statistics import Estimate
 from agentzoo.evaluation.study import STUDY, Study, cell
 from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
-from agentzoo.research.studies.comparison import Compared, all_differences
+from agentzoo.research.studies.comparison import RecipeResults, all_differences
 
 PICTURE = "profiles.png"
 FOLDER = "families"  # of the study, in that of the comparison
@@ -26,7 +26,7 @@ def remove(folder: Path) -> None:
         (folder / FOLDER / name).unlink(missing_ok=True)
 
 
-def over_families(compared: Sequence[Compared]) -> Methods | None:
+def over_families(compared: Sequence[RecipeResults]) -> Methods | None:
     """The statistics of all methods with normalized scores; None if no two methods share a task.
 
     Several recipes of one method and task count as different methods, named by their changes.

@@ -23,7 +23,7 @@ from agentzoo.plots import new_figure, save_figure
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
 from agentzoo.research.studies.comparison import (
-    Compared,
+    RecipeResults,
     differences,
     digits_for,
     from_some,
@@ -122,7 +122,7 @@ class Curve(NamedTuple):
 
     def _intervals(self, results: tuple[Result, ...]) -> list[tuple[float, float, float]]:
         """(mean, low, high) of each: scores if the curve has scores, else returns."""
-        compared = Compared(self.recipe, results)
+        compared = RecipeResults(self.recipe, results)
         return compared.scores() if self.normalized else compared.returns()
 
 
@@ -169,7 +169,7 @@ def read_curves(
         finals = tuple(results[0] for _, results in seeds if results)
         others = tuple(result for _, results in seeds for result in results[1:])
         require_distinct(agent_id, (*finals, *others))
-        normalized = Compared(first[agent_id], (*finals, *others)).normalized
+        normalized = RecipeResults(first[agent_id], (*finals, *others)).normalized
         normalized = normalized and all(row.get("eval_score") for rows, _ in seeds for row in rows)
         column = "eval_score" if normalized else "eval_return"
         points = tuple({int(row["step"]): float(row[column]) for row in rows} for rows, _ in seeds)
