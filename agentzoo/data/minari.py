@@ -83,7 +83,8 @@ def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, down
     """A Minari dataset as flat arrays. Observations are a Box or a Dict of Boxes, actions a Box or Discrete.
 
     Raises:
-        UnknownNameError: no such dataset. SpaceError: unsupported spaces. DataError: empty or non-finite.
+        UnknownNameError: no such dataset. SpaceError: unsupported spaces. DataError: it cannot be read, is empty, or
+            holds a number that is not finite or an action outside its space. StorageError: as `open_dataset`.
     """
     dataset = open_dataset(dataset_id, download)
     try:

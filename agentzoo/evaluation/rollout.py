@@ -118,7 +118,8 @@ def rollout(
 
     Raises:
         SpaceError: the environment does not fit the agent. ConfigError: `episodes` or `n_envs` below 1, an agent with a
-            target or goal per environment, or an environment whose rewards a wrapper changes.
+            target or goal per environment, or an environment whose rewards a wrapper changes. ObservationError: a
+            reward is not finite.
     """
     require_playable(agent, episodes, n_envs)
     deterministic = is_deterministic(agent) if deterministic is None else deterministic

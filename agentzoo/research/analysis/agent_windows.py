@@ -65,7 +65,7 @@ def decision_windows(
 
 
 def thinned(batch: Batch, most: int) -> Batch:
-    """At most `most` of the windows, evenly spaced, with the last one."""
+    """At most `most` of the windows, evenly spaced from the first to the last."""
     count = batch.shape[0]
     if count <= most:
         return batch

@@ -224,7 +224,7 @@ def untrained(agent: Agent, seed: int = 0, backbone: bool = False) -> Agent:
         backbone: keep the blocks of the language model that training started from.
 
     Raises:
-        ConfigError: it started from none. Also raised by `load_backbone`.
+        ConfigError: with `backbone`, if training started from none. Otherwise as `load_backbone`.
     """
     config = agent.model.config
     with torch.random.fork_rng(devices=[]):

@@ -80,7 +80,8 @@ def judge(
         seed: of random weights.
 
     Raises:
-        ConfigError: `random` alone, or a network without attention. As `Agent.from_pretrained` and `load_backbone`.
+        ConfigError: `random` alone, or a network without attention. Otherwise as `Agent.from_pretrained` and
+            `load_backbone`.
     """
     found: list[Judged] = []
     random: dict[tuple[int, int, int], Judged] = {}

@@ -103,7 +103,7 @@ def _trained(
     recipe = load_recipe(agent_id)
     budget = doorkey_budget(recipe.train.batch_size, episodes, epochs, recipe.train.lr)
     recipe = recipe.replace(train=budget, data=_whole(doorkey_data(episodes)))
-    return Cell(f"{name}-s{seed}", _checked(recipe, seed, epochs), selects, columns)
+    return Cell(f"{name}-s{seed}", _with_validation(recipe, seed, epochs), selects, columns)
 
 
 def _fine_tuned(random: Cell, task: StepTask, seed: int, episodes: int, epochs: int) -> Cell:
@@ -117,10 +117,10 @@ def _fine_tuned(random: Cell, task: StepTask, seed: int, episodes: int, epochs: 
         train=doorkey_budget(FINE_TUNE_BATCH.get(task, 250), episodes, epochs, rate),
         base=random.recipe.agent_id,
     )
-    return Cell(f"rnd-ft-{task}-s{seed}", _checked(recipe, seed, epochs), (task,), (task,), random.name)
+    return Cell(f"rnd-ft-{task}-s{seed}", _with_validation(recipe, seed, epochs), (task,), (task,), random.name)
 
 
-def _checked(recipe: Recipe, seed: int, epochs: int) -> Recipe:
+def _with_validation(recipe: Recipe, seed: int, epochs: int) -> Recipe:
     """The recipe with this seed, validated every few epochs and stopped when it does not improve."""
     updates = recipe.train.steps // epochs
     return recipe.replace(
@@ -130,7 +130,11 @@ def _checked(recipe: Recipe, seed: int, epochs: int) -> Recipe:
 
 
 def held_out_windows(episodes: Episodes, context: int) -> Batch:
-    """Every episode's first K steps, as one batch."""
+    """The first K steps of every episode that has as many, as one batch.
+
+    Raises:
+        DataError: no episode has K steps.
+    """
     sampler = WindowSampler(episodes.at_least(context), context, 1.0)
     return sampler.at((sampler.timesteps == 0).nonzero().squeeze(1))
 

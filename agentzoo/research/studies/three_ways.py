@@ -76,7 +76,7 @@ def usual_reach(data: Episodes, steps: int) -> float:
     """Median distance in metres of a point from its position `steps` later, over data away from the goal.
 
     Raises:
-        ConfigError: no episode is long enough.
+        ConfigError: no episode is long enough, or all are near the goal after so many steps.
     """
     starts = data.starts
     froms = [np.arange(start, start + length - steps) for start, length in zip(starts, data.lengths, strict=True)]
