@@ -149,7 +149,7 @@ def test_a_changed_checkpoint_runs_no_code(tmp_path: Path) -> None:
     assert not ran.exists()
 
 
-def test_fewer_steps_than_were_recorded_are_refused_for_folders_of_before_too(tmp_path: Path) -> None:
+def test_fewer_steps_than_were_recorded_are_refused_in_folders_of_older_versions_too(tmp_path: Path) -> None:
     with pytest.raises(StopRun):
         train_behaviour("Pendulum-v1", tmp_path, FEW, on_score=stop)
     fewer = replace(FEW, max_steps=100)

@@ -88,7 +88,7 @@ def test_the_same_seed_is_the_same_episode_whatever_came_before() -> None:
     np.testing.assert_array_equal(make_env(MAZE2D_DENSE).reset(seed=3)[0], first)
 
 
-def test_a_picture_shows_the_point_wherever_it_is_and_a_second_lasts_a_second() -> None:
+def test_a_picture_shows_the_point_in_every_cell_and_films_run_in_real_time() -> None:
     env = make_env(MAZE2D_DENSE, render_mode="rgb_array", width=160, height=120)
     base = env.unwrapped
     assert env.metadata["render_fps"] * base.data.model.opt.timestep == 1.0  # a frame a step

@@ -125,6 +125,6 @@ def test_methods_without_a_common_task_are_refused() -> None:
         probability_of_improvement({"a": [1.0]}, {"b": [1.0]})
 
 
-def test_as_many_updates_as_scores() -> None:
+def test_convergence_needs_as_many_updates_as_scores() -> None:
     with pytest.raises(DataError, match="2 updates and 1 scores"):
         convergence([1, 2], [1.0])

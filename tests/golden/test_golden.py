@@ -1,8 +1,9 @@
 """Every staged agent acts as recorded, to 1e-5.
 
 1e-5 is above rounding: the sums of float32 products that make an action of size 1 come out up to 1.3e-6 apart with SSE
-4.2, AVX2 and AVX-512, and with one thread or two. The mistakes of `test_a_mistake_shows` move actions by 1e-4 or more.
-Weights are stored as float16 and act as float32 on every processor; bfloat16 is for training alone.
+4.2, AVX2 and AVX-512, and with one thread or two. The changes in
+`test_recorded_actions_change_with_starts_rewards_and_weights` move actions by 1e-4 or more. Weights are stored as
+float16 and act as float32 on every processor; bfloat16 is for training alone.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def test_checkpoint_acts_as_recorded(agent_id: str) -> None:
 
 
 @pytest.mark.parametrize("agent_id", ["dt-hopper-medium", "dm-pointmaze-medium", "unimask-pointmaze-medium"])
-def test_a_mistake_shows(agent_id: str) -> None:
+def test_recorded_actions_change_with_starts_rewards_and_weights(agent_id: str) -> None:
     record = recorded(agent_id)
     agent = loaded(agent_id)
     first = [True, *[False] * (STEPS - 1)]

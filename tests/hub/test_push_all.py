@@ -94,7 +94,7 @@ def test_a_dataset_whose_data_lie_behind_a_link_is_uploaded_whole(hub: Hub, zoo:
     assert {f"small/one-v0/data/{name}" for name in sizes} <= set(hub.repos["datasets:me/test"].head)
 
 
-def test_what_is_public_does_not_become_private_in_silence(hub: Hub, zoo: Path) -> None:
+def test_a_push_does_not_make_public_repos_private(hub: Hub, zoo: Path) -> None:
     push_all("me")
     write_small("test/small/one-v0")
     push_dataset("test/small/one-v0", "me")
@@ -255,7 +255,7 @@ def test_a_download_that_breaks_off_leaves_nothing_and_is_repeated(
     np.testing.assert_array_equal(load_episodes("test/small/one-v0").observations, ours.observations)
 
 
-def test_a_dataset_from_elsewhere_is_not_taken_in_silence(hub: Hub, zoo: Path, recwarn: Any) -> None:
+def test_a_local_dataset_of_another_origin_is_used_with_a_warning(hub: Hub, zoo: Path, recwarn: Any) -> None:
     write_small("test/small/one-v0")
     address = push_dataset("test/small/one-v0", "me").address
     with pytest.warns(UserWarning, match=r"hf://me/test/small/one-v0 is not fetched: .* was not fetched by agentzoo"):

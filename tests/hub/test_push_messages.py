@@ -20,7 +20,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["hub", "push", *arguments])
 
 
-def test_a_public_repo_does_not_become_private_in_silence(hub: Hub, folder: Path) -> None:
+def test_a_push_does_not_make_a_public_repo_private(hub: Hub, folder: Path) -> None:
     push(folder, REPO)
     before = dict(hub.repos[REPO].branches)
     (folder / "training_log.csv").write_text("step,loss\n2,0.4\n")

@@ -101,7 +101,7 @@ def test_a_staged_agent_has_the_baselines_of_its_dataset(tiny_hopper: str, tmp_p
 
 
 @pytest.mark.slow
-def test_an_agent_that_heeds_no_target_in_an_environment_without_pictures_is_staged(
+def test_an_agent_that_ignores_its_target_in_an_environment_without_render_is_staged(
     tiny_hopper: str, tmp_path: Path
 ) -> None:
     gym.register("tests/Blind-v0", entry_point=blind_hopper)

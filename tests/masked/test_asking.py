@@ -214,7 +214,7 @@ def test_an_answer_is_not_sampled_with_a_seed_below_zero() -> None:
         answer.sample(-1)
 
 
-def test_a_window_says_it_all() -> None:
+def test_a_window_and_its_parts_cannot_be_passed_together() -> None:
     agent = make_agent(model=UniMaskConfig(**SIZES))
     window, _ = read_window(agent.config, np.zeros((4, 3)), np.zeros((4, 2)))
     with pytest.raises(ConfigError, match=r"^window= already holds observations, returns, timestep: pass either"):

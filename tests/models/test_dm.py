@@ -101,7 +101,7 @@ def test_recurrent_equals_full_history_with_discrete_actions() -> None:
 
 
 @variants
-def test_a_reset_row_starts_anew_and_the_others_go_on(variant: dict[str, Any]) -> None:
+def test_a_reset_row_starts_empty_and_the_others_continue(variant: dict[str, Any]) -> None:
     model, first, second = make_model(**variant), make_batch(seed=1), make_batch(seed=2)
     _, state = play(model, first)
     kept = [tensor.clone() for tensor in state]

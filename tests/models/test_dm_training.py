@@ -101,7 +101,7 @@ def test_an_evaluation_asks_for_the_actions_of_the_data() -> None:
     assert error() == without_teacher
 
 
-def test_a_run_begun_amid_a_period_has_a_teacher() -> None:
+def test_a_run_that_starts_in_the_middle_of_a_period_has_a_teacher() -> None:
     model = make_model(teacher_period=5)
     model.begin_step(7, 20)
     assert model.training_state()

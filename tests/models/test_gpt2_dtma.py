@@ -163,7 +163,7 @@ def test_parameter_counts_of_the_paper() -> None:
 
 
 @pytest.mark.parametrize("adaptation", ["full", "frozen", "part", "ln_only", "lora"])
-def test_gates_learn_whatever_of_the_blocks_does_and_never_decay(adaptation: Any) -> None:
+def test_gates_learn_in_every_adaptation_and_never_decay(adaptation: Any) -> None:
     model = gated(GPT2DTMAConfig(**SMALL, adaptation=adaptation, backbone_lr=0.1, gate_scale="heads"))
     gates = {name for name, _ in model.named_parameters() if ".gate." in name}
     assert len(gates) == 6

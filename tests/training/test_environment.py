@@ -183,7 +183,7 @@ def test_a_fine_tune_in_another_environment_of_the_users_module_names_the_module
     assert plan_finetune(agent, plain, trust_env_module=True)[0].eval.env == "Hopper-v5"  # gymnasium's
 
 
-def test_an_environment_that_nobody_registers_is_unknown_whatever_its_options(own_module: str) -> None:
+def test_an_unregistered_environment_is_unknown_also_with_options(own_module: str) -> None:
     """Its data name options, of which nobody knows whether they are harmless: trusting them would not help."""
     recipe, episodes = plan("dt", dataset="my/own-v0", target="max", settings=["eval.every=1"])
     assert (recipe.eval.env, recipe.eval.env_options) == ("tests/Own-v0", {"g": 9.0})

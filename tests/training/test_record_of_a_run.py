@@ -62,7 +62,7 @@ def test_a_recipe_that_names_its_data_takes_no_other(tmp_path: Path) -> None:
     assert pinned.override(["data.dataset=mine/x-v0"]).data.dataset_sha256 is None
 
 
-def test_a_run_of_before_data_were_pinned_goes_on(tmp_path: Path) -> None:
+def test_a_run_recorded_before_data_were_pinned_continues(tmp_path: Path) -> None:
     stopped(tmp_path, recipe(), coin_episodes())
     tree = json.loads((tmp_path / RECIPE).read_text())
     for name in ("dataset_sha256", "held_out"):

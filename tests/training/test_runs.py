@@ -80,7 +80,7 @@ def test_a_folder_of_another_recipe_is_refused(tmp_path: Path) -> None:
         run(tmp_path, recipe(steps=2))
 
 
-def test_a_run_of_before_hashes_were_kept_goes_on(tmp_path: Path) -> None:
+def test_a_run_recorded_before_hashes_were_kept_continues(tmp_path: Path) -> None:
     based, data = recipe(steps=1).replace(base="dt-base"), coin_episodes()
     for made in (based, based.replace(base_weights_sha256="0" * 64)):
         train(made, tmp_path, data, start=build_model(made, data), device="cpu")
