@@ -32,6 +32,8 @@ RepoId = Annotated[str, Field(pattern=f"^{REPO_ID}$")]
 Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 Option = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]  # name of a keyword argument
 
+SECTIONS = ("model", "data", "train", "eval")  # of a recipe
+
 # Newest env steps that acting reads; None: the whole window. Not part of training
 History = Annotated[int, Field(ge=1, le=8192)] | None
 
@@ -151,8 +153,9 @@ class Recipe(Config):
             raise ValueError(
                 f"eval.reference is {self.eval.reference}, not the returns that score 0 and 100, the lower one first"
             )
-        if self.reinit and self.base is None:
-            raise ValueError("reinit is for a fine-tune, and this recipe names no base")
+        if self.base is None and (self.reinit or self.data.normalization == "keep"):
+            field = "reinit" if self.reinit else "data.normalization=keep"
+            raise ValueError(f"{field} is for a fine-tune, and this recipe names no base")
         if self.model.needs_raw_observations() and self.data.normalization != "none":
             raise ValueError("this model needs raw one-hot observations: set data.normalization=none")
         return self
@@ -224,8 +227,6 @@ class Recipe(Config):
             ConfigError: no such field (with the nearest name), or a value of the wrong type or out of range.
         """
         tree = {"reinit": False, **json.loads(self.model_dump_json())}
-        tree["eval"] = json.loads(self.eval.model_dump_json())  # with the fields that a recipe omits at their default
-        tree["data"] = {"held_out": None, "dataset_sha256": None, **tree["data"]}
         settings = [settings] if isinstance(settings, str) else list(settings)
         named = {one.partition("=")[0].strip() for one in settings}
         if named & {"data.dataset", "data.obs_keys"}:
@@ -235,20 +236,18 @@ class Recipe(Config):
             if not found:
                 raise ConfigError(f"--set takes section.field=value, got {setting!r}.")
             section, _, field = path.strip().partition(".")
-            if path.strip() == "model.preset":
-                presets = self.model.presets()
-                if text not in presets:
-                    those = f"known: {', '.join(presets)}" if presets else "it has none"
-                    raise ConfigError(f"family {self.model.family!r} has no preset {text!r}; {those}.")
-                tree["model"].update(_fields_of_preset(self.model, text, tree["model"].get("max_ep_len")))
+            kinds = {one: self._class_of(one, tree[one]) for one in SECTIONS if isinstance(tree[one], dict)}
+            known = [f"{one}.{each}" for one, kind in kinds.items() for each in kind.model_fields]
+            if path.strip() == "model.preset" and "model" in kinds:
+                tree["model"].update(kinds["model"].fields_of_preset(text, tree["model"].get("max_ep_len")))
                 continue
-            node = tree if not field else tree.get(section)
-            name = field or section
-            if not isinstance(node, dict) or name not in node:
-                known = [f"{s}.{f}" for s, fields in tree.items() if isinstance(fields, dict) for f in fields]
+            if path.strip() == "eval.target_rule":
+                raise ConfigError(f"{section}.{field} only records a choice; --target (target=) chooses by a rule.")
+            if path.strip() not in (known if field else tree):
                 raise ConfigError(f"a recipe has no field {path!r}.{did_you_mean(path, known)} See `agentzoo show`.")
             if path.strip() == "eval.target_return":
                 tree["eval"].pop("target_rule", None)  # the user chose a number
+            node, name = (tree[section], field) if field else (tree, section)
             try:
                 node[name] = json.loads(text)
             except json.JSONDecodeError:
@@ -262,18 +261,11 @@ class Recipe(Config):
                 evaluation["history"] = _within(evaluation.get("history"), data.get("context"))
         return Recipe.from_json(json.dumps(tree), "the recipe with --set applied")
 
-
-def _fields_of_preset(model: ModelConfig, name: str, max_ep_len: Any) -> dict[str, Any]:
-    """The fields of a preset; what only other presets set returns to its default.
-
-    Args:
-        max_ep_len: the value before. If no preset set it, it follows the data or the user, and it stays.
-    """
-    presets, fields = model.presets(), type(model).model_fields
-    unset = {field: fields[field].default for preset in presets.values() for field in preset}
-    if all(preset.get("max_ep_len") != max_ep_len for preset in presets.values()):
-        unset.pop("max_ep_len", None)
-    return unset | presets[name]
+    def _class_of(self, section: str, part: Mapping[str, Any]) -> Any:
+        """The config class of a section, which also has the fields that `part` omits."""
+        if section == "model":
+            return get_family(str(part.get("family", self.model.family))).config
+        return type(getattr(self, section))
 
 
 def _forget_old_environment(evaluation: dict[str, Any], before: str, named: set[str]) -> None:

@@ -15,6 +15,7 @@ import agentzoo.models
 from agentzoo.data.targets import choose_target
 from agentzoo.errors import ConfigError, UnknownNameError
 from agentzoo.evaluation.results import Results
+from agentzoo.models.dm import PRESETS, DMConfig
 from agentzoo.models.dt import DecisionTransformer, DTConfig
 from agentzoo.recipe import Recipe, differences, load_recipe
 from agentzoo.recipes import dt
@@ -119,6 +120,16 @@ def test_a_whole_section_can_be_set() -> None:
         recipe.override(["data.context=5", "data=null"])
 
 
+def test_fields_that_a_whole_section_omits_can_be_set() -> None:
+    recipe = load_recipe("dt-hopper-medium")
+    whole = 'eval={"env": "CartPole-v1", "target_return": 500}'
+    assert recipe.override([whole, "eval.episodes=7"]).eval.episodes == 7
+    assert recipe.override(['model={"family": "dm"}', "model.state_size=4"]).model == DMConfig(state_size=4)
+    assert recipe.override(['model={"family": "dm"}', "model.preset=paper"]).model == DMConfig(**PRESETS["paper"])
+    with pytest.raises(ConfigError, match=r"no field 'model\.n_heads'"):
+        recipe.override(['model={"family": "dm"}', "model.n_heads=1"])
+
+
 def test_a_preset_takes_back_what_another_one_set() -> None:
     """The fields the presets do not name stay."""
     chibit = load_recipe("chibit-hopper-medium")
@@ -153,6 +164,8 @@ def test_a_preset_keeps_the_timesteps_of_the_data_or_the_user(rows: int) -> None
         ("data=null", "data: Input should be"),
         ("eval.reference=[1, 1]", "not the returns that score 0 and 100, the lower one first"),
         ("eval.reference=[500, 0]", "the lower one first"),
+        ("eval.target_rule=max", r"eval\.target_rule only records a choice; --target \(target=\) chooses by a rule"),
+        ("data.normalization=keep", r"data\.normalization=keep is for a fine-tune, and this recipe names no base"),
         ("lr=1", r"no field 'lr'\. Did you mean 'train\.lr'\?"),
     ],
 )

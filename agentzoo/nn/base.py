@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from agentzoo.errors import SpaceError
+from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.nn.tokens import last_valid
 from agentzoo.papers import Citation
 from agentzoo.types import WHITE, ActionDistribution, Average, Batch, Config, IOSpec, Losses
@@ -70,6 +70,25 @@ class ModelConfig(Config):
     def presets(cls) -> dict[str, dict[str, Any]]:
         """Named sets of fields, for `--set model.preset=NAME`."""
         return {}
+
+    @classmethod
+    def fields_of_preset(cls, name: str, max_ep_len: Any) -> dict[str, Any]:
+        """The fields of a preset; what only other presets set returns to its default.
+
+        Args:
+            max_ep_len: the value before. If no preset set it, it follows the data or the user, and it stays.
+
+        Raises:
+            ConfigError: no such preset.
+        """
+        presets = cls.presets()
+        if name not in presets:
+            those = f"known: {', '.join(presets)}" if presets else "it has none"
+            raise ConfigError(f"family {cls.model_fields['family'].default!r} has no preset {name!r}; {those}.")
+        unset = {field: cls.model_fields[field].default for preset in presets.values() for field in preset}
+        if all(preset.get("max_ep_len") != max_ep_len for preset in presets.values()):
+            unset.pop("max_ep_len", None)
+        return unset | presets[name]
 
     def pinned(self) -> ModelConfig:
         """The config with the hashes of the files that training reads beside its data.
