@@ -195,8 +195,7 @@ def evaluate(
 
     Raises:
         ConfigError: no environment is named, or several jobs are used without an environment id or with sampled
-            actions. EvaluationError: a job ended too early. Otherwise as `rollout`, and for an id or folder as
-            `Agent.from_pretrained`.
+            actions. EvaluationError: a job ended too early. Otherwise as `rollout` and `Agent.from_pretrained`.
     """
     named = None if isinstance(agent, Agent) else str(agent)
     if not isinstance(agent, Agent):
