@@ -23,6 +23,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment, Segments
 from rich.table import Table
 from rich.text import Text
 
@@ -87,11 +88,19 @@ def print_listing(table: Table, to: Console = console) -> None:
     if table.title is not None:
         to.print(table.title, style="bold")
         table.title = None  # rich wraps a title that is wider than its table
-    if fits(table):
-        to.print(table)
-        return
-    wanted = Measurement.get(to, to.options.update(width=ENDLESS), table).maximum
-    Console(file=to.file, width=wanted, highlight=False).print(table)
+    width = to.width if fits(table) else Measurement.get(to, to.options.update(width=ENDLESS), table).maximum
+    to.print(_without_padding(table, to, width), soft_wrap=True)
+
+
+def _without_padding(table: Table, to: Console, width: int) -> Segments:
+    """The lines of a table without spaces at their ends, which a narrower terminal would wrap into blank lines."""
+    lines = to.render_lines(table, to.options.update(width=width), pad=False)
+    for line in lines:
+        while line and not line[-1].text.strip():
+            line.pop()
+        if line:
+            line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+    return Segments([segment for line in lines for segment in (*line, Segment.line())])
 
 
 def print_facts(facts: Mapping[str, object], title: str = "") -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from agentzoo.cli import app
 from agentzoo.cli.command import _one_line
-from agentzoo.cli.console import console, print_facts, word
+from agentzoo.cli.console import console, listing, print_facts, print_listing, word
 from agentzoo.hub.overview import overview
 from agentzoo.hub.zoo import summaries
 from agentzoo.recipes._table import TABLE, table_text
@@ -177,6 +177,20 @@ def test_on_a_narrow_terminal_what_is_copied_stays_whole(
     console.print(url)
     print_facts({"where": url})
     assert capsys.readouterr().out.count(url) == 2
+
+
+@pytest.mark.parametrize("columns", ["40", "500"])
+def test_no_line_of_a_table_ends_in_spaces_that_a_terminal_would_wrap(
+    columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Console, "is_terminal", property(lambda _: True))
+    monkeypatch.setenv("COLUMNS", columns)
+    print_facts({"short": 1, "long": "x" * 200, "empty": ""}, title="facts")
+    table = listing("agent", "environment")
+    table.add_row("dt", "y" * 200)
+    print_listing(table)
+    lines = [re.sub(r"\x1b\[\d*m", "", line) for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["facts", "short  1", f"long   {'x' * 200}", "empty", "agent  environment", f"dt     {'y' * 200}"]
 
 
 def test_info_and_show_are_whole_in_80_columns() -> None:
