@@ -239,7 +239,9 @@ def explain(error: BaseException, where: Where) -> str:
         return _explain_stop("no connection")
     if any(name in _CUT for name in names) or "Consistency check failed" in str(error):
         return "The connection broke several times. Call again: complete files are kept, broken ones are not."
-    if "LocalEntryNotFoundError" in names or "OfflineModeIsEnabled" in names:
+    if "OfflineModeIsEnabled" in names and "LocalEntryNotFoundError" not in names:  # a push or a list
+        return "HF_HUB_OFFLINE is set, so the Hub was not asked. Unset it and call again."
+    if "LocalEntryNotFoundError" in names:
         return (
             "It is not in the cache, and the Hub was not asked (local_files_only or HF_HUB_OFFLINE). Call once with "
             "network access."

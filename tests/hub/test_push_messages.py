@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.errors import ConfigError, HubError
+from agentzoo.hub.listing import remote_agents
 from agentzoo.hub.publish import push
 from hub.conftest import REPO, edit
 from hub.server import READ_TOKEN, TOKEN, Hub
@@ -46,6 +47,18 @@ def test_a_push_without_a_token_says_what_is_missing(hub: Hub, folder: Path, mon
     monkeypatch.delenv("HF_TOKEN")
     with pytest.raises(HubError, match=r"answered 401: this needs a token, and none was found. Log in .* HF_TOKEN"):
         push(folder, REPO)
+
+
+def test_what_needs_the_hub_says_that_it_was_not_asked(hub: Hub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unlike a load, a push and a list have nothing to do with the cache."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    for call in (lambda: push(folder, REPO), remote_agents):
+        with pytest.raises(HubError, match=r": HF_HUB_OFFLINE is set, so the Hub was not asked\.") as found:
+            call()
+        assert "cache" not in str(found.value)
+    with pytest.raises(HubError, match="It is not in the cache, and the Hub was not asked"):
+        Agent.from_pretrained(REPO)
+    assert hub.seen == []
 
 
 def test_a_damaged_stored_token_does_not_block_what_sends_none(
