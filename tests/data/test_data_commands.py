@@ -124,7 +124,7 @@ def test_a_dataset_was_made_as_described_or_else_by_its_algorithm(
     kept = {key: value for key, value in json.loads(path.read_text()).items() if key not in lost}
     path.write_text(json.dumps(kept))
     shown = data("show", "strange/x-v0").stdout
-    assert f"\nmade by      {made_by or 'not recorded'} " in shown
+    assert f"\nmade by      {made_by or 'not recorded'}\n" in shown
     (row,) = (line for line in data("list").stdout.splitlines() if line.startswith("strange/x-v0 "))
     numbers = "5,792      20         937   1,000  29.4"
     assert row.split(numbers)[1].strip() == made_by
