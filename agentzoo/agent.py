@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from agentzoo.acting.attributes import KnownAttributes
 from agentzoo.acting.conditions import Conditions, checked_targets
 from agentzoo.acting.environments import EnvironmentMethods
 from agentzoo.acting.history import AgentState, read_starts, retargeted
@@ -26,7 +27,7 @@ from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import action_space, observation_space
 from agentzoo.data.targets import Target
 from agentzoo.envs.making import check_env_id
-from agentzoo.errors import ConfigError, Elsewhere, ShapeError, warn
+from agentzoo.errors import ConfigError, ShapeError, warn
 from agentzoo.masked.methods import MaskedMethods
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
@@ -38,12 +39,15 @@ from agentzoo.store.remote import Where, origin_of
 from agentzoo.store.tensors import fingerprint, save_tensors
 
 
-class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
+class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods, KnownAttributes):
     """A network, its config and its target return.
 
     All history lives in the `state` that `predict` returns, so one agent serves any number of environments. A copy or
     a pickle has no bound environment. More methods: acting/runtimes.py, acting/environments.py, masked/methods.py.
     """
+
+    recipe: Recipe | None
+    origin: Where | None  # the Hub repo and commit that hold these weights
 
     def __init__(self, model: SequenceModel, config: AgentConfig, recipe: Recipe | None = None) -> None:
         self.config, self.recipe = config, recipe
@@ -53,7 +57,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         self._saved = None if config.weights_sha256 is None else Saved(fingerprint(model), model.stored_types)
         self._actions = Actions(config.io.action)
         self._conditions, self._targets = Conditions(), None
-        self.origin: Where | None = None  # the Hub repo and commit that hold these weights
+        self.origin = None
         self.trust_env_options = True  # `from_pretrained` sets it: that config may be somebody else's
         self._env = self._created = None
         self._warned: set[str] = set()
@@ -127,7 +131,8 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         agent.trust_env_options, agent.origin = trust_env_options, origin_of(folder)
         agent.freeze(runtime)
         if env is not None:
-            agent.set_env(env, trust_env_module=trust_env_module)
+            agent._bind(env, trust_env_module)
+            agent._warn_of_another_task()
         return agent
 
     def save_pretrained(
@@ -169,12 +174,6 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods):
         if repo_id is not None:
             self.push_to_hub(repo_id, **push_options)
         return folder
-
-    load = Elsewhere("use Agent.from_pretrained(id_or_path).")
-    save = Elsewhere("use agent.save_pretrained(folder).")
-    learn = Elsewhere("agents learn from data: `agentzoo train` and `agentzoo finetune`.")
-    reset = Elsewhere("it keeps no history: pass state=None to predict, or episode_start=True, to start a new episode.")
-    select_action = Elsewhere("use action, state = agent.predict(obs, state).")
 
     def push_to_hub(
         self,

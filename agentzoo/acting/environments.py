@@ -49,6 +49,10 @@ class EnvironmentMethods:
             SpaceError: its spaces differ from the agent's, or it normalizes observations, which the network does
                 itself. For an id, the errors of `make_env`.
         """
+        self._bind(env, trust_env_module)
+        self._warn_of_another_task()
+
+    def _bind(self, env: Any, trust_env_module: bool) -> None:
         before = self._created
         if isinstance(env, str):
             env = self._created = self._made(env, trust_env_module)
@@ -61,11 +65,10 @@ class EnvironmentMethods:
         self._env = env
         self._rewards.bind(env)
         self._warned -= {"rewards", "bound", "closed", "lost"}  # the new environment gets its own warnings
-        self._warn_of_another_task(env)
 
-    def _warn_of_another_task(self, env: Any) -> None:
-        """Warn if `env` is another environment than the agent's, or has other options."""
-        spec, wanted = spec_of(env), self.config.env_options
+    def _warn_of_another_task(self) -> None:
+        """Warn the caller's caller if the bound environment is another one than the agent's, or has other options."""
+        spec, wanted = spec_of(self._env), self.config.env_options
         if spec is None or self.config.env is None:
             return
         if not same_environment(spec.id, self.config.env):

@@ -74,16 +74,27 @@ def check_state(state: Any, io: IOSpec, n: int) -> AgentState:
     if not isinstance(state, tuple) or len(state) != len(AgentState._fields):
         raise ShapeError(f"state must be what the last predict returned, or None; got {type(state).__name__}.")
     found = AgentState(*state)
-    if len(found.length) != n:
-        raise ShapeError(
-            f"state holds {counted(len(found.length), 'environment')}, the observation has {n}. Pass state=None "
-            "to start new episodes."
-        )
+    require_rows(found.length, n)
     for name, values, want in zip(AgentState._fields, found, _shapes(io, n), strict=True):
         got = np.asarray(values).shape
         if got != want:
             raise ShapeError(f"state.{name} has shape {got}, this agent needs {want}.")
     return found
+
+
+def require_rows(values: Any, n: int) -> None:
+    """Raise ShapeError unless a field of a state that has one number for each environment has `n` of them."""
+    shape = np.shape(values)
+    if len(shape) != 1:
+        raise ShapeError(
+            "state holds no rows of environments. `agentzoo.acting.history.rows(state, [i])` is the state of "
+            "environment i of a larger one."
+        )
+    if shape != (n,):
+        raise ShapeError(
+            f"state holds {counted(shape[0], 'environment')}, the observation has {n}. Pass state=None to start new "
+            "episodes."
+        )
 
 
 def retargeted(state: S, targets: NDArray[np.float64]) -> S:

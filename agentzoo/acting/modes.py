@@ -20,7 +20,6 @@ from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.nn.base import ActingMode, SequenceModel
 from agentzoo.nn.masked_model import Known
 from agentzoo.nn.recurrent import RecurrentModel, RecurrentState, reset_rows
-from agentzoo.text import counted
 from agentzoo.types import ActionDistribution, Batch
 
 MAX_WINDOWS = 1_024  # in one forward pass
@@ -184,11 +183,7 @@ class _RecurrentActing:
                 f"state must be what the last predict of this recurrent agent returned, or None; got "
                 f"{type(state).__name__}. After changing agent.acting, start with None."
             )
-        if len(state.timesteps) != n:
-            raise ShapeError(
-                f"state holds {counted(len(state.timesteps), 'environment')}, the observation has {n}. Pass "
-                "state=None to start new episodes."
-            )
+        history.require_rows(state.timesteps, n)
         shapes = [tensor.shape[1:] for tensor in state.memory]
         if shapes != self._shapes:
             raise ShapeError(f"state.memory holds {shapes} per environment, this agent needs {self._shapes}.")

@@ -61,7 +61,8 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
         arrays[key] = values
     if len(singles) > 1:
         raise ShapeError(f"the parts of the observation disagree on the number of environments: {sorted(singles)}.")
-    flat = flatten_observations(arrays if spec.keys is not None else arrays[""], spec)
+    with np.errstate(over="ignore"):  # it becomes infinity, which is refused
+        flat = flatten_observations(arrays if spec.keys is not None else arrays[""], spec)
     if not np.isfinite(flat).all():
         row, column = np.argwhere(~np.isfinite(flat))[0]
         beyond = " (numbers are read as float32, at most 3.4e38)" if np.isinf(flat[row, column]) else ""

@@ -48,7 +48,7 @@ class RuntimeMethods:
                 f"this {model.config.family!r} network is made from another config, or for other spaces, than that of "
                 f"{self.config.agent_id}, which is saved with it. Make an agent of its own: Agent(model, config)."
             )
-        self._leave_onnx("a new network was assigned")
+        self._leave_onnx("a new network was assigned", 4)  # `Agent.__setattr__` calls this setter
         self._model = model.eval()
         self.acting = model.acting
 
@@ -109,7 +109,7 @@ class RuntimeMethods:
             warn(
                 f"history={steps} has no effect on {self.config.agent_id} while it acts with a recurrent memory. Set "
                 "agent.acting = 'window' to act on the newest steps.",
-                depth=2,
+                depth=3,  # `Agent.__setattr__` calls this setter
             )
         self._acting = make_acting(self._acting_mode, self._network, self.config.rtg_scale, self._history)
 
@@ -133,7 +133,7 @@ class RuntimeMethods:
         """
         place = pick_device(device)
         if place.type != "cpu":
-            self._leave_onnx(f"it moves to {place}")
+            self._leave_onnx(f"it moves to {place}", 3)
         self.model.to(place)
         return self
 
@@ -143,9 +143,9 @@ class RuntimeMethods:
         self._acting = make_acting(mode, self._network, self.config.rtg_scale, self._history)
         self._acting_mode, self._runtime = mode, runtime
 
-    def _leave_onnx(self, why: str) -> None:
-        """Return to PyTorch; warn if ONNX Runtime was in use."""
+    def _leave_onnx(self, why: str, depth: int) -> None:
+        """Return to PyTorch; warn if ONNX Runtime was in use. `depth`: as in `warn`."""
         if self._runtime == "pytorch":
             return
-        warn(f"{self.config.agent_id} acts with PyTorch again: {why}. agent.freeze('onnx') freezes it again.", 3)
+        warn(f"{self.config.agent_id} acts with PyTorch again: {why}. agent.freeze('onnx') freezes it again.", depth)
         self._use(self._acting_mode, "pytorch")

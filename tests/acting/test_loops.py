@@ -209,7 +209,7 @@ def test_binding_an_environment_of_other_options_says_how_to_make_it() -> None:
         agent.set_env(CountingEnv())  # of no id: its maker knows what it is
 
 
-def test_another_environment_whose_spaces_fit_is_warned_of() -> None:
+def test_another_environment_whose_spaces_fit_is_warned_of(tmp_path: Path) -> None:
     agent = make_agent()
     for env in (gym.make("tests/CountingTwin-v0"), gym.make_vec("tests/CountingTwin-v0", num_envs=2)):
         with pytest.warns(
@@ -217,6 +217,10 @@ def test_another_environment_whose_spaces_fit_is_warned_of() -> None:
         ) as said:
             agent.set_env(env)
         assert said[0].filename == __file__
+    folder = agent.save_pretrained(tmp_path / "agent")
+    with pytest.warns(UserWarning, match="was trained for tests/Counting-v0; this is tests/CountingTwin-v0") as said:
+        Agent.from_pretrained(folder, env="tests/CountingTwin-v0")
+    assert said[0].filename == __file__
     with pytest.warns(UserWarning, match=r"was trained for tests/Counting-v0; this is tests/CountingTwin-v0"):
         evaluate(agent, "tests/CountingTwin-v0", episodes=1)
 

@@ -114,8 +114,11 @@ def test_the_agent_says_what_runs_it() -> None:
 def test_a_new_network_returns_to_pytorch_with_a_warning() -> None:
     agent, other = make_agent().freeze(), make_agent()
     scale(other.model)
-    with pytest.warns(UserWarning, match=r"dt-test acts with PyTorch again: a new network was assigned. agent.freeze"):
+    with pytest.warns(
+        UserWarning, match=r"dt-test acts with PyTorch again: a new network was assigned. agent.freeze"
+    ) as said:
         agent.model = other.model
+    assert said[0].filename == __file__
     assert agent.runtime == "pytorch"
     np.testing.assert_array_equal(agent.predict(OBS)[0], other.predict(OBS)[0])
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +19,16 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMoni
 
 from acting.cases import OBS
 from agentzoo import evaluate
+from agentzoo.acting.history import rows
 from agentzoo.agent import Agent
 from agentzoo.errors import ObservationError, ShapeError, SpaceError
+from agentzoo.models.dm import DMConfig
 from agentzoo.types import ActionSpec
+
+
+def pickled(agent: Agent) -> Agent:
+    copied: Agent = pickle.loads(pickle.dumps(agent))
+    return copied
 
 
 @pytest.mark.parametrize("wrong", ["yes", ["yes"], [None], torch.ones(1, requires_grad=True), {"a": 1}])
@@ -163,6 +173,9 @@ def test_environments_that_gymnasium_normalizes_are_refused() -> None:
         ("learn", "agentzoo finetune"),
         ("reset", "state=None"),
         ("select_action", r"agent.predict\(obs, state\)"),
+        ("env", r"agent.set_env\(env\)"),
+        ("get_parameters", r"agent.model.state_dict\(\)"),
+        ("set_parameters", "load_state_dict"),
     ],
 )
 def test_names_other_libraries_have_say_what_to_use(name: str, words: str) -> None:
@@ -170,3 +183,65 @@ def test_names_other_libraries_have_say_what_to_use(name: str, words: str) -> No
         assert not hasattr(holder, name)
         with pytest.raises(AttributeError, match=words):
             getattr(holder, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("targetreturn", "^an Agent has no 'targetreturn'. Did you mean 'target_return'?"),
+        ("target", "^an Agent has no 'target'. Did you mean 'target_return'?"),
+        ("origins", "^an Agent has no 'origins'. Did you mean 'origin'?"),
+        ("note", "^an Agent has no 'note'. Attributes of your own need a subclass"),
+        ("env", r"^an Agent has no 'env'; agent.set_env\(env\) binds one"),
+        ("device", "no setter"),
+    ],
+)
+@pytest.mark.parametrize("copied", [lambda agent: agent, copy.copy, copy.deepcopy, pickled])
+def test_an_attribute_by_a_wrong_name_cannot_be_set(name: str, words: str, copied: Callable[[Agent], Agent]) -> None:
+    agent = copied(make_agent())
+    before = set(vars(agent))
+    with pytest.raises(AttributeError, match=words):
+        setattr(agent, name, 1.0)
+    assert set(vars(agent)) == before
+
+
+def test_a_subclass_has_attributes_of_its_own() -> None:
+    class Named(Agent):
+        def __init__(self, agent: Agent) -> None:
+            super().__init__(agent.model, agent.config, agent.recipe)
+            self.targets, self.env = [1.0], "mine"
+
+    own = copy.deepcopy(Named(make_agent()))
+    assert (own.targets, own.env) == ([1.0], "mine")
+
+
+def test_the_methods_and_the_public_attributes_can_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make_agent()
+    monkeypatch.setattr(agent, "predict", lambda *_: "replaced")
+    assert agent.predict(OBS) == "replaced"
+    monkeypatch.undo()
+    assert agent.predict(OBS)[0].shape == (2,)
+    for name in ("config", "recipe", "origin", "model", "target_return", "history", "acting", "trust_env_options"):
+        setattr(agent, name, getattr(agent, name))
+
+
+def test_the_state_of_one_environment_keeps_its_leading_axis() -> None:
+    recurrent = make_agent("tests/Counting-v0", DMConfig(embed_dim=16, n_layers=2, state_size=4))
+    recurrent.acting = "recurrent"
+    for agent in (make_agent(), recurrent):
+        _, state = agent.predict(np.stack([OBS, -OBS]), reward=[0.0, 0.0])
+        alone = type(state)(*(field[0] for field in state))
+        with pytest.raises(
+            ShapeError, match=r"no rows of environments. `agentzoo.acting.history.rows\(state, \[i\]\)`"
+        ):
+            agent.predict(OBS, alone, reward=1.0)
+        one, _ = agent.predict(OBS, rows(state, [0]), reward=1.0)
+        both, _ = agent.predict(np.stack([OBS, -OBS]), state, reward=[1.0, 1.0])
+        np.testing.assert_allclose(one, both[0], atol=1e-5)
+
+
+def test_a_number_beyond_float32_is_one_error_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ObservationError, match=r"obs holds inf .* read as float32"):
+            make_agent().predict(np.full(3, 1e300))
