@@ -85,7 +85,8 @@ def push(
         return
     if not done.changed:
         what = "pull request was opened" if create_pr else "commit was made"
-        console.print(f"{plain(repo_id)} already holds these files; no {what}.")
+        tagged = f" {plain(tag)} is a tag of {done.commit}." if tag else ""
+        console.print(f"{plain(repo_id)} already holds these files; no {what}.{tagged}")
         return
     console.print(f"{plain(done.url)}\n{counted(len(done.files), 'file')}: {plain(', '.join(done.files))}")
     if done.left_out:

@@ -66,7 +66,13 @@ class DoorKeyEnv(gym.Env[Observation, np.int64]):
         return self._observe(), self._info()
 
     def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Move; the reward is the progress towards the goal. Never terminates; truncated after 10 steps."""
+        """Move; the reward is the progress towards the goal. Never terminates; truncated after 10 steps.
+
+        Raises:
+            ConfigError: an action outside the action space.
+        """
+        if not self.action_space.contains(action):
+            raise ConfigError(f"DoorKey's actions are the whole numbers 0 to {len(MOVES) - 1}, got {action!r}.")
         before = path_distance(self.state.agent)
         self.state = transition(self.state, int(action))
         self.door_open = self.door_open or self.state.agent == DOOR

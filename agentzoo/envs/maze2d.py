@@ -87,7 +87,10 @@ class Maze2DDenseEnv(gym.Env[Array, NDArray[np.float32]]):
         return self._observe(), before - self._distance(), False, False, self._info()
 
     def render(self) -> Any:
-        """An image of the maze from above."""
+        """An image of the maze from above in render mode "rgb_array"."""
+        if self.render_mode is None:
+            gym.logger.warn("render() needs gymnasium.make(..., render_mode='rgb_array').")
+            return None
         return self._point.render()
 
     def close(self) -> None:

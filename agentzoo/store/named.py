@@ -31,6 +31,8 @@ def is_finished(run: Path) -> bool:
 
 def require_finished(run: Path) -> None:
     """Raise CheckpointError unless this folder holds a finished training or a staged agent."""
+    if not run.exists():
+        raise CheckpointError(f"{run} holds no finished run: there is no such folder.")
     if not is_finished(run):
         raise CheckpointError(
             f"{run} holds no finished run ({WEIGHTS} and {CONFIG}); `agentzoo train` continues a stopped run."

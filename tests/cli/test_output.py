@@ -114,7 +114,7 @@ def test_lists_and_typos_are_answered_without_heavy_imports(words: str, run_ligh
         ("research bench dtt", "Did you mean 'dt'"),
         ("hub push hub_cards/dt-hoper-medium me/dt", "is not a folder"),
         ("hub card hub_cards/dt-hoper-medium", "is not a folder"),
-        ("hub stage runs/nowhere --hardware x", "holds no finished run"),
+        ("hub stage runs/nowhere --hardware x", "holds no finished run: there is no such folder"),
         ("hub baselines runs/nowhere", "holds no finished run"),
         ("hub baselines hub_cards/bc-hopper-medium --zoo hub_cardz", "is not a folder"),
         ("research compare runs/nowhere", "holds no finished run"),

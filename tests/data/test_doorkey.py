@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -177,3 +178,13 @@ def test_what_is_drawn_is_never_where_the_other_was_put() -> None:
 def test_a_start_inside_a_wall_is_refused(options: dict[str, tuple[int, int]]) -> None:
     with pytest.raises(ConfigError, match="free cell"):
         make_env(DOORKEY).reset(seed=0, options=options)
+
+
+@pytest.mark.parametrize("action", [-1, 4, 1.5, None])
+def test_an_action_outside_the_space_is_refused(action: Any) -> None:
+    env = DoorKeyEnv()
+    env.reset(seed=0)
+    before = env.state
+    with pytest.raises(ConfigError, match=r"DoorKey's actions are the whole numbers 0 to 3, got"):
+        env.step(action)
+    assert env.state == before

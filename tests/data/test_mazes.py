@@ -124,3 +124,10 @@ def test_noise_is_on_every_action_and_drawn_from_the_episode_s_seed() -> None:
     inside = np.abs(one.actions) < 1.0  # where the force was not clipped; two equal draws in a row never occur
     assert (np.diff(one.actions, axis=0)[inside[1:]] != 0).all()
     assert inside.mean() > 0.3
+
+
+def test_render_without_a_mode_warns_and_gives_nothing() -> None:
+    env = make_env(MAZE2D_DENSE).unwrapped
+    env.reset(seed=0)
+    with pytest.warns(UserWarning, match=r"render\(\) needs gymnasium\.make\(\.\.\., render_mode='rgb_array'\)"):
+        assert env.render() is None

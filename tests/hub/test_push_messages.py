@@ -39,6 +39,8 @@ def test_a_push_without_a_change_says_that_there_is_none(hub: Hub, folder: Path)
         found = run(str(folder), REPO, *option)
         assert found.exit_code == 0, found.output
         assert f"{REPO} already holds these files; {words}." in " ".join(found.output.split())
+    tagged = " ".join(run(str(folder), REPO, "--tag", "v1").output.split())
+    assert tagged.endswith(f"no commit was made. v1 is a tag of {hub.repos[REPO].branches['main']}.")
     (folder / "training_log.csv").write_text("step,loss\n2,0.4\n")
     assert push(folder, REPO, create_pr=True).changed
 
