@@ -239,13 +239,13 @@ def explain(error: BaseException, where: Where) -> str:
         return _explain_stop("no connection")
     if any(name in _CUT for name in names) or "Consistency check failed" in str(error):
         return "The connection broke several times. Call again: complete files are kept, broken ones are not."
-    if "OfflineModeIsEnabled" in names and "LocalEntryNotFoundError" not in names:  # a push or a list
-        return "HF_HUB_OFFLINE is set, so the Hub was not asked. Unset it and call again."
     if "LocalEntryNotFoundError" in names:
         return (
             "It is not in the cache, and the Hub was not asked (local_files_only or HF_HUB_OFFLINE). Call once with "
             "network access."
         )
+    if "OfflineModeIsEnabled" in names:  # a push or a list, which do not look in the cache
+        return "HF_HUB_OFFLINE is set, so the Hub was not asked. Unset it and call again."
     if "LocalTokenNotFoundError" in names:
         return f"No token was found. {LOG_IN}"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
