@@ -22,6 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import pad, smooth_l1_loss
 
+from agentzoo.errors import warn
 from agentzoo.nn.attention import LayerCount
 from agentzoo.nn.base import ActingMode, ModelConfig, SequenceModel, action_loss, mean_over_valid
 from agentzoo.nn.gather import Gather
@@ -234,11 +235,13 @@ class DecisionMamba(SequenceModel):
 
         The first period has no past policy, so its β is 0.
         """
-        config = self.config
+        config, blends = self.config, max(self.config.beta_final, self.config.beta_min) > 0.0
         period, periods = step // config.teacher_period + 1, math.ceil(total / config.teacher_period)
         self.beta = 0.0 if period == 1 else blend_weight(period, periods, config.beta_final, config.beta_min)
+        if step == 0 and periods == 1 and blends:
+            warn(f"no past policy is used: {total} updates are no more than one model.teacher_period. Lower it.", 3)
         live = {name: p.detach() for name, p in self.named_parameters()}
-        if config.teacher == "previous_step" or max(config.beta_final, config.beta_min) == 0.0:
+        if config.teacher == "previous_step" or not blends:
             return
         if config.teacher == "ema" and self._teacher:
             torch._foreach_lerp_(list(self._teacher.values()), list(live.values()), 1.0 - config.ema_decay)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,15 @@ def test_a_weight_that_rises_from_zero_has_a_teacher() -> None:
     assert not model.training_state()
     model.begin_step(5, 20)
     assert model.training_state()
+
+
+def test_a_run_too_short_for_a_past_policy_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"no past policy is used: 5 updates .* model\.teacher_period\. Lower it"):
+        make_model(teacher_period=5).begin_step(0, total=5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_model(teacher_period=5).begin_step(0, total=6)
+        make_model(beta_final=0.0, beta_min=0.0, teacher_period=5).begin_step(0, total=5)
 
 
 def test_pser_off_costs_nothing() -> None:
