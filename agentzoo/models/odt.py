@@ -58,7 +58,9 @@ class ODTConfig(ModelConfig):
     n_layers: LayerCount = 3
     n_heads: HeadCount = 1
     dropout: Probability = 0.1
-    entropy_floor: Annotated[float, Field(ge=-100.0, le=100.0)] = -1.0  # β in nats, for each number of a Box action
+    # β in nats, for each number of a Box action. The entropy of a Discrete action is never negative: only a positive
+    # floor changes it
+    entropy_floor: Annotated[float, Field(ge=-100.0, le=100.0)] = -1.0
     start_temperature: Annotated[float, Field(gt=0.0, le=100.0)] = 0.1  # λ when training begins
 
     _whole_heads = model_validator(mode="after")(with_whole_heads)
