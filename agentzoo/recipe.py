@@ -98,12 +98,6 @@ class TrainConfig(Config):
     log_every: Annotated[int, Field(ge=1)] = 50
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 where the processor computes it natively
     patience: Count = 0  # training stops after this many updates without a better evaluation; 0: never
-    # The trained agent has the mean of the weights over about this last share of the updates; 0: the weights at the end
-    average_weights: Annotated[float, Field(ge=0.0, le=1.0)] = 0.0
-
-    @model_serializer(mode="wrap")
-    def _without_unset_fields(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {k: v for k, v in write(self).items() if v or k != "average_weights"}
 
 
 class EvalConfig(Config):

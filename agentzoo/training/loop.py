@@ -23,19 +23,18 @@ from agentzoo.registry import get_family
 from agentzoo.store.files import WEIGHTS
 from agentzoo.store.tensors import save_tensors
 from agentzoo.training import log, state
-from agentzoo.training.average import MeanWeights
 from agentzoo.training.gradients import EagerGradients, Gradients, GraphGradients, LossModule
 from agentzoo.training.hooks import Hooks
 from agentzoo.training.interrupt import deferred
 from agentzoo.training.lock import held
 from agentzoo.training.machine import check_machine, training_device, warn_of_slow_precision
 from agentzoo.training.optim import lr_factor, make_optimizer
-from agentzoo.training.processes import Share, Weights, check_launch, gathered, make_accelerator, part
+from agentzoo.training.processes import Share, check_launch, gathered, make_accelerator, part
 from agentzoo.training.run import Run
 from agentzoo.training.settle import claim, record_stretch, with_data, with_precision
 from agentzoo.training.tracking import Tracking, tracking
 from agentzoo.training.watch import ActionErrors
-from agentzoo.types import Average, IOSpec, Losses
+from agentzoo.types import Average, IOSpec
 
 
 def build_model(recipe: Recipe, episodes: Episodes) -> SequenceModel:
@@ -165,16 +164,6 @@ def _set_rate(optimizer: torch.optim.Optimizer, config: TrainConfig, step: int) 
     return rate
 
 
-def _of_all_processes(
-    shown: Losses, stops: bool, model: SequenceModel, share: Share, weights: Weights | None
-) -> tuple[Losses, bool]:
-    """The figures of an update over all processes, and whether any of them `stops`."""
-    stopping = torch.tensor(float(stops), device=shown["loss"].device)
-    averages: dict[str, Average] = {**model.averages, "loss": "windows"}  # its terms are weighted already
-    shown = share.mean({**shown, "_stops": stopping}, weights, averages)
-    return shown, bool(shown.pop("_stops") > 0)
-
-
 def _train(
     recipe: Recipe,
     folder: Path,
@@ -201,14 +190,13 @@ def _train(
     sampler = WindowSampler(data, choice.context, choice.rtg_scale, accelerator.device, choice.drawn)
     generator = torch.Generator().manual_seed(config.seed * 1_000_003)  # the same in every process
     torch.manual_seed(config.seed * 1_000_003 + 500_000 + share.rank)
-    mean = MeanWeights(model, config.average_weights)
     errors = ActionErrors(data, held_out, choice.context, choice.rtg_scale, accelerator.device)
     progress = state.Progress()
     if (folder / state.CHECKPOINT).exists():
-        progress = state.load_state(folder, model, mean, raw, generator, share.rank, share.processes, config.seed)
+        progress = state.load_state(folder, model, raw, generator, share.rank, share.processes, config.seed)
         hooks.on_resume(progress.step)
     devices = gathered(accelerator, str(accelerator.device))
-    run = Run(recipe, folder, accelerator, model, mean, hooks, progress, errors)
+    run = Run(recipe, folder, accelerator, model, hooks, progress, errors)
     began_at = config.steps if run.is_out_of_patience() else progress.step
     if accelerator.is_main_process and began_at < config.steps:
         recipe = record_stretch(folder, recipe, began_at, devices)
@@ -223,15 +211,16 @@ def _train(
             shown = gradients(batch, weights)
             norm = accelerator.clip_grad_norm_(model.parameters(), math.inf if config.clip is None else config.clip)
             prepared.step()
-            mean.update(step)
             stops = interrupt.asked
             if share.processes > 1:
-                shown, stops = _of_all_processes(shown, stops, model, share, weights)
+                stopping = torch.tensor(float(stops), device=accelerator.device)
+                averages: dict[str, Average] = {**model.averages, "loss": "windows"}  # its terms are weighted already
+                shown = share.mean({**shown, "_stops": stopping}, weights, averages)
+                stops = bool(shown.pop("_stops") > 0)
             run.count({"loss": shown["loss"], "grad_norm": norm, **shown})
             progress.step = step + 1
             progress.seconds += time.perf_counter() - began
             run.after_step(rate, raw, generator, stops)
             if stops and progress.step < config.steps:
                 raise KeyboardInterrupt
-    mean.apply()
     return model.to("cpu").eval()

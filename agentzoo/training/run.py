@@ -17,7 +17,6 @@ from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.store.tensors import save_tensors
 from agentzoo.training import log, state
-from agentzoo.training.average import MeanWeights
 from agentzoo.training.hooks import Evaluation, Hooks
 from agentzoo.training.processes import from_main, gathered
 from agentzoo.training.watch import ActionErrors
@@ -35,13 +34,12 @@ class Run:
         folder: Path,
         accelerator: Any,
         model: SequenceModel,
-        mean: MeanWeights,
         hooks: Hooks,
         progress: state.Progress,
         errors: ActionErrors,
     ) -> None:
         self.recipe, self.folder, self.accelerator = recipe, folder, accelerator
-        self.model, self.mean, self.hooks, self.progress, self.errors = model, mean, hooks, progress, errors
+        self.model, self.hooks, self.progress, self.errors = model, hooks, progress, errors
         self.sums: dict[str, Tensor] = {k: torch.tensor(v) for k, v in progress.sums.items()}
         self.main: bool = accelerator.is_main_process
         if not (folder / BEST).exists():  # `training.settle.claim` deletes it
@@ -101,7 +99,7 @@ class Run:
         self.progress.sums = {name: float(value) for name, value in self.sums.items()}
         states = gathered(self.accelerator, state.random_state(generator))
         if self.main:
-            state.save_state(self.folder, self.model, self.mean, optimizer, states, self.progress)
+            state.save_state(self.folder, self.model, optimizer, states, self.progress)
             self.hooks.on_save(self.progress.step)
 
     def _require_finite(self) -> None:
@@ -125,8 +123,7 @@ class Run:
             return None, error
         if self.progress.best_return is None or found.mean_return > self.progress.best_return:
             self.progress.best_return, self.progress.best_step = found.mean_return, self.progress.step
-            with self.mean.applied():
-                save_tensors(self.folder / BEST, self.model.state_dict(), {"step": str(self.progress.step)})
+            save_tensors(self.folder / BEST, self.model.state_dict(), {"step": str(self.progress.step)})
         return found, None
 
     def _evaluation_error(self, error: Exception | None) -> TrainingError:
@@ -145,12 +142,11 @@ class Run:
 
     @contextmanager
     def _aside(self) -> Iterator[None]:
-        """Evaluation mode and mean weights inside; random numbers and the logged training time are unaffected."""
+        """Evaluation mode inside; random numbers and the logged training time are unaffected."""
         before, began = state.random_state(torch.Generator()), time.perf_counter()
         self.model.eval()
         try:
-            with self.mean.applied():
-                yield
+            yield
         finally:
             self.model.train()
             state.restore_random_state(before, torch.Generator())

@@ -1,8 +1,7 @@
 """The checkpoint of a run: one safetensors file, written atomically, with everything that resuming needs.
 
-It holds the weights and their mean, both AdamW moments of every parameter, the random state of every process (dropout
-and window sampling), the step, and the sums for the next log row. Learning rate and schedules are functions of the
-step.
+It holds the weights, both AdamW moments of every parameter, the random state of every process (dropout and window
+sampling), the step, and the sums for the next log row. Learning rate and schedules are functions of the step.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from torch import Tensor, nn
 from agentzoo.errors import CheckpointError, warn
 from agentzoo.nn.base import SequenceModel
 from agentzoo.store.tensors import read_tensors, save_tensors
-from agentzoo.training.average import MeanWeights
 
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -79,14 +77,12 @@ def restore_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tenso
 def save_state(
     folder: Path,
     model: SequenceModel,
-    mean: MeanWeights,
     optimizer: torch.optim.Optimizer,
     random_states: list[dict[str, Tensor]],
     progress: Progress,
 ) -> None:
     """Replace the run's checkpoint."""
     tensors = {f"model/{name}": value for name, value in model.state_dict().items()}
-    tensors |= {f"mean/{name}": value for name, value in mean.state().items()}
     tensors |= {f"extra/{name}": value for name, value in model.training_state().items()}
     tensors |= optimizer_state(model, optimizer)
     for rank, state in enumerate(random_states):
@@ -98,7 +94,6 @@ def save_state(
 def load_state(
     folder: Path,
     model: SequenceModel,
-    mean: MeanWeights,
     optimizer: torch.optim.Optimizer,
     sampler: torch.Generator,
     rank: int = 0,
@@ -118,7 +113,6 @@ def load_state(
     try:
         progress = Progress(**json.loads(metadata["progress"]))
         restore_optimizer(model, optimizer, tensors)
-        mean.load(_part(tensors, "mean/"))
         own = _part(tensors, f"random/{rank if began == processes else 0}/")
         if not own:
             raise ValueError("it holds no state of the random numbers")
@@ -141,16 +135,12 @@ def load_state(
 
 
 def load_model(folder: Path, model: SequenceModel) -> None:
-    """Load only the network from a checkpoint, with the mean of its weights if the run keeps one.
+    """Load only the network from a checkpoint.
 
     Raises:
         CheckpointError: the file is broken or of another network.
     """
-    tensors = _read(folder)[0]
-    _restore_model(folder, model, tensors)
-    with torch.no_grad():
-        for name, value in _part(tensors, "mean/").items():
-            model.get_parameter(name).copy_(value)
+    _restore_model(folder, model, _read(folder)[0])
 
 
 def checksum(tensors: Mapping[str, Tensor], text: str) -> str:

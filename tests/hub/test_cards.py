@@ -127,12 +127,6 @@ def test_a_card_mentions_a_training_that_ran_out_of_patience(folder: Path) -> No
     assert f"\n3 updates (of at most {planned:,}; its evaluations got no better) of " in card_text(folder)
 
 
-def test_a_card_mentions_a_mean_of_weights(folder: Path) -> None:
-    assert "mean over" not in card_text(folder)
-    edit(folder, "train_config.json", train__average_weights=0.25)
-    assert "The weights are a mean over about the last 25 % of the updates. " in card_text(folder)
-
-
 def test_a_card_mentions_a_training_in_bfloat16(folder: Path) -> None:
     assert "bfloat16" not in card_text(folder)
     train = read_records(folder)[1].train.model_copy(update={"precision": "bf16"})
