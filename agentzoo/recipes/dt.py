@@ -24,7 +24,7 @@ SMALL_BUDGET = TrainConfig(steps=3_000, batch_size=128, lr=1e-3, warmup_steps=20
 # These act better without timesteps, on validation episodes ("What fits" in `agentzoo/training/README.md`).
 WITHOUT_TIMESTEPS = {
     *("halfcheetah/medium-replay", "hopper/medium-replay", "hopper/medium-expert", "walker2d/medium-expert"),
-    "pointmaze/large",
+    *("pointmaze/medium", "pointmaze/large"),
 }
 
 
