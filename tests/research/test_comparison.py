@@ -214,7 +214,7 @@ def test_differences_are_what_one_would_set() -> None:
     whole, cut = load_recipe("dm-hopper-medium-replay-ablation"), load_recipe("dm-hopper-medium-replay-no-pser")
     assert differences(whole, cut) == "model.beta_final=0, model.beta_min=0"
     assert differences(whole, whole.override(["train.seed=3", "train.lr=0.01"])) == "train.lr=0.01"
-    sizes = ["model.embed_dim=256", "model.n_heads=4", "model.timestep_rank=64"]
+    sizes = ["model.embed_dim=256", "model.n_heads=4", "model.timestep_rank=64", "model.max_ep_len=1000"]
     plain = load_recipe("dt-pointmaze-medium").override(sizes)
     mixed = "Decision Transformer with mixed attention, model.activation=gelu_pytorch_tanh"
     assert differences(plain, load_recipe("dtma-pointmaze-medium")) == mixed
