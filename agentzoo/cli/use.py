@@ -15,7 +15,6 @@ from agentzoo.cli.console import console, fits, listing, plain, print_facts, pri
 from agentzoo.cli.options import (
     MAX_EPISODES,
     AgentArg,
-    DeviceOption,
     EpisodeSeedOption,
     HistoryOption,
     JsonOption,
@@ -217,7 +216,10 @@ def evaluate(
     history: HistoryOption = None,
     runtime: RuntimeOption = "pytorch",
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Processes that share the environments.")] = 1,
-    device: DeviceOption = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", help="One of cpu, cuda, cuda:N, mps. Default: cuda if available, else cpu."),
+    ] = None,
     sampled: Annotated[
         bool, typer.Option("--sampled", help="Sample actions instead of taking the most likely ones.")
     ] = False,

@@ -131,5 +131,6 @@ def _draw_curves(figure: Any, answer: Answer, truth: Window | None) -> None:
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.supxlabel("step of the window", fontsize=8, y=0.045)
     figure.legend(handles, labels, loc="lower center", ncols=3, frameon=False, fontsize=8)
     figure.tight_layout(rect=(0, 0.05, 1, 0.98))

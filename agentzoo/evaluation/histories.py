@@ -16,7 +16,7 @@ from agentzoo.evaluation.results import Result, evaluate
 from agentzoo.evaluation.study import MAX_CELL, Study
 from agentzoo.evaluation.sweep import COLORS, draw_returns
 from agentzoo.plots import new_figure, save_figure
-from agentzoo.text import amount
+from agentzoo.text import amount, counted
 
 PICTURE = "histories.png"
 LENGTHS = (1, 2, 5, 10, 20, 50)
@@ -116,8 +116,8 @@ def as_study(found: Mapping[str, Sequence[Result]], picture: str = PICTURE, trai
         columns=(X_TRAINED if trained else X_READ, *(title[-MAX_CELL:] for title in found)),  # ends differ
         rows=tuple(rows),
         picture=picture,
-        note=f"Return and mean length of {first.episodes} episodes (--seed {first.seed}), the same for all; brackets "
-        "are 95 % bootstrap intervals. " + (OF_EACH if trained else OF_ONE),
+        note=f"Return and mean length of {counted(first.episodes, 'episode')} (--seed {first.seed}), the same for all; "
+        "brackets are 95 % bootstrap intervals. " + (OF_EACH if trained else OF_ONE),
     )
 
 
@@ -138,7 +138,7 @@ def draw_histories(found: Mapping[str, Sequence[Result]], path: Path, trained: b
     axes.set_xticks(ticks, labels=[str(length) for length in ticks])
     axes.minorticks_off()
     axes.set_xlabel(X_TRAINED if trained else X_READ)
-    axes.set_ylabel(f"return ({first.episodes} episodes)")
+    axes.set_ylabel(f"return ({counted(first.episodes, 'episode')})")
     axes.set_title(first.env)
     low, high = axes.get_ylim()
     low = min(0.0, low)

@@ -1,9 +1,9 @@
-"""The seeds of evaluation episodes: one set for headline results, another for validation.
+"""The seeds of evaluation episodes: one set for headline results, others for validation.
 
 Episode e of an evaluation with seed s is reset with 10,000 (s + 1) + e. Headline results use seed 0, so their 100
-episodes are reset with 10,000 to 10,099. Every choice based on episodes (a checkpoint, a target return, a setting)
-uses seed 99, whose episodes are reset with 1,000,000 and up. The two sets do not overlap, and the episodes of datasets
-are reset with other seeds (`data.making.collect.reset_seed`).
+episodes are reset with 10,000 to 10,099. Short evaluations, which choose the best checkpoint, use seed 99: 1,000,000
+and up. Settings are chosen with other seeds than 0 (`--seed 5`). These sets do not overlap, and the episodes of
+datasets are reset with other seeds (`data.making.collect.reset_seed`).
 """
 
 from __future__ import annotations

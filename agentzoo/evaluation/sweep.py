@@ -15,7 +15,7 @@ from agentzoo.evaluation.rollout import OnEpisode
 from agentzoo.evaluation.study import MAX_CELL, MAX_COLUMNS, Study
 from agentzoo.extras import needed
 from agentzoo.plots import new_figure, save_figure
-from agentzoo.text import amount
+from agentzoo.text import amount, counted
 
 MIN_RANKED = 3  # targets for a rank correlation
 MAX_AGENTS = MAX_COLUMNS - 1  # in one table
@@ -114,8 +114,8 @@ def as_study(sweeps: Mapping[str, Sequence[Result]], picture: str, best_in_data:
         columns=("target", *(title[-MAX_CELL:] for title in sweeps)),  # folder names differ at the end
         rows=tuple(rows),
         picture=picture,
-        note=f"Return achieved over {first[0].episodes} episodes per target, with the same episode seeds for all; "
-        f"brackets are 95 % bootstrap intervals.{best}",
+        note=f"Return achieved over {counted(first[0].episodes, 'episode')} per target, with the same episode seeds "
+        f"for all; brackets are 95 % bootstrap intervals.{best}",
     )
 
 
@@ -146,7 +146,7 @@ def plot_sweeps(sweeps: Mapping[str, Sequence[Result]], path: Path, best_in_data
         asked = [one.target_return for one in results]
         draw_returns(axes, asked, results, color, "mean, 95 % interval" if alone else title)
     axes.set_xlabel("target return")
-    axes.set_ylabel(f"achieved return ({first.episodes} episodes)")
+    axes.set_ylabel(f"achieved return ({counted(first.episodes, 'episode')})")
     axes.set_title(f"{first.agent_id} on {first.env}" if alone else first.env)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

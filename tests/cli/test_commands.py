@@ -30,6 +30,13 @@ def test_help_of_every_option_is_a_whole_phrase() -> None:
         assert said.endswith("."), f"{name} {one.name}: {said!r}"
 
 
+def test_help_of_evaluate_says_which_device_it_takes() -> None:
+    """Training also takes Apple's GPU by itself, `pick_device` does not."""
+    said = {name: one.help for name, one in every_option(get_command(app)) if one.name == "device"}
+    assert said["agentzoo evaluate"].endswith("Default: cuda if available, else cpu.")
+    assert said["agentzoo train"].endswith("Default: the fastest available.")
+
+
 def options_by_command() -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     for name, one in every_option(get_command(app)):

@@ -33,6 +33,7 @@ from agentzoo.research.studies.heatmap import (
     run_cell,
     task_loss,
 )
+from agentzoo.research.studies.heatmap_plot import draw_heatmap
 from agentzoo.research.studies.heatmap_published import published_losses
 from masked.cases import any_batch, network
 
@@ -114,6 +115,12 @@ def test_seeds_are_counted_once_and_the_note_says_how_many_each_cell_has(tmp_pat
     assert "mean of 1 training seed," in as_study(MAP._replace(losses={"dt-bc": LOSSES["dt-bc"]})).note
     finished_cell(tmp_path)
     assert collect(tmp_path, [0, 0], 500, 2_000).losses == {"bc": {"bc": [1.0]}}
+
+
+def test_the_drawn_map_names_its_rows_and_columns(tmp_path: Path) -> None:
+    drawn = draw_heatmap(MAP, tmp_path / "map.svg").read_text()
+    assert drawn.count("<!-- trained on -->") == 1  # both maps have the same rows
+    assert drawn.count("<!-- tested on -->") == 2
 
 
 def test_the_published_map_is_the_papers() -> None:

@@ -150,7 +150,9 @@ def test_the_curve_is_of_the_markov_heads_the_report_finds(tmp_path: Path) -> No
     assert folded.curve.counted == [0.5]
     assert plain.counted is not None
     assert plain.counted.chosen == "nearest"  # and its curve is drawn all the same
-    assert "the norm's gain counted" in draw_all(folded, tmp_path / "x.svg").read_text()
+    drawn = draw_all(folded, tmp_path / "x.svg").read_text()
+    assert "Markov ratio; +: positive diagonal, framed: Markov head" in drawn
+    assert "the norm's gain counted" in drawn
     assert "diag(g) W_q W_k^T diag(g)" in page_of(folded)
     assert "diag(g)" not in page_of(plain)
 

@@ -74,7 +74,7 @@ def draw_markov(figure: Any, found: Inspection) -> None:
     axes = figure.add_subplot()
     image = draw_ratios(axes, report, 2 * report.threshold or max(one.ratio for one in report.heads))
     folded = report.counted_in().replace(", ", "; ", 1)
-    title = f"Markov ratio; + condition (i) holds, framed: Markov head (r = {report.threshold:g}){folded}"
+    title = f"Markov ratio; +: positive diagonal, framed: Markov head (r = {report.threshold:g}){folded}"
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_xlabel(f"{axes.get_xlabel()}\n{report.scale()}", fontsize=8)
     figure.colorbar(image, ax=axes, label="ratio", pad=0.02, extend="max")

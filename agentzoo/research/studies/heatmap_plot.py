@@ -31,6 +31,8 @@ def draw_heatmap(found: HeatMap, path: Path, relative: bool = False) -> Path:
         image = _draw(axes, cells, rows, title, relative)
         if place:
             axes.set_yticklabels([])
+        else:
+            axes.set_ylabel("trained on", fontsize=8)
     bar = figure.colorbar(image, ax=figure.axes, fraction=0.02, pad=0.01)
     ticks = (1.0, 1.25, 1.5, 2.0, WORST)
     bar.set_ticks([float(np.log(tick)) for tick in ticks], labels=[f"{tick:g}" for tick in ticks], fontsize=8)
@@ -52,7 +54,7 @@ def _draw(axes: Any, cells: Cells, rows: list[str], title: str, relative: bool) 
     axes.set_xticks(range(len(COLUMNS)), COLUMNS, fontsize=8, rotation=30)
     axes.set_yticks(range(len(rows)), rows, fontsize=8)
     axes.set_title(title, fontsize=9)
-    axes.set_xlabel("asked", fontsize=8)
+    axes.set_xlabel("tested on", fontsize=8)
     return image
 
 
