@@ -32,7 +32,8 @@ def infer(
     ],
     task: Annotated[str, typer.Option(help="One of past, future, bc, rc, goal, waypoint, forward, inverse.")] = "past",
     step: Annotated[
-        int | None, typer.Option(min=0, help="Step of the window to predict, from 0. Default: the middle.")
+        int | None,
+        typer.Option(min=0, help="Step of the window at which the task is asked, from 0. Default: the middle."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the episode.")] = 0,
     start: Annotated[int, typer.Option(min=0, help="The window's first step in the episode.")] = 0,
