@@ -22,6 +22,12 @@ def amount(value: float, thousands: str = "") -> str:
     return fixed(value, 0 if abs(value) >= 100 else 2, thousands)
 
 
+def amounts(ends: tuple[float, float], thousands: str = "") -> str:
+    """A range of returns as text: `450 to 3600`, or one number if both ends are written alike."""
+    first, last = (amount(end, thousands) for end in ends)
+    return first if first == last else f"{first} to {last}"
+
+
 def fixed(value: float, digits: int, thousands: str = "") -> str:
     """`value` with this many decimals; zero has no minus sign: `0.00`, never `-0.00`."""
     return f"{round(value, digits) + 0.0:{thousands}.{digits}f}"

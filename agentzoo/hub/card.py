@@ -35,7 +35,7 @@ from agentzoo.registry import is_clone, recipe_table
 from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, read_text, write_atomic
 from agentzoo.store.locate import STUDY_PICTURES
 from agentzoo.store.remote import is_repo_id
-from agentzoo.text import amount, counted, duration
+from agentzoo.text import amount, amounts, counted, duration
 from agentzoo.training.log import read_log
 
 TEMPLATE = "card.md.j2"
@@ -83,7 +83,7 @@ def _template() -> jinja2.Template:
         autoescape=False,  # Markdown; `code`, `inline` and `as_html` escape untrusted text
     )
     environment.filters.update(code=code, inline=inline, as_html=as_html, amount=amount, grouped=_grouped)
-    environment.filters.update(counted=counted, duration=duration)
+    environment.filters.update(counted=counted, duration=duration, amounts=amounts)
     return environment.get_template(TEMPLATE)
 
 

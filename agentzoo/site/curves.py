@@ -13,7 +13,7 @@ from agentzoo.hub.sweeps import sweep_facts
 from agentzoo.site.entries import Entry
 from agentzoo.site.markup import short
 from agentzoo.site.plot import Axis, Plot
-from agentzoo.text import amount
+from agentzoo.text import amount, amounts
 from agentzoo.training.log import COLUMNS
 
 EVALUATED = ("eval_return", "eval_score")
@@ -64,9 +64,8 @@ def asked_and_achieved(entry: Entry) -> Asked | None:
     x = Axis.over("asked return", [*(one.target_return for one in targets), min(best, facts.asked[1])], zero=True)
     y = Axis.over("achieved return", [*reached, min(facts.asked[1], max(reached) * 1.15)], zero=True)
     words = (
-        f"For targets of {amount(facts.asked[0], ',')} to {amount(facts.asked[1], ',')} it achieved "
-        f"{amount(facts.achieved[0], ',')} to {amount(facts.achieved[1], ',')} on average, {targets[0].episodes} "
-        "episodes a target."
+        f"For targets of {amounts(facts.asked, ',')} it achieved {amounts(facts.achieved, ',')} on average, "
+        f"{targets[0].episodes} episodes a target."
     )
     if facts.flat:
         words += " It hardly reacts to its target."

@@ -27,7 +27,7 @@ from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.evaluation.versions import versions
 from agentzoo.models.dt import DTConfig
 from agentzoo.models.unimask import UniMaskConfig
-from agentzoo.text import amount, fixed
+from agentzoo.text import amount, amounts, fixed
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,8 @@ def test_amounts_keep_the_digits_that_matter() -> None:
     assert [amount(value) for value in (0.48, -3.0, 99.5, 100.0, 3029.6)] == ["0.48", "-3.00", "99.50", "100", "3030"]
     assert amount(-1234.6) == "-1235"
     assert amount(3029.6, ",") == "3,030"
+    assert amounts((0.996, 3029.6), ",") == "1.00 to 3,030"
+    assert amounts((0.996, 1.004)) == "1.00"
 
 
 def test_what_rounds_to_zero_has_no_minus() -> None:
