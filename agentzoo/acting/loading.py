@@ -86,6 +86,7 @@ def pick_device(device: str | torch.device) -> torch.device:
         torch.empty(0, device=found)  # torch accepts the name "cuda" on every machine, so try to use it
     except (RuntimeError, AssertionError, NotImplementedError, TypeError) as error:
         reason = str(error).splitlines()[0]
-        why = "" if "device type" in reason else f" ({reason})"  # torch lists twenty device types here
+        listed = "device type" in reason or isinstance(error, TypeError)  # torch lists its device types, or signatures
+        why = "" if listed else f" ({reason})"
         raise ConfigError(f"no device {str(device)!r} here{why}; use 'auto', 'cpu' or, with a GPU, 'cuda'.") from None
     return found

@@ -235,6 +235,9 @@ def test_an_agent_moves_as_a_module_does() -> None:
         make_agent().to("gpu")
     with pytest.raises(ConfigError, match=r"no device 'xpu' here .*; use 'auto', 'cpu' or"):
         make_agent().to("xpu")  # a name torch knows
+    for wrong in (None, torch.float64):
+        with pytest.raises(ConfigError, match=rf"^no device '{wrong}' here; use 'auto', 'cpu' or"):
+            make_agent().to(wrong)  # type: ignore[arg-type]
 
 
 def test_spaces_are_those_of_the_environment() -> None:

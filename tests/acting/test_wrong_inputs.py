@@ -176,6 +176,15 @@ def test_environments_that_gymnasium_normalizes_are_refused() -> None:
         ("env", r"agent.set_env\(env\)"),
         ("get_parameters", r"agent.model.state_dict\(\)"),
         ("set_parameters", "load_state_dict"),
+        ("policy", "agent.model is the network"),
+        ("parameters", r"agent.model.parameters\(\)"),
+        ("state_dict", r"agent.model.state_dict\(\)"),
+        ("load_state_dict", r"agent.model.load_state_dict\(weights\)"),
+        ("eval", "without dropout"),
+        ("train", "agentzoo train"),
+        ("cpu", r"agent.to\('cpu'\)"),
+        ("cuda", r"agent.to\('cuda'\)"),
+        ("seed", r"agent.set_random_seed\(seed\)"),
     ],
 )
 def test_names_other_libraries_have_say_what_to_use(name: str, words: str) -> None:
@@ -193,7 +202,9 @@ def test_names_other_libraries_have_say_what_to_use(name: str, words: str) -> No
         ("origins", "^an Agent has no 'origins'. Did you mean 'origin'?"),
         ("note", "^an Agent has no 'note'. Attributes of your own need a subclass"),
         ("env", r"^an Agent has no 'env'; agent.set_env\(env\) binds one"),
-        ("device", "no setter"),
+        ("device", r"^'device' cannot be assigned; use agent.to\(device\)\.$"),
+        ("runtime", r"^'runtime' cannot be assigned; use agent.freeze\(runtime\)\.$"),
+        ("action_space", r"^'action_space' cannot be assigned\.$"),
     ],
 )
 @pytest.mark.parametrize("copied", [lambda agent: agent, copy.copy, copy.deepcopy, pickled])
