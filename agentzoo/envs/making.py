@@ -137,7 +137,8 @@ def make_configured(
     except TypeError as error:
         if not (options or own):
             raise
-        what = f"env_options {dict(options)}" if options else " ".join(f"{name}={own[name]!r}" for name in own)
+        both = [f"env_options {dict(options)}"] if options else []
+        what = " and ".join([*both, *(f"{name}={value!r}" for name, value in own.items())])
         raise ConfigError(f"{env_id} cannot be created with {what}: {error}") from error
     endless = made.spec is None or made.spec.max_episode_steps in (None, -1)
     return gym.wrappers.TimeLimit(made, MAX_STEPS) if endless else made

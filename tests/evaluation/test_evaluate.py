@@ -21,7 +21,7 @@ from agentzoo.envs.making import make_env
 from agentzoo.errors import ConfigError, SpaceError, UnknownNameError
 from agentzoo.evaluation.environments import env_of
 from agentzoo.evaluation.results import Result, evaluate, result_of, with_command
-from agentzoo.evaluation.rollout import EpisodeResult, rollout
+from agentzoo.evaluation.rollout import EpisodeResult, make_vec_env, rollout
 from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.evaluation.versions import versions
@@ -233,6 +233,8 @@ def test_options_an_environment_does_not_take_are_explained(options: dict[str, A
     agent = make_agent(env_options=options)
     with pytest.raises(ConfigError, match=r"tests/Counting-v0 cannot be created with env_options \{'"):
         rollout(agent, "tests/Counting-v0", 1)
+    with pytest.raises(ConfigError, match=r"cannot be created with env_options \{'length': 3\} and wings=2: "):
+        make_vec_env(make_agent(env_options={"length": 3}), wings=2)
     assert len(rollout(make_agent(env_options={"length": 3}), "tests/Counting-v0", 1)) == 1
 
 
