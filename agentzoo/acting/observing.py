@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from agentzoo.data.images import as_image, image_misfit, image_order
 from agentzoo.data.spaces import REWARD_KEY, flatten_observations
 from agentzoo.errors import ObservationError, ShapeError
+from agentzoo.text import counted
 from agentzoo.types import ObservationSpec
 
 
@@ -42,7 +43,7 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
         raise ShapeError(f"{name} needs {missing} in the observation; it holds {sorted(parts)}.")
     if spec.image is not None:
         return _read_image(as_numbers(parts[keys[0]], _called(keys[0])), spec, _called(keys[0]), name)
-    arrays, singles = {}, set()
+    arrays, singles = {}, {}
     for key, shape in zip(keys, spec.shapes, strict=True):
         values = as_numbers(parts[key], _called(key))
         if values.shape == shape:
@@ -57,17 +58,19 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
                 f"{', '.join(map(str, shape))}). If this is the tuple from env.reset(), unpack it: "
                 "obs, info = env.reset()."
             )
-        singles.add((single, len(values)))
+        singles[key] = (single, len(values))
         arrays[key] = values
-    if len(singles) > 1:
-        raise ShapeError(f"the parts of the observation disagree on the number of environments: {sorted(singles)}.")
+    if len(set(singles.values())) > 1:
+        sizes = {key: "is a single one" if one else f"has {counted(n, 'row')}" for key, (one, n) in singles.items()}
+        held = ", ".join(f"{key!r} {size}" for key, size in sizes.items())
+        raise ShapeError(f"the parts of the observation disagree on the number of environments: {held}.")
     with np.errstate(over="ignore"):  # it becomes infinity, which is refused
         flat = flatten_observations(arrays if spec.keys is not None else arrays[""], spec)
     if not np.isfinite(flat).all():
         row, column = np.argwhere(~np.isfinite(flat))[0]
         beyond = " (numbers are read as float32, at most 3.4e38)" if np.isinf(flat[row, column]) else ""
         raise ObservationError(f"obs holds {flat[row, column]} at environment {row}, number {column}{beyond}.")
-    return Observed(flat, next(iter(singles))[0])
+    return Observed(flat, single)
 
 
 def _read_image(values: NDArray[Any], spec: ObservationSpec, called: str, name: str) -> Observed:

@@ -145,7 +145,7 @@ def describe_misfit(
         SpaceError: a space that no network supports.
     """
     sides = []
-    if observation.keys is not None and not isinstance(observed, gym.spaces.Dict):
+    if not set(observation.keys or ()) <= set(observed if isinstance(observed, gym.spaces.Dict) else ()):
         sides.append(f"observations differ: {_shapes(observation)} is expected, this is {observed}")
     elif (seen := observation_spec(observed, observation.keys)) != observation:
         if observation.image is not None and seen.image == observation.image:

@@ -144,6 +144,20 @@ def test_the_wrapper_that_changes_the_spaces_is_named(name: str, wrap: Callable[
         make_agent().set_env(Monitor(gym.make("CartPole-v1")))
 
 
+def test_a_dict_without_a_key_that_the_agent_reads_is_shown_beside_the_agents() -> None:
+    agent, env = make_agent("tests/CountingDict-v0"), gym.make("tests/CountingDict-v0")
+    with pytest.raises(SpaceError, match=r"^dt-test cannot act here: .*b: \(3,\).* Remove the wrapper FilterObs"):
+        agent.set_env(gym.wrappers.FilterObservation(env, ["a"]))
+
+
+def test_parts_of_an_observation_for_other_numbers_of_environments_are_named() -> None:
+    agent = make_agent("tests/CountingDict-v0")
+    with pytest.raises(ShapeError, match=r"environments: 'a' has 2 rows, 'b' has 1 row\.$"):
+        agent.predict({"a": np.stack([OBS, OBS]), "b": OBS[None]})
+    with pytest.raises(ShapeError, match=r"environments: 'a' has 1 row, 'b' is a single one\.$"):
+        agent.predict({"a": OBS[None], "b": OBS})
+
+
 def test_observations_are_not_normalized_twice() -> None:
     agent = make_agent()
     with pytest.raises(SpaceError, match=r"dt-test does itself; pass VecNormalize\(..., norm_obs=False\)"):
@@ -160,9 +174,12 @@ def test_environments_that_gymnasium_normalizes_are_refused() -> None:
         DummyVecEnv([lambda: Monitor(wrapper(CountingEnv()))]),
         gym.wrappers.vector.NormalizeObservation(gym.make_vec("tests/Counting-v0", num_envs=2)),
         gym.make_vec("tests/Counting-v0", num_envs=2, wrappers=[wrapper]),
+        gym.make_vec("tests/Counting-v0", 2, "async", {"context": "fork"}, wrappers=[wrapper]),
     ):
         with pytest.raises(SpaceError, match="NormalizeObservation normalizes observations, which dt-test does itself"):
             agent.set_env(env)
+        env.close()
+    agent.set_env(env)  # closed, an AsyncVectorEnv cannot be asked
 
 
 @pytest.mark.parametrize(
