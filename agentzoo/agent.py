@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from agentzoo.acting.attributes import KnownAttributes
 from agentzoo.acting.conditions import Conditions, checked_targets
 from agentzoo.acting.environments import EnvironmentMethods
-from agentzoo.acting.history import AgentState, read_starts, retargeted
+from agentzoo.acting.history import AgentState, read_starts, reads_past, retargeted
 from agentzoo.acting.loading import Saved, load_network, pick_device, to_save
 from agentzoo.acting.modes import MemoryState
 from agentzoo.acting.observing import reward_beside
@@ -65,7 +65,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods, KnownAttributes):
         self._bare_calls = 0  # consecutive calls with neither state nor episode_start
 
     def _unbound(self) -> Rewards:
-        return Rewards(partial(self._warn_once, depth=5))
+        return Rewards(partial(self._warn_once, depth=5), self.config.model.acts_on_target())
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything except the bound environment, which may hold processes and windows."""
@@ -327,7 +327,8 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods, KnownAttributes):
 
     def _check_history(self, state: Any, starts: NDArray[np.bool_]) -> None:
         """Warn if the caller drops the state of an unfinished episode."""
-        self._bare_calls = self._bare_calls + 1 if state is None and not starts.all() else 0
+        bare = state is None and not starts.all() and reads_past(self.config)
+        self._bare_calls = self._bare_calls + 1 if bare else 0
         if self._bare_calls == 2:
             self._warn_once(
                 "history",

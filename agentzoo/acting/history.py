@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from agentzoo.acting.observing import as_numbers
+from agentzoo.config import AgentConfig
 from agentzoo.errors import ShapeError
 from agentzoo.text import counted
 from agentzoo.types import Batch, FloatArray, IOSpec
@@ -192,6 +193,11 @@ def to_batch(state: AgentState, rtg_scale: float, device: torch.device) -> Batch
         valid=torch.from_numpy(valid),
     )
     return batch if device.type == "cpu" else batch.to(device)
+
+
+def reads_past(config: AgentConfig) -> bool:
+    """Whether actions depend on more than the newest observation."""
+    return config.io.context > 1 or config.model.inputs() != ("observation",)
 
 
 def read_starts(episode_start: Any, n: int) -> NDArray[np.bool_]:

@@ -71,29 +71,36 @@ class Remembered(Protocol):
 
 
 class Rewards:
-    """Finds the reward of the newest step and keeps the returns-to-go."""
+    """Finds the reward of the newest step and keeps the returns-to-go.
 
-    def __init__(self, warn: Warn) -> None:
+    Args:
+        matters: whether the network reads returns; if not, nothing is warned of.
+    """
+
+    def __init__(self, warn: Warn, matters: bool = True) -> None:
         self.source: str | None = None  # of the last rewards: "reward", "observation", "env"; "constant" without any
         self._read: Reader | None = None
         self._closed = False  # whether the bound environment has been closed since
         self._changer: str | None = None  # the wrapper that changes rewards, if it prevents reading them
         self._is_vector = False  # whether a Gymnasium VectorEnv is bound
+        self._is_async = False  # whether it steps its environments in other processes, where no Monitor can be read
         self._resets_late = False  # whether a VectorEnv is bound that returns a first observation one step late
         self._resets_itself = True  # unless a VectorEnv is bound that leaves resets to the caller
         self._forgets = False  # whether its record loses running episodes at a partial reset
+        self._lost = False  # whether it has lost one since it was bound
         self._resets_unasked = False  # whether a vector environment of either kind is bound that resets itself
-        self._warn = warn
+        self._warn = warn if matters else _ignore
 
     def bind(self, env: Any) -> None:
         """Read rewards from this environment from now on, if a wrapper records them; None unbinds."""
         self._read, self._closed = reader_of(env), False
         self._changer = reward_changer(env) if self._read is None else None
         is_vector = self._is_vector = isinstance(env, gym.vector.VectorEnv)
+        self._is_async = is_vector and isinstance(env.unwrapped, gym.vector.AsyncVectorEnv)
         self._resets_late = is_vector and resets_late(env)
         self._resets_itself = not is_vector or resets_itself(env)
         outer = is_vector and isinstance(_keeper(env), gym.wrappers.vector.RecordEpisodeStatistics)
-        self._forgets = outer and not self._resets_itself
+        self._forgets, self._lost = outer and not self._resets_itself, False
         self._resets_unasked = _is_vec_env(env) or (is_vector and self._resets_itself)
 
     def recorded(self, needed: bool, marked: bool) -> Record | None:
@@ -171,7 +178,8 @@ class Rewards:
             rewards, played = _growth(recorded, previous.recorded)
             played = played | starts
             self.source = "env" if played.all() else "constant"
-            if not played.all() and self._forgets and _lost(recorded, previous, starts):
+            self._lost |= self._forgets and _lost(recorded, previous, starts)
+            if not played.all() and self._lost:
                 self._warn(
                     "lost",
                     "RecordEpisodeStatistics around this vector environment forgets the running episodes when others "
@@ -203,10 +211,17 @@ class Rewards:
         if self._changer is not None:
             unchanged, inside, recorder = f" unchanged by {self._changer}", f" inside {self._changer}", "Monitor"
         missing = "the bound environment is closed" if self._closed else f"no reward{unchanged} reaches predict"
+        bind = f"Bind an environment wrapped in {recorder}{inside}"
+        if self._changer is not None and self._is_async:
+            bind = f"Bind an environment without {self._changer}"
         return (
-            f"{missing}, so the return-to-go stays at the target. Bind an environment wrapped in {recorder}{inside} "
-            "(Agent.from_pretrained(..., env=env) or agent.set_env(env)) or pass reward=."
+            f"{missing}, so the return-to-go stays at the target. {bind} (Agent.from_pretrained(..., env=env) or "
+            "agent.set_env(env)) or pass reward=."
         )
+
+
+def _ignore(_kind: str, _message: str) -> None:
+    """Warn of nothing."""
 
 
 def advanced(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -23,7 +25,7 @@ class Normalizer(NamedTuple):
 def observation_normalizer(env: Any) -> Normalizer | None:
     """The wrapper that normalizes observations, at any depth of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv.
 
-    It cannot look inside a gymnasium AsyncVectorEnv.
+    In a gymnasium AsyncVectorEnv it misses a subclass of `NormalizeObservation`.
     """
     if getattr(env, "norm_obs", False):  # an SB3 VecEnvWrapper forwards attributes of the wrappers inside
         return Normalizer("VecNormalize", "pass VecNormalize(..., norm_obs=False)")
@@ -36,7 +38,23 @@ def observation_normalizer(env: Any) -> Normalizer | None:
             return found
         if isinstance(layer, gym.vector.SyncVectorEnv):
             return next(filter(None, map(observation_normalizer, layer.envs)), None)
+        if any(wrapper.__name__ in names for names in _names_inside(layer)):
+            return found
     return None
+
+
+def _names_inside(layer: Any) -> list[list[str]]:
+    """Class names of the wrappers, from the outside in, of each environment of a gymnasium AsyncVectorEnv.
+
+    Empty for another layer, and for one that is closed or busy.
+    """
+    if not isinstance(layer, gym.vector.AsyncVectorEnv):
+        return []
+    try:
+        shown = layer.call("__str__")
+    except (gym.error.ClosedEnvironmentError, gym.error.AlreadyPendingCallError):
+        return []
+    return [re.findall(r"<(\w+)", one) for one in shown]  # "<NormalizeReward<TimeLimit<OrderEnforcing<...>>>"
 
 
 def any_wrapped(env: Any, kind: type) -> bool:
@@ -112,8 +130,8 @@ def spec_of(env: Any) -> EnvSpec | None:
 def reward_changer(env: Any) -> str | None:
     """The name of the outermost reward-changing wrapper of a gymnasium.Env, SB3 VecEnv or gymnasium VectorEnv.
 
-    The result of `gymnasium.make` counts as the environment itself. It cannot look inside a gymnasium AsyncVectorEnv,
-    nor detect a `step` method that changes rewards in a wrapper of a different kind.
+    The result of `gymnasium.make` counts as the environment itself. It cannot detect a `step` method that changes
+    rewards in a wrapper of a different kind, nor a user-written wrapper in a gymnasium AsyncVectorEnv.
     """
     for layer in layers(env):
         own = vars(layer)
@@ -125,6 +143,10 @@ def reward_changer(env: Any) -> str | None:
             return None
         if "num_envs" in own and "envs" in own:  # a SyncVectorEnv or DummyVecEnv
             return next(filter(None, map(reward_changer, layer.envs)), None)
+        for names in _names_inside(layer):
+            outside = takewhile(lambda name: name != gym.wrappers.OrderEnforcing.__name__, names)
+            if changer := next((name for name in outside if name in {kind.__name__ for kind in _REWARDS}), None):
+                return changer
         if hasattr(layer, "env_is_wrapped") and "venv" not in own:  # a SubprocVecEnv
             made = all_wrapped(layer, gym.wrappers.OrderEnforcing)
             if made and not any_wrapped(layer, ChangedOutside):

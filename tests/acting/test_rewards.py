@@ -16,6 +16,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMoni
 from acting.cases import OBS, newest_rtg
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, ShapeError, SpaceError, UnknownNameError
+from agentzoo.models.bc import BCConfig
 
 
 def test_reward_key_of_a_dict_observation_is_the_reward() -> None:
@@ -148,6 +149,28 @@ def test_rewards_that_a_wrapper_changed_are_not_read(make: Callable[[], Any], na
     with pytest.warns(UserWarning, match=said):
         assert act_three_times(agent, make()) == [50.0, 50.0, 50.0]
     assert agent.rtg_source == "constant"
+
+
+def test_rewards_changed_in_the_processes_of_an_async_vector_env_are_not_read() -> None:
+    agent = make_agent()
+    env = statistics(gym.make_vec("tests/Counting-v0", 2, "async", {"context": "fork"}, wrappers=[doubled]))
+    with pytest.warns(UserWarning, match=r"no reward unchanged by TransformReward .* without TransformReward"):
+        assert act_three_times(agent, env) == [50.0, 50.0, 50.0]
+    env = statistics(gym.make_vec("tests/Counting-v0", 2, "async", {"context": "fork"}))
+    assert act_three_times(agent, env) == [50.0, 49.0, 47.0]
+
+
+def test_an_agent_that_reads_neither_returns_nor_a_past_warns_of_neither(recwarn: pytest.WarningsRecorder) -> None:
+    agent = make_agent("tests/Counting-v0", BCConfig(embed_dim=16), context=1)
+    _, state = agent.predict(OBS)
+    for _ in range(2):
+        agent.predict(OBS)
+        _, state = agent.predict(OBS, state)
+    assert not recwarn.list
+    agent = make_agent("tests/Counting-v0", BCConfig(embed_dim=16), context=2)
+    agent.predict(OBS)
+    with pytest.warns(UserWarning, match="without the state of an unfinished episode"):
+        agent.predict(OBS)
 
 
 def test_without_any_reward_the_target_stays_and_one_warning_is_given() -> None:

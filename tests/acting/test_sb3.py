@@ -232,15 +232,16 @@ def test_a_reset_that_takes_steps_begins_an_episode_without_episode_start() -> N
         observations, _, ended, _ = env.step(actions)
 
 
-def test_a_caller_that_resets_some_environments_keeps_the_history_of_the_others() -> None:
-    """RecordEpisodeStatistics around a VectorEnv then forgets the steps of all."""
-    made = [lambda n=n: CountingEnv(n) for n in (3, 8)]  # type: ignore[misc]
+@pytest.mark.parametrize("lengths", [(3, 8), (3, 8, 5)])
+def test_a_caller_that_resets_some_environments_keeps_the_history_of_the_others(lengths: tuple[int, ...]) -> None:
+    """RecordEpisodeStatistics around a VectorEnv then forgets the steps of all, also at two resets in a row."""
+    made = [lambda n=n: CountingEnv(n) for n in lengths]  # type: ignore[misc]
     disabled = gym.vector.SyncVectorEnv(made, autoreset_mode=gym.vector.AutoresetMode.DISABLED)
     env = gym.wrappers.vector.RecordEpisodeStatistics(disabled)
     agent = make_agent()
     agent.set_env(env)
     observations, _ = env.reset(seed=0)
-    state, starts = None, np.ones(2, dtype=bool)
+    state, starts = None, np.ones(len(lengths), dtype=bool)
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for _ in range(7):
