@@ -100,4 +100,9 @@ def image_misfit(spec: ObservationSpec, space: gym.Space[Any] | tuple[int, ...])
         )
     if len(shape) == 4 and shape[-1] in (1, 3):
         return f"{misfit}; make frames grey before stacking, with AtariPreprocessing or GrayscaleObservation"
+    if len(shape) == 3 and (height, width) in (shape[:2], shape[1:]):
+        return (
+            f"{misfit}: the frames have the right size, but there are not {channels} channels; the number of stacked "
+            "frames and GrayscaleObservation or AtariPreprocessing change that"
+        )
     return f"{misfit}; AtariPreprocessing and ResizeObservation change the size of a frame"

@@ -115,6 +115,7 @@ def test_frames_in_either_order_of_axes_are_read(made_for: tuple[int, ...], shap
         ((8, 32), "grayscale_newaxis=True"),
         ((4, 9, 9), "ResizeObservation"),
         ((4, 8, 8, 3), "grey before stacking"),
+        ((8, 8, 3), "right size, but there are not 4 channels"),
     ],
 )
 def test_an_image_that_does_not_fit_comes_with_the_wrapper_that_helps(shape: tuple[int, ...], fix: str) -> None:
