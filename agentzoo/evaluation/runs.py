@@ -14,7 +14,7 @@ from agentzoo.data.episodes import Episodes
 from agentzoo.envs.options import trusting_env_options
 from agentzoo.evaluation.during import check_environment, default_folder, train_in
 from agentzoo.recipe import Recipe
-from agentzoo.training.finetune import STEPS, plan_finetune, start_from
+from agentzoo.training.finetune import plan_finetune, start_from
 from agentzoo.training.hooks import Hooks
 from agentzoo.training.machine import check_machine
 from agentzoo.training.planning import plan
@@ -85,8 +85,8 @@ def finetune(
     dataset: str,
     *,
     name: str | None = None,
-    steps: int = STEPS,
-    normalization: str = "keep",
+    steps: int | None = None,
+    normalization: str | None = None,
     reinit: bool = False,
     env: str | None = None,
     target: str | float | None = None,
@@ -105,8 +105,8 @@ def finetune(
         agent: a loaded agent, or an id or path for `Agent.from_pretrained`.
         dataset: a Minari id, a name from `agentzoo data list` or an address `hf://...`.
         name: the new agent's id; `<agent>-finetuned` by default.
-        steps: number of updates.
-        normalization: "keep" the agent's mean and std, or "dataset" for those of the new data.
+        steps: number of updates, 3,000 by default.
+        normalization: "keep" the agent's mean and std, the default, or "dataset" for those of the new data.
         reinit: start layers of another shape from random weights.
         env: the Gymnasium id, instead of the one that the dataset names; if it names none, the agent's by default.
         target: the target return, or a rule: "max", "p90", "d4rl". By default the agent's rule chooses it for the data.

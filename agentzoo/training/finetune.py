@@ -28,6 +28,7 @@ from agentzoo.training.environment import Environment, environment_for_data, ref
 from agentzoo.training.loop import build_model
 from agentzoo.training.planning import (
     Reader,
+    asked_once,
     environment_asked,
     listed,
     named_in,
@@ -73,13 +74,15 @@ def plan_finetune(
         settings, read, trust_env_module: as in `planning.plan`.
 
     Raises:
-        UnknownNameError: no such dataset. ConfigError: the base has no recipe, a setting does not fit, or a recipe
-            cannot hold the data's environment. SpaceError: the data lacks one of the base's keys.
+        UnknownNameError: no such dataset. ConfigError: the base has no recipe, a setting does not fit or differs from
+            an argument, or a recipe cannot hold the data's environment. SpaceError: the data lacks one of the base's
+            keys.
     """
     settings = listed(settings)
-    steps = STEPS if steps is None else steps
     dataset = dataset_of(dataset)
-    recipe = finetune_recipe(base, dataset, name, steps, normalization or "keep", reinit)
+    name = asked_once("--name (name=)", name, "agent_id", settings)
+    normalization = asked_once("--normalization (normalization=)", normalization, "data.normalization", settings)
+    recipe = finetune_recipe(base, dataset, name, _updates(steps, settings), normalization or "keep", reinit)
     if recipe.data.obs_keys is None:
         keys = base.config.io.observation.keys
         recipe = recipe.replace(data=recipe.data.model_copy(update={"obs_keys": keys}))
@@ -101,6 +104,14 @@ def plan_finetune(
     _warn_of_longer_episodes(recipe, int(episodes.lengths.max()))
     warn_of_high_target(recipe, returns)
     return with_free_precision(recipe, settings), episodes
+
+
+def _updates(steps: int | None, settings: list[str]) -> int:
+    """The updates asked for, 3,000 by default; a setting that is no number is refused later."""
+    found = asked_once("--steps (steps=)", None if steps is None else str(steps), "train.steps", settings)
+    if steps is None and found is not None and found.isdecimal():
+        return int(found)
+    return STEPS if steps is None else steps
 
 
 def plan_repeat(recipe: Recipe, settings: Iterable[str], read: Reader = load_episodes) -> tuple[Recipe, Episodes]:

@@ -180,15 +180,16 @@ def value_in(settings: Iterable[str], field: str) -> str | None:
 
 def environment_asked(env: str | None, settings: Iterable[str]) -> str | None:
     """The environment of `--env` or of a setting. ConfigError: both name one, and not the same."""
-    return _asked_once("--env (env=)", env, "eval.env", settings)
+    return asked_once("--env (env=)", env, "eval.env", settings)
 
 
 def target_asked(target: str | None, settings: Iterable[str]) -> str | None:
     """The target of `--target` or of a setting. ConfigError: both name one, and not the same."""
-    return _asked_once("--target (target=)", target, "eval.target_return", settings)
+    return asked_once("--target (target=)", target, "eval.target_return", settings)
 
 
-def _asked_once(option: str, asked: str | None, field: str, settings: Iterable[str]) -> str | None:
+def asked_once(option: str, asked: str | None, field: str, settings: Iterable[str]) -> str | None:
+    """The value of an option or of the setting of `field`. ConfigError: both name one, and not the same."""
     found = value_in(settings, field)
     if asked is not None and found is not None and found != asked:
         raise ConfigError(f"{option} is {asked!r}, but a setting is {field}={found}; name one.")

@@ -120,6 +120,27 @@ def test_two_datasets_are_one_too_many(root: Path) -> None:
         plan_finetune(base_with(), "my/cart-v0", settings=["data.dataset=my/other-v0"])
 
 
+def test_an_option_that_a_setting_contradicts_is_refused(root: Path) -> None:
+    wrong: tuple[tuple[dict[str, Any], str, str], ...] = (
+        ({"steps": 7}, "train.steps=9", r"--steps \(steps=\) is '7', but a setting is train\.steps=9; name one"),
+        (
+            {"normalization": "keep"},
+            "data.normalization=dataset",
+            r"--normalization .* is 'keep', but .*=dataset;",
+        ),
+        ({"name": "dt-one"}, "agent_id=dt-two", r"--name \(name=\) is 'dt-one', but .*agent_id=dt-two; name one"),
+    )
+    for given, setting, said in wrong:
+        with pytest.raises(ConfigError, match=said):
+            plan_finetune(base_with(), "my/cart-v0", settings=[setting], **given)
+    both, _ = plan_finetune(base_with(), "my/cart-v0", steps=70, settings=["train.steps=70"])
+    alone, _ = plan_finetune(base_with("train.warmup_steps=400"), "my/cart-v0", settings=["train.steps=70"])
+    assert both.train.steps == alone.train.steps == 70
+    assert alone.train.warmup_steps == 7  # a tenth of them, as with --steps
+    with pytest.raises(ConfigError, match=r"train\.steps"):
+        plan_finetune(base_with(), "my/cart-v0", settings=["train.steps=many"])
+
+
 def test_episodes_beyond_the_bases_timesteps_are_warned_of(root: Path) -> None:
     for rows, warned in ((5, True), (6, False), (1, False)):  # one row is for all steps
         base = base_with(f"model.max_ep_len={rows}")
