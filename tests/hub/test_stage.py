@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
-from agentzoo.data.minari import load_episodes
+from agentzoo.data.making.collect import Rollout
+from agentzoo.data.minari import load_episodes, write_dataset
 from agentzoo.data.targets import CONSTANTS
 from agentzoo.errors import CheckpointError, ConfigError, SpaceError, StorageError, UnknownNameError
 from agentzoo.evaluation.baselines import Baselines, write_baselines
@@ -25,11 +26,11 @@ from agentzoo.hub.card import card_text
 from agentzoo.hub.finished_runs import RESULT, headline, measured
 from agentzoo.hub.records import read_records
 from agentzoo.hub.stage import stage
-from agentzoo.hub.staging_measurements import Tally, best_of, in_other_modes, video
+from agentzoo.hub.staging_measurements import Tally, best_of, facts_of, in_other_modes, video
 from agentzoo.hub.studies import show_studies
 from agentzoo.hub.verify import check_files
 from agentzoo.models.dm import DMConfig
-from agentzoo.recipe import Recipe
+from agentzoo.recipe import DataConfig, Recipe
 from agentzoo.record import read_record
 from agentzoo.store.tensors import check_header, load_strict, read_tensors, save_tensors
 from agentzoo.training import log
@@ -177,6 +178,15 @@ def test_the_facts_on_a_card_are_of_what_it_learned_from(tiny_hopper: str, tmp_p
     assert (facts.episodes, facts.steps) == (len(best), sum(length for _, length in best))
     assert facts.mean_return == pytest.approx(np.mean([value for value, _ in best]))
     assert "The data, the best episodes up to 50 % of its steps: " in card_text(folder)
+
+
+def test_data_without_a_description_is_made_by_its_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `agentzoo data show` says."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    cart, ends = gym.make("CartPole-v1"), np.array([False, True])
+    one = Rollout(0, np.zeros((3, 4), np.float32), np.zeros(2, int), np.ones(2), ends, np.zeros(2, bool))
+    write_dataset("my/cart-v0", [one], env=cart, algorithm_name="chance")
+    assert facts_of(DataConfig(dataset="my/cart-v0"), load_episodes("my/cart-v0")).made_by == "chance"
 
 
 def test_final_weights_that_did_best_have_no_second_row(tiny_hopper: str, tmp_path: Path) -> None:
