@@ -31,7 +31,14 @@ app = typer.Typer(help=HELP, rich_markup_mode=None)
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Runs at the same time. Default: as many as fit.")
 ]
-CpusOption = Annotated[int | None, typer.Option("--cpus-per-run", min=1, help="Cores and threads per run. Default: 1.")]
+CpusOption = Annotated[
+    int | None,
+    typer.Option(
+        "--cpus-per-run",
+        min=1,
+        help="Cores and threads per run. Default: 1; with --jobs, without Ray, an equal share of the cores.",
+    ),
+]
 GpusOption = Annotated[float, typer.Option("--gpus-per-run", min=0.0, help="GPUs per run, e.g. 0.25; 0: CPU only.")]
 AddressOption = Annotated[str | None, typer.Option("--address", help="Ray cluster to run on: HOST:PORT, or auto.")]
 EngineOption = Annotated[
