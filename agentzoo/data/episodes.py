@@ -80,7 +80,12 @@ class Episodes:
                 raise DataError(f"dataset {self.dataset!r}: {name} have {len(values)} rows, the episodes {steps}.")
             if not isinstance(values, Frames) and not np.isfinite(values).all():
                 bad = int(np.argmin(np.isfinite(values.reshape(steps, -1)).all(axis=1)))
-                raise DataError(f"dataset {self.dataset!r}: {name} are not finite at step {bad}.")
+                beyond = values.dtype == np.float32 and np.isinf(values[bad]).any()
+                raise DataError(
+                    f"dataset {self.dataset!r}: {name} are not finite at {self._place(bad)}"
+                    f"{' (numbers are read as float32, at most 3.4e38)' if beyond else ''}. Write the dataset again "
+                    "without this episode, or with finite numbers."
+                )
         self._require_actions_in_bounds()
 
     def _require_actions_in_bounds(self) -> None:
@@ -91,9 +96,9 @@ class Episodes:
             if not fits.all():
                 bad = int(np.argmin(fits))
                 raise DataError(
-                    f"dataset {self.dataset!r}: action {self.actions[bad]} at step {bad} lies outside its space, from "
-                    f"{low} to {high}. Write the dataset again with the actions that the environment received, or with "
-                    "a space that contains them."
+                    f"dataset {self.dataset!r}: action {self.actions[bad]} at {self._place(bad)} lies outside its "
+                    f"space, from {low} to {high}. Write the dataset again with the actions that the environment "
+                    "received, or with a space that contains them."
                 )
         if self.action.kind == "discrete":
             taken = self.actions.astype(np.int64, copy=False)
@@ -101,9 +106,14 @@ class Episodes:
             if not fits.all():
                 bad, start = int(np.argmin(fits)), self.action.start
                 raise DataError(
-                    f"dataset {self.dataset!r}: action {taken[bad] + start} at step {bad} is not in {start} to "
-                    f"{start + self.action.size - 1}."
+                    f"dataset {self.dataset!r}: action {taken[bad] + start} at {self._place(bad)} is not in "
+                    f"{start} to {start + self.action.size - 1}."
                 )
+
+    def _place(self, step: int) -> str:
+        """A step of the arrays in words: its place in its episode. Both count from 0."""
+        episode = int(np.searchsorted(self.starts, step, side="right")) - 1
+        return f"step {step - self.starts[episode]} of episode {episode}"
 
     @property
     def starts(self) -> IntArray:

@@ -112,12 +112,14 @@ def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, down
     if not lengths:
         raise DataError(f"dataset {dataset_id!r} holds no episode with a step.")
     kind = np.int64 if action.kind == "discrete" else np.float32
+    with np.errstate(over="ignore"):  # it becomes infinity, which `Episodes` refuses
+        taken = np.concatenate(actions).astype(kind)
     return Episodes(
         dataset=dataset_id,
         observation=stacked,
         action=action,
         observations=np.concatenate(observations) if frames is None else frames.finish(),
-        actions=np.concatenate(actions).astype(kind),
+        actions=taken,
         rewards=np.concatenate(rewards),
         lengths=np.asarray(lengths, dtype=np.int64),
         terminated=np.asarray(terminated),
@@ -148,7 +150,8 @@ def read_episodes(dataset: Any) -> Iterator[Any]:
 
 def _observations_of(episode: Any, spec: ObservationSpec, length: int) -> NDArray[Any]:
     """(L, S) float32, or (L, C, H, W) uint8."""
-    found = flatten_observations(episode.observations, spec)
+    with np.errstate(over="ignore"):  # it becomes infinity, which `Episodes` refuses
+        found = flatten_observations(episode.observations, spec)
     if len(found) < length or found.shape[1:] != spec.row or str(found.dtype) != spec.dtype:
         want = ", ".join(map(str, (length, *spec.row)))
         raise DataError(

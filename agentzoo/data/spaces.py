@@ -40,7 +40,9 @@ def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None)
     """
     if isinstance(space, gym.spaces.Box):
         if keys is not None:
-            raise SpaceError(f"obs_keys {list(keys)} need a Dict observation; this space is {space}.")
+            raise SpaceError(
+                f"obs_keys {list(keys)} need a Dict observation; this space is {space}. Set data.obs_keys=null."
+            )
         if is_image(space):
             return _checked(ObservationSpec, space, **image_fields(space))
         shape = tuple(int(n) for n in space.shape)
@@ -85,7 +87,7 @@ def action_spec(space: gym.Space[Any]) -> ActionSpec:
         size, start = int(space.n), int(space.start)
         return _checked(ActionSpec, space, kind="discrete", size=size, start=start, dtype="int64")
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
-        bounded = np.abs([space.low, space.high]) < UNBOUNDED
+        bounded = np.abs(np.array([space.low, space.high], dtype=np.float64)) < UNBOUNDED
         size, dtype = int(space.shape[0]), space.dtype.name if space.dtype.name in FLOATS else "float32"
         if bounded.all():
             low, high = (tuple(float(x) for x in bound) for bound in (space.low, space.high))

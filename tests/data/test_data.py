@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -11,6 +14,8 @@ from hypothesis import strategies as st
 
 from agentzoo.acting.output import Actions
 from agentzoo.data.episodes import Episodes, returns_to_go
+from agentzoo.data.making.collect import Rollout
+from agentzoo.data.minari import load_episodes, write_dataset
 from agentzoo.data.normalize import observation_statistics
 from agentzoo.data.spaces import action_spec, observation_spec
 from agentzoo.data.windows import WindowSampler
@@ -120,6 +125,36 @@ def test_broken_arrays_are_refused() -> None:
         Episodes(**{**vars(good), "observations": good.observations[:2]})
     with pytest.raises(DataError, match="has an empty episode or none"):
         Episodes(**{**vars(good), "lengths": np.array([], dtype=int)})
+
+
+def test_a_number_that_cannot_be_used_is_found_in_its_episode() -> None:
+    good = episodes_of([1, 2, 3], [4, 5])
+    with pytest.raises(DataError, match=r"rewards are not finite at step 1 of episode 1\. Write the dataset again"):
+        episodes_of([1, 2, 3], [4, np.nan])
+    with pytest.raises(DataError, match="action 7 at step 0 of episode 1 is not in 0 to 2"):
+        Episodes(**{**vars(good), "actions": np.array([0, 1, 2, 7, 0])})
+    box = action_spec(gym.spaces.Box(-1.0, 1.0, (1,), np.float32))
+    with pytest.raises(DataError, match=r"action \[2.\] at step 1 of episode 1 lies outside its space"):
+        Episodes(**{**vars(good), "action": box, "actions": np.array([[0], [1], [0], [1], [2]], np.float32)})
+
+
+def test_numbers_beyond_float32_are_refused_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without numpy's warning of the overflow."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    box, ends = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64), np.array([False, True])
+    small, far = np.zeros((3, 1)), np.array([[1.0], [1e60], [1.0]])
+    for name, seen, taken in (("observations", far, small), ("actions", small, far)):
+        one = Rollout(0, seen, taken[:2], np.ones(2), ends, np.zeros(2, bool))
+        write_dataset(f"my/{name}-v0", [one], observation_space=box, action_space=box)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            with pytest.raises(DataError, match=rf"{name} .* at step 1 of episode 0 \(numbers are read as float32"):
+                load_episodes(f"my/{name}-v0")
+
+
+def test_keys_of_no_dict_name_the_setting_that_drops_them() -> None:
+    with pytest.raises(SpaceError, match=r"need a Dict observation; .*\. Set data\.obs_keys=null\."):
+        observation_spec(gym.spaces.Box(-1.0, 1.0, (3,)), ("position",))
 
 
 def test_observation_statistics() -> None:
