@@ -3,9 +3,9 @@
 The network is the small preset, the optimizer the published one. Training is sized for a CPU: 8,000 updates of 128
 windows of 5 steps, in the mazes 7,000 of 320 windows of 2 steps (14,000 in the large one), instead of 100,000 of longer
 windows, so the learning rate starts at 1e-3 (mazes: 2e-3) and falls to zero along a cosine. The network has no
-timesteps on hopper/medium-replay and medium-expert, where half of these updates are enough, and in the large maze. The
-past policy of PSER is renewed 40 times in a run, as published: with other `train.steps`, set `model.teacher_period` to
-a 40th of them. The four runs of the ablation have windows of 20 steps and a smaller budget.
+timesteps on hopper/medium-replay and medium-expert, where half of these updates are enough, and in the medium and the
+large maze. The past policy of PSER is renewed 40 times in a run, as published: with other `train.steps`, set
+`model.teacher_period` to a 40th of them. The four runs of the ablation have windows of 20 steps and a smaller budget.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ def _without_timesteps(recipe: Recipe) -> Recipe:
 def _maze(maze: str) -> Recipe:
     recipe = maze_recipe("dm", maze, DMConfig(beta_final=0.95)).replace(train=BUDGET)  # beta as in AntMaze
     recipe = windows_of_two(recipe, batch_size=320, lr=2e-3, steps=7_000)
-    if maze != "large":
+    if maze == "umaze":
         return recipe
-    return _without_timesteps(recipe.replace(train=recipe.train.model_copy(update={"steps": LARGE_MAZE_STEPS})))
+    steps = LARGE_MAZE_STEPS if maze == "large" else recipe.train.steps
+    return _without_timesteps(recipe.replace(train=recipe.train.model_copy(update={"steps": steps})))
 
 
 _LONG = _locomotion("hopper", "medium-replay", 20, ABLATION_BUDGET)
