@@ -117,7 +117,7 @@ def _read_observations(config: AgentConfig, values: Any) -> tuple[Floats, Bools,
         key: _float32(as_numbers(given[key], f"observations[{key!r}]" if key else "observations"))
         for key in spec.keys or ("",)
     }
-    singles = set()
+    leads: dict[str, tuple[int, ...]] = {}
     for key, shape in zip(spec.keys or ("",), spec.shapes, strict=True):
         leading = parts[key].ndim - len(shape)
         if leading not in (1, 2) or parts[key].shape[leading:] != shape:
@@ -125,11 +125,11 @@ def _read_observations(config: AgentConfig, values: Any) -> tuple[Floats, Bools,
             raise ShapeError(
                 f"observations{named} have shape {parts[key].shape}; {name} expects (K, {inner}) or (N, K, {inner})."
             )
-        singles.add((leading, *parts[key].shape[:leading]))
-    if len(singles) > 1:
-        raise ShapeError(f"the parts of the observations disagree on their leading sizes: {sorted(singles)}.")
-    leading, *sizes = next(iter(singles))
-    count, steps = (1, *sizes) if leading == 1 else sizes
+        leads[key] = parts[key].shape[:leading]
+    if len(set(leads.values())) > 1:
+        held = ", ".join(f"{key!r} has shape {part.shape}" for key, part in parts.items())
+        raise ShapeError(f"the parts of the observations disagree on the number of windows or steps: {held}.")
+    count, steps = (1, *leads[key]) if leading == 1 else leads[key]
     if steps == 0:
         raise ShapeError("a window has at least one step.")
     if count == 0:

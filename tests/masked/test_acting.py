@@ -264,3 +264,11 @@ def test_stock_sb3_evaluates_a_masked_agent() -> None:
     assert lengths == [10] * 6
     assert all(-9.0 <= total <= 9.0 for total in returns)
     assert agent.rtg_source == "env"
+
+
+def test_parts_of_a_question_with_other_numbers_of_steps_are_named() -> None:
+    agent = make_agent("tests/CountingDict-v0", UniMaskConfig(**SIZES))
+    parts = {key: np.ones((4, *agent.observation_space[key].shape)) for key in ("a", "b")}  # type: ignore[index]
+    assert agent.infer(observations=parts) is not None
+    with pytest.raises(ShapeError, match=r"windows or steps: 'a' has shape \(4, .*\), 'b' has shape \(3, .*\)\.$"):
+        agent.infer(observations={**parts, "b": parts["b"][1:]})
