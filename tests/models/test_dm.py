@@ -225,7 +225,10 @@ def test_ablation_recipes_differ_only_in_the_setting_they_are_named_after() -> N
     for agent_id, windows, rows in (
         ("dm-hopper-medium", 8_000 * 128, 1000),
         ("dm-hopper-medium-replay", 4_000 * 128, 1),
-        ("dm-pointmaze-medium", 7_000 * 320, 1000),
+        ("dm-hopper-medium-expert", 4_000 * 128, 1),
+        ("dm-pointmaze-umaze", 7_000 * 320, 1000),
+        ("dm-pointmaze-medium", 7_000 * 320, 1),
+        ("dm-pointmaze-large", 14_000 * 320, 1),
     ):
         recipe = load_recipe(agent_id)
         assert isinstance(recipe.model, DMConfig)

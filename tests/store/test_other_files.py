@@ -101,7 +101,7 @@ def test_actions_outside_their_box_are_no_data(value: float) -> None:
     if value < 1.1:  # rounding
         assert len(episodes()) == 3
     else:
-        with pytest.raises(DataError, match=r"action \[0.*1.1.*\] at step 2 lies outside its space"):
+        with pytest.raises(DataError, match=r"action \[0.*1.1.*\] at step 2 of episode 0 lies outside its space"):
             episodes()
 
 
