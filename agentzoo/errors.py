@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 MAX_VALUE = 200  # characters of one name or value
 MAX_MESSAGE = 4_000  # characters of a whole message
+BEYOND_FLOAT32 = "numbers are read as float32, at most 3.4e38"  # part of the messages on numbers above that
 
 
 def printable(text: object, most: int = MAX_VALUE) -> str:

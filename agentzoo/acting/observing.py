@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from agentzoo.data.images import as_image, image_misfit, image_order
 from agentzoo.data.spaces import REWARD_KEY, flatten_observations
-from agentzoo.errors import ObservationError, ShapeError
+from agentzoo.errors import BEYOND_FLOAT32, ObservationError, ShapeError
 from agentzoo.text import counted
 from agentzoo.types import ObservationSpec
 
@@ -68,7 +68,7 @@ def read_observation(observation: Any, spec: ObservationSpec, name: str) -> Obse
         flat = flatten_observations(arrays if spec.keys is not None else arrays[""], spec)
     if not np.isfinite(flat).all():
         row, column = np.argwhere(~np.isfinite(flat))[0]
-        beyond = " (numbers are read as float32, at most 3.4e38)" if np.isinf(flat[row, column]) else ""
+        beyond = f" ({BEYOND_FLOAT32})" if np.isinf(flat[row, column]) else ""
         raise ObservationError(f"obs holds {flat[row, column]} at environment {row}, number {column}{beyond}.")
     return Observed(flat, single)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from agentzoo.data.frames import Frames
 from agentzoo.data.normalize import observation_statistics
-from agentzoo.errors import DataError
+from agentzoo.errors import BEYOND_FLOAT32, DataError
 from agentzoo.types import WHITE, ActionSpec, FloatArray, IntArray, ObservationSpec
 
 LOOKED_AT = 1_000  # images, evenly spaced over the dataset
@@ -80,11 +80,10 @@ class Episodes:
                 raise DataError(f"dataset {self.dataset!r}: {name} have {len(values)} rows, the episodes {steps}.")
             if not isinstance(values, Frames) and not np.isfinite(values).all():
                 bad = int(np.argmin(np.isfinite(values.reshape(steps, -1)).all(axis=1)))
-                beyond = values.dtype == np.float32 and np.isinf(values[bad]).any()
+                beyond = f" ({BEYOND_FLOAT32})" if values.dtype == np.float32 and np.isinf(values[bad]).any() else ""
                 raise DataError(
-                    f"dataset {self.dataset!r}: {name} are not finite at {self._place(bad)}"
-                    f"{' (numbers are read as float32, at most 3.4e38)' if beyond else ''}. Write the dataset again "
-                    "without this episode, or with finite numbers."
+                    f"dataset {self.dataset!r}: {name} are not finite at {self._place(bad)}{beyond}. Write "
+                    "the dataset again without this episode, or with finite numbers."
                 )
         self._require_actions_in_bounds()
 

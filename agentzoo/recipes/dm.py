@@ -62,10 +62,9 @@ def _without_timesteps(recipe: Recipe) -> Recipe:
 def _maze(maze: str) -> Recipe:
     recipe = maze_recipe("dm", maze, DMConfig(beta_final=0.95)).replace(train=BUDGET)  # beta as in AntMaze
     recipe = windows_of_two(recipe, batch_size=320, lr=2e-3, steps=7_000)
-    if maze == "umaze":
-        return recipe
-    steps = LARGE_MAZE_STEPS if maze == "large" else recipe.train.steps
-    return _without_timesteps(recipe.replace(train=recipe.train.model_copy(update={"steps": steps})))
+    if maze == "large":
+        recipe = recipe.replace(train=recipe.train.model_copy(update={"steps": LARGE_MAZE_STEPS}))
+    return recipe if maze == "umaze" else _without_timesteps(recipe)
 
 
 _LONG = _locomotion("hopper", "medium-replay", 20, ABLATION_BUDGET)
