@@ -82,10 +82,8 @@ def plan_finetune(
     dataset = dataset_of(dataset)
     name = asked_once("--name (name=)", name, "agent_id", settings)
     normalization = asked_once("--normalization (normalization=)", normalization, "data.normalization", settings)
+    reinit = asked_once("--reinit (reinit=)", "true" if reinit else None, "reinit", settings) == "true"
     recipe = finetune_recipe(base, dataset, name, _updates(steps, settings), normalization or "keep", reinit)
-    if recipe.data.obs_keys is None:
-        keys = base.config.io.observation.keys
-        recipe = recipe.replace(data=recipe.data.model_copy(update={"obs_keys": keys}))
     asked = recipe.override(settings).data
     require_one_dataset(dataset, asked.dataset, named_in(settings))
     episodes = read(asked.dataset, asked.obs_keys)
@@ -193,6 +191,8 @@ def finetune_recipe(
 ) -> Recipe:
     """The recipe of a fine-tune: the base's recipe on other data, for `steps` updates, at most a tenth of them warm-up.
 
+    It reads the base's observation keys.
+
     Args:
         normalization: "keep", "dataset" or "none". "keep" becomes "none" if the base does not normalize.
         reinit: layers of another shape start from random weights (`train.seed`), and layers that the new network lacks
@@ -217,7 +217,11 @@ def finetune_recipe(
     ]
     repo, commit = base.origin if base.origin and base.weights_sha256 else (None, None)  # unless changed since
     origin = {"base_weights_sha256": base.weights_sha256, "base_repo": repo, "base_revision": commit}
-    return recipe.override(settings).replace(**origin, reinit=reinit)
+    recipe = recipe.override(settings).replace(**origin, reinit=reinit)
+    if recipe.data.obs_keys is not None:
+        return recipe
+    keys = base.config.io.observation.keys
+    return recipe.replace(data=recipe.data.model_copy(update={"obs_keys": keys}))
 
 
 def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel:

@@ -129,6 +129,7 @@ def test_an_option_that_a_setting_contradicts_is_refused(root: Path) -> None:
             r"--normalization .* is 'keep', but .*=dataset;",
         ),
         ({"name": "dt-one"}, "agent_id=dt-two", r"--name \(name=\) is 'dt-one', but .*agent_id=dt-two; name one"),
+        ({"reinit": True}, "reinit=false", r"--reinit \(reinit=\) is 'true', but a setting is reinit=false; name one"),
     )
     for given, setting, said in wrong:
         with pytest.raises(ConfigError, match=said):
