@@ -132,7 +132,7 @@ def _from_scratch(recipe: Recipe) -> Recipe:
     if recipe.base is not None:
         raise ConfigError(
             f"the recipe {recipe.agent_id!r} fine-tunes {recipe.base!r}; repeat it with `agentzoo finetune "
-            f"{recipe.base} --recipe FILE`."
+            f"{recipe.base_repo or recipe.base} --recipe FILE`. If {recipe.base} is a run of yours, name its folder."
         )
     return recipe.pinned()
 

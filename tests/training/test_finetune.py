@@ -85,6 +85,9 @@ def test_a_recipe_is_trained_from_where_it_says(tiny_hopper: str, tmp_path: Path
         ConfigError, match=r"fine-tunes 'dt-test'; repeat it with `agentzoo finetune dt-test --recipe FILE`"
     ):
         train(made, tmp_path / "run", episodes, device="cpu")
+    hub = made.replace(base_repo="zoo/tiny", base_revision=None)
+    with pytest.raises(ConfigError, match=r"`agentzoo finetune zoo/tiny --recipe FILE`. If dt-test is a run of yours,"):
+        train(hub, tmp_path / "run", episodes, device="cpu")
     assert not (tmp_path / "run").exists()
     with pytest.raises(ConfigError, match="'dt-test' has no base, so it trains a new network"):
         start_from(base, made.replace(agent_id="dt-test", base=None), episodes)
