@@ -97,6 +97,8 @@ def require_writable(path: Path) -> None:
     """Raise StorageError, before the work whose result goes there, unless `write_atomic` can write this file."""
     if path.is_dir():
         raise StorageError(f"{path} is a folder; name the file to write.")
+    if path.name in (CONFIG, WEIGHTS, RECIPE, RESULTS) and path.exists():
+        raise StorageError(f"{path} is a file of an agent, which would be lost. Name another file to write.")
     try:
         folder = next(folder for folder in path.absolute().parents if folder.exists())  # the others are made by writing
         tempfile.TemporaryFile(dir=folder).close()

@@ -42,6 +42,15 @@ def test_a_file_that_cannot_be_written_is_reported_before_measuring(
         assert words in str(found.exception)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_result_does_not_replace_a_file_of_the_agent(folder: str, name: str) -> None:
+    kept = (Path(folder) / name).read_bytes()
+    found = CliRunner().invoke(app, ["evaluate", folder, "-n", "1", "--output", str(Path(folder) / name)])
+    assert isinstance(found.exception, StorageError)
+    assert re.search(rf"{name} is a file of an agent, which would be lost", str(found.exception))
+    assert (Path(folder) / name).read_bytes() == kept
+
+
 def test_a_film_or_plot_that_cannot_be_written_is_reported_before_the_agent_is_loaded(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
