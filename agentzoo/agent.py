@@ -50,14 +50,13 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods, KnownAttributes):
     origin: Where | None  # the Hub repo and commit that hold these weights
 
     def __init__(self, model: SequenceModel, config: AgentConfig, recipe: Recipe | None = None) -> None:
-        self.config, self.recipe = config, recipe
+        self.config, self.recipe, self.origin = config, recipe, None
         self.target_return = config.target_return
         self.model = model
         self.history = config.history
-        self._saved = None if config.weights_sha256 is None else Saved(fingerprint(model), model.stored_types)
+        self._saved: Saved | None = None  # the weights in the agent's file, if they were read or written
         self._actions = Actions(config.io.action)
         self._conditions, self._targets = Conditions(), None
-        self.origin = None
         self.trust_env_options = True  # `from_pretrained` sets it: that config may be somebody else's
         self._env = self._created = None
         self._warned: set[str] = set()
@@ -129,6 +128,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods, KnownAttributes):
         recipe = read_record(Recipe, folder / RECIPE) if (folder / RECIPE).is_file() else None
         agent = cls(model.to(place), config, recipe)
         agent.trust_env_options, agent.origin = trust_env_options, origin_of(folder)
+        agent._saved = None if config.weights_sha256 is None else Saved(fingerprint(model), model.stored_types)
         agent.freeze(runtime)
         if env is not None:
             agent._bind(env, trust_env_module)

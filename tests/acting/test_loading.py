@@ -12,7 +12,9 @@ import torch
 from conftest import make_agent
 from models.acting_cases import small_config
 
+from agentzoo.acting.loading import build_network
 from agentzoo.agent import Agent
+from agentzoo.evaluation.results import evaluate
 from agentzoo.registry import families
 from agentzoo.store.files import WEIGHTS, sha256
 
@@ -84,3 +86,12 @@ def test_saving_an_agent_leaves_another_one_of_the_same_network(tmp_path: Path) 
     agent.save_pretrained(tmp_path / "agent")
     assert (agent.weights_sha256, other.weights_sha256) == (staged, sha256(tmp_path / "other" / WEIGHTS))
     assert other.weights_sha256 != staged
+
+
+def test_an_agent_of_a_new_network_does_not_claim_the_weights_that_its_config_names() -> None:
+    agent = Agent.from_pretrained("dt-cartpole-mixed", device="cpu")
+    assert agent.weights_sha256 == agent.config.weights_sha256 is not None
+    fresh = Agent(build_network(agent.config), agent.config, agent.recipe)
+    assert fresh.weights_sha256 is None
+    measured = evaluate(fresh, episodes=1)
+    assert (measured.weights_sha256, measured.command) == (None, None)
