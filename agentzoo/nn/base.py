@@ -168,7 +168,7 @@ class SequenceModel(nn.Module, ABC):
 
     @abstractmethod
     def loss(self, batch: Batch) -> Losses:
-        """Named scalar terms, already weighted: their sum is what the optimizer lowers."""
+        """Named scalar terms, already weighted: their sum, `loss` in the log, is what the optimizer lowers."""
 
     @abstractmethod
     def act(self, batch: Batch) -> Tensor | ActionDistribution:

@@ -14,11 +14,14 @@ from torch import Tensor
 
 from agentzoo.errors import ConfigError
 from agentzoo.nn.base import SequenceModel
+from agentzoo.training import log, watch
 from agentzoo.training.processes import Weights, weighted
 from agentzoo.types import Batch, Losses
 
 MAX_GRAPHS = 8  # each keeps the memory of one pass
 WARM_UP = 3  # passes before a capture, in which libraries allocate what a graph cannot
+
+TAKEN = {*log.COLUMNS, *log.EVALUATION, *watch.COLUMNS}  # columns of the log that no family fills
 
 _INSTEAD = "train without --cuda-graph"
 
@@ -55,13 +58,18 @@ class EagerGradients:
 
         Args:
             weights: the factors of the terms, which also count in "loss"; None in a single process.
+
+        Raises:
+            ConfigError: a term or figure has the name of another column of the log.
         """
         self.optimizer.zero_grad()
         with self.accelerator.autocast():
             terms = self.losses(batch)
         loss = torch.stack(list(weighted(terms, weights, self.model.averages).values())).sum()
         self.accelerator.backward(loss)
-        return {name: value.detach() for name, value in {"loss": loss, **terms, **self.model.figures()}.items()}
+        own = {**terms, **self.model.figures()}
+        _require_free_names(own, self.model)
+        return {name: value.detach() for name, value in {"loss": loss, **own}.items()}
 
 
 class _Captured(NamedTuple):
@@ -138,6 +146,15 @@ class GraphGradients:
             ) from error
         torch.cuda.set_rng_state(before)
         return _Captured(graph, batch, shown, [(one, one.grad) for one in self.eager.model.parameters()])
+
+
+def _require_free_names(own: Losses, model: SequenceModel) -> None:
+    taken = sorted(TAKEN.intersection(own))
+    if taken:
+        raise ConfigError(
+            f"the family {_family(model)!r} names a term or figure {taken[0]!r}, which is a column of every log. Give "
+            "it another name."
+        )
 
 
 def _family(model: SequenceModel) -> str:

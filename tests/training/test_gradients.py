@@ -18,11 +18,27 @@ from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.nn.base import ModelConfig, SequenceModel
 from agentzoo.training.gradients import EagerGradients, GraphGradients
 from agentzoo.training.loop import build_model, train
+from agentzoo.types import Batch, Losses
 from training.cases import recipe
 
 
 def model_of(config: ModelConfig) -> SequenceModel:
     return build_model(recipe().replace(model=config), coin_episodes())
+
+
+class NamedLoss(BehaviourCloning):
+    """Names its own term as the log names the sum of all terms."""
+
+    def loss(self, batch: Batch) -> Losses:
+        (error,) = super().loss(batch).values()
+        return {"loss": error, "penalty": error}
+
+
+def test_a_term_cannot_stand_in_the_place_of_another_column_of_the_log(tmp_path: Path) -> None:
+    made = recipe().replace(model=BCConfig(embed_dim=8, n_layers=1))
+    start = NamedLoss(made.model, build_model(made, coin_episodes()).io)
+    with pytest.raises(ConfigError, match="'bc' names a term or figure 'loss', which is a column of every log"):
+        train(made, tmp_path, coin_episodes(), start=start, device="cpu")
 
 
 def settings(config: ModelConfig, steps: tuple[int, ...], total: int) -> list[object]:
