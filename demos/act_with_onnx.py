@@ -17,13 +17,15 @@ def play(path: str, seed: int = 0, steps: int = 1_000) -> float:
     about, read = session.get_modelmeta().custom_metadata_map, {one.name: one for one in session.get_inputs()}
     k, scale, rtg = int(about["context"]), float(about["rtg_scale"]), float(about["target_return"])
     keys, rng = json.loads(about["obs_keys"]), np.random.default_rng(seed)
-    if about["env"] not in gym.registry:
+    name = about["env"].rpartition(":")[2]  # without its module, which Gymnasium would import
+    if name not in gym.registry:
         raise SystemExit(f"Gymnasium does not know {about['env']!r}. First import the package that registers it.")
-    env, done, total = gym.make(about["env"], **json.loads(about["env_options"])), False, 0.0
+    env, done, total = gym.make(name, **json.loads(about["env_options"])), False, 0.0
     observation, _ = env.reset(seed=seed)
     history = {"observations": [], "actions": [], "returns_to_go": [], "timesteps": [], "valid": []}
     while not done and len(history["valid"]) < steps:
-        seen = observation if keys is None else np.concatenate([np.ravel(observation[key]) for key in keys])
+        parts = [observation] if keys is None else [observation[key] for key in keys]
+        seen = flat_or_image(parts, read["observations"].shape[2:])
         newest = (seen, np.zeros(env.action_space.shape), rtg / scale, len(history["valid"]), True)
         for past, value in zip(history.values(), newest, strict=True):
             past.append(value)
@@ -41,6 +43,14 @@ def play(path: str, seed: int = 0, steps: int = 1_000) -> float:
         observation, reward, terminated, truncated, _ = env.step(action + getattr(env.action_space, "start", 0))
         rtg, total, done = rtg - reward * (about["rewards"] == "dense"), total + reward, terminated or truncated
     return float(total)
+
+
+def flat_or_image(parts: list[np.ndarray], shape: list[int]) -> np.ndarray:
+    """One observation in the network's shape: (S,), or (C, H, W) for an image that may be (H, W, C) or (H, W)."""
+    if len(shape) == 1:
+        return np.concatenate([np.ravel(part) for part in parts])
+    (pixels,) = parts
+    return pixels if list(pixels.shape) == shape else np.moveaxis(np.atleast_3d(pixels), -1, 0)
 
 
 if __name__ == "__main__":

@@ -144,6 +144,21 @@ class JudgedEnv(CountingEnv):
         return observation, reward * float(np.sum(action)), *rest
 
 
+class TurnedEnv(JudgedEnv):
+    """Its observations have other axes than a network's: numbers (3, 1), pictures (H, W, C)."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        box = gym.spaces.Box(-np.inf, np.inf, (3, 1), np.float32)
+        self.observation_space = gym.spaces.Box(0, 255, (9, 11, 2), np.uint8) if self.image else box
+
+    def _observe(self) -> Any:
+        values = super()._observe()
+        return np.moveaxis(values, 0, -1) if self.image else values[:, None]
+
+
+gym.register("tests/JudgedTable-v0", entry_point=TurnedEnv)
+gym.register("tests/JudgedPicture-v0", entry_point=TurnedEnv, kwargs={"image": True})
 gym.register("tests/JudgedDict-v0", entry_point=JudgedEnv, kwargs={"dict_obs": True})
 gym.register("tests/JudgedDiscrete-v0", entry_point=JudgedEnv, kwargs={"discrete": True})
 
@@ -216,3 +231,14 @@ def test_the_example_does_as_the_file_says(kind: str, tmp_path: Path, play: Call
         assert sampled[0] == sampled[1] != plain
     with pytest.raises(SystemExit, match="Gymnasium does not know 'elsewhere/Thing-v0'"):
         play(saying(env="elsewhere/Thing-v0"))
+
+
+@pytest.mark.parametrize(("kind", "family"), [("Table", "dt"), ("Picture", "bc-pixel")])
+def test_the_example_turns_observations_and_needs_no_module(
+    kind: str, family: str, tmp_path: Path, play: Callable[..., float]
+) -> None:
+    agent = make_agent(f"tests/Judged{kind}-v0", SMALL[family])
+    agent.config = agent.config.model_copy(update={"env": f"nowhere:tests/Judged{kind}-v0"})
+    export_onnx(agent, tmp_path / "x.onnx")
+    agent.config = agent.config.model_copy(update={"env": f"tests/Judged{kind}-v0"})
+    assert play(str(tmp_path / "x.onnx")) == pytest.approx(played(agent, 100), abs=1e-2)
