@@ -133,6 +133,14 @@ def made_by(metadata: dict[str, Any]) -> str:
     return str(metadata.get("description") or metadata.get("algorithm_name") or "")
 
 
+def how_made(metadata: dict[str, Any]) -> str:
+    """`made_by` as a sentence, for a card."""
+    text = made_by(metadata).strip()
+    if text and not metadata.get("description"):
+        text = f"Made by the algorithm {text}"
+    return text if not text or text.endswith((".", "!", "?")) else f"{text}."
+
+
 def summarize(dataset_id: str) -> DatasetSummary:
     """Read every episode of a local dataset.
 

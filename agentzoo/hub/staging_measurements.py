@@ -13,7 +13,7 @@ import torch
 from agentzoo.agent import Agent
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.minari import dataset_metadata
-from agentzoo.data.summary import made_by
+from agentzoo.data.summary import how_made
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.film import film, save_video
 from agentzoo.evaluation.results import DatasetFacts, Result, evaluate, with_command
@@ -212,5 +212,5 @@ def facts_of(data: DataConfig, episodes: Episodes) -> DatasetFacts:
         episodes=len(returns),
         mean_return=float(returns.mean()),
         best_return=float(returns.max()),
-        made_by=made_by(dataset_metadata(data.dataset)),
+        made_by=how_made(dataset_metadata(data.dataset)),
     )

@@ -180,13 +180,22 @@ def test_the_facts_on_a_card_are_of_what_it_learned_from(tiny_hopper: str, tmp_p
     assert "The data, the best episodes up to 50 % of its steps: " in card_text(folder)
 
 
-def test_data_without_a_description_is_made_by_its_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `agentzoo data show` says."""
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({"algorithm_name": "chance"}, "Made by the algorithm chance."),
+        ({"description": "Played by hand", "algorithm_name": "chance"}, "Played by hand."),
+        ({"description": "Played by hand."}, "Played by hand."),
+    ],
+)
+def test_a_card_says_in_a_sentence_how_data_was_made(
+    made: dict[str, str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     cart, ends = gym.make("CartPole-v1"), np.array([False, True])
     one = Rollout(0, np.zeros((3, 4), np.float32), np.zeros(2, int), np.ones(2), ends, np.zeros(2, bool))
-    write_dataset("my/cart-v0", [one], env=cart, algorithm_name="chance")
-    assert facts_of(DataConfig(dataset="my/cart-v0"), load_episodes("my/cart-v0")).made_by == "chance"
+    write_dataset("my/cart-v0", [one], env=cart, **made)
+    assert facts_of(DataConfig(dataset="my/cart-v0"), load_episodes("my/cart-v0")).made_by == said
 
 
 def test_final_weights_that_did_best_have_no_second_row(tiny_hopper: str, tmp_path: Path) -> None:
