@@ -148,16 +148,15 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods, KnownAttributes):
             push_to_hub: also upload the agent to `repo_id`, with the options of `Agent.push_to_hub`.
 
         Raises:
-            StorageError: the folder holds another agent or a backbone, whose card and results would remain; or there is
-                no space or permission. Each file is then either the old one or the new one. CheckpointError: a weight
-                is not finite. ConfigError: only one of `push_to_hub` and `repo_id`. Also what `push_to_hub` raises.
+            StorageError: files of another agent, or of a backbone, would remain in the folder, or a recipe beside an
+                agent that has none; or there is no space or permission. Each file is then either the old one or the new
+                one. CheckpointError: a weight is not finite. ConfigError: only one of `push_to_hub` and `repo_id`. Also
+                what `push_to_hub` raises.
         """
         if push_to_hub != (repo_id is not None) or (push_options and not push_to_hub):
-            raise ConfigError(
-                "to upload the saved agent, pass push_to_hub=True and repo_id='your-name/agent' together."
-            )
+            raise ConfigError("to upload the saved agent, pass push_to_hub=True and repo_id='NAME/AGENT' together.")
         folder = Path(folder)
-        require_own(folder, self.config.agent_id)
+        require_own(folder, self.config.agent_id, self.recipe is not None)
         stored = to_save(self.model, self._saved)
         save_tensors(folder / WEIGHTS, stored.tensors(self.model))
         if self.recipe is not None:

@@ -238,12 +238,21 @@ def written_whole(target: Path) -> Iterator[Path]:
             swap_in(folder, target)
 
 
-def require_own(folder: Path, agent_id: str) -> None:
+def require_own(folder: Path, agent_id: str, has_recipe: bool = True) -> None:
     """Refuse to write the agent `agent_id` into the folder of another agent, whose card and results would stay there.
 
+    Args:
+        has_recipe: whether the agent has a recipe, which replaces one in the folder.
+
     Raises:
-        StorageError: the folder holds another agent, or a backbone.
+        StorageError: the folder holds another agent, a backbone, or a recipe that would stay beside an agent without
+            one.
     """
+    if not has_recipe and (folder / RECIPE).exists():
+        raise StorageError(
+            f"{folder} holds {RECIPE}, the recipe of another training, and {agent_id} has none: it would be taken for "
+            "its own. Save it in another folder."
+        )
     if is_backbone(folder):
         raise StorageError(f"{folder} holds a backbone, which agents start from. Save {agent_id} in another folder.")
     try:

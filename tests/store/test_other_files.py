@@ -160,6 +160,19 @@ def test_an_agent_is_not_saved_over_another_one(tmp_path: Path) -> None:
     make_agent().save_pretrained(folder)  # its own folder
 
 
+def test_an_agent_without_a_recipe_is_not_saved_beside_the_recipe_of_another_training(tmp_path: Path) -> None:
+    agent = make_agent()
+    agent.save_pretrained(tmp_path / "trained")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "trained").iterdir()}
+    bare = Agent(agent.model, agent.config)
+    with pytest.raises(StorageError, match=r"holds train_config.json, the recipe of another training.*another folder"):
+        bare.save_pretrained(tmp_path / "trained")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "trained").iterdir()} == before
+    for _ in range(2):
+        bare.save_pretrained(tmp_path / "bare")
+    assert Agent.from_pretrained(tmp_path / "bare").recipe is None
+
+
 def test_an_agent_is_not_saved_over_a_backbone(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     with pytest.raises(StorageError, match="holds a backbone"):
