@@ -34,10 +34,12 @@ class Actions:
     def values(self, output: Tensor | ActionDistribution, deterministic: bool) -> NDArray[np.float32]:
         """(N, A) numbers or logits: a network's output, or the mode of a distribution or a sample from it."""
         if not isinstance(output, Tensor):
-            generator = torch.Generator().manual_seed(int(self._rng.integers(2**63)))
-            output = output.mode() if deterministic else output.sample(generator)
+            output = output.mode() if deterministic else output.sample(self._generator())
         found: NDArray[np.float32] = output.float().cpu().numpy()
         return found
+
+    def _generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(int(self._rng.integers(2**63)))
 
     def decode(self, output: NDArray[Any], deterministic: bool) -> NDArray[Any]:
         """(N, A) network output -> (N, A) actions within the Box, or (N,) choices counted from 0."""

@@ -117,6 +117,18 @@ def test_predict_samples_around_its_mode() -> None:
     assert np.median(drawn, axis=0) == pytest.approx(sure[0], abs=0.25 * (space.high[0] - space.low[0]))  # type: ignore[index]
 
 
+def test_a_deterministic_action_uses_no_random_number() -> None:
+    agent = make_agent(model=SMALL)
+    obs = np.zeros(agent.config.io.observation.size, dtype=np.float32)
+    start = np.array([True])
+    agent.set_random_seed(0)
+    drawn, _ = agent.predict(obs, None, start, reward=0.0)
+    agent.set_random_seed(0)
+    agent.predict(obs, None, start, deterministic=True, reward=0.0)
+    again, _ = agent.predict(obs, None, start, reward=0.0)
+    np.testing.assert_array_equal(again, drawn)
+
+
 def test_the_recipe_of_odt_is_dts_with_another_network() -> None:
     ours, theirs = load_recipe("odt-hopper-medium"), load_recipe("dt-hopper-medium")
     assert (ours.data, ours.train, ours.eval) == (theirs.data, theirs.train, theirs.eval)
