@@ -175,7 +175,7 @@ class SequenceModel(nn.Module, ABC):
         """For the newest valid step of each window: (B, A) actions in env units, or (B, A) logits if discrete.
 
         A network that samples Box actions returns their distribution. The action stored at the newest step is a
-        placeholder and must not matter.
+        placeholder and must not matter. Windows may have fewer than K steps: padding that all share is left out.
         """
 
     def act_deterministic(self, batch: Batch) -> Tensor:
