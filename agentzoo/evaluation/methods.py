@@ -5,6 +5,7 @@ A method is an agent's id without its task: `dt`, `gpt2-dt-scratch`. A task is a
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from itertools import chain, combinations, count
@@ -21,9 +22,11 @@ from agentzoo.evaluation.statistics import (
     performance_profile,
     probability_of_improvement,
 )
+from agentzoo.types import FloatArray
 
 MAX_TASKS = 12  # all subsets of this many tasks can be tried
-THRESHOLDS = np.linspace(0.0, 110.0, 56)
+THRESHOLDS = np.linspace(0.0, 110.0, 56)  # of profiles; more where a score is outside
+MOST_THRESHOLDS = 500
 _DATASET = re.compile(r"^(?:zoo/)?(?P<task>.+?)(?:-v\d+)?$")
 
 
@@ -33,7 +36,7 @@ class Methods(NamedTuple):
     tasks: tuple[str, ...]
     means: Mapping[str, Estimate]  # interquartile, by method, best first
     runs: Mapping[str, int]
-    profiles: Mapping[str, Profile]  # at THRESHOLDS
+    profiles: Mapping[str, Profile]  # all at `thresholds_of` these runs
     improvement: Mapping[tuple[str, str], Estimate]  # how likely a run of the first beats one of the second
 
     @property
@@ -77,11 +80,12 @@ def compare_methods(scores: Mapping[str, Scores]) -> Methods | None:
         return None
     means = {name: aggregate(runs, interquartile_mean) for name, runs in methods.items()}
     order = sorted(means, key=lambda name: -means[name].value)
+    levels = thresholds_of(methods)
     return Methods(
         tasks,
         {name: means[name] for name in order},
         {name: sum(map(len, methods[name].values())) for name in order},
-        {name: performance_profile(methods[name], THRESHOLDS) for name in order},
+        {name: performance_profile(methods[name], levels) for name in order},
         {
             (first, second): probability_of_improvement(methods[first], methods[second])
             for first in order
@@ -89,6 +93,15 @@ def compare_methods(scores: Mapping[str, Scores]) -> Methods | None:
             if first != second
         },
     )
+
+
+def thresholds_of(methods: Mapping[str, Scores]) -> FloatArray:
+    """`THRESHOLDS`, continued in equal steps until no score is outside, so that every profile goes from 1 to 0."""
+    values = [score for runs in methods.values() for each in runs.values() for score in each]
+    step = float(THRESHOLDS[1] - THRESHOLDS[0])
+    low = min(0, math.ceil(min(values) / step) - 1)  # shares count what is above a threshold
+    high = max(len(THRESHOLDS) - 1, math.ceil(max(values) / step))
+    return np.linspace(step * low, step * high, min(high - low + 1, MOST_THRESHOLDS))
 
 
 def _shared(scores: Mapping[str, Scores]) -> tuple[str, ...]:

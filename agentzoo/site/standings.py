@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from agentzoo.evaluation.methods import THRESHOLDS, Methods, compare_methods, method_of, unused
+from agentzoo.evaluation.methods import Methods, compare_methods, method_of, unused
 from agentzoo.evaluation.results import Result
 from agentzoo.hub.lines import NAMES
 from agentzoo.hub.paper_scores import Published, elsewhere, published_together
@@ -187,7 +187,7 @@ def as_json(found: list[Standing], comparison: Methods | None) -> str:
                 for (first, second), one in comparison.improvement.items()
             ],
             "performance_profile": {
-                "thresholds": THRESHOLDS.tolist(),
+                "thresholds": next(iter(comparison.profiles.values())).thresholds.tolist(),
                 **{name: one.share.tolist() for name, one in comparison.profiles.items()},
             },
         }

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rliable import library, metrics
 
 from agentzoo.errors import DataError
+from agentzoo.evaluation.methods import compare_methods
 from agentzoo.evaluation.statistics import (
     aggregate,
     convergence,
@@ -118,6 +119,25 @@ def test_convergence_of_a_log_is_in_updates_and_time() -> None:
 def test_scores_that_are_none_are_refused(scores: dict[str, list[float]]) -> None:
     with pytest.raises(DataError):
         aggregate(scores)
+
+
+@pytest.mark.parametrize(
+    ("scores", "low", "high"),
+    [
+        ((40.0, 90.0), 0.0, 110.0),
+        ((-4.0, 111.5), -6.0, 112.0),
+        ((0.0, 112.0), -2.0, 112.0),
+        ((5.0, 90_000.0), 0.0, 9e4),
+    ],
+)
+def test_profiles_go_from_all_runs_to_none(scores: tuple[float, float], low: float, high: float) -> None:
+    found = compare_methods({"a": {"task": [scores[0]]}, "b": {"task": [scores[1]]}})
+    assert found is not None
+    for profile in found.profiles.values():
+        assert (profile.thresholds[0], profile.thresholds[-1]) == (low, high)
+        assert (profile.share[0], profile.share[-1]) == (1.0, 0.0)
+    spacing = np.diff(found.profiles["a"].thresholds)
+    assert spacing == pytest.approx(2.0 if high < 1_000.0 else high / 499)
 
 
 def test_methods_without_a_common_task_are_refused() -> None:
