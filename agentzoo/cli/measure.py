@@ -170,11 +170,12 @@ def histories(
 
 def _plan(loaded: dict[str, Agent], lengths: Sequence[int] | None, trained: bool) -> list[tuple[str, Agent, list[int]]]:
     """(title of the curve, agent, lengths to measure it at) for `histories`."""
-    from agentzoo.evaluation.histories import lengths_of, trained_lengths
+    from agentzoo.evaluation.histories import lengths_of, require_fitting, trained_lengths
     from agentzoo.evaluation.sweep import by_title
 
     titled = by_title(loaded)
     if not trained:
+        require_fitting(list(loaded.values()), lengths or ())
         return [(title, agent, lengths_of(agent, lengths or ())) for title, agent in titled.items()]
     grouped = trained_lengths(list(loaded.values()))
     _require_room(len(grouped))

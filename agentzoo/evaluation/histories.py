@@ -34,7 +34,7 @@ def lengths_of(agent: Agent, wanted: Sequence[int] = ()) -> list[int]:
     Raises:
         ConfigError: fewer than two are left, so there is nothing to compare, or one is below 1.
     """
-    whole = agent.config.io.context
+    name, whole = agent.config.agent_id, agent.config.io.context
     chosen = sorted({length for length in (wanted or (*LENGTHS, whole)) if length <= whole})
     if chosen and chosen[0] < 1:
         raise ConfigError(f"a history has at least 1 step, got {chosen[0]}.")
@@ -42,9 +42,19 @@ def lengths_of(agent: Agent, wanted: Sequence[int] = ()) -> list[int]:
         among = f" among {', '.join(map(str, wanted))}." if wanted else "."
         hint = f" Name two or more lengths from 1 to {whole} (--steps)." if whole > 1 else ""
         raise ConfigError(
-            f"{agent.config.agent_id} reads windows of {whole} steps, so there is nothing to compare{among}{hint}"
+            f"{name} reads windows of {counted(whole, 'step')}, so there is nothing to compare{among}{hint}"
         )
     return chosen
+
+
+def require_fitting(agents: Sequence[Agent], wanted: Sequence[int]) -> None:
+    """Raise ConfigError if a wanted length fits into no agent's window; `lengths_of` would leave it out."""
+    longest = max(agent.config.io.context for agent in agents)
+    if beyond := sorted(length for length in set(wanted) if length > longest):
+        raise ConfigError(
+            f"the longest window here has {counted(longest, 'step')}, so nothing reads {', '.join(map(str, beyond))}; "
+            "name shorter lengths (--steps)."
+        )
 
 
 def measure_histories(

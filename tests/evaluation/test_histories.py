@@ -22,6 +22,7 @@ from agentzoo.evaluation.histories import (
     draw_histories,
     lengths_of,
     measure_histories,
+    require_fitting,
     trained_lengths,
 )
 from agentzoo.evaluation.results import evaluate
@@ -36,6 +37,17 @@ def test_lengths_are_the_known_ones_up_to_the_whole_window() -> None:
         lengths_of(agent, [4, 50])
     with pytest.raises(ConfigError, match="a history has at least 1 step, got 0"):
         lengths_of(agent, [0, 2])
+
+
+def test_a_length_that_no_agent_reads_is_refused(tmp_path: Path) -> None:
+    agents = [make_agent(), make_agent(context=6)]
+    require_fitting(agents, [1, 6])  # an empty cell for the first
+    with pytest.raises(ConfigError, match="the longest window here has 6 steps, so nothing reads 7, 99"):
+        require_fitting(agents, [99, 1, 7, 2])
+    folder = agents[0].save_pretrained(tmp_path / "agent")
+    words = ["research", "histories", str(folder), "-n", "1", "--out", str(tmp_path)]
+    done = CliRunner().invoke(app, [*words, *("--steps", "1", "--steps", "2", "--steps", "5")])
+    assert "the longest window here has 4 steps, so nothing reads 5" in str(done.exception)
 
 
 def test_each_length_is_an_evaluation_of_its_own_and_the_agent_is_left_as_it_was() -> None:
