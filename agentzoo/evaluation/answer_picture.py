@@ -32,11 +32,16 @@ def draw_answer(answer: Answer, truth: Window | None, path: Path, title: str = "
         ConfigError: a different suffix, or matplotlib is not installed.
     """
     require_picture(path)
+    return save_figure(figure_of(answer, truth, title), path)
+
+
+def figure_of(answer: Answer, truth: Window | None, title: str = "") -> Any:
+    """The figure that `draw_answer` saves."""
     figure = figure_class()(dpi=110)
     draw = {DOORKEY: _draw_grids}.get(answer.agent.config.env or "", _draw_curves)
     draw(figure, answer, truth)
     entitle(figure, title or answer.agent.config.agent_id, 11)
-    return save_figure(figure, path)
+    return figure
 
 
 def _of_first(values: Any, window: Window) -> NDArray[Any]:
@@ -118,7 +123,8 @@ def _draw_curves(figure: Any, answer: Answer, truth: Window | None) -> None:
     if window.actions.ndim == 3:
         rows += [("action", i, acted[:, i], window.actions[0, :, i], done) for i in range(acted.shape[1])]
     columns = 4
-    figure.set_size_inches(11, 1.7 * -(-len(rows) // columns) + 0.6)
+    height = 1.7 * -(-len(rows) // columns) + 0.8
+    figure.set_size_inches(11, height)
     for place, (kind, index, predicted, given, shown) in enumerate(rows):
         axes = figure.add_subplot(-(-len(rows) // columns), columns, place + 1)
         t = np.arange(steps)
@@ -131,6 +137,6 @@ def _draw_curves(figure: Any, answer: Answer, truth: Window | None) -> None:
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.supxlabel("step of the window", fontsize=8, y=0.045)
+    figure.supxlabel("step of the window", fontsize=8, y=0.33 / height)  # in inches: the legend is below, plots above
     figure.legend(handles, labels, loc="lower center", ncols=3, frameon=False, fontsize=8)
-    figure.tight_layout(rect=(0, 0.05, 1, 0.98))
+    figure.tight_layout(rect=(0, 0.5 / height, 1, 1 - 0.25 / height))

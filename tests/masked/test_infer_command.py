@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 from agentzoo import cli
 from agentzoo.errors import ConfigError
+from agentzoo.evaluation.answer_picture import figure_of
 from agentzoo.evaluation.played_window import run_window
+from agentzoo.masked.answer import infer
 from agentzoo.models.unimask import UniMaskConfig
 from masked.cases import SIZES, doorkey_agent
 
@@ -45,6 +47,20 @@ def test_a_continuous_agent_is_drawn_as_curves(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     drawn = (tmp_path / "a.svg").read_text()
     assert all(f"<!-- {label} -->" in drawn for label in ("obs 0", "action 0", "step of the window"))
+
+
+@pytest.mark.parametrize("sizes", [1, 6])
+def test_labels_of_curves_do_not_overlap(sizes: int) -> None:
+    """The legend, the label of the x-axis, the plots and the title have rooms of their own, in pixels from below."""
+    agent = make_agent("Pendulum-v1" if sizes == 1 else "Hopper-v5", model=UniMaskConfig(**SIZES))
+    window = run_window(agent, seed=0, start=0)
+    figure = figure_of(infer(agent, window=window, task="future", step=1), window, "a title")
+    figure.canvas.draw()
+    plots = [axes.get_tightbbox() for axes in figure.axes]
+    legend, label = figure.legends[0].get_window_extent(), figure._supxlabel.get_window_extent()
+    assert legend.y1 <= label.y0
+    assert label.y1 <= min(box.y0 for box in plots)
+    assert max(box.y1 for box in plots) <= figure._suptitle.get_window_extent().y0
 
 
 def test_a_window_of_a_real_episode() -> None:
