@@ -84,6 +84,16 @@ def test_agents_of_several_environments_get_a_panel_each(tmp_path: Path) -> None
         assert text.count(f"<!-- {words}") == times
 
 
+def test_curves_without_a_pair_are_called_by_their_environment(tmp_path: Path) -> None:
+    (curve,) = curves = read_curves([CARDS / "dt-hopper-medium"], 100)
+    assert pairs_of(curves) == []
+    assert as_study(curves, None).title == "Learning curves"
+    draw_curves(curves, tmp_path / "x.svg")
+    assert "<!-- Hopper-v5 -->" in (tmp_path / "x.svg").read_text()
+    twins = [curve, curve._replace(recipe=curve.recipe.replace(agent_id="dt-hopper-medium-scratch"))]
+    assert as_study(twins, None).title == "With and without language"
+
+
 def test_a_seed_without_a_score_above_0_never_reaches_90_percent(tmp_path: Path) -> None:
     (curve,) = read_curves([a_run(tmp_path / "a", "chibit-hopper-medium", 0, {200: 1.0, 400: -0.5})], 3)
     assert curve.updates_to_90_percent() == []

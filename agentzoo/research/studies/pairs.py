@@ -38,6 +38,7 @@ from agentzoo.training import log
 PICTURE = "curves.png"
 SHARE_OF_FINAL = 0.9
 PANELS_ABREAST = 3
+TITLE = "With and without language"  # of a study with pairs
 TWIN = "-scratch"
 WEIGHTS_ONLY = "-no-language"  # pre-trained weights without language losses
 
@@ -198,7 +199,7 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
         for one, twin in pairs_of(curves)
     ]
     return Study(
-        title="With and without language",
+        title=TITLE if pairs_of(curves) else "Learning curves",
         columns=(
             "agent",
             "mean ± std [95 %] over seeds",
@@ -230,7 +231,8 @@ def draw_curves(curves: Sequence[Curve], path: Path) -> Path:
     for curve in curves:
         if curve.agent_id not in paired:
             others.setdefault((curve.recipe.eval.env, curve.normalized), []).append(curve)
-    panels = [*pairs, *((env if len(others) > 1 else "others", members) for (env, _), members in others.items())]
+    named = not pairs or len(others) > 1
+    panels = [*pairs, *((env if named else "others", members) for (env, _), members in others.items())]
     columns = min(len(panels), PANELS_ABREAST)
     rows = -(-len(panels) // columns)
     figure = new_figure(5.2 * columns, 3.6 * rows, dpi=120)
