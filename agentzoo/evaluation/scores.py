@@ -14,6 +14,7 @@ import numpy as np
 from agentzoo.data.minari import stored_metadata
 from agentzoo.data.references import D4RL_REFERENCES, Reference, normalized_score, reference_of
 from agentzoo.recipe import Recipe
+from agentzoo.text import fixed
 from agentzoo.training.environment import reference_for_data
 from agentzoo.types import FloatArray, same_environment
 
@@ -55,8 +56,9 @@ def with_reference(recipe: Recipe) -> Recipe:
 def over_seeds(values: Sequence[float], digits: int) -> str:
     """Mean, standard deviation and 95 % interval over training seeds (n >= 2): `79.0 ± 11.2 [67.6, 90.1]`."""
     each = np.asarray(values, dtype=np.float64)
-    low, high = mean_interval(each)
-    return f"{each.mean():.{digits}f} ± {each.std(ddof=1):.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    figures = (float(each.mean()), float(each.std(ddof=1)), *mean_interval(each))
+    mean, deviation, low, high = (fixed(one, digits) for one in figures)
+    return f"{mean} ± {deviation} [{low}, {high}]"
 
 
 def mean_interval(values: FloatArray, level: float = 0.95, resamples: int = 9_999) -> tuple[float, float]:

@@ -17,12 +17,13 @@ from agentzoo.cli import app
 from agentzoo.cli.console import console, fits
 from agentzoo.errors import CheckpointError, ConfigError, DataError
 from agentzoo.evaluation.results import evaluate
+from agentzoo.evaluation.scores import over_seeds
 from agentzoo.evaluation.study import read_study
 from agentzoo.hub.paper_scores import elsewhere
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.recipe import Recipe, Stretch, load_recipe
 from agentzoo.record import read_record
-from agentzoo.research.studies.comparison import as_study, compare, differences, draw_comparison
+from agentzoo.research.studies.comparison import as_study, compare, differences, draw_comparison, several
 from agentzoo.research.studies.families import as_study as families_study
 from agentzoo.research.studies.families import draw_profiles, over_families
 from agentzoo.store.files import RECIPE
@@ -54,6 +55,34 @@ def test_runs_are_measured_once_and_seeds_go_together(tmp_path: Path) -> None:
     assert study.rows[0][2:4] == (f"{mean} ± 0.0 [{mean}, {mean}]", f"{first}; {first}")  # of the same weights here
     assert study.rows[1][2].endswith("], one seed")
     assert study.rows[1][3] == ""
+
+
+def test_a_single_episode_has_no_interval(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / "a", "dt-test"), a_run(tmp_path / "b", "dt-test", 1), a_run(tmp_path / "c", "dt-two")]
+    (both, alone) = compared = compare(runs, 1)
+    mean = f"{alone.results[0].mean_return:.1f}"
+    study = as_study(compared, "x")
+    assert study.columns == ("agent", "differs in", "return", "each seed", "length")
+    assert [row[3] for row in study.rows] == [f"{mean}; {mean}", ""]
+    assert study.rows[1][2:] == (f"{mean}, one seed", "", "8.00")
+    assert study.note.startswith("1 episode of each with ")
+    draw_comparison(compared, tmp_path / "x.svg")
+    assert both.scores()[0][0] == alone.results[0].mean_return
+
+
+def test_a_rounded_zero_has_no_minus_sign() -> None:
+    assert several([(-0.001, -0.004, 0.002)]) == "0.00 [0.00, 0.00]"
+    assert over_seeds([-0.001, -0.002], 2) == "0.00 ± 0.00 [0.00, 0.00]"
+
+
+def test_a_folder_of_runs_is_told_from_a_stopped_run(tmp_path: Path) -> None:
+    a_run(tmp_path / "my grid" / "a", "dt-test")
+    with pytest.raises(
+        CheckpointError, match=r"is a folder of runs, not a run; name the runs in it: '.*/my grid'/\*\."
+    ):
+        compare([tmp_path / "my grid"], 1)
+    with pytest.raises(CheckpointError, match="`agentzoo train` continues a stopped run"):
+        compare([tmp_path], 1)
 
 
 def test_seeds_that_were_trained_on_other_machines_go_together(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ form. A recipe's score is the mean over its training seeds; a single seed is mar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from agentzoo.recipe import differences as differing_fields
 from agentzoo.record import read_record
 from agentzoo.store.files import RECIPE
 from agentzoo.store.named import require_finished
-from agentzoo.text import duration
+from agentzoo.text import duration, fixed
 from agentzoo.training.log import read_log
 
 PICTURE = "comparison.png"
@@ -58,20 +59,29 @@ class RecipeResults(NamedTuple):
         return self.recipe.agent_id
 
     def scores(self) -> list[tuple[float, float, float]]:
-        """(mean, low, high) of each seed: normalized if there is a reference, else returns."""
+        """(mean, low, high) of each seed: normalized if there is a reference, else returns; see `_of_episodes`."""
         if self.normalized:
             return [
-                (one.score, *one.score_interval) for one in self.results if one.score is not None and one.score_interval
+                _of_episodes(one, one.score, one.score_interval)
+                for one in self.results
+                if one.score is not None and one.score_interval
             ]
         return self.returns()
 
     def returns(self) -> list[tuple[float, float, float]]:
         """(mean, low, high) return of each seed."""
-        return [(one.mean_return, *one.return_interval) for one in self.results]
+        return [_of_episodes(one, one.mean_return, one.return_interval) for one in self.results]
 
     def lengths(self) -> list[tuple[float, float, float]]:
         """(mean, low, high) steps of an episode of each seed."""
-        return [(float(np.mean(one.lengths)), *mean_interval(np.array(one.lengths))) for one in self.results]
+        return [
+            _of_episodes(one, float(np.mean(one.lengths)), mean_interval(np.array(one.lengths))) for one in self.results
+        ]
+
+
+def _of_episodes(one: Result, mean: float, interval: tuple[float, float]) -> tuple[float, float, float]:
+    """(mean, low, high); low and high are NaN for a single episode, whose interval would have no width."""
+    return (mean, *interval) if one.episodes > 1 else (mean, math.nan, math.nan)
 
 
 def compare(
@@ -201,10 +211,9 @@ def as_study(compared: Sequence[RecipeResults], title: str, picture: str | None 
         )
     columns = [name for name in table[0] if any(row[name] for row in table)]
     rows = [tuple(cell(row[name]) for name in columns) for row in table]
-    episodes = sorted({one.episodes for each in compared for one in each.results})
     note = (
-        f"{' or '.join(map(str, episodes))} episodes of each with its final weights; brackets hold 95 % bootstrap "
-        "intervals: of a mean ± standard deviation over training seeds, of a single seed over its episodes."
+        f"{_episodes_of(compared)} of each with its final weights; brackets hold 95 % bootstrap intervals: of a mean ± "
+        "standard deviation over training seeds, of a single seed over its episodes."
     )
     if any(each.converged for each in compared):
         note += SOON
@@ -231,16 +240,25 @@ def as_study(compared: Sequence[RecipeResults], title: str, picture: str | None 
     return Study(title=cell(title), columns=tuple(columns), rows=tuple(rows), picture=picture, note=note[:MAX_NOTE])
 
 
+def _episodes_of(compared: Sequence[RecipeResults]) -> str:
+    found = sorted({one.episodes for each in compared for one in each.results})
+    return f"{' or '.join(map(str, found))} episode{'' if found == [1] else 's'}"
+
+
 def digits_for(largest: float) -> int:
     """Decimals of a column of scores, returns or lengths."""
     return 2 if largest < 10 else 1 if largest < 1_000 else 0
 
 
 def several(figures: Sequence[tuple[float, float, float]]) -> str:
-    """(mean, low, high) of each seed as one cell."""
+    """(mean, low, high) of each seed as one cell, without brackets where low and high are NaN."""
     digits = digits_for(max(abs(middle) for middle, _, _ in figures))
-    whole = "; ".join(f"{m:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]" for m, low, high in figures)
-    return whole if len(whole) <= MAX_CELL else "; ".join(f"{middle:.{digits}f}" for middle, _, _ in figures)
+    means = [fixed(middle, digits) for middle, _, _ in figures]
+    brackets = [
+        "" if math.isnan(low) else f" [{fixed(low, digits)}, {fixed(high, digits)}]" for _, low, high in figures
+    ]
+    whole = "; ".join(mean + bracket for mean, bracket in zip(means, brackets, strict=True))
+    return whole if len(whole) <= MAX_CELL else "; ".join(means)
 
 
 def over_trainings(figures: Sequence[tuple[float, float, float]], marked: bool = True) -> str:
