@@ -11,14 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from agentzoo.cli.console import listing, plain
+from agentzoo.text import amount
 
 if TYPE_CHECKING:
     from agentzoo.training.grid.status import RunStatus
 
 STYLES = {"running": "cyan", "evaluating": "cyan", "done": "green", "failed": "red"}
 BUSY = ("running", "evaluating", "stopped")
-COLUMNS = ("run", "state", "update", "updates/s", "loss", "last score", "time left")
-SPARED = ("loss", "updates/s", "last score")  # columns dropped in this order in a narrow terminal
+COLUMNS = ("run", "state", "update", "updates/s", "loss", "last result", "time left")
+SPARED = ("loss", "updates/s", "last result")  # columns dropped in this order in a narrow terminal
 GAP = 2  # spaces between columns
 AROUND = 4  # terminal lines besides the rows: title, header, the count of hidden rows, the cursor
 ORDER = (
@@ -74,16 +75,22 @@ def clock(seconds: float | None) -> str:
 
 
 def _cells(one: RunStatus) -> dict[str, str]:
-    rate, score = one.steps_per_second, one.score
+    rate = one.steps_per_second
     return {
         "run": plain(one.folder),
         "state": f"[{STYLES.get(one.state, 'default')}]{one.state}[/]",
         "update": f"{one.step:,} / {one.steps:,}",
         "updates/s": "" if rate is None else f"{rate:.1f}",
         "loss": "" if one.loss is None else f"{one.loss:.4f}",
-        "last score": "" if score is None else f"{score:.1f}",
+        "last result": _result(one),
         "time left": clock(one.seconds_left) if one.state in BUSY else "",
     }
+
+
+def _result(one: RunStatus) -> str:
+    if one.score is not None:
+        return f"score {one.score:.1f}"
+    return "" if one.mean_return is None else f"return {amount(one.mean_return)}"
 
 
 def _end_of(name: str, width: int) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from agentzoo.cli.grid_table import live_table
+from agentzoo.cli.grid_table import live_table, status_table
 from agentzoo.errors import ConfigError, TrainingError, UnknownNameError
 from agentzoo.recipe import differences
 from agentzoo.research import grid
@@ -192,7 +193,8 @@ def test_status_says_what_the_files_say(tmp_path: Path) -> None:
     with held(first, GRID_LOCK):
         found = grid_status(tmp_path, plan)
     assert [one.state for one in found] == ["running", "stopped", "failed", "waiting"]
-    assert (found[0].step, found[0].steps, found[0].loss, found[0].score) == (20, 60, 0.25, 7.0)
+    assert (found[0].step, found[0].steps, found[0].loss) == (20, 60, 0.25)
+    assert (found[0].score, found[0].mean_return) == (None, 7.0)
     assert (found[0].seconds, found[0].seconds_left, found[1].seconds_left) == (2.0, 4.0, 6.0)
     assert found[2].error == "it broke"
     # the third and fourth have no log: that of the first run of the agent says how fast it is
@@ -247,7 +249,7 @@ def test_tasks_come_in_order_of_priority(tmp_path: Path) -> None:
 def test_the_live_table_fits_the_terminal_and_keeps_what_matters() -> None:
     def one(folder: str, state: str, step: int = 0, rate: float | None = None) -> RunStatus:
         left = None if rate is None else (20_000 - step) / rate
-        return RunStatus(folder, "a", 0, state, step, 20_000, rate, 1.0, left, 0.1234, 44.1, "")  # type: ignore[arg-type]
+        return RunStatus(folder, "a", 0, state, step, 20_000, rate, 1.0, left, 0.1234, 44.1, 1400.0, "")  # type: ignore[arg-type]
 
     found = [one("dt-hopper-medium-s0", "done", 20_000)]
     found += [one(f"dt-walker2d-medium-expert-s{seed}", "waiting") for seed in range(20)]
@@ -263,3 +265,16 @@ def test_the_live_table_fits_the_terminal_and_keeps_what_matters() -> None:
         assert "-s7 " in running
         assert "0:13:20" in running
         assert ("0.1234" in running) == (width == 120)
+        assert ("score 44.1" in running) == (width == 120)
+
+
+def test_the_table_says_whether_a_result_is_a_score_or_a_return() -> None:
+    page = Console(width=120, height=20, color_system=None, file=StringIO())
+    for score, returned in ((44.1, 1400.0), (None, 500.0), (None, None)):
+        one = RunStatus("run", "a", 0, "done", 9, 9, None, 1.0, 0.0, 0.5, score, returned, "")
+        page.print(status_table([one], "grid"))
+    lines = page.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    rows = [line for line in lines if "9 / 9" in line]
+    assert "score 44.1" in rows[0]
+    assert "return 500" in rows[1]
+    assert not re.search("score|return", rows[2])

@@ -26,7 +26,7 @@ State = Literal["waiting", "running", "evaluating", "stopped", "failed", "done"]
 
 
 class RunStatus(NamedTuple):
-    """A run's status. `step` counts logged updates; `score` is the last short evaluation, normalized or a return."""
+    """A run's status. `step` counts logged updates; `score` and `mean_return` are of the last short evaluation."""
 
     folder: str
     agent_id: str
@@ -38,7 +38,8 @@ class RunStatus(NamedTuple):
     seconds: float  # of training so far
     seconds_left: float | None
     loss: float | None
-    score: float | None
+    score: float | None  # normalized; None without an evaluation, or where the environment has no references
+    mean_return: float | None
     error: str
 
 
@@ -56,7 +57,8 @@ def grid_status(out: Path, plan: Plan, running: Collection[Path] | None = None) 
 def run_status(folder: Path, row: Row, evaluate: int = 0, running: Collection[Path] | None = None) -> RunStatus:
     """The status of one run."""
     recipe = row.recipe
-    last, rate, score = _log(folder)
+    log = _log(folder)
+    last, rate = log.last, log.rate
     steps, step = recipe.train.steps, int(last.get("step") or 0)
     state, error = _state(folder, evaluate, running, step)
     left = None
@@ -75,7 +77,8 @@ def run_status(folder: Path, row: Row, evaluate: int = 0, running: Collection[Pa
         seconds=float(last.get("seconds") or 0.0),
         seconds_left=left,
         loss=float(last["loss"]) if last.get("loss") else None,
-        score=score,
+        score=log.score,
+        mean_return=log.mean_return,
         error=error,
     )
 
@@ -149,6 +152,7 @@ class _Log(NamedTuple):
     last: Mapping[str, str]
     rate: float | None
     score: float | None
+    mean_return: float | None
 
 
 def _log(folder: Path) -> _Log:
@@ -156,7 +160,7 @@ def _log(folder: Path) -> _Log:
         found = (folder / LOG).stat()
         return _read(folder, found.st_mtime_ns, found.st_size)
     except (AgentzooError, OSError):
-        return _Log({}, None, None)
+        return _Log({}, None, None, None)
 
 
 @lru_cache(maxsize=4096)
@@ -164,8 +168,9 @@ def _read(folder: Path, time: int, size: int) -> _Log:
     """Read a log, cached by its time and size: a live table reads every log twice a second."""
     rows = read_log(folder)
     rates = _rates(rows)
-    scores = [found for each in rows if (found := each.get("eval_score") or each.get("eval_return"))]
-    return _Log(rows[-1] if rows else {}, median(rates) if rates else None, float(scores[-1]) if scores else None)
+    newest = next((each for each in reversed(rows) if each.get("eval_return")), {})
+    score, returned = (float(newest[name]) if newest.get(name) else None for name in ("eval_score", "eval_return"))
+    return _Log(rows[-1] if rows else {}, median(rates) if rates else None, score, returned)
 
 
 def _rates(log: Sequence[dict[str, str]]) -> list[float]:
