@@ -1,7 +1,8 @@
 """Lookup by name: a family name gives its network class, an agent id its recipe.
 
 A family is one file, `models/<name with _ for ->.py`, and its agents are in one file of `recipes/`. Files are found by
-name and imported on first use, so a new family needs two new files and no edit here.
+name and imported on first use, so a new family needs two new files and no edit here. Another package adds a family with
+an entry point of the group `agentzoo.families`: `my-family = "my_package.my_family"`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from functools import cache
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from agentzoo.nn.base import ModelConfig, SequenceModel
 
 C = TypeVar("C", bound=type)
+GROUP = "agentzoo.families"  # entry points of installed packages: family -> module
 CLONE = "bc"  # the baseline that every agent is compared with; on images it is `bc-pixel`
 
 
@@ -65,9 +68,21 @@ def _module_names(package: str) -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(folder.__path__) if not module.name.startswith("_"))
 
 
+@cache
+def _installed() -> dict[str, str]:
+    """Family -> module, as installed packages name them."""
+    return {one.name: one.value for one in entry_points(group=GROUP)}
+
+
+def _modules() -> dict[str, str]:
+    """Family -> module: those of installed packages and, before them, the files of `agentzoo/models/`."""
+    own = {module.replace("_", "-"): f"agentzoo.models.{module}" for module in _module_names("models")}
+    return _installed() | own
+
+
 def family_names() -> list[str]:
     """The names of all families; imports none of them."""
-    return sorted({*_families, *(module.replace("_", "-") for module in _module_names("models"))})
+    return sorted({*_families, *_modules()})
 
 
 def require_family(name: str) -> None:
@@ -87,12 +102,21 @@ def get_family(name: str) -> Family:
     """The family called `name`; imports only its file.
 
     Raises:
-        UnknownNameError: `agentzoo/models/` has no file of this name. ConfigError: the file registers another name.
+        UnknownNameError: neither `agentzoo/models/` nor an installed package has it. ConfigError: its file registers
+            another name, or another package's cannot be imported.
     """
     if name not in _families:
         require_family(name)
-        module = f"agentzoo.models.{name.replace('-', '_')}"
-        importlib.import_module(module)
+        module = _modules()[name]
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            if module.startswith("agentzoo.models."):
+                raise
+            raise ConfigError(
+                f"an installed package offers the family {name!r} in {module}, which cannot be imported: {error}. "
+                "Repair or uninstall that package."
+            ) from error
         if name not in _families:
             raise ConfigError(f"{module} registers no family {name!r}; a file must have the name of its family.")
     return _families[name]

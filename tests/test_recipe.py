@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -207,6 +208,47 @@ def test_a_file_that_registers_another_name_is_refused(tmp_path: Path, monkeypat
     monkeypatch.setattr(agentzoo.models, "__path__", [*agentzoo.models.__path__, str(tmp_path)])
     with pytest.raises(ConfigError, match="registers no family 'misnamed'"):
         get_family("misnamed")
+
+
+FAMILY = """
+from typing import Literal
+from agentzoo.models.bc import BCConfig, BehaviourCloning
+from agentzoo.registry import register
+
+class MineConfig(BCConfig):
+    family: Literal["mine"] = "mine"
+
+@register("mine", MineConfig)
+class Mine(BehaviourCloning):
+    pass
+"""
+
+
+def test_an_installed_package_adds_a_family(tmp_path: Path) -> None:
+    """In new processes, as every command and worker is one. A package that cannot be imported is named."""
+    metadata = tmp_path / "mine-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[agentzoo.families]\nmine = its_file\ndt = its_file\nbroken = none\n")
+    (tmp_path / "its_file.py").write_text(FAMILY)
+    code = """if True:
+        from agentzoo.errors import ConfigError
+        from agentzoo.recipe import load_recipe
+        from agentzoo.registry import family_names, get_family
+        assert {"mine", "broken", "dt", "bc"} <= set(family_names())
+        recipe = load_recipe("bc-hopper-medium").override(['model={"family": "mine"}'])
+        print(type(recipe.model).__name__, get_family("mine").model.__name__, get_family("dt").model.__module__)
+        try:
+            get_family("broken")
+        except ConfigError as error:
+            print(error)
+    """
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
+    assert run.stdout.splitlines()[0] == "MineConfig Mine agentzoo.models.dt", run.stderr
+    assert "offers the family 'broken' in none, which cannot be imported" in run.stdout
 
 
 def test_a_recipe_of_an_unknown_family_is_refused() -> None:
