@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from agentzoo.agent import Agent
     from agentzoo.evaluation.results import Result
 
+MINIMUM = "Minimum episodes of each run. A staged agent keeps the episodes of its card."
+
 
 def sweep(
     agents: AgentsArg,
@@ -191,9 +193,7 @@ def compare(
     ),
     title: Annotated[str, typer.Option("--title", help="Title of the table.")] = "Side by side",
     finding: Annotated[str, typer.Option("--finding", help="The finding, one sentence for the card.")] = "",
-    episodes: Annotated[
-        int, typer.Option("--episodes", "-n", min=1, max=MAX_EPISODES, help="Minimum episodes of each run.")
-    ] = 100,
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, max=MAX_EPISODES, help=MINIMUM)] = 100,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
@@ -238,9 +238,7 @@ def compare(
 def pairs(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs, or ids of agents; seeds are grouped.")],
     out: Annotated[Path, typer.Option("--out", help="Folder for study.json and curves.png.")] = Path("runs/pairs"),
-    episodes: Annotated[
-        int, typer.Option("--episodes", "-n", min=2, max=MAX_EPISODES, help="Minimum episodes of each run.")
-    ] = 100,
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=2, max=MAX_EPISODES, help=MINIMUM)] = 100,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
