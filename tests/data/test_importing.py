@@ -304,3 +304,32 @@ def test_spaces_that_do_not_fit_the_environment_are_named(root: Path, tmp_path: 
     file = write_h5(tmp_path / "h.hdf5", columns(4, terminals=[3], timeouts=[]))
     with pytest.raises(SpaceError, match=r"\(11,\).*\(17,\)"):
         import_file(file, ID, env_id="Walker2d-v5")
+    with pytest.raises(SpaceError, match=r"shape \(11,\), but PointMaze_UMaze-v3 has Dict\("):
+        import_file(file, ID, env_id="PointMaze_UMaze-v3")
+
+
+@pytest.mark.parametrize("pixel", [0.5, -1.0, 256.0])
+def test_scaled_frames_are_not_cast_to_the_pixels_of_an_environment(pixel: float, root: Path, tmp_path: Path) -> None:
+    arrays = columns(4, terminals=[1, 3], timeouts=[])
+    arrays["observations"], arrays["actions"] = np.full((4, 4, 84, 84), 7.0, np.float32), np.array([0, 2, 1, 0])
+    file = write_h5(tmp_path / "whole.hdf5", arrays)
+    import_file(file, ID, env_id="agentzoo/Breakout-v5")
+    assert (load_episodes(ID).observations[:] == 7).all()
+    arrays["observations"][2, 3, 5, 5] = pixel
+    with pytest.raises(DataError, match=rf"hold {pixel:g} at step 2, but .* whole numbers \(uint8\).*without scaling"):
+        import_file(write_h5(tmp_path / "scaled.hdf5", arrays), ID, env_id="agentzoo/Breakout-v5", overwrite=True)
+    arrays["observations"][2, 3, 5, 5] = np.nan
+    with pytest.raises(DataError, match="observations hold nan at step 2, which is not finite"):
+        import_file(write_h5(tmp_path / "nan.hdf5", arrays), ID, env_id="agentzoo/Breakout-v5", overwrite=True)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("name", "env"), [("actions", None), ("observations", "tests/Closing-v0")])
+def test_numbers_beyond_the_type_of_a_space_are_not_imported(
+    name: str, env: str | None, root: Path, tmp_path: Path
+) -> None:
+    arrays = columns(4, terminals=[3], timeouts=[])
+    arrays |= {"observations": np.zeros((4, 3)), "actions": np.zeros((4, 2))}
+    arrays[name][1] = 1e300
+    with pytest.raises(DataError, match=rf"{name} hold 1e\+300 at step 1, which is not finite as float32"):
+        import_file(write_h5(tmp_path / "h.hdf5", arrays), ID, env_id=env)

@@ -47,8 +47,9 @@ def import_file(
 
     Raises:
         DataError: an array is missing or cannot be read, lengths disagree, episode ends are unknown, a number is not
-            finite or an action lies outside its space. SpaceError: the environment's spaces do not fit. ConfigError:
-            a different kind of file, or an invalid id or environment.
+            finite, an action lies outside its space, or an observation is not a whole number as the environment's are.
+            SpaceError: the environment's spaces do not fit. ConfigError: a different kind of file, or an invalid id or
+            environment.
     """
     env = None
     if env_id:
@@ -114,7 +115,8 @@ def _spaces_of_env(env: gym.Env[Any, Any], one: Rollout) -> tuple[gym.Space[Any]
     ):
         if space.shape != values.shape[1:] and (what, space.shape, values.shape[1:]) != ("actions", (1,), ()):
             name = env.spec.id if env.spec else env
-            raise SpaceError(f"{what} in the file have shape {values.shape[1:]}, but {name} has {space.shape}.")
+            theirs = space if space.shape is None else space.shape  # a Dict has no shape
+            raise SpaceError(f"{what} in the file have shape {values.shape[1:]}, but {name} has {theirs}.")
     return env.observation_space, env.action_space
 
 
@@ -162,38 +164,60 @@ def _space_of(observations: NDArray[np.generic]) -> gym.Space[Any]:
 def _checked(
     path: Path, rollouts: Iterable[Rollout], spaces: tuple[gym.Space[Any], gym.Space[Any]]
 ) -> Iterator[Rollout]:
-    """The rollouts, cast to the dtypes of the spaces, after a check that all values are finite and in the spaces."""
-    step, choices = 0, spaces[1]
+    """The rollouts in the dtypes of the spaces, after a check that all values are finite there and in the spaces."""
+    step = 0
     for one in rollouts:
+        with np.errstate(over="ignore", invalid="ignore"):  # the checks below find what the cast changes
+            cast = _cast(one, spaces)
         for name in ("observations", "actions", "rewards"):
-            values = getattr(one, name)
-            if name == "observations":
-                values = values.astype(spaces[0].dtype)  # 1e300 is infinite in float32
-            finite = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
-            if not finite.all():
-                bad = int(np.argmin(finite))
-                raise DataError(f"{path.name}: {name} hold {values[bad]} at step {step + bad}, which is not finite.")
-        if isinstance(choices, gym.spaces.Box):
-            values = one.actions.reshape(len(one), *choices.shape).astype(np.float64)
-            low, high = (bound - sign * slack(bound) for bound, sign in ((choices.low, 1), (choices.high, -1)))
-            fits = ((values >= low) & (values <= high)).reshape(len(one), -1).all(axis=1)
-            if not fits.all():
-                bad = int(np.argmin(fits))
-                raise DataError(
-                    f"{path.name}: action {one.actions[bad]} at step {step + bad} lies outside {choices}. Is this the "
-                    "right environment, and are the units the same?"
-                )
-        if isinstance(choices, gym.spaces.Discrete):
-            first, last = int(choices.start), int(choices.start + choices.n) - 1
-            taken = one.actions.astype(np.int64)
-            fits = (taken == one.actions) & (taken >= first) & (taken <= last)
-            if not fits.all():
-                bad = int(np.argmin(fits))
-                raise DataError(
-                    f"{path.name}: action {one.actions[bad]} at step {step + bad} is not in {first} to {last}."
-                )
-        yield _cast(one, spaces)
+            _require_finite(path, name, getattr(one, name), getattr(cast, name), step)
+        _require_in_space(path, one, spaces[1], step)
+        _require_whole(path, one.observations, cast.observations, step)
+        yield cast
         step += len(one)
+
+
+def _require_finite(path: Path, name: str, values: NDArray[Any], cast: NDArray[Any], step: int) -> None:
+    """Raise DataError unless all values are finite, before and after the cast; `step` is the place of the first."""
+    if not (np.isfinite(values).all() and np.isfinite(cast).all()):
+        given, made = (each.reshape(len(each), -1) for each in (values, cast))
+        bad, number = np.argwhere(~(np.isfinite(given) & np.isfinite(made)))[0]
+        here = f" as {cast.dtype}" if np.isfinite(given[bad, number]) else ""
+        raise DataError(
+            f"{path.name}: {name} hold {given[bad, number]:g} at step {step + bad}, which is not finite{here}."
+        )
+
+
+def _require_whole(path: Path, observations: NDArray[Any], cast: NDArray[Any], step: int) -> None:
+    """Raise DataError if the cast to the whole numbers of an environment changes an observation."""
+    if cast.dtype.kind in "iu" and not np.array_equal(cast, observations):
+        given, made = (each.reshape(len(each), -1) for each in (observations, cast))
+        bad, number = np.argwhere(given != made)[0]
+        raise DataError(
+            f"{path.name}: observations hold {given[bad, number]:g} at step {step + bad}, but those of the environment "
+            f"are whole numbers ({cast.dtype}). Import them as it returns them, without scaling."
+        )
+
+
+def _require_in_space(path: Path, one: Rollout, choices: gym.Space[Any], step: int) -> None:
+    """Raise DataError unless all actions are in their space."""
+    if isinstance(choices, gym.spaces.Box):
+        values = one.actions.reshape(len(one), *choices.shape).astype(np.float64)
+        low, high = (bound - sign * slack(bound) for bound, sign in ((choices.low, 1), (choices.high, -1)))
+        fits = ((values >= low) & (values <= high)).reshape(len(one), -1).all(axis=1)
+        if not fits.all():
+            bad = int(np.argmin(fits))
+            raise DataError(
+                f"{path.name}: action {one.actions[bad]} at step {step + bad} lies outside {choices}. Is this the "
+                "right environment, and are the units the same?"
+            )
+    if isinstance(choices, gym.spaces.Discrete):
+        first, last = int(choices.start), int(choices.start + choices.n) - 1
+        taken = one.actions.astype(np.int64)
+        fits = (taken == one.actions) & (taken >= first) & (taken <= last)
+        if not fits.all():
+            bad = int(np.argmin(fits))
+            raise DataError(f"{path.name}: action {one.actions[bad]} at step {step + bad} is not in {first} to {last}.")
 
 
 def _cast(one: Rollout, spaces: tuple[gym.Space[Any], gym.Space[Any]]) -> Rollout:
