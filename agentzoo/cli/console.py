@@ -88,7 +88,7 @@ def print_listing(table: Table, to: Console = console) -> None:
     if table.title is not None:
         to.print(table.title, style="bold")
         table.title = None  # rich wraps a title that is wider than its table
-    width = to.width if fits(table) else Measurement.get(to, to.options.update(width=ENDLESS), table).maximum
+    width = to.width if fits(table, to) else Measurement.get(to, to.options.update(width=ENDLESS), table).maximum
     to.print(_without_padding(table, to, width), soft_wrap=True)
 
 
@@ -112,8 +112,8 @@ def print_facts(facts: Mapping[str, object], title: str = "") -> None:
     print_listing(table)
 
 
-def fits(table: Table) -> bool:
-    """Whether the table fits the terminal without breaking a word, or a cell that may not wrap.
+def fits(table: Table, to: Console = console) -> bool:
+    """Whether the table fits this console without breaking a word, or a cell that may not wrap.
 
     If it fits, this sets the widths of its columns, since rich alone narrows the widest columns and breaks words.
     """
@@ -123,9 +123,9 @@ def fits(table: Table) -> bool:
     widest = [max(map(cell_len, column)) for column in texts]
     words = [max(cell_len(word) for text in column for word in text.split() or [""]) for column in texts]
     least = [most if column.no_wrap else word for column, most, word in zip(table.columns, widest, words, strict=True)]
-    endless = console.options.update(width=ENDLESS)
-    around = Measurement.get(console, endless, table).maximum - sum(widest)  # borders and space between columns
-    room, wanted = console.width - around - sum(least), sum(widest) - sum(least)
+    endless = to.options.update(width=ENDLESS)
+    around = Measurement.get(to, endless, table).maximum - sum(widest)  # borders and space between columns
+    room, wanted = to.width - around - sum(least), sum(widest) - sum(least)
     if room < 0:
         return False
     share = min(1.0, room / wanted) if wanted else 0.0

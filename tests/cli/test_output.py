@@ -179,6 +179,21 @@ def test_on_a_narrow_terminal_what_is_copied_stays_whole(
     assert capsys.readouterr().out.count(url) == 2
 
 
+def test_a_table_for_a_narrow_terminal_is_whole_while_standard_output_is_a_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`agentzoo grid` prints its plan on standard error."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    table, narrow = listing("run", "updates", "hours left"), Console(stderr=True, width=40)
+    table.add_row("dt-hopper-medium-replay-s0", "100,000", "12.34")
+    print_listing(table, narrow)
+    found = capsys.readouterr().err.splitlines()
+    assert [line.split() for line in found] == [
+        ["run", "updates", "hours", "left"],
+        ["dt-hopper-medium-replay-s0", "100,000", "12.34"],
+    ]
+
+
 @pytest.mark.parametrize("columns", ["40", "500"])
 def test_no_line_of_a_table_ends_in_spaces_that_a_terminal_would_wrap(
     columns: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
