@@ -69,12 +69,13 @@ def list_command(
         list_remote(author, token, as_json)
         return
     _refuse("without --remote", {"--author": author, "--token": token})
+    ignored = {"--env": env, "--family": family, "--all": all_, "--json": as_json}  # by the tables of the whole zoo
     if into is not None:
-        _refuse("with --into", {"--all": all_, "--markdown": markdown, "--json": as_json})
+        _refuse("with --into", {**ignored, "--markdown": markdown})
         _write_table(into)
         return
     if markdown:
-        _refuse("with --markdown", {"--all": all_, "--json": as_json})
+        _refuse("with --markdown", ignored)
         _write_table(None)
         return
     warn_of_no_zoo()

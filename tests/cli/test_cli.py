@@ -173,6 +173,8 @@ def test_list_and_show(zoo: dict[str, str]) -> None:
         ("--all --author someone --token x", "--author, --token has no effect without --remote"),
         ("--markdown --json", "--json has no effect with --markdown"),
         ("--into README.md --all --markdown", "--all, --markdown has no effect with --into"),
+        ("--markdown --env Hopper-v5", "--env has no effect with --markdown"),
+        ("--into README.md --family dt", "--family has no effect with --into"),
         ("--remote --all --json", "--all has no effect with --remote"),
     ],
 )
