@@ -198,6 +198,18 @@ def test_an_npz_header_that_declares_terabytes(root: Path, tmp_path: Path) -> No
         import_file(path, "tests/x-v0")
 
 
+def test_an_npz_array_beside_one_of_the_same_name_is_not_read(root: Path, tmp_path: Path) -> None:
+    """NumPy reads `rewards` and not `rewards.npy`, whose size alone would have been checked."""
+    path, content = npz(tmp_path / "x.npz", **buffer()), io.BytesIO()
+    np.save(content, np.ones(4))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("rewards", content.getvalue())
+    with np.load(path) as file:
+        assert file["rewards"].tolist() == [1, 1, 1, 1]
+    with pytest.raises(DataError, match=r"x\.npz holds rewards 2 times"):
+        import_file(path, "tests/x-v0")
+
+
 def test_metadata_without_end_is_not_read(tiny_hopper: str) -> None:
     path = Path(os.environ["MINARI_DATASETS_PATH"]) / tiny_hopper / "data" / "metadata.json"
     path.unlink()

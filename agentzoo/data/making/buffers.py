@@ -84,7 +84,10 @@ def _check_npz(path: Path, names: tuple[str, ...]) -> None:
         if missing:
             held = ", ".join(printable(name, 40) for name in list(members)[:20])
             raise DataError(f"{path.name} lacks {', '.join(missing)}; it holds {held}.")
+        stems = [one.filename.removesuffix(".npy") for one in archive.infolist()]
         for name in names:
+            if stems.count(name) > 1:  # `x` beside `x.npy`: NumPy might read the one that is not checked here
+                raise DataError(f"{path.name} holds {name} {stems.count(name)} times; each array may be there once.")
             with archive.open(members[name]) as member:
                 version = np.lib.format.read_magic(member)
                 read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
