@@ -87,6 +87,11 @@ def image_misfit(spec: ObservationSpec, space: gym.Space[Any] | tuple[int, ...])
     channels, height, width = spec.image
     misfit = f"observations differ: an image {spec.image} (channels, height, width) is expected, this is {space}"
     shape = tuple(int(n) for n in (space if isinstance(space, tuple) else space.shape or ()))
+    if not isinstance(space, tuple) and shape in _orders(spec).values():  # the shape fits, the dtype does not
+        return (
+            f"{misfit}; pixels are whole numbers from 0 to 255 (uint8): omit the scaling "
+            "(AtariPreprocessing(scale_obs=False), no NormalizeObservation), the network does it"
+        )
     frame = ((height, width), (height, width, 1), (1, height, width))
     if channels > 1 and (shape in frame or shape[1:] in frame):
         return (

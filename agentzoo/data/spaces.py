@@ -153,7 +153,9 @@ def describe_misfit(
         if observation.image is not None and seen.image == observation.image:
             pass  # a different order of the axes, which acting corrects
         elif observation.image is not None:
-            sides.append(image_misfit(observation, observed))
+            given: Any = observed
+            one = given if observation.keys is None else given[observation.keys[0]]  # a Dict holds the key, see above
+            sides.append(image_misfit(observation, one))
         else:
             sides.append(f"observations differ: {_shapes(observation)} is expected, this is {_shapes(seen)}")
     if differing := other_actions(action, action_spec(acted)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -122,7 +123,17 @@ def test_an_image_that_does_not_fit_comes_with_the_wrapper_that_helps(shape: tup
     with pytest.raises(ShapeError, match=fix):
         read_observation(np.zeros(shape, np.uint8), FOUR, "agent")
     if len(shape) < 4:
-        assert describe_misfit(FOUR, action_spec(CHOICES), pixels(*shape), CHOICES)
+        keyed = FOUR.model_copy(update={"keys": ("frame",)})
+        for spec, space in ((FOUR, pixels(*shape)), (keyed, gym.spaces.Dict({"frame": pixels(*shape)}))):
+            assert re.search(fix, describe_misfit(spec, action_spec(CHOICES), space, CHOICES))
+
+
+@pytest.mark.parametrize("shape", [(4, 8, 8), (8, 8, 4)])
+def test_a_space_of_scaled_pixels_needs_no_stacking(shape: tuple[int, ...]) -> None:
+    scaled = gym.spaces.Box(0.0, 1.0, shape, np.float32)
+    found = describe_misfit(FOUR, action_spec(CHOICES), scaled, CHOICES)
+    assert "scale_obs=False" in found
+    assert "FrameStack" not in found
 
 
 def test_scaled_pixels_are_refused_and_whole_numbers_are_not() -> None:
