@@ -168,7 +168,7 @@ def build(
             continue
         asked = None if everything and recipe.steps is None else steps
         began, total = time.monotonic(), 0
-        with progress_bar(recipe.name, asked or recipe.steps) as advance:
+        with progress_bar(recipe.name, recipe.planned(asked)) as advance:
 
             def count(done: int) -> None:
                 nonlocal total

@@ -90,7 +90,9 @@ def rows() -> list[DatasetRow]:
         metadata = local.pop(recipe.dataset_id, None)
         if metadata is None:
             found.append(
-                DatasetRow(recipe.dataset_id, False, recipe.env_id, recipe.made_by, recipe.steps, recipe=recipe.name)
+                DatasetRow(
+                    recipe.dataset_id, False, recipe.env_id, recipe.made_by, recipe.planned(), recipe=recipe.name
+                )
             )
         else:
             found.append(_row(recipe.dataset_id, metadata, recipe.name))

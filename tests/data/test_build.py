@@ -20,7 +20,7 @@ from stable_baselines3 import SAC
 
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.making.build import build, replay_ends
-from agentzoo.data.making.catalogue import DATASETS, BuildOptions
+from agentzoo.data.making.catalogue import DATASETS, BuildOptions, find_recipe
 from agentzoo.data.making.collect import BLOCK, Rollout, collect, only_last, reset_seed
 from agentzoo.data.making.policies import PolicyFile, load_policy
 from agentzoo.data.making.runners import PolicyRunner
@@ -255,6 +255,7 @@ def test_medium_expert_is_both_sets_whether_or_not_they_are_built(root: Path, so
     )
     assert digest(root, mixed) == made
     assert sum(steps_reported) == both.total_steps
+    assert find_recipe("hopper/medium-expert").planned(100) == 200 <= sum(steps_reported)
     assert read_built(HOPPER, 0, 100) is not None
     assert read_built(HOPPER, 1, 100) is None  # another seed
     assert read_built(HOPPER, 0, 100_000) is None  # another size

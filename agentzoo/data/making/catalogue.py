@@ -75,10 +75,8 @@ class BuildOptions:
             raise UnknownNameError(f"{self._needed(name)} Pass {SOURCES_OPTION} {TRUST_OPTION}. {MADE_BY}")
         if not self.trust_policies:
             if found is None:
-                raise UnknownNameError(
-                    f"{self._needed(name)} {TRUST_OPTION} downloads {hub} from the Hub instead; loading it can run "
-                    "code."
-                )
+                loads = f"{TRUST_OPTION} downloads {hub} from the Hub instead; loading it can run code."
+                raise UnknownNameError(f"{self._needed(name)} {loads}")
             raise ConfigError(
                 f"{found} is a policy in stable-baselines3's format: loading it uses pickle, which can run code. "
                 f"If you trust the file, pass trust_policies=True ({TRUST_OPTION})."
@@ -100,9 +98,8 @@ class BuildOptions:
         folder = self._folder()
         if folder is None:
             return f"building this needs {name!r}, and neither --sources nor ${SOURCES_VARIABLE} names a folder."
-        return f"building this needs {name!r}, " + (
-            f"which is not in {folder}." if folder.is_dir() else f"and there is no folder {folder}."
-        )
+        where = f"which is not in {folder}." if folder.is_dir() else f"and there is no folder {folder}."
+        return f"building this needs {name!r}, {where}"
 
 
 @dataclass(frozen=True)
@@ -115,6 +112,7 @@ class DatasetRecipe:
     algorithm: str
     episodes: Callable[[BuildOptions], Iterable[Rollout]]
     steps: int | None = DEFAULT_STEPS  # default number; None: fixed by its source
+    parts: int = 1  # datasets that it joins, each of so many steps
     options: EnvOptions = ()  # keyword arguments of `gymnasium.make`
     obs_keys: tuple[str, ...] | None = None  # keys of a Dict observation that agents read
     build_options: str = ""  # options of `agentzoo data build` that this dataset needs
@@ -124,6 +122,10 @@ class DatasetRecipe:
     def dataset_id(self) -> str:
         """The Minari id, e.g. `zoo/hopper/medium-v0`."""
         return dataset_id(self.name)
+
+    def planned(self, steps: int | None = None) -> int | None:
+        """The steps of all parts, by default or with `--steps`; None if its source fixes them."""
+        return None if self.steps is None else self.parts * (steps or self.steps)
 
 
 def find_recipe(name: str) -> DatasetRecipe:
@@ -202,9 +204,7 @@ def _recorded(name: str, env_id: str) -> Callable[[BuildOptions], Iterator[Rollo
         from agentzoo.data.making.recorded import RecordingRunner, read_recording
 
         if options.seed:
-            raise ConfigError(
-                f"the actions of {name} are recorded and a seed changes nothing. Build it without --seed."
-            )
+            raise ConfigError(f"the actions of {name} are recorded; a seed changes nothing. Build it without --seed.")
         steps = len(read_recording(name).actions)
         return collect(RecordingRunner(env_id, name), steps, options.seed, options.workers, options.on_steps)
 
@@ -227,8 +227,7 @@ def _both(names: tuple[str, str]) -> Callable[[BuildOptions], Iterator[Rollout]]
         return _counted(built, options)
 
     def episodes(options: BuildOptions) -> Iterator[Rollout]:
-        parts = [part(name, options) for name in names]  # opened now: during the write, Minari's root is another folder
-        return chain.from_iterable(parts)
+        return chain.from_iterable([part(name, options) for name in names])  # a list: the write moves Minari's root
 
     return episodes
 
@@ -275,6 +274,7 @@ def _locomotion() -> Iterator[DatasetRecipe]:
             algorithm="SAC, TQC",
             build_options=f"{SOURCES_OPTION} {TRUST_OPTION}",
             episodes=_both((medium, expert)),
+            parts=2,
         )
 
 

@@ -58,7 +58,7 @@ def provide(dataset_id: str, workers: int = 1, on_steps: Callable[[int, int | No
     def count(steps: int) -> None:
         nonlocal done
         done += steps
-        on_steps(done, recipe.steps)
+        on_steps(done, recipe.planned())
 
     lock = datasets_root() / f".{recipe.name.replace('/', '--')}.lock"
     with exclusive(lock, "MINARI_DATASETS_PATH"):
