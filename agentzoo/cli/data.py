@@ -22,7 +22,7 @@ from agentzoo.cli.groups import CommandGroup
 from agentzoo.cli.options import MAX_EPISODES, JsonOption, TokenOption
 from agentzoo.data.names import absent, dataset_id, datasets_root, is_local, require_dataset_recipe, require_possible
 from agentzoo.errors import AgentzooError, ConfigError, UnknownNameError
-from agentzoo.text import amount, counted, duration
+from agentzoo.text import amount, counted, duration, fixed
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -39,7 +39,7 @@ OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace an e
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:,.1f}"
+    return "" if value is None else fixed(value, 1, ",")
 
 
 @app.command("list")

@@ -15,7 +15,7 @@ from agentzoo.errors import ConfigError
 from agentzoo.evaluation.during import check_environment, default_folder, short_evaluation, train_in
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
-from agentzoo.text import amount, counted
+from agentzoo.text import amount, counted, fixed
 from agentzoo.training.hooks import Evaluation
 from agentzoo.training.log import read_log, still_falling
 from agentzoo.training.machine import device_line, gpu_names, training_device
@@ -109,7 +109,7 @@ def _compare(before: Evaluation, after: Evaluation, episodes: int) -> None:
 
 
 def _reached(one: Evaluation) -> str:
-    score = "" if one.score is None else f"score {one.score:.1f}, "
+    score = "" if one.score is None else f"score {fixed(one.score, 1)}, "
     return f"{score}return {amount(one.mean_return, ',')}"
 
 

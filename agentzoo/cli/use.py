@@ -29,7 +29,7 @@ from agentzoo.cli.remote import list_remote
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.store.files import require_writable
 from agentzoo.store.named import warn_of_no_zoo
-from agentzoo.text import amount, counted
+from agentzoo.text import amount, counted, fixed
 
 if TYPE_CHECKING:
     from agentzoo.evaluation.results import Result
@@ -269,7 +269,7 @@ def evaluate(
 def _print_result(result: Result) -> None:
     facts = {"return": _with_interval(result, amount(result.mean_return), *map(amount, result.return_interval))}
     if result.score is not None and result.score_interval is not None:
-        score, low, high = (f"{one:.1f}" for one in (result.score, *result.score_interval))
+        score, low, high = (fixed(one, 1) for one in (result.score, *result.score_interval))
         facts["normalized score"] = _with_interval(result, score, low, high)
     if result.success_rate is not None:
         facts["success"] = f"{100 * result.success_rate:.0f} % of episodes"

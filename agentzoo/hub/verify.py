@@ -23,7 +23,7 @@ from agentzoo.record import read_record
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS, WEIGHTS, sha256
 from agentzoo.store.locate import find_agent
-from agentzoo.text import counted
+from agentzoo.text import counted, fixed
 from agentzoo.types import Config
 
 MAX_BOOTSTRAPPED = 1_000  # largest number of returns that are bootstrapped
@@ -280,11 +280,11 @@ def _score(
         or abs(new.mean_return - head.mean_return) <= chance + slack
     )
     text = (
-        f"return {new.mean_return:.1f} [{again_low:.1f}, {again_high:.1f}] over {counted(new.episodes, 'episode')}; "
-        f"the card says {head.mean_return:.1f} [{low:.1f}, {high:.1f}]"
+        f"return {new.return_in_words()} over {counted(new.episodes, 'episode')}; the card says "
+        f"{head.return_in_words()}"
     )
     if new.score is not None and head.score is not None:
-        text += f"; score {new.score:.1f} against {head.score:.1f}"
+        text += f"; score {fixed(new.score, 1)} against {fixed(head.score, 1)}"
     if new.success_rate is not None and head.success_rate is not None:
         text += f"; success {100 * new.success_rate:.0f} % against {100 * head.success_rate:.0f} %"
         holds = holds and _as_often(new.success_rate, new.episodes, head.success_rate, head.episodes)

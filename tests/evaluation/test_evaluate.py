@@ -22,7 +22,7 @@ from agentzoo.errors import ConfigError, SpaceError, UnknownNameError
 from agentzoo.evaluation.environments import env_of
 from agentzoo.evaluation.results import Result, evaluate, result_of, with_command
 from agentzoo.evaluation.rollout import EpisodeResult, make_vec_env, rollout
-from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_of
+from agentzoo.evaluation.scores import mean_interval, normalized_score, over_seeds, reference_of
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.evaluation.versions import versions
 from agentzoo.models.dt import DTConfig
@@ -53,6 +53,10 @@ def test_interval_of_constant_data_has_no_width_and_is_seeded() -> None:
     half = 1.96 * values.std() / 20  # the normal approximation, an independent way to the same interval
     assert low == pytest.approx(values.mean() - half, abs=0.02)
     assert high == pytest.approx(values.mean() + half, abs=0.02)
+
+
+def test_a_mean_that_rounds_to_zero_has_no_minus_sign() -> None:
+    assert over_seeds([-0.04, 0.02], 1) == "0.0 ± 0.0 [0.0, 0.0]"
 
 
 def test_the_interval_of_many_values_takes_little_memory_and_is_the_same() -> None:

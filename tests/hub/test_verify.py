@@ -43,7 +43,10 @@ def test_verify_confirms_an_honest_agent(folder: Path) -> None:
         "score",
     }
     assert report.measured is not None
-    assert report.measured.returns == read_records(folder)[2].headline.returns
+    head = read_records(folder)[2].headline
+    assert report.measured.returns == head.returns
+    same = head.return_in_words()  # two decimals below 100: the returns of mazes lie between 0 and 1
+    assert report.checks[-1].details.startswith(f"return {same} over 3 episodes; the card says {same}")
     assert verify(folder, 2).holds
 
 
