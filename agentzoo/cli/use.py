@@ -69,7 +69,8 @@ def list_command(
         list_remote(author, token, as_json)
         return
     _refuse("without --remote", {"--author": author, "--token": token})
-    ignored = {"--env": env, "--family": family, "--all": all_, "--json": as_json}  # by the tables of the whole zoo
+    # options that the tables of the whole zoo ignore
+    ignored: dict[str, object] = {"--env": env, "--family": family, "--all": all_, "--json": as_json}
     if into is not None:
         _refuse("with --into", {**ignored, "--markdown": markdown})
         _write_table(into)
