@@ -24,8 +24,8 @@ SMALL_BUDGET = TrainConfig(steps=3_000, batch_size=128, lr=1e-3, warmup_steps=20
 # These act better without timesteps on validation episodes, on walker2d/medium equally well ("What fits" in
 # `agentzoo/training/README.md`).
 WITHOUT_TIMESTEPS = {
-    *("halfcheetah/medium-replay", "hopper/medium-replay", "hopper/medium-expert", "walker2d/medium-expert"),
-    *("pointmaze/medium", "pointmaze/large", "walker2d/medium"),
+    *("halfcheetah/medium-replay", "halfcheetah/medium-expert", "hopper/medium-replay", "hopper/medium-expert"),
+    *("walker2d/medium", "walker2d/medium-expert", "pointmaze/medium", "pointmaze/large"),
 }
 
 
