@@ -17,7 +17,6 @@ from agentzoo.cli import app
 from agentzoo.cli.console import console, fits
 from agentzoo.errors import CheckpointError, ConfigError, DataError
 from agentzoo.evaluation.results import evaluate
-from agentzoo.evaluation.scores import over_seeds
 from agentzoo.evaluation.study import read_study
 from agentzoo.hub.paper_scores import elsewhere
 from agentzoo.models.gpt2_dt import GPT2DTConfig
@@ -72,7 +71,6 @@ def test_a_single_episode_has_no_interval(tmp_path: Path) -> None:
 
 def test_a_rounded_zero_has_no_minus_sign() -> None:
     assert several([(-0.001, -0.004, 0.002)]) == "0.00 [0.00, 0.00]"
-    assert over_seeds([-0.001, -0.002], 2) == "0.00 ± 0.00 [0.00, 0.00]"
 
 
 def test_a_folder_of_runs_is_told_from_a_stopped_run(tmp_path: Path) -> None:
