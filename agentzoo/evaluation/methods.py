@@ -44,6 +44,11 @@ class Methods(NamedTuple):
         """Methods with one run per task; their intervals have zero width and no meaning."""
         return tuple(name for name, runs in self.runs.items() if runs == len(self.tasks))
 
+    @property
+    def thresholds(self) -> FloatArray:
+        """The thresholds of all profiles."""
+        return next(iter(self.profiles.values())).thresholds
+
 
 def task_of(dataset: str) -> str:
     """`zoo/hopper/medium-v0` -> `hopper-medium`; in any other namespace, the whole name with dashes."""

@@ -126,11 +126,10 @@ def _statistics(found: Methods) -> Statistics:
         marks, axis_of(marks, "score"), f"Interquartile mean of the normalized score over {', '.join(found.tasks)}"
     )
     best = next(iter(found.means))
-    thresholds = found.profiles[best].thresholds
     plot = Plot(
         f"Performance profiles of {len(found.profiles)} methods: the share of runs above each score; "
         f"{best} is highest on average.",
-        Axis("normalized score", float(thresholds[0]), float(thresholds[-1])),
+        Axis("normalized score", float(found.thresholds[0]), float(found.thresholds[-1])),
         Axis("share of runs above it", 0.0, 1.03),
     )
     for (name, profile), css in zip(found.profiles.items(), strokes(), strict=False):

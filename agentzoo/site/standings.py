@@ -187,7 +187,7 @@ def as_json(found: list[Standing], comparison: Methods | None) -> str:
                 for (first, second), one in comparison.improvement.items()
             ],
             "performance_profile": {
-                "thresholds": next(iter(comparison.profiles.values())).thresholds.tolist(),
+                "thresholds": comparison.thresholds.tolist(),
                 **{name: one.share.tolist() for name, one in comparison.profiles.items()},
             },
         }

@@ -34,12 +34,13 @@ def require_finished(run: Path) -> None:
     """Raise CheckpointError unless this folder holds a finished training or a staged agent."""
     if not run.exists():
         raise CheckpointError(f"{run} holds no finished run: there is no such folder.")
-    if not is_finished(run) and any(is_finished(one) for one in run.glob("*")):
+    if is_finished(run):
+        return
+    if any(is_finished(one) for one in run.glob("*")):
         raise CheckpointError(f"{run} is a folder of runs, not a run; name the runs in it: {shlex.quote(str(run))}/*.")
-    if not is_finished(run):
-        raise CheckpointError(
-            f"{run} holds no finished run ({WEIGHTS} and {CONFIG}); `agentzoo train` continues a stopped run."
-        )
+    raise CheckpointError(
+        f"{run} holds no finished run ({WEIGHTS} and {CONFIG}); `agentzoo train` continues a stopped run."
+    )
 
 
 def run_folder(named: Path) -> Path:

@@ -209,6 +209,7 @@ def finetune_recipe(
     settings = [
         f"data.dataset={json.dumps(dataset)}",
         f"data.normalization={json.dumps(normalization)}",
+        f"data.obs_keys={json.dumps(recipe.data.obs_keys or base.config.io.observation.keys)}",
         "data.held_out=null",  # the run decides by the number of its episodes
         f"train.steps={steps}",
         f"train.warmup_steps={min(recipe.train.warmup_steps, steps // 10)}",
@@ -217,11 +218,7 @@ def finetune_recipe(
     ]
     repo, commit = base.origin if base.origin and base.weights_sha256 else (None, None)  # unless changed since
     origin = {"base_weights_sha256": base.weights_sha256, "base_repo": repo, "base_revision": commit}
-    recipe = recipe.override(settings).replace(**origin, reinit=reinit)
-    if recipe.data.obs_keys is not None:
-        return recipe
-    keys = base.config.io.observation.keys
-    return recipe.replace(data=recipe.data.model_copy(update={"obs_keys": keys}))
+    return recipe.override(settings).replace(**origin, reinit=reinit)
 
 
 def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel:

@@ -180,22 +180,21 @@ def _checked(
 def _require_finite(path: Path, name: str, values: NDArray[Any], cast: NDArray[Any], step: int) -> None:
     """Raise DataError unless all values are finite, before and after the cast; `step` is the place of the first."""
     if not (np.isfinite(values).all() and np.isfinite(cast).all()):
-        given, made = (each.reshape(len(each), -1) for each in (values, cast))
-        bad, number = np.argwhere(~(np.isfinite(given) & np.isfinite(made)))[0]
-        here = f" as {cast.dtype}" if np.isfinite(given[bad, number]) else ""
+        finite = np.isfinite(values) & np.isfinite(cast.reshape(values.shape))
+        place = tuple(np.argwhere(~finite)[0])
+        here = f" as {cast.dtype}" if np.isfinite(values[place]) else ""
         raise DataError(
-            f"{path.name}: {name} hold {given[bad, number]:g} at step {step + bad}, which is not finite{here}."
+            f"{path.name}: {name} hold {values[place]:g} at step {step + place[0]}, which is not finite{here}."
         )
 
 
 def _require_whole(path: Path, observations: NDArray[Any], cast: NDArray[Any], step: int) -> None:
     """Raise DataError if the cast to the whole numbers of an environment changes an observation."""
     if cast.dtype.kind in "iu" and not np.array_equal(cast, observations):
-        given, made = (each.reshape(len(each), -1) for each in (observations, cast))
-        bad, number = np.argwhere(given != made)[0]
+        place = tuple(np.argwhere(cast != observations)[0])
         raise DataError(
-            f"{path.name}: observations hold {given[bad, number]:g} at step {step + bad}, but those of the environment "
-            f"are whole numbers ({cast.dtype}). Import them as it returns them, without scaling."
+            f"{path.name}: observations hold {observations[place]:g} at step {step + place[0]}, but those of the "
+            f"environment are whole numbers ({cast.dtype}). Import them as it returns them, without scaling."
         )
 
 

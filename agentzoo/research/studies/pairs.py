@@ -194,12 +194,13 @@ def as_study(curves: Sequence[Curve], picture: str | None) -> Study:
     rows = []
     for curve in sorted(curves, key=lambda c: c.agent_id):
         rows.append((curve.agent_id, curve.over_seeds(), curve.each_seed(), curve.updates_in_words()))
+    paired = pairs_of(curves)
     what_differs = [
         f"{one.agent_id} differs from {twin.agent_id} in {differences(twin.recipe, one.recipe)}."
-        for one, twin in pairs_of(curves)
+        for one, twin in paired
     ]
     return Study(
-        title=TITLE if pairs_of(curves) else "Learning curves",
+        title=TITLE if paired else "Learning curves",
         columns=(
             "agent",
             "mean ± std [95 %] over seeds",
