@@ -3,7 +3,7 @@
 The network is the small preset, the optimizer the published one. Training is sized for a CPU: 8,000 updates of 128
 windows of 5 steps, in the mazes 7,000 of 320 windows of 2 steps (14,000 in the large one), instead of 100,000 of longer
 windows, so the learning rate starts at 1e-3 (mazes: 2e-3) and falls to zero along a cosine. The network has no
-timesteps on hopper/medium-replay and medium-expert and on halfcheetah/medium-replay, where half of these updates are
+timesteps on the medium-replay and medium-expert data of hopper and halfcheetah, where half of these updates are
 enough, and in the medium and the large maze. The past policy of PSER is renewed 40 times in a run, as published: with
 other `train.steps`, set `model.teacher_period` to a 40th of them. The four runs of the ablation have windows of 20
 steps and a smaller budget.
@@ -20,8 +20,8 @@ from agentzoo.recipes._tasks import KINDS, LOCOMOTION, MAZES, locomotion, maze_r
 PERIODS = 40
 CONTEXT = 5
 # On validation episodes 4,000 updates without timesteps return more on hopper/medium-replay than 8,000 with them, and
-# about as much as `dt` on the other two, where 8,000 were not tried ("What fits" in `agentzoo/training/README.md`).
-SHORT = {"hopper/medium-replay", "hopper/medium-expert", "halfcheetah/medium-replay"}
+# about as much as `dt` on the other three, where 8,000 were not tried ("What fits" in `agentzoo/training/README.md`).
+SHORT = {f"{env}/{kind}" for env in ("hopper", "halfcheetah") for kind in ("medium-replay", "medium-expert")}
 SHORT_STEPS = 4_000
 # In the large maze 7,000 updates reach the goal in 86 of 100 validation episodes, these in 92, without timesteps in 99.
 LARGE_MAZE_STEPS = 14_000

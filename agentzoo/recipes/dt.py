@@ -12,6 +12,8 @@ model.max_ep_len=1000 --set data.context=20 --set train.steps=100000 --set train
 
 from __future__ import annotations
 
+from typing import Any
+
 from agentzoo.models.dt import DTConfig
 from agentzoo.recipe import Recipe, TrainConfig
 from agentzoo.recipes._tasks import CLASSIC, KINDS, LOCOMOTION, MAZES, classic, locomotion, maze_recipe, windows_of_two
@@ -21,16 +23,16 @@ CPU_BUDGET = TrainConfig(steps=12_000, batch_size=128, lr=1e-3, warmup_steps=500
 SMALL_BUDGET = TrainConfig(steps=3_000, batch_size=128, lr=1e-3, warmup_steps=200, schedule="cosine")
 
 
-# These act better without timesteps on validation episodes, on walker2d/medium equally well ("What fits" in
-# `agentzoo/training/README.md`).
+# These act better without timesteps on validation episodes, on walker2d/medium and cartpole/mixed equally well ("What
+# fits" in `agentzoo/training/README.md`). In Pendulum timesteps help.
 WITHOUT_TIMESTEPS = {
     *("halfcheetah/medium-replay", "halfcheetah/medium-expert", "hopper/medium-replay", "hopper/medium-expert"),
-    *("walker2d/medium", "walker2d/medium-expert", "pointmaze/medium", "pointmaze/large"),
+    *("walker2d/medium", "walker2d/medium-expert", "pointmaze/medium", "pointmaze/large", "cartpole/mixed"),
 }
 
 
-def _network(data: str) -> DTConfig:
-    return DTConfig(dropout=0.0, max_ep_len=1 if data in WITHOUT_TIMESTEPS else 1000)
+def _network(data: str, **fields: Any) -> DTConfig:
+    return DTConfig(dropout=0.0, max_ep_len=1 if data in WITHOUT_TIMESTEPS else 1000, **fields)
 
 
 def _recipe(env: str, kind: str) -> Recipe:
@@ -55,7 +57,7 @@ RECIPES = {
 }
 for _env in CLASSIC:  # tiny networks, a minute or two of training
     _data, _evaluation = classic(_env)
-    _small = DTConfig(embed_dim=64, n_layers=2, dropout=0.0)
+    _small = _network(f"{_env}/mixed", embed_dim=64, n_layers=2)
     RECIPES[f"dt-{_env}-mixed"] = Recipe(
         agent_id=f"dt-{_env}-mixed", model=_small, data=_data, train=SMALL_BUDGET, eval=_evaluation
     )
