@@ -44,12 +44,15 @@ class Effort(NamedTuple):
     shrink: int = 1
 
 
+QUICK = Effort(20)  # for a film of any size
 SMALLER = (  # tried in this order
-    *(Effort(crf) for crf in (20, 24, 28, 32)),
-    *(Effort(crf, 2) for crf in (30, 34)),  # with fewer frames it would not look like a film
+    *(Effort(crf) for crf in (20, 24, 28, 30)),
+    *(Effort(crf, 2) for crf in (28, 32)),  # with fewer frames it would not look like a film
     *(Effort(28, 1, parts) for parts in (2, 4, 8)),
     *(Effort(40, 2, parts, 2) for parts in (2, 4, 8)),
 )
+# At one mean squared error a film of MuJoCo takes a third less than with x264's defaults, and six times as long.
+THOROUGH = ("-preset", "veryslow", "-tune", "ssim")
 
 
 @dataclass(frozen=True)
@@ -194,23 +197,23 @@ def save_video(clip: Clip, path: Path, most_bytes: int | None = None) -> None:
     """Write an mp4 (h264, yuv420p), which every browser plays.
 
     Args:
-        most_bytes: a larger film is compressed more, then loses every second frame, then its end, then half of its
-            width and height (`SMALLER`), until it is no larger.
+        most_bytes: a larger film is encoded more thoroughly, which takes six times as long, and compressed more; then
+            it loses every second frame, then its end, then half of its width and height (`SMALLER`), until it fits.
 
     Raises:
         ConfigError: imageio is not installed. StorageError: it could not be written, or not so small.
     """
-    for effort in SMALLER:
-        video = _encoded(clip, effort, path)
-        if most_bytes is None or len(video) <= most_bytes:
-            write_atomic(path, video)
-            return
-    raise StorageError(
-        f"{path} would take at least {len(video):,} bytes; at most {most_bytes:,} are allowed. Film fewer steps."
-    )
+    video = _encoded(clip, QUICK, path)
+    smaller = iter(SMALLER)
+    while most_bytes is not None and len(video) > most_bytes:
+        if (effort := next(smaller, None)) is None:
+            least = f"{path} would take at least {len(video):,} bytes; at most {most_bytes:,} are allowed."
+            raise StorageError(f"{least} Film fewer steps.")
+        video = _encoded(clip, effort, path, THOROUGH)
+    write_atomic(path, video)
 
 
-def _encoded(clip: Clip, effort: Effort, path: Path) -> bytes:
+def _encoded(clip: Clip, effort: Effort, path: Path, tuning: tuple[str, ...] = ()) -> bytes:
     imageio = needed("imageio.v2", "video", "a video")
     needed("imageio_ffmpeg", "video", "a video")
     shown = math.ceil(len(clip.frames) / effort.parts)
@@ -219,10 +222,10 @@ def _encoded(clip: Clip, effort: Effort, path: Path) -> bytes:
         kept = [*kept, clip.frames[shown - 1]]  # the last state
     frames = [_shrunk(frame, effort.shrink) for frame in kept]
     options = {"codec": "libx264", "pixelformat": "yuv420p", "quality": None, "macro_block_size": 2}
-    crf = ["-crf", str(effort.crf)]
+    output = ["-crf", str(effort.crf), *tuning]
     try:
         video: bytes = imageio.mimwrite(
-            "<bytes>", frames, format="mp4", fps=clip.fps / effort.every, output_params=crf, **options
+            "<bytes>", frames, format="mp4", fps=clip.fps / effort.every, output_params=output, **options
         )
     except OSError as error:
         raise StorageError(f"{path} was not written: {error}") from error

@@ -29,7 +29,7 @@ from agentzoo.text import counted
 from agentzoo.training.run import BEST
 
 FRAMES = 250  # of an episode's video at most; a short episode shows every step
-FILM_BYTES = 250_000  # of a staged film at most: git and the Hub keep each one for good
+FILM_BYTES = 150_000  # of a staged film at most: git and the Hub keep each one for good
 TARGETS = 8  # of a sweep
 OnProgress = Callable[[str], None]
 
