@@ -73,8 +73,11 @@ def address(live_site: Path) -> Iterator[str]:
 
 @pytest.fixture
 def tab(chromium: Any) -> Iterator[Any]:
-    """A page that remembers errors in `.faults` and what it loaded in `.loaded`."""
-    context = chromium.new_context(viewport={"width": 1280, "height": 900})
+    """A page that remembers errors in `.faults` and what it loaded in `.loaded`.
+
+    Its screen has a quarter of the pixels a side, since a processor draws them; the layout is that of a whole screen.
+    """
+    context = chromium.new_context(viewport={"width": 1280, "height": 900}, device_scale_factor=0.25)
     page = context.new_page()
     page.set_default_timeout(240_000)
     page.loaded = {}
