@@ -153,8 +153,9 @@ def _task_mask(window: Window, task: StepTask, step: int) -> Mask:
 
 
 def _own_mask(window: Window, mask: Mapping[str, Any]) -> Mask:
-    unknown = sorted(set(mask) - set(Mask._fields))
-    if unknown:
+    if not isinstance(mask, Mapping):
+        raise ShapeError(f"a mask is a dict with {', '.join(Mask._fields)}, got {type(mask).__name__}.")
+    if unknown := [name for name in mask if name not in Mask._fields]:
         raise ShapeError(f"a mask has {', '.join(Mask._fields)}; got {unknown}.")
     for name, shown in mask.items():
         if not np.isin(as_numbers(shown, f"mask[{name!r}]"), (0, 1)).all():
