@@ -310,7 +310,7 @@ def result_of(
         acting=agent.acting,
         history=agent.history_in_use,
         deterministic=deterministic,
-        seed=seed,
+        seed=int(seed),
         episodes=len(found),
         mean_return=float(returns.mean()),
         std_return=float(returns.std(ddof=1)) if len(returns) > 1 else 0.0,

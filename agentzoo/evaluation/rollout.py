@@ -117,9 +117,9 @@ def rollout(
         on_episode: called with each finished episode.
 
     Raises:
-        SpaceError: the environment does not fit the agent. ConfigError: `episodes` or `n_envs` below 1, an agent with a
-            target or goal per environment, or an environment whose rewards a wrapper changes. ObservationError: a
-            reward is not finite.
+        SpaceError: the environment does not fit the agent. ConfigError: `episodes` or `n_envs` below 1, `seed` below 0,
+            an agent with a target or goal per environment, or an environment whose rewards a wrapper changes.
+            ObservationError: a reward is not finite.
     """
     require_playable(agent, episodes, n_envs)
     deterministic = is_deterministic(agent) if deterministic is None else deterministic

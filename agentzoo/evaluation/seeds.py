@@ -8,9 +8,18 @@ datasets are reset with other seeds (`data.making.collect.reset_seed`).
 
 from __future__ import annotations
 
+from agentzoo.acting.observing import is_count
+from agentzoo.errors import ConfigError
+
 VALIDATION = 99
 
 
 def episode_seed(seed: int, episode: int) -> int:
-    """The reset seed of an episode."""
-    return 10_000 * (seed + 1) + episode
+    """The reset seed of an episode.
+
+    Raises:
+        ConfigError: `seed` is not a whole number from 0 on.
+    """
+    if not is_count(seed):
+        raise ConfigError(f"the seed of an evaluation is a whole number from 0 to 2,147,483,647; got {seed!r}.")
+    return 10_000 * (int(seed) + 1) + episode

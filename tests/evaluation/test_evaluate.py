@@ -256,6 +256,19 @@ def test_evaluation_seeds_follow_the_protocol() -> None:
     assert [episode_seed(0, 0), episode_seed(0, 99), episode_seed(2, 5)] == [10_000, 10_099, 30_005]
 
 
+@pytest.mark.parametrize("seed", [-1, -5, 1.5, "1", True])
+def test_a_seed_that_is_no_whole_number_from_0_on_is_refused(seed: Any) -> None:
+    with pytest.raises(ConfigError, match=f"whole number from 0 to .*; got {seed!r}"):
+        evaluate(make_agent(), episodes=1, seed=seed)
+
+
+def test_a_seed_of_numpy_is_a_seed() -> None:
+    seeds: list[Any] = [np.int64(3), 3]
+    one, other = (evaluate(make_agent("Pendulum-v1"), episodes=1, seed=seed) for seed in seeds)
+    assert (one.returns, one.seed) == (other.returns, 3)
+    assert Result.from_json(one.to_json(), "test") == one
+
+
 def test_a_record_names_the_commit_it_was_measured_with() -> None:
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
