@@ -87,18 +87,18 @@ def even_targets(highest: float, count: int = 8, lowest: float = 0.0) -> list[fl
 
 
 def rank_correlation(results: Sequence[Result]) -> float | None:
-    """Spearman's correlation of target and mean achieved return; None if all achieved returns are equal.
+    """Spearman's correlation of target and mean achieved return; None if all targets or all achieved returns are equal.
 
     Raises:
         ConfigError: fewer than three targets.
     """
     if len(results) < MIN_RANKED:
         raise ConfigError(f"a rank correlation needs at least {MIN_RANKED} targets, got {len(results)}.")
-    achieved = [one.mean_return for one in results]
-    if len(set(achieved)) == 1:  # the agent ignores the target; scipy returns NaN
+    asked, achieved = [one.target_return for one in results], [one.mean_return for one in results]
+    if 1 in (len(set(asked)), len(set(achieved))):  # nothing to rank; scipy returns NaN
         return None
     stats = needed("scipy.stats", "train", "a rank correlation")
-    return float(stats.spearmanr([one.target_return for one in results], achieved).statistic)
+    return float(stats.spearmanr(asked, achieved).statistic)
 
 
 def as_study(sweeps: Mapping[str, Sequence[Result]], picture: str, best_in_data: float | None = None) -> Study:

@@ -48,6 +48,9 @@ def test_rank_correlation_by_hand() -> None:
     assert rank_correlation(reached(1, 2, 4, 3)) == pytest.approx(0.8)  # type: ignore[arg-type]  # 1 - 6*2/(4*15)
     with pytest.raises(ConfigError, match="at least 3 targets"):
         rank_correlation(reached(1, 2))  # type: ignore[arg-type]
+    assert rank_correlation(reached(7, 7, 7)) is None  # type: ignore[arg-type]
+    one_target = [one.model_copy(update={"mean_return": r}) for r in (1.0, 2.0, 3.0)]
+    assert rank_correlation(one_target) is None
 
 
 def test_agents_of_other_options_are_not_compared() -> None:
