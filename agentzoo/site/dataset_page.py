@@ -16,7 +16,7 @@ from agentzoo.data.returns import read_returns
 from agentzoo.errors import AgentzooError
 from agentzoo.evaluation.methods import task_of
 from agentzoo.evaluation.results import DatasetFacts
-from agentzoo.site.entries import Entry, Zoo
+from agentzoo.site.entries import Entry, Zoo, slug_of
 from agentzoo.site.plot import Axis, Plot
 from agentzoo.site.render import NO_PARTS, Parts, page
 from agentzoo.text import amount
@@ -65,18 +65,27 @@ def datasets_page(
     grouped: dict[str, list[Entry]] = {}
     for entry in sorted(zoo.entries, key=lambda one: (one.dataset, one.agent_id)):
         grouped.setdefault(entry.dataset, []).append(entry)
-    shown = []
+    shown: list[Shown] = []
     for dataset, entries in grouped.items():
         on_progress(f"the data {dataset}")
-        shown.append(_shown(dataset, entries, frames))
+        anchor = _anchor(dataset, [one.anchor for one in shown])
+        shown.append(_shown(dataset, anchor, entries, frames))
     return page("datasets.html.j2", "Datasets · agentzoo", PAGE, parts=parts, datasets=shown)
 
 
-def _shown(dataset: str, entries: Sequence[Entry], frames: Callable[[Entry, str], EpisodePictures | None]) -> Shown:
+def _anchor(dataset: str, taken: Sequence[str]) -> str:
+    """The name of a dataset's section and of its folder of pictures: `hopper-medium`, for another version with a number
+    behind it."""
+    plain = re.sub(r"[^a-z0-9]+", "-", task_of(dataset).lower()).strip("-")
+    return slug_of(plain or "dataset", taken)
+
+
+def _shown(
+    dataset: str, anchor: str, entries: Sequence[Entry], frames: Callable[[Entry, str], EpisodePictures | None]
+) -> Shown:
     facts = next((entry.results.dataset for entry in entries if entry.results is not None), None)
     env = next((entry.env for entry in entries if entry.env), "")
     recipe = recipe_of(dataset)
-    anchor = re.sub(r"[^a-z0-9]+", "-", task_of(dataset).lower()).strip("-") or "dataset"
     returns, lengths, absent = _returns(dataset)
     if returns is not None and np.ptp(returns) == 0.0:
         absent = f"Every episode returns {amount(float(returns[0]), ',')}."

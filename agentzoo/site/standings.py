@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from agentzoo.evaluation.methods import Methods, compare_methods, method_of, unused
+from agentzoo.evaluation.methods import Methods, compare_methods, method_of, task_of, unused
 from agentzoo.evaluation.results import Result
 from agentzoo.hub.lines import NAMES
 from agentzoo.hub.paper_scores import Published, elsewhere, published_together
@@ -67,10 +67,12 @@ def standings(zoo: Zoo) -> list[Standing]:
     """Every method on every task, by task, best first."""
     tasks: dict[tuple[str, str], Task] = {}
     usual: dict[str, str] = {}  # the environment of a dataset; agents of it may be measured elsewhere
+    owner: dict[str, str] = {}  # the dataset that a short name stands for; its other versions have their whole id
     for entry in zoo.entries:
         if entry.head is not None:
             here = usual.setdefault(entry.dataset, entry.env) == entry.env
-            name = entry.task if here else f"{entry.task} ({entry.env})"
+            name = entry.task if owner.setdefault(entry.task, entry.dataset) == entry.dataset else entry.dataset
+            name = name if here else f"{name} ({entry.env})"
             tasks.setdefault((entry.dataset, entry.env), Task(name, entry.env, entry.dataset, unit_of(entry)))
     papers = published_together(entry.agent_id for entry in zoo.entries if entry.published)
     placed = [(entry, tasks.get((entry.dataset, entry.env))) for entry in zoo.entries]
@@ -116,7 +118,7 @@ def _simpler(zoo: Zoo, task: Task) -> list[Standing]:
     for entry in here:
         if entry.results is not None:
             for one in entry.results.baselines:
-                name = method_of(one.agent_id, one.agent_id, task.name)
+                name = method_of(one.agent_id, one.agent_id, task_of(task.dataset))
                 known = methods.setdefault(name, []) if name not in paged and one.env == task.env else []
                 if one.training_seed not in [other.training_seed for other in known]:
                     known.append(one)

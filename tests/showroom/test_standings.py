@@ -7,7 +7,10 @@ import re
 from itertools import islice
 from pathlib import Path
 
+import pytest
+
 from agentzoo.site.curves import strokes
+from agentzoo.site.dataset_page import datasets_page
 from agentzoo.site.entries import read_zoo
 from agentzoo.site.index_page import index_page
 from agentzoo.site.media import Media
@@ -27,6 +30,25 @@ def test_agents_of_one_dataset_that_were_measured_elsewhere_are_another_task(tmp
     methods = compare(found)
     assert methods is not None
     assert methods.tasks == ("hopper-medium", "hopper-medium (Walker2d-v5)")  # `bc` has both
+
+
+def test_two_versions_of_a_dataset_are_two_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "data"))
+    for name in ("dt-hopper-medium", "dm-hopper-medium", "gpt2-dt-hopper-medium"):
+        recipe = copy_agent(name, tmp_path / "zoo" / name) / "train_config.json"
+        if name.startswith("gpt2"):
+            recipe.write_text(recipe.read_text().replace("zoo/hopper/medium-v0", "zoo/hopper/medium-v1"))
+    zoo = read_zoo(tmp_path / "zoo")
+    found = standings(zoo)
+    tasks = {one.entry.agent_id: one.task.name for one in found if one.entry is not None}
+    assert tasks["dt-hopper-medium"] == tasks["dm-hopper-medium"] == "hopper-medium"
+    assert tasks["gpt2-dt-hopper-medium"] == "zoo/hopper/medium-v1"
+    methods = compare(found)
+    assert methods is not None
+    assert "bc (2)" not in methods.means  # each task has a `bc` of its own
+    page = datasets_page(zoo)
+    assert re.findall('<section class="dataset" id="([^"]+)"', page) == ["hopper-medium", "hopper-medium-2"]
+    assert re.findall('href="#([^"]+)"', page)[1:] == ["hopper-medium", "hopper-medium-2"]
 
 
 def test_two_agents_of_a_method_and_a_task_are_two_methods(tmp_path: Path) -> None:
