@@ -19,7 +19,7 @@ from agentzoo.evaluation.results import DatasetFacts
 from agentzoo.site.entries import Entry, Zoo, slug_of
 from agentzoo.site.plot import Axis, Plot
 from agentzoo.site.render import NO_PARTS, Parts, page
-from agentzoo.text import amount
+from agentzoo.text import amount, fixed
 from agentzoo.types import FloatArray
 
 PAGE = "datasets.html"
@@ -154,6 +154,6 @@ def _quantiles(returns: FloatArray, reference: Reference | None) -> list[tuple[s
     found = []
     for name, share in (("least", 0.0), ("25 %", 0.25), ("median", 0.5), ("75 %", 0.75), ("90 %", 0.9), ("most", 1.0)):
         value = float(np.quantile(returns, share))
-        score = "" if reference is None else f" (score {float(normalized_score(value, reference)):.1f})"
+        score = "" if reference is None else f" (score {fixed(float(normalized_score(value, reference)), 1)})"
         found.append((name, f"{amount(value, ',')}{score}"))
     return found

@@ -23,7 +23,7 @@ from agentzoo.record import read_record
 from agentzoo.registry import is_clone
 from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS
 from agentzoo.store.locate import check_links, staged_in
-from agentzoo.text import amount
+from agentzoo.text import amount, fixed
 from agentzoo.training.log import read_log
 
 _SAFE = re.compile(r"[^a-z0-9_.-]+")
@@ -124,7 +124,7 @@ class Entry(NamedTuple):
             one = next((one for one in others if one.acting == acting), head)
             score, reached, rates = one.score, one.mean_return, [one.success_rate or 0.0]
         if score is not None:
-            return f"{score:.1f}", "normalized score"
+            return fixed(score, 1), "normalized score"
         if self.ends_at_goal:
             return f"{100 * fmean(rates):.0f} %", "reach the goal"
         return amount(reached or 0.0, ","), "return"
@@ -145,7 +145,7 @@ class Entry(NamedTuple):
         if interval is None:
             return ""
         scored = self.head is not None and self.head.score is not None
-        low, high = (f"{end:.1f}" if scored else amount(end) for end in interval)
+        low, high = (fixed(end, 1) if scored else amount(end) for end in interval)
         return f"{low} to {high}"
 
     def return_interval(self) -> tuple[float, float]:

@@ -116,7 +116,7 @@ def _statistics(found: Methods) -> Statistics:
     marks = [
         Mark(
             f"{said_method(name)}, {found.runs[name]} runs",
-            f"{one.value:.1f} [{one.low:.1f}, {one.high:.1f}]",
+            Quantity(*one).said("score"),
             *one,
             "own",
         )

@@ -14,7 +14,7 @@ from agentzoo.hub.lines import NAMES
 from agentzoo.hub.paper_scores import Published
 from agentzoo.site.entries import Entry
 from agentzoo.site.plot import Axis, Mark
-from agentzoo.text import amount
+from agentzoo.text import amount, fixed
 
 Unit = Literal["score", "steps", "return"]
 TITLES = {"score": "normalized score", "steps": "steps of an episode, fewer are better", "return": "return"}
@@ -38,7 +38,7 @@ class Quantity(NamedTuple):
 
     def said(self, unit: Unit) -> str:
         """`84.6 [81.1, 87.9]`."""
-        write = (lambda value: f"{value:.1f}") if unit == "score" else amount
+        write = (lambda value: fixed(value, 1)) if unit == "score" else amount
         if self.low is None or self.high is None:
             return write(self.value)
         return f"{write(self.value)} [{write(self.low)}, {write(self.high)}]"

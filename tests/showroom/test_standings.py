@@ -14,6 +14,7 @@ from agentzoo.site.dataset_page import datasets_page
 from agentzoo.site.entries import read_zoo
 from agentzoo.site.index_page import index_page
 from agentzoo.site.media import Media
+from agentzoo.site.numbers import Quantity
 from agentzoo.site.standings import compare, standings
 from showroom.conftest import copy_agent
 
@@ -70,3 +71,14 @@ def test_two_agents_of_a_method_and_a_task_are_two_methods(tmp_path: Path) -> No
 def test_every_line_of_a_plot_is_drawn() -> None:
     names = list(islice(strokes(), 17))
     assert (names[0], names[7], names[8], names[15], names[16]) == ("c0", "c7", "c0 dashed", "c7 dashed", "c0")
+
+
+def test_a_score_that_rounds_to_zero_has_no_minus_sign(tmp_path: Path) -> None:
+    records = copy_agent("dm-hopper-medium", tmp_path / "zoo" / "dm-hopper-medium") / "results.json"
+    tree = json.loads(records.read_text())
+    tree["seeds"] = []
+    tree["headline"].update(score=-0.04, score_interval=[-0.03, 0.04])
+    records.write_text(json.dumps(tree))
+    (entry,) = read_zoo(tmp_path / "zoo").entries
+    assert (entry.measure()[0], entry.interval_in_words()) == ("0.0", "0.0 to 0.0")
+    assert Quantity(-0.04, -0.03, 0.04).said("score") == "0.0 [0.0, 0.0]"
