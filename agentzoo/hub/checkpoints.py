@@ -136,7 +136,7 @@ def read_transformers(folder: Path, options: ImportOptions) -> Checkpoint:
         model=model,
         mean=mean,
         std=std,
-        context=options.context or known,
+        context=known if options.context is None else options.context,
         rtg_scale=1000.0 if options.rtg_scale is None else options.rtg_scale,
         reach=1.0,
     )
@@ -212,7 +212,7 @@ def read_corl(path: Path, options: ImportOptions) -> Checkpoint:
             f"{path} is not a Decision Transformer of CORL: it has no model_state with blocks.0.causal_mask."
         )
     settings = _corl_config(path.parent / CORL_CONFIG)
-    heads = options.heads or settings.get("num_heads")
+    heads = settings.get("num_heads") if options.heads is None else options.heads
     if heads is None:
         raise ConfigError("the file does not store the number of attention heads; pass --heads (CORL's default is 1).")
     layers = sum(1 for name in tensors if isinstance(name, str) and name.endswith(".causal_mask"))
@@ -225,7 +225,7 @@ def read_corl(path: Path, options: ImportOptions) -> Checkpoint:
         activation="gelu",
         max_ep_len=shape(tensors, "timestep_emb.weight", 2)[0],
     )
-    reach = float(options.max_action or number(settings, "max_action", 1.0))
+    reach = float(number(settings, "max_action", 1.0) if options.max_action is None else options.max_action)
     scale = number(settings, "reward_scale", 0.001)
     if not (reach > 0 and scale > 0):
         raise ConfigError(f"the checkpoint has max_action={reach} and reward_scale={scale}; both must be positive.")
@@ -236,7 +236,7 @@ def read_corl(path: Path, options: ImportOptions) -> Checkpoint:
         model=model,
         mean=mean,
         std=std,
-        context=options.context or trained,
+        context=trained if options.context is None else options.context,
         rtg_scale=1.0 / scale if options.rtg_scale is None else options.rtg_scale,
         reach=reach,
     )

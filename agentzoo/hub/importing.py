@@ -37,7 +37,8 @@ def import_agent(source: str | Path, options: ImportOptions, *, revision: str | 
             `options.env`.
     """
     path = Path(source)
-    if path.suffix in (".pt", ".pth"):
+    is_file = path.suffix in (".pt", ".pth")
+    if is_file:
         found = read_corl(path, options)
     elif path.is_dir() or is_repo_id(str(source)):
         folder = path
@@ -46,7 +47,7 @@ def import_agent(source: str | Path, options: ImportOptions, *, revision: str | 
         found = read_transformers(folder, options)
     else:
         raise ConfigError(f"{source} is neither a folder, a .pt file nor a Hub repo like OWNER/NAME.")
-    name = options.agent_id or _id_from(path.stem if path.suffix else path.resolve().name)
+    name = options.agent_id or _id_from(path.stem if is_file else path.resolve().name)
     return _agent(found, options, name)
 
 

@@ -105,6 +105,11 @@ def test_a_checkpoint_comes_from_the_hub(hub: Hub, tmp_path: Path) -> None:
     np.testing.assert_array_equal(played(agent), played(import_agent(folder, ImportOptions(**OPTIONS))))
 
 
+def test_a_folder_s_name_is_the_id_with_its_dots(tmp_path: Path) -> None:
+    folder, _ = transformers_folder(tmp_path / "hopper-0.5")
+    assert import_agent(folder, ImportOptions(**OPTIONS)).config.agent_id == "dt-hopper-0.5"
+
+
 class CorlBlock(nn.Module):
     """The layers of CORL's block, under its names."""
 
@@ -157,6 +162,9 @@ def test_corl_checkpoints_act_the_same(tmp_path: Path, reach: float) -> None:
     agent = import_agent(path, ImportOptions(target_return=TARGET))
     assert (agent.config.io.context, agent.config.rtg_scale) == (K, 10.0)
     np.testing.assert_allclose(played(agent), reference(network, 10.0), atol=1e-5)
+    for name in ("heads", "max_action", "context"):
+        with pytest.raises(ConfigError, match=name):  # 0 is not that of the file
+            import_agent(path, ImportOptions(target_return=TARGET, **{name: 0}))
 
 
 def test_a_pickle_that_holds_code_is_not_read(tmp_path: Path) -> None:
@@ -179,8 +187,9 @@ def test_what_only_the_caller_knows_is_asked_for(tmp_path: Path) -> None:
     for options, said in (({"heads": 2}, "--heads"), ({"heads": 2, "max_action": 2.0}, "--heads and --max-action")):
         with pytest.raises(ConfigError, match=rf"{said} \(of a CORL network\) has no effect on .*theirs; omit it"):
             import_agent(folder, ImportOptions(**OPTIONS, **options))
-    with pytest.raises(ConfigError, match="rtg_scale"):  # 0 is not the default
-        import_agent(folder, ImportOptions(**{**OPTIONS, "rtg_scale": 0.0}))
+    for name in ("rtg_scale", "context"):
+        with pytest.raises(ConfigError, match=name):  # 0 is not the default
+            import_agent(folder, ImportOptions(**{**OPTIONS, name: 0}))
     for field, value in (("action_tanh", False), ("n_inner", 5), ("scale_attn_by_inverse_layer_idx", True)):
         tree = json.loads((folder / "config.json").read_text())
         (tmp_path / "odd").mkdir(exist_ok=True)
