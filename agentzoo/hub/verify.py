@@ -71,7 +71,8 @@ def verify(
         episodes: by default as many as on the card.
 
     Raises:
-        UnknownNameError, HubError: not found. CheckpointError, ConfigError: the files cannot be checked.
+        UnknownNameError, HubError: not found. CheckpointError, ConfigError: the files cannot be checked. ConfigError:
+            `episodes` or `n_envs` below 1.
     """
     folder = find_agent(agent, revision=revision, token=token)
     config, results, checks = check_files(folder)
@@ -259,7 +260,7 @@ def _score(
     new = evaluate(
         agent,
         head.env if head.env != agent.config.env else None,
-        episodes or head.episodes,
+        head.episodes if episodes is None else episodes,
         seed=head.seed,
         n_envs=n_envs,
         deterministic=head.deterministic,

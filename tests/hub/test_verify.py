@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agentzoo.agent import Agent
-from agentzoo.errors import CheckpointError
+from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.results import Result
 from agentzoo.evaluation.scores import mean_interval
 from agentzoo.hub.card import card_text, write_card
@@ -48,6 +48,8 @@ def test_verify_confirms_an_honest_agent(folder: Path) -> None:
     same = head.return_in_words()  # two decimals below 100: the returns of mazes lie between 0 and 1
     assert report.checks[-1].details.startswith(f"return {same} over 3 episodes; the card says {same}")
     assert verify(folder, 2).holds
+    with pytest.raises(ConfigError, match="must be at least 1, got 0"):
+        verify(folder, 0)
 
 
 def test_verify_with_few_episodes_leaves_room_for_chance(folder: Path) -> None:
