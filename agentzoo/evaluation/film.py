@@ -83,13 +83,15 @@ def film(
         max_frames: stop rendering, but not playing, after this many frames.
 
     Raises:
-        ConfigError: no environment, an odd size, frames of several sizes, or this machine cannot render (the message
-            says what to install).
+        ConfigError: no environment, `episodes` or `max_frames` below 1, an odd size, frames of several sizes, or this
+            machine cannot render (the message says what to install).
     """
     if any(side % 2 or not 16 <= side <= MAX_SIDE for side in size) or every < 1:
         raise ConfigError(
             f"width and height must be even and from 16 to {MAX_SIDE}, every at least 1; got {size} and {every}."
         )
+    if episodes < 1 or (max_frames is not None and max_frames < 1):
+        raise ConfigError(f"a film has at least one episode and one frame; got {episodes=} and {max_frames=}.")
     env = _rendering_env(agent, env_id, size, trust_env_module)
     prepare_drawing(env)
     frames: list[NDArray[np.uint8]] = []

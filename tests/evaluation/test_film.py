@@ -292,6 +292,12 @@ def test_bad_sizes_are_explained(size: tuple[int, int]) -> None:
         film(make_agent(), size=size)
 
 
+def test_a_film_without_frames_is_refused() -> None:
+    for nothing in ({"episodes": 0}, {"max_frames": 0}):
+        with pytest.raises(ConfigError, match=f"one episode and one frame; got .*{next(iter(nothing))}=0"):
+            film(make_agent(), **nothing)  # type: ignore[arg-type]
+
+
 def test_the_floor_is_drawn_as_far_as_a_cheetah_runs() -> None:
     """The cheetah moves as before; its ground is drawn by default for 40 m only."""
     plain, wide = (make_env("HalfCheetah-v5", render_mode="rgb_array", width=64, height=48) for _ in range(2))
