@@ -74,8 +74,7 @@ def datasets_page(
 
 
 def _anchor(dataset: str, taken: Sequence[str]) -> str:
-    """The name of a dataset's section and of its folder of pictures: `hopper-medium`, for another version with a number
-    behind it."""
+    """The name of a dataset's section and of its folder of pictures: `hopper-medium`; another version has a number."""
     plain = re.sub(r"[^a-z0-9]+", "-", task_of(dataset).lower()).strip("-")
     return slug_of(plain or "dataset", taken)
 
