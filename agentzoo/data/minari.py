@@ -87,10 +87,7 @@ def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, down
             holds a number that is not finite or an action outside its space. StorageError: as `open_dataset`.
     """
     dataset = open_dataset(dataset_id, download)
-    try:
-        observation, action = observation_spec(dataset.observation_space, obs_keys), action_spec(dataset.action_space)
-    except SpaceError as error:
-        raise SpaceError(f"no agent can learn from {dataset_id}: {error}") from None
+    observation, action = _specs_of(dataset, obs_keys)
     stack = stack_of(dataset.storage.metadata)
     frames = FrameWriter(observation, stack) if observation.image is not None else None
     stacked = observation if stack is None else stacked_spec(observation, stack)
@@ -124,6 +121,22 @@ def load_episodes(dataset_id: str, obs_keys: tuple[str, ...] | None = None, down
         lengths=np.asarray(lengths, dtype=np.int64),
         terminated=np.asarray(terminated),
     )
+
+
+def stored_observation(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> ObservationSpec | None:
+    """One stored observation of a dataset, without reading its episodes; None if it is not on this machine.
+
+    Raises:
+        As `load_episodes`.
+    """
+    return _specs_of(open_dataset(dataset_id, download=False), obs_keys)[0] if is_local(dataset_id) else None
+
+
+def _specs_of(dataset: Any, obs_keys: tuple[str, ...] | None) -> tuple[ObservationSpec, ActionSpec]:
+    try:
+        return observation_spec(dataset.observation_space, obs_keys), action_spec(dataset.action_space)
+    except SpaceError as error:
+        raise SpaceError(f"no agent can learn from {dataset.id}: {error}") from None
 
 
 def read_episodes(dataset: Any) -> Iterator[Any]:

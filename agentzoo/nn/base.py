@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.nn.tokens import last_valid
 from agentzoo.papers import Citation
-from agentzoo.types import WHITE, ActionDistribution, Average, Batch, Config, IOSpec, Losses
+from agentzoo.types import WHITE, ActionDistribution, Average, Batch, Config, IOSpec, Losses, ObservationSpec
 
 ActingMode = Literal["window", "recurrent"]
 MAX_TIMESTEPS = 100_000  # rows of a timestep table
@@ -155,7 +155,7 @@ class SequenceModel(nn.Module, ABC):
         self.config = config
         self.io = io
         self.stored_types: dict[str, torch.dtype] = {}  # of the tensors in the file it was loaded from
-        _require_kind(config.family, io, self.takes_images)
+        require_kind(config.family, io.observation, self.takes_images)
         image = io.observation.image
         sides = (io.observation.size,) if image is None else (image[0], 1, 1)
         self.register_buffer("obs_mean", torch.zeros(sides))
@@ -246,8 +246,9 @@ class SequenceModel(nn.Module, ABC):
         return encoded * self.action_half + self.action_center
 
 
-def _require_kind(family: str, io: IOSpec, takes_images: bool) -> None:
-    image = io.observation.image
+def require_kind(family: str, observation: ObservationSpec, takes_images: bool) -> None:
+    """Raise SpaceError for an image and a family that reads vectors, or a vector and a family that reads images."""
+    image = observation.image
     if image is not None and not takes_images:
         raise SpaceError(
             f"the family {family!r} reads vectors, these observations are images {image}. Families whose name ends in "
@@ -257,7 +258,7 @@ def _require_kind(family: str, io: IOSpec, takes_images: bool) -> None:
     if image is None and takes_images:
         raise SpaceError(
             f"the family {family!r} reads images: a Box of uint8, (H, W), (H, W, C) or (C, H, W). These observations "
-            f"are vectors of {io.observation.size} numbers, which other families read, dt for one."
+            f"are vectors of {observation.size} numbers, which other families read, dt for one."
         )
 
 

@@ -32,6 +32,7 @@ from agentzoo.training.planning import (
     environment_asked,
     listed,
     named_in,
+    read_fitting,
     require_one_dataset,
     target_asked,
     warn_of_high_target,
@@ -84,9 +85,10 @@ def plan_finetune(
     normalization = asked_once("--normalization (normalization=)", normalization, "data.normalization", settings)
     reinit = asked_once("--reinit (reinit=)", "true" if reinit else None, "reinit", settings) == "true"
     recipe = finetune_recipe(base, dataset, name, _updates(steps, settings), normalization or "keep", reinit)
-    asked = recipe.override(settings).data
+    changed = recipe.override(settings)
+    asked = changed.data
     require_one_dataset(dataset, asked.dataset, named_in(settings))
-    episodes = read(asked.dataset, asked.obs_keys)
+    episodes = read_fitting(read, changed.model, asked.dataset, asked.obs_keys)
     returns = episodes.best(asked.best_fraction).returns
     env, wanted = environment_asked(env, settings), target_asked(target, settings)
     before = frozenset(gym.registry)
@@ -116,7 +118,7 @@ def plan_repeat(recipe: Recipe, settings: Iterable[str], read: Reader = load_epi
     """The recipe of a fine-tune that is repeated, with these settings, and its data."""
     settings = listed(settings)
     recipe = with_free_precision(recipe.override(settings), settings)
-    return recipe, read(recipe.data.dataset, recipe.data.obs_keys)
+    return recipe, read_fitting(read, recipe.model, recipe.data.dataset, recipe.data.obs_keys)
 
 
 def _evaluation(

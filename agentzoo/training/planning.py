@@ -16,15 +16,15 @@ import numpy as np
 
 from agentzoo.config import named_recipe
 from agentzoo.data.episodes import Episodes
-from agentzoo.data.minari import dataset_metadata, load_episodes, stored_metadata
+from agentzoo.data.minari import dataset_metadata, load_episodes, stored_metadata, stored_observation
 from agentzoo.data.remote import dataset_of
 from agentzoo.data.targets import choose_target
 from agentzoo.errors import ConfigError, warn
-from agentzoo.nn.base import MAX_TIMESTEPS
+from agentzoo.nn.base import MAX_TIMESTEPS, ModelConfig, require_kind
 from agentzoo.recipe import EvalConfig, Recipe
 from agentzoo.recipes._table import require_template
 from agentzoo.record import checked
-from agentzoo.registry import recipe_table
+from agentzoo.registry import get_family, recipe_table
 from agentzoo.store.files import RECIPE
 from agentzoo.training.environment import environment_for_data, reference_for_data
 from agentzoo.types import MAX_TARGET, FloatArray
@@ -68,7 +68,7 @@ def plan(
         env = environment_asked(env, settings)
         settings = [*([] if env is None else [f"eval.env={env}"]), *settings]
         recipe = with_data_here(_named_recipe(named).override(settings))
-        episodes = read(recipe.data.dataset, recipe.data.obs_keys)
+        episodes = read_fitting(read, recipe.model, recipe.data.dataset, recipe.data.obs_keys)
     returns = episodes.best(recipe.data.best_fraction).returns
     if target is not None:
         recipe = recipe.with_target(choose_target(target, returns, recipe.eval.env, recipe.eval.env_options))
@@ -114,16 +114,17 @@ def recipe_for(
     """
     settings, template = listed(settings), _template(named)
     names = named_in(settings)
-    wanted = template.override(one for one in settings if one.lstrip().startswith("data.")).data
+    changed = template.override(one for one in settings if one.lstrip().startswith(("data.", "model")))
+    model, wanted = changed.model, changed.data
     require_one_dataset(dataset_id, wanted.dataset, names)
     chosen = "data.obs_keys" in names or dataset_id == template.data.dataset
     obs_keys = wanted.obs_keys if chosen else None
     free = obs_keys is None and "data.obs_keys" not in names
     obs_keys = _own_keys(stored_metadata(dataset_id)) if free else obs_keys
-    episodes = read(dataset_id, obs_keys)  # downloads or builds it if possible
+    episodes = read_fitting(read, model, dataset_id, obs_keys)  # downloads or builds it if possible
     metadata = dataset_metadata(dataset_id)
     if free and obs_keys is None and (obs_keys := _own_keys(metadata)) is not None:
-        episodes = read(dataset_id, obs_keys)
+        episodes = read_fitting(read, model, dataset_id, obs_keys)
     env_id, options = environment_for_data(metadata, environment_asked(env, settings), trust_env_module)
     returns = episodes.best(wanted.best_fraction).returns
     chosen_target = choose_target(target_asked(target, settings) or "d4rl", returns, env_id, options)
@@ -151,6 +152,14 @@ def recipe_for(
         eval=evaluation,
     )
     return Recipe.from_json(recipe.to_json(), f"the recipe for {dataset_id}").override(settings), episodes
+
+
+def read_fitting(read: Reader, model: ModelConfig, dataset_id: str, obs_keys: tuple[str, ...] | None) -> Episodes:
+    """The dataset; images for a family that reads vectors raise SpaceError before it is read, and the reverse."""
+    observation = stored_observation(dataset_id, obs_keys)
+    if observation is not None:
+        require_kind(model.family, observation, get_family(model.family).model.takes_images)
+    return read(dataset_id, obs_keys)
 
 
 def _own_keys(metadata: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -233,6 +233,26 @@ def test_data_beyond_the_bounds_of_a_recipe(datasets: Path) -> None:
         build_model(recipe.override(["data.context=8192"]), wide)
 
 
+def test_images_for_a_family_of_vectors_are_refused_before_they_are_read(datasets: Path) -> None:
+    """And vectors for a family of images."""
+    ends, box = np.arange(3) == 2, gym.spaces.Box(0, 255, (9, 9, 3), np.uint8)
+    one = Rollout(0, np.zeros((4, 9, 9, 3), np.uint8), np.zeros(3, int), np.ones(3), ends, np.zeros(3, bool))
+    about: dict[str, Any] = {"algorithm_name": "chance", "author": "a test", "description": "By chance."}
+    spaces = {"observation_space": box, "action_space": gym.spaces.Discrete(2)}
+    write_dataset("my/frames-v0", [one], **spaces, **about)
+
+    def read(*_: Any) -> Episodes:
+        pytest.fail("the episodes were read")
+
+    for family, dataset, said in (("dt", "my/frames-v0", "reads vectors"), ("dt-pixel", "my/robot-v0", "reads images")):
+        with pytest.raises(SpaceError, match=f"the family '{family}' {said}"):
+            plan(family, dataset=dataset, env="tests/Counting-v0", read=read)
+    with pytest.raises(SpaceError, match="the family 'dt' reads vectors"):
+        plan("dt-hopper-medium", settings=["data.dataset=my/frames-v0"], read=read)
+    with pytest.raises(SpaceError, match="the family 'dt' reads vectors"):
+        plan_finetune(make_agent("CartPole-v1"), "my/frames-v0", read=read)
+
+
 def test_datasets_go_by_the_names_of_data_list(datasets: Path) -> None:
     with pytest.raises(UnknownNameError, match="'zoo/hopper/expert-v0'"):
         plan("dt", dataset="hopper/expert")
