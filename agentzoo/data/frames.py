@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agentzoo.errors import DataError, printable
-from agentzoo.types import IntArray, ObservationSpec
+from agentzoo.types import MAX_PIXELS, IntArray, ObservationSpec
 
 LEVEL = 3  # of zlib: a frame of Pong takes 100 bytes, a busy one 900
 DIGEST = 16  # bytes
@@ -56,14 +56,20 @@ def stacked_spec(spec: ObservationSpec, stack: Stack) -> ObservationSpec:
     """The spec of the network's observation, if `spec` is that of one frame.
 
     Raises:
-        DataError: it is not an image.
+        DataError: it is not an image, or the stack is too large.
     """
     if spec.image is None:
         raise DataError(f"the metadata has {STACK}={stack.frames}, but the observations are not images.")
     channels, height, width = spec.image
     order = "first" if spec.channels == "none" else spec.channels
     shape = (channels * stack.frames, height, width)
-    return ObservationSpec(size=int(np.prod(shape)), keys=spec.keys, shapes=(shape,), dtype="uint8", channels=order)
+    size = int(np.prod(shape))
+    if size > MAX_PIXELS:
+        raise DataError(
+            f"the metadata has {STACK}={stack.frames}: a stack of images {spec.image} has {size:,} numbers; at most "
+            f"{MAX_PIXELS:,} are allowed. Store fewer frames per stack or smaller images."
+        )
+    return ObservationSpec(size=size, keys=spec.keys, shapes=(shape,), dtype="uint8", channels=order)
 
 
 @dataclass(frozen=True)

@@ -148,6 +148,12 @@ def test_metadata_that_names_no_stack_is_refused(wrong: dict[str, Any]) -> None:
         load_episodes("tests/wrong-v0")
 
 
+def test_a_stack_that_is_too_large_is_refused() -> None:
+    write("tests/large-v0", [np.zeros((3, 3, 120, 160), dtype=np.uint8)], **{STACK: 64})
+    with pytest.raises(DataError, match=r"frame_stack=64: a stack of images \(3, 120, 160\) has 3,686,400 numbers"):
+        load_episodes("tests/large-v0")
+
+
 def test_broken_frames_are_an_error_of_ours() -> None:
     write("tests/broken-v0", [single(3, 0)])
     found = load_episodes("tests/broken-v0").observations
