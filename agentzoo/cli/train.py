@@ -18,6 +18,8 @@ from agentzoo.cli.options import (
     possible_dataset,
 )
 from agentzoo.data.names import require_possible
+from agentzoo.errors import UnknownNameError
+from agentzoo.registry import family_names
 
 if TYPE_CHECKING:
     from agentzoo.agent import Agent
@@ -89,6 +91,7 @@ def train(
     from agentzoo.recipes._table import require_recipe, require_template
 
     if dataset is None:
+        _require_no_family(agent_id)
         require_recipe(agent_id)  # reports a typo before the heavy imports
     else:
         require_template(agent_id)
@@ -116,6 +119,14 @@ def train(
         cuda_graph=cuda_graph,
         trust=trust_env_module,
     )
+
+
+def _require_no_family(named: str) -> None:
+    """Raise UnknownNameError for a family, which is trained on a dataset that the user names."""
+    if named in family_names() and not Path(named).exists():
+        raise UnknownNameError(
+            f"{named!r} is a family, not an agent: name your data with --dataset, or an agent (`agentzoo list --all`)."
+        )
 
 
 StartArg = Annotated[

@@ -84,6 +84,12 @@ def test_a_zoo_that_is_no_folder_is_named(tmp_path: Path, monkeypatch: pytest.Mo
             assert CliRunner().invoke(app, command).exit_code == status
 
 
+def test_a_family_without_data_is_no_unknown_agent() -> None:
+    found = CliRunner().invoke(app, ["train", "dt"])
+    assert isinstance(found.exception, UnknownNameError)
+    assert str(found.exception).startswith("'dt' is a family, not an agent: name your data with --dataset")
+
+
 def test_a_backbone_is_no_unknown_agent() -> None:
     found = CliRunner().invoke(app, ["show", "lm-mini"])
     assert isinstance(found.exception, UnknownNameError)
