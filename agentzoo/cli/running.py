@@ -29,7 +29,11 @@ from agentzoo.training.tracking import Tracking
 def tracking_of(
     trackers: list[str] | None, project: str | None, run_name: str | None, group: str | None, tags: str | None
 ) -> Tracking:
-    """The tracking settings from the command's options."""
+    """The tracking settings from the command's options. ConfigError: one that needs a tracker, and none is named."""
+    idle = {"--project": project, "--run-name": run_name, "--group": group, "--tags": tags}
+    given = [option for option, value in idle.items() if value is not None]
+    if given and not trackers:
+        raise ConfigError(f"{', '.join(given)} has no effect without --track; name a tracker, or omit it.")
     named = None if tags is None else tuple(tag.strip() for tag in tags.split(",") if tag.strip())
     return Tracking(tuple(trackers or ()), project, run_name, group, named)
 

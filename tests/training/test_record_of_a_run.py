@@ -18,7 +18,7 @@ from models.cases import coin_episodes
 from agentzoo.cli.running import tracking_of
 from agentzoo.config import read_recipe
 from agentzoo.data.episodes import Episodes
-from agentzoo.errors import CheckpointError, DataError, ObservationError, StorageError, TrainingError
+from agentzoo.errors import CheckpointError, ConfigError, DataError, ObservationError, StorageError, TrainingError
 from agentzoo.nn.base import ModelConfig
 from agentzoo.recipe import Recipe, Stretch, differences, load_recipe
 from agentzoo.record import read_record
@@ -265,6 +265,11 @@ def test_a_run_that_is_resumed_goes_on_in_the_same_tracker_run(tmp_path: Path) -
     again = Tracking(("wandb",)).settled(recipe(), tmp_path)
     assert again == replace(first, trackers=("wandb",))
     assert tracking_of(["wandb"], None, None, None, "a, b,") == Tracking(("wandb",), tags=("a", "b"))
+
+
+def test_options_of_a_tracker_need_one() -> None:
+    with pytest.raises(ConfigError, match=r"^--project, --tags has no effect without --track; name a tracker"):
+        tracking_of(None, "p", None, None, "a")
 
 
 def test_the_whole_recipe_is_the_config_of_a_tracker() -> None:
