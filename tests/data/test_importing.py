@@ -85,6 +85,14 @@ def test_timeouts_of_which_none_is_set_are_no_timeouts(root: Path, tmp_path: Pat
     assert ends("d4rl/hopper/other-v2") == [([0, 1], True, False)]
 
 
+def test_a_limit_without_effect_is_reported(root: Path, tmp_path: Path) -> None:
+    file = write_h5(tmp_path / "h.hdf5", columns(6, terminals=[1], timeouts=[5]))
+    found = import_file(file, ID, max_episode_steps=2)
+    assert [len(rewards) for rewards, _, _ in ends(ID)] == [2, 4]
+    assert "--max-episode-steps 2 has no effect: the file marks where episodes end" in found.notes
+    assert not any("no effect" in note for note in import_file(file, ID, env_id="Hopper-v5", overwrite=True).notes)
+
+
 @pytest.mark.parametrize("shape", [(4,), (4, 1)])
 def test_true_and_false_are_two_actions(shape: tuple[int, ...], root: Path, tmp_path: Path) -> None:
     arrays = columns(4, terminals=[3], timeouts=[])

@@ -31,6 +31,7 @@ class Imported:
     dataset_id: str
     dropped_steps: int = 0  # steps of an incomplete last episode
     notes: list[str] = field(default_factory=list)
+    cut_after: int | None = None  # steps; None: the file marks the ends of episodes itself
 
 
 def read_npz(path: Path) -> Iterator[Rollout]:
@@ -173,6 +174,7 @@ def _ends(
     timeouts = np.asarray(file["timeouts"]).reshape(-1).astype(bool) if "timeouts" in file else None
     if max_episode_steps and (timeouts is None or not timeouts.any()):
         timeouts = _timeouts(terminals, max_episode_steps)
+        result.cut_after = max_episode_steps
         result.notes.append(f"no timeouts in the file: episodes are cut after {max_episode_steps} steps")
     if timeouts is None:
         raise DataError(

@@ -73,6 +73,8 @@ def _import(
     first = next(rollouts, None)
     if first is None:
         raise DataError(f"{path.name} holds no complete episode.")
+    if max_episode_steps and result.cut_after is None:
+        result.notes.append(f"--max-episode-steps {max_episode_steps} has no effect: the file marks where episodes end")
     if path.is_dir():
         spaces = _spaces_of_frames(path, first, env)
     else:
