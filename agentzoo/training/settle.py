@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from agentzoo.data.episodes import Episodes
-from agentzoo.errors import TrainingError
+from agentzoo.errors import StorageError, TrainingError
 from agentzoo.recipe import Recipe, Stretch, differences, there_and_asked
 from agentzoo.record import read_record
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, remove_unfinished, write_atomic
@@ -76,8 +76,10 @@ def claim(folder: Path, recipe: Recipe, writes: bool = False) -> None:
 
     Raises:
         TrainingError: it holds a staged agent, weights without a recipe, or a run of another recipe; the message names
-            the difference. StorageError: it holds another agent, or a backbone.
+            the difference. StorageError: it holds another agent, or a backbone, or is a file.
     """
+    if folder.exists() and not folder.is_dir():
+        raise StorageError(f"{folder} is a file; a run is a folder. Choose another --out.")
     require_own(folder, recipe.agent_id)
     if writes:
         remove_unfinished(folder)

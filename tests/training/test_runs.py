@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from agentzoo.cli import app
 from agentzoo.data.minari import load_episodes
-from agentzoo.errors import CheckpointError, ConfigError, TrainingError, UnknownNameError
+from agentzoo.errors import CheckpointError, ConfigError, StorageError, TrainingError, UnknownNameError
 from agentzoo.evaluation.during import check_environment, short_evaluation
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.models.bc import BCConfig, BehaviourCloning
@@ -78,6 +78,12 @@ def test_a_folder_of_another_recipe_is_refused(tmp_path: Path) -> None:
     run(tmp_path, recipe(steps=1))
     with pytest.raises(TrainingError, match=r"steps: 1 there, 2 asked"):
         run(tmp_path, recipe(steps=2))
+
+
+def test_a_file_is_no_folder_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"file is a file; a run is a folder\. Choose another --out\."):
+        run(tmp_path / "file", recipe(steps=1))
 
 
 def test_a_run_recorded_before_hashes_were_kept_continues(tmp_path: Path) -> None:
