@@ -44,8 +44,8 @@ class Effort(NamedTuple):
     shrink: int = 1
 
 
-QUICK = Effort(20)  # for a film of any size
-SMALLER = (  # tried in this order
+QUICK = Effort(20)  # tried first, with x264's defaults
+SMALLER = (  # tried next, in this order, with `THOROUGH`
     *(Effort(crf) for crf in (20, 24, 28, 30)),
     *(Effort(crf, 2) for crf in (28, 32)),  # with fewer frames it would not look like a film
     *(Effort(28, 1, parts) for parts in (2, 4, 8)),

@@ -87,8 +87,9 @@ def infer(
     Raises:
         ConfigError: the network is not masked; one of `task` and `step` without the other; `task` with `mask`, or at a
             step that it does not have; `window` together with arguments it replaces. ShapeError: other shapes, a
-            `timestep` below 0, or no argument that sets the number of steps. UnknownNameError: no such task.
-            ObservationError: infinity in the question, or NaN or infinity in the answer.
+            `timestep` below 0, no argument that sets the number of steps, a `mask` that is no dict, or a `window` that
+            is no `Window`. UnknownNameError: no such task. ObservationError: infinity in the question, or NaN or
+            infinity in the answer.
     """
     require_masked(agent.model, "asked about a window")
     single = False
@@ -99,6 +100,7 @@ def infer(
         given = [name for name, value in parts.items() if value is not None]
         if given:
             raise ConfigError(f"window= already holds {', '.join(given)}: pass either the window or these.")
+        _require_window(window)
     if task is not None:
         if step is None or mask is not None:
             raise ConfigError("task= needs step= (0, 1, ...) and defines the mask, so omit mask=.")
@@ -112,6 +114,14 @@ def infer(
     elif mask is not None:
         window = replace(window, mask=_both(window.mask, _own_mask(window, mask)))
     return ask(agent, window, single)
+
+
+def _require_window(window: Any) -> None:
+    if not isinstance(window, Window):
+        raise ShapeError(
+            f"window= is a Window, as `read_window` makes it, got {type(window).__name__}; pass arrays as "
+            "observations= and actions=."
+        )
 
 
 def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:

@@ -19,7 +19,17 @@ from PIL import Image
 from agentzoo.envs.making import make_env, prepare_drawing
 from agentzoo.errors import ConfigError, StorageError
 from agentzoo.evaluation.enjoy import play
-from agentzoo.evaluation.film import Clip, _rendering_env, film, picture_of, save_gif, save_video
+from agentzoo.evaluation.film import (
+    SMALLER,
+    THOROUGH,
+    Clip,
+    _encoded,
+    _rendering_env,
+    film,
+    picture_of,
+    save_gif,
+    save_video,
+)
 from agentzoo.evaluation.rollout import rollout
 from agentzoo.hub.staging_measurements import FILM_BYTES, video
 
@@ -164,6 +174,16 @@ def test_a_film_that_is_small_stays_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"would take at least .* bytes; at most 100 are allowed"):
         save_video(clip, tmp_path / "none.mp4", 100)
     assert not (tmp_path / "none.mp4").exists()
+
+
+def test_a_limited_film_is_encoded_more_thoroughly(tmp_path: Path) -> None:
+    """Less than the limit, though x264's defaults take more at that rate factor."""
+    clip = film(make_agent("Hopper-v5"), every=1, size=(160, 120))
+    path, first = tmp_path / "x.mp4", SMALLER[0]
+    quick, thorough = (len(_encoded(clip, first, path, tuning)) for tuning in ((), THOROUGH))
+    assert thorough < 0.9 * quick
+    save_video(clip, path, thorough)
+    assert path.stat().st_size == thorough
 
 
 def test_staged_films_are_small() -> None:

@@ -222,6 +222,8 @@ def test_a_window_and_its_parts_cannot_be_passed_together() -> None:
         agent.infer(window=window, observations=np.ones((4, 3)), returns=1.0, timestep=0)
     with pytest.raises(ConfigError, match="already holds actions"):
         agent.infer(window=window, actions=np.zeros((4, 2)), task="past", step=1)
+    with pytest.raises(ShapeError, match=r"window= is a Window, .* got ndarray; pass arrays as observations="):
+        agent.infer(window=np.ones((4, 3)))
 
 
 def test_unknown_discrete_actions() -> None:
