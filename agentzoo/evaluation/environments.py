@@ -11,6 +11,7 @@ import gymnasium as gym
 from agentzoo.agent import Agent
 from agentzoo.envs.making import make_configured
 from agentzoo.errors import ConfigError
+from agentzoo.evaluation.seeds import EPISODES
 
 
 def env_of(agent: Agent, env_id: str | None, *, trust_env_module: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
@@ -47,3 +48,16 @@ def open_envs(
             envs.append(env_of(agent, env_id, trust_env_module=trust_env_module))
             opened.callback(envs[-1].close)
         yield envs
+
+
+def require_playable(agent: Agent, episodes: int, n_envs: int) -> None:
+    """Raise ConfigError for counts out of range, or an agent with a target or goal for each environment."""
+    if episodes < 1 or n_envs < 1:
+        raise ConfigError(f"episodes and n_envs must be at least 1, got {episodes} and {n_envs}.")
+    if episodes > EPISODES:
+        raise ConfigError(f"one seed has {EPISODES:,} episodes, got {episodes:,}; play the others with another seed.")
+    if agent.is_conditioned_each:
+        raise ConfigError(
+            f"{agent.config.agent_id} has a target or goal for each environment, which does not work with episodes of "
+            "different lengths; set one target or goal for all."
+        )

@@ -180,6 +180,10 @@ def picture_of(env: Any) -> NDArray[np.uint8]:
         raise ConfigError(
             f"{_name_of(env)} renders numbers of type {image.dtype}; a frame holds whole numbers from 0 to 255 (uint8)."
         )
+    if image.size and not 0 <= image.min() <= image.max() <= 255:
+        raise ConfigError(
+            f"{_name_of(env)} renders numbers from {image.min()} to {image.max()}; a frame holds numbers from 0 to 255."
+        )
     image = image.astype(np.uint8)
     if image.ndim == 2:
         image = image[..., None]

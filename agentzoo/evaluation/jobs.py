@@ -17,8 +17,8 @@ import torch
 from agentzoo.agent import Agent
 from agentzoo.envs.options import options_trusted
 from agentzoo.errors import AgentzooError, ConfigError, EvaluationError
-from agentzoo.evaluation.environments import open_envs
-from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, require_playable, run_seeded
+from agentzoo.evaluation.environments import open_envs, require_playable
+from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, run_seeded
 from agentzoo.parent import end_with_parent
 
 

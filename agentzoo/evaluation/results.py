@@ -19,8 +19,9 @@ from agentzoo.envs.options import trust_flags
 from agentzoo.envs.wrapping import spec_of
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.backbones import Knowledge
+from agentzoo.evaluation.environments import require_playable
 from agentzoo.evaluation.jobs import rollout_in_jobs
-from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, is_deterministic, require_playable, rollout
+from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, is_deterministic, rollout
 from agentzoo.evaluation.scores import Reference, mean_interval, normalized_score, reference_for, with_reference
 from agentzoo.evaluation.statistics import Converged
 from agentzoo.evaluation.study import Study
@@ -162,6 +163,7 @@ class Results(Config):
     language: Knowledge | None = None  # how well its backbone models language
     spearman: float | None = None  # rank correlation of target and achieved return over `targets`
     studies: Annotated[tuple[Study, ...], Field(max_length=len(STUDY_PICTURES))] = ()
+    int8: bool = False  # large matrices of the measured weights are 8-bit integers
     plotted: bool = False  # the folder has a plot of the targets
     filmed: bool = False  # the folder has a video of one episode
 

@@ -19,8 +19,8 @@ from agentzoo.acting.modes import MemoryState
 from agentzoo.agent import Agent
 from agentzoo.envs.wrapping import reward_changer
 from agentzoo.errors import ConfigError, ObservationError
-from agentzoo.evaluation.environments import env_of, open_envs
-from agentzoo.evaluation.seeds import episode_seed
+from agentzoo.evaluation.environments import env_of, open_envs, require_playable
+from agentzoo.evaluation.seeds import episode_seed, require_seed
 
 OnEpisode = Callable[["EpisodeResult"], None]
 OnState = Callable[[AgentState | MemoryState], None]
@@ -68,13 +68,15 @@ def make_vec_env(
         options: keyword arguments of `gym.make` in addition to the agent's, e.g. `render_mode="rgb_array"`.
 
     Raises:
-        ConfigError: the agent names no environment, or `n_envs` is below 1. Otherwise as `env_of`.
+        ConfigError: the agent names no environment, `n_envs` is below 1, or `seed` is no whole number. Otherwise as
+            `env_of`.
     """
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     if n_envs < 1:
         raise ConfigError(f"n_envs must be at least 1, got {n_envs}.")
+    require_seed(0 if seed is None else seed)
     if not isinstance(agent, Agent):
         agent = Agent.from_pretrained(agent, device="cpu", trust_env_module=trust_env_module)
     with ExitStack() as opened:  # closes those that exist if one cannot be created
@@ -171,17 +173,6 @@ def run_episode(
 def _success(info: dict[str, Any]) -> bool | None:
     success = next((info[key] for key in SUCCESS if key in info), None)
     return None if success is None else bool(success)
-
-
-def require_playable(agent: Agent, episodes: int, n_envs: int) -> None:
-    """Raise ConfigError for less than one episode or environment, or an agent with a target or goal per environment."""
-    if episodes < 1 or n_envs < 1:
-        raise ConfigError(f"episodes and n_envs must be at least 1, got {episodes} and {n_envs}.")
-    if agent.is_conditioned_each:
-        raise ConfigError(
-            f"{agent.config.agent_id} has a target or goal for each environment, which does not work with episodes of "
-            "different lengths; set one target or goal for all."
-        )
 
 
 def run_seeded(

@@ -12,6 +12,7 @@ from agentzoo.acting.observing import is_count
 from agentzoo.errors import ConfigError
 
 VALIDATION = 99
+EPISODES = 10_000  # of one seed
 
 
 def episode_seed(seed: int, episode: int) -> int:
@@ -20,6 +21,11 @@ def episode_seed(seed: int, episode: int) -> int:
     Raises:
         ConfigError: `seed` is not a whole number from 0 on.
     """
+    require_seed(seed)
+    return EPISODES * (int(seed) + 1) + episode
+
+
+def require_seed(seed: int) -> None:
+    """Raise ConfigError unless `seed` is a whole number from 0 on."""
     if not is_count(seed):
         raise ConfigError(f"the seed of an evaluation is a whole number from 0 to 2,147,483,647; got {seed!r}.")
-    return 10_000 * (int(seed) + 1) + episode

@@ -131,7 +131,8 @@ def commands(entry: Entry) -> list[tuple[str, str]]:
 def _caption(entry: Entry) -> str:
     head = entry.head
     assert head is not None
-    words = f"{entry.env}, {head.episodes} episodes, target return {head.target_return:,g}. Lines are 95 % intervals"
+    words = f"{entry.env}, {counted(head.episodes, 'episode')}, target return {head.target_return:,g}. "
+    words += "Lines are 95 % intervals"
     if entry.published:
         words += (
             ", of published numbers the spread that the paper prints; those are not comparable one to one, see the card"

@@ -13,7 +13,7 @@ from agentzoo.hub.sweeps import sweep_facts
 from agentzoo.site.entries import Entry
 from agentzoo.site.markup import short
 from agentzoo.site.plot import Axis, Plot
-from agentzoo.text import amount, amounts
+from agentzoo.text import amount, amounts, counted
 from agentzoo.training.log import COLUMNS
 
 EVALUATED = ("eval_return", "eval_score")
@@ -65,7 +65,7 @@ def asked_and_achieved(entry: Entry) -> Asked | None:
     y = Axis.over("achieved return", [*reached, min(facts.asked[1], max(reached) * 1.15)], zero=True)
     words = (
         f"For targets of {amounts(facts.asked, ',')} it achieved {amounts(facts.achieved, ',')} on average, "
-        f"{targets[0].episodes} episodes a target."
+        f"{counted(targets[0].episodes, 'episode')} a target."
     )
     if facts.flat:
         words += " It hardly reacts to its target."

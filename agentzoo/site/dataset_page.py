@@ -19,7 +19,7 @@ from agentzoo.evaluation.results import DatasetFacts
 from agentzoo.site.entries import Entry, Zoo, slug_of
 from agentzoo.site.plot import Axis, Plot
 from agentzoo.site.render import NO_PARTS, Parts, page
-from agentzoo.text import amount, fixed
+from agentzoo.text import amount, counted, fixed
 from agentzoo.types import FloatArray
 
 PAGE = "datasets.html"
@@ -121,8 +121,9 @@ def _facts(facts: DatasetFacts | None, returns: FloatArray | None, lengths: Floa
         found = [("episodes", f"{facts.episodes:,}"), ("steps", f"{facts.steps:,}")]
         found += [("mean return", amount(facts.mean_return, ",")), ("best return", amount(facts.best_return, ","))]
     if returns is not None:
-        best = best_share(returns, lengths)
-        found.append((f"best {100 * BEST:.0f} % of steps", f"{best[1]:,} episodes above {amount(best[0], ',')}"))
+        least, count = best_share(returns, lengths)
+        words = f"{counted(count, 'episode')} above {amount(least, ',')}"
+        found.append((f"best {100 * BEST:.0f} % of steps", words))
     return found
 
 

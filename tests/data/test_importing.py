@@ -224,6 +224,8 @@ def broken(kind: str, path: Path) -> Path:
     arrays = columns(4, terminals=[3], timeouts=[])
     if kind == "negative":
         arrays["actions"] = np.array([0, -1, 1, 0])
+    elif kind == "pairs":
+        arrays["actions"] = np.zeros((4, 2), np.int64)
     elif kind == "nan":
         arrays["rewards"] = np.array([0.0, 0.0, np.nan, 0.0])
     elif kind == "bytes lost":
@@ -280,7 +282,8 @@ def broken(kind: str, path: Path) -> Path:
         ("empty", DataError, "cannot be read as an npz file"),
         ("garbage", DataError, "cannot be read"),
         ("other", ConfigError, "neither"),
-        ("negative", DataError, "action -1 at step 1 is not in 0 to 1"),
+        ("negative", DataError, "whole numbers from -1 to 1, but choices are counted from 0. Store"),
+        ("pairs", DataError, r"an action is \(2,\) whole numbers. One choice a step is supported"),
         ("nan", DataError, "rewards hold nan at step 2, which is not finite"),
         ("bytes lost", DataError, "cannot be read as an HDF5 file, steps 0 to 3"),
         ("one array", DataError, "cannot be read as an npz file"),

@@ -20,19 +20,23 @@ from agentzoo.evaluation.film import film
 class Painted(CountingEnv):
     """Renders what its options say."""
 
-    def __init__(self, dtype: str = "uint8", grows: bool = False, render_mode: str | None = None) -> None:
+    def __init__(
+        self, dtype: str = "uint8", value: float = 0.5, grows: bool = False, render_mode: str | None = None
+    ) -> None:
         super().__init__(render_mode=render_mode)
-        self.dtype, self.grows, self.drawn = dtype, grows, 0
+        self.dtype, self.value, self.grows, self.drawn = dtype, value, grows, 0
 
     def render(self) -> Any:
         self.drawn += self.grows
-        return np.full((16 + 2 * self.drawn, 16, 3), 0.5, self.dtype)
+        return np.full((16 + 2 * self.drawn, 16, 3), self.value, self.dtype)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"dtype": "float32"}, r"renders numbers of type float32; .* 0 to 255 \(uint8\)"),
+        ({"dtype": "int16", "value": 300}, "renders numbers from 300 to 300; a frame holds numbers from 0 to 255"),
+        ({"dtype": "int16", "value": -1}, "renders numbers from -1 to -1"),
         ({"grows": True}, r"frames of several shapes: \(18, 16, 3\), \(20, 16, 3\)"),
     ],
 )

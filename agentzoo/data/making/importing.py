@@ -129,13 +129,32 @@ def _spaces_of_data(path: Path, dropped_steps: int) -> tuple[gym.Space[Any], gym
     """
     observations, actions = read_start(path)
     actions = actions[: len(actions) - dropped_steps]
-    if np.issubdtype(actions.dtype, np.integer) and actions.ndim == 1:
-        choices = int(actions.max()) + 1
-        if not 1 <= choices <= MAX_SIZE:
-            raise DataError(f"{path.name}: the largest action is {choices - 1}; it must be in 0 to {MAX_SIZE - 1}.")
-        return _space_of(observations), gym.spaces.Discrete(choices)
+    if np.issubdtype(actions.dtype, np.integer):
+        return _space_of(observations), _choices_of_data(path, actions)
     bound = 1.0 if np.abs(actions).max() <= 1.0 + slack(np.ones(())) else np.inf
     return _space_of(observations), gym.spaces.Box(-bound, bound, actions.shape[1:] or (1,), np.float32)
+
+
+def _choices_of_data(path: Path, actions: NDArray[np.generic]) -> gym.spaces.Discrete:
+    """The space of whole numbers (T,) or (T, 1), counted from 0.
+
+    Raises:
+        DataError: several numbers a step, or numbers out of range.
+    """
+    if actions[0].size != 1:
+        raise DataError(
+            f"{path.name}: an action is {actions.shape[1:]} whole numbers. One choice a step is supported (Discrete); "
+            "if these are no choices, store them as float32."
+        )
+    first, last = int(actions.min()), int(actions.max())
+    if first < 0:
+        raise DataError(
+            f"{path.name}: actions are the whole numbers from {first} to {last}, but choices are counted from 0. Store "
+            "them so, or name an environment whose choices begin there (--env)."
+        )
+    if last >= MAX_SIZE:
+        raise DataError(f"{path.name}: the largest action is {last}; it must be in 0 to {MAX_SIZE - 1}.")
+    return gym.spaces.Discrete(last + 1)
 
 
 def _spaces_of_frames(
