@@ -15,6 +15,7 @@ from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.sizes import sizes_only
 from agentzoo.registry import get_family
+from agentzoo.store.int8 import narrowed
 from agentzoo.store.tensors import check_fits, fingerprint, first_names, load_strict
 
 
@@ -51,7 +52,11 @@ class Saved(NamedTuple):
 
     def tensors(self, model: SequenceModel) -> dict[str, Tensor]:
         """The content of the file, from the network that has these weights."""
-        return {name: value.to(self.types.get(name, _stored(value))) for name, value in model.state_dict().items()}
+        found: dict[str, Tensor] = {}
+        for name, value in model.state_dict().items():
+            kind = self.types.get(name, _stored(value))
+            found |= narrowed(name, value) if kind == torch.int8 else {name: value.to(kind)}
+        return found
 
 
 def _stored(tensor: Tensor) -> torch.dtype:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.progress import Progress
@@ -24,10 +24,11 @@ MaxOption = Annotated[
     typer.Option(
         "--max-mb",
         min=0.1,
-        help="Largest size of the weights in megabytes; they are stored as float16.",
-        show_default="the family's limit, 5 for most",
+        help="Largest size of the weights in megabytes.",
+        show_default="the family's limit, 3 for most",
     ),
 ]
+WEIGHTS_HELP = "Type of the stored weights, which are the measured ones. int8: large matrices as 8-bit integers."
 
 
 @contextmanager
@@ -68,6 +69,10 @@ def stage(
     ] = None,
     force: ForceOption = False,
     target: TargetOption = None,
+    weights: Annotated[
+        Literal["float16", "int8"] | None,
+        typer.Option(help=WEIGHTS_HELP, show_default="float16, or int8 if that is larger than --max-mb"),
+    ] = None,
     max_mb: MaxOption = None,
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
@@ -89,6 +94,7 @@ def stage(
             trust_env_module=trust_env_module,
             force=force,
             target=target,
+            weights=weights,
             max_bytes=None if max_mb is None else int(1e6 * max_mb),
             on_progress=on_progress,
             on_episodes=on_episodes,
@@ -100,14 +106,13 @@ def remeasure(
     folder: FolderArg,
     target: TargetOption = None,
     history: HistoryOption = None,
-    float16: Annotated[
-        bool,
-        typer.Option("--float16", help="Store the weights as float16, as `stage` does; older folders hold float32."),
-    ] = False,
+    weights: Annotated[
+        Literal["float16", "int8"] | None, typer.Option(help=WEIGHTS_HELP, show_default="as they are")
+    ] = None,
     sweep_episodes: Annotated[
         int,
         typer.Option(
-            min=0, help="Episodes for each of eight target returns, with another history or --float16; 0: none."
+            min=0, help="Episodes for each of eight target returns, with another history or --weights; 0: none."
         ),
     ] = 20,
     drop_seeds: Annotated[
@@ -116,7 +121,7 @@ def remeasure(
     trust_env_module: TrustOption = False,
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
-    """Give a staged agent another target return or history, or float16 weights, and measure it again."""
+    """Give a staged agent another target return or history, or smaller weights, and measure it again."""
     require_folder(folder)
     from agentzoo.hub.remeasure import remeasure as run
 
@@ -125,7 +130,7 @@ def remeasure(
             folder,
             target=target,
             history=history,
-            float16=float16,
+            weights=weights,
             sweep_episodes=sweep_episodes,
             drop_seeds=drop_seeds,
             trust_env_module=trust_env_module,

@@ -17,8 +17,8 @@ from agentzoo.errors import ConfigError
 from agentzoo.evaluation.results import Result, Results
 from agentzoo.hub.card import write_card
 from agentzoo.hub.records import read_records, require_promised, write_settings
-from agentzoo.hub.stage import as_float16
 from agentzoo.hub.staging_measurements import Measuring, Tally
+from agentzoo.hub.stored_weights import Stored, store_weights
 from agentzoo.recipe import Recipe
 from agentzoo.store.files import RESULTS, SWEEP_PLOT, write_atomic
 from agentzoo.store.locate import written_whole
@@ -30,24 +30,26 @@ def remeasure(
     *,
     target: str | None = None,
     history: int | None = None,
-    float16: bool = False,
+    weights: Stored | None = None,
     sweep_episodes: int = 20,
     drop_seeds: bool = False,
     trust_env_module: bool = False,
     on_progress: Callable[[str], None] = lambda _: None,
     on_episodes: Callable[[int, int], None] = lambda *_: None,
 ) -> Result:
-    """Give a staged agent another target return or history, or weights of half the size, and measure it again.
+    """Give a staged agent another target return or history, or smaller weights, and measure it again.
 
     These settings play no part in training, so the log and the studies stay. The sweep stays if only the target
-    changes. Rows of other methods' runs and of the best checkpoint go, the rows of `baselines.json` stay. A clone
-    ignores the target: a new one changes its records alone. The folder is replaced as a whole or not at all.
+    changes. With another target or history the rows of other runs and of the best checkpoint go; the rows of
+    `baselines.json` stay. A clone ignores the target: a new one changes its records alone. The folder is replaced as a
+    whole or not at all.
 
     Args:
         staged: the agent's folder.
         target: a rule or a number (`data.targets`); by default the present one.
         history: the number of newest steps that acting reads, 0 for the whole window; by default the present one.
-        float16: store the weights as `stage` does today; agents staged by older versions hold float32.
+        weights: how to store them, as in `stage`; by default as they are. What a smaller type has rounded away does not
+            come back.
         drop_seeds: drop the rows of other training seeds, whose weights are not in the folder.
         sweep_episodes: episodes for each of eight target returns if history or weights change; 0 drops the sweep.
         on_progress: called with each step that begins.
@@ -57,7 +59,7 @@ def remeasure(
         The new headline.
 
     Raises:
-        CheckpointError: a record or a file that the card shows is missing, or a number does not fit float16.
+        CheckpointError: a record or a file that the card shows is missing, or a number is too large for float16.
         ConfigError: an unknown rule, a history longer than the window, or other training seeds without `drop_seeds`.
     """
     config, recipe, results = read_records(staged)
@@ -67,20 +69,26 @@ def remeasure(
     reads = recipe.eval.history if history is None else history or None
     check_history(reads, config.io.context)
     reads = None if reads == config.io.context else reads
-    changed = reads != recipe.eval.history or float16
+    changed = reads != recipe.eval.history or weights is not None
     plays = changed or recipe.model.acts_on_target()
-    if plays and not drop_seeds:
+    asks = target is not None and recipe.model.acts_on_target()
+    reacts = reads != recipe.eval.history or asks  # rows of other runs are then of other settings
+    if reacts and not drop_seeds:
         _require_one_seed(staged, results)
     with written_whole(staged) as folder:
         shutil.copytree(staged, folder, dirs_exist_ok=True)
         write_settings(folder, recipe.with_history(reads))
-        if float16:
-            as_float16(folder, recipe.model.staged_bytes)
+        if weights is not None:
+            store_weights(folder, weights, recipe.model.staged_bytes, on_progress)
         if plays:
             measuring = Measuring(folder, results.dataset, trust_env_module, on_progress, Tally(on_episodes))
             found = _measured(measuring, sweep_episodes if changed else None)
         else:
-            found = _renamed(results, recipe.eval.target_return) | ({"seeds": ()} if drop_seeds else {})
+            found = _renamed(results, recipe.eval.target_return)
+        if reacts:
+            found |= {"best": None, "baselines": (), "seeds": ()}
+        elif drop_seeds:
+            found |= {"seeds": ()}
         results = results.model_copy(update=found)
         write_atomic(folder / RESULTS, results.to_json())
         write_card(folder, zoo=staged.resolve().parent)
@@ -111,7 +119,7 @@ def _measured(measuring: Measuring, sweep_episodes: int | None) -> dict[str, Any
     if sweep_episodes is not None:
         (measuring.folder / SWEEP_PLOT).unlink(missing_ok=True)
         found |= {"targets": (), "spearman": None, "plotted": False} | measuring.targets(sweep_episodes)
-    return {**found, "filmed": measuring.film(), "best": None, "baselines": (), "seeds": ()}
+    return {**found, "filmed": measuring.film()}
 
 
 def _renamed(results: Results, target: float) -> dict[str, Any]:

@@ -19,22 +19,14 @@ from agentzoo.hub.finished_runs import load_finished
 from agentzoo.hub.place import require_free_place
 from agentzoo.hub.records import write_settings
 from agentzoo.hub.staging_measurements import Measuring, Tally, facts_of
+from agentzoo.hub.stored_weights import Stored, store_weights
 from agentzoo.hub.studies import take_studies
-from agentzoo.nn.base import ModelConfig, parameter_count
+from agentzoo.nn.base import parameter_count
 from agentzoo.recipe import Recipe, differences
 from agentzoo.record import read_record
-from agentzoo.store.files import (
-    CONFIG,
-    LOG,
-    RESULTS,
-    WEIGHTS,
-    sha256,
-    write_atomic,
-)
+from agentzoo.store.files import CONFIG, LOG, RESULTS, WEIGHTS, write_atomic
 from agentzoo.store.locate import written_whole
-from agentzoo.store.tensors import read_tensors, save_tensors
 from agentzoo.training import log
-from agentzoo.training.finetune import NORMALIZATION
 
 SHARED = ("data.dataset", "eval.env", "eval.env_options", "eval.target_return")  # equal for an agent and its baselines
 
@@ -51,6 +43,7 @@ def stage(
     target: str | None = None,
     trust_env_module: bool = False,
     force: bool = False,
+    weights: Stored | None = None,
     max_bytes: int | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
     on_episodes: Callable[[int, int], None] = lambda *_: None,
@@ -70,7 +63,8 @@ def stage(
         target: the target return, a rule or a number (`data.targets`); by default the recipe's.
         trust_env_module: import the module that an environment id names.
         force: replace an agent of another environment, dataset or family.
-        max_bytes: largest size of the weights, stored and measured as float16; `ModelConfig.staged_bytes` by default.
+        weights: how they are stored, and measured; by default float16, or int8 if that is larger than `max_bytes`.
+        max_bytes: largest size of the weights; `ModelConfig.staged_bytes` by default.
         on_progress: called with each step that begins.
         on_episodes: called with the number of episodes played so far and of those in all.
 
@@ -89,7 +83,8 @@ def stage(
     recipe = with_reference(recipe)
     with written_whole(final) as folder:
         shown = take_studies(studies, folder)
-        _copy(run, folder, recipe, max_bytes or recipe.model.staged_bytes, on_progress)
+        _copy(run, folder, recipe)
+        store_weights(folder, weights, max_bytes or recipe.model.staged_bytes, on_progress)
         _keep_license(final, folder, on_progress)
         facts, tally = facts_of(recipe.data, episodes), Tally(on_episodes)
         measuring = Measuring(folder, facts, trust_env_module, on_progress, tally)
@@ -149,13 +144,11 @@ def _training_facts(last_row: Mapping[str, Any], agent: Agent, hardware: str) ->
     )
 
 
-def _copy(run: Path, folder: Path, recipe: Recipe, max_bytes: int, on_progress: Callable[[str], None]) -> None:
-    """Copy the files of the run, with the target return of `recipe` and the weights as float16."""
+def _copy(run: Path, folder: Path, recipe: Recipe) -> None:
+    """Copy the files of the run, with the target return of `recipe`."""
     for file in (CONFIG, WEIGHTS, LOG):
         shutil.copyfile(run / file, folder / file)
     write_settings(folder, recipe)
-    on_progress("storing weights as float16")
-    as_float16(folder, max_bytes)
 
 
 def _updates(run: Path) -> dict[str, int]:
@@ -197,26 +190,3 @@ def _keep_license(old: Path, new: Path, on_progress: Callable[[str], None]) -> N
     if set_before and not set_by_run and before.license != config.license:
         on_progress(f"keeping the license of the agent it replaces, {before.license}")
         write_atomic(new / CONFIG, config.model_copy(update={"license": before.license}).to_json())
-
-
-def as_float16(folder: Path, max_bytes: int = ModelConfig.staged_bytes) -> None:
-    """Convert an agent's weights to float16 in place; observation mean and std keep their precision.
-
-    Raises:
-        CheckpointError: they are still larger than `max_bytes`, or a number does not fit.
-    """
-    tensors, _ = read_tensors(folder / WEIGHTS)
-    halved = {name: value if name in NORMALIZATION else value.half() for name, value in tensors.items()}
-    broken = [name for name, value in halved.items() if not value.isfinite().all()]
-    if broken:
-        raise CheckpointError(f"{folder / WEIGHTS} holds numbers too large for float16, in {broken[0]}.")
-    save_tensors(folder / WEIGHTS, halved)
-    size = (folder / WEIGHTS).stat().st_size
-    if size > max_bytes:
-        raise CheckpointError(
-            f"the weights take {size:,} bytes as float16, but the limit is {max_bytes:,}; `agentzoo hub stage "
-            "--max-mb` raises it for your own zoo."
-        )
-    config = read_record(AgentConfig, folder / CONFIG)
-    config = config.model_copy(update={"weights_sha256": sha256(folder / WEIGHTS)})
-    write_atomic(folder / CONFIG, config.to_json())

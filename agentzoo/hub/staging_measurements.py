@@ -88,13 +88,17 @@ class Measuring:
         return with_command(one, self.agent, self.recipe.agent_id)
 
     def headline(self) -> dict[str, Any]:
-        """Fields of `Results`: the evaluation, and one for each other acting mode."""
+        """Fields of `Results`: the evaluation, one for each other acting mode, and the type of the weights."""
         episodes, played_one = self.recipe.eval.episodes, self._tally.played_one
         self._on_progress(f"{counted(episodes, 'episode')} of {self.recipe.agent_id}")
         head = evaluate(self.agent, episodes=episodes, trust_env_module=self._trust, on_episode=played_one)
         self._length = head.lengths[0]
         acting = in_other_modes(self.agent, episodes, self._trust, self._on_progress, self._tally)
-        return {"headline": self._with_command(head), "acting": tuple(map(self._with_command, acting))}
+        return {
+            "headline": self._with_command(head),
+            "acting": tuple(map(self._with_command, acting)),
+            "int8": torch.int8 in self.agent.model.stored_types.values(),
+        }
 
     def other_run(self, run: Path) -> Result:
         """The result of another run on the same number of episodes, asked for the same return."""

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from agentzoo.errors import CheckpointError
 from agentzoo.store.files import CONFIG, write_atomic
+from agentzoo.store.int8 import narrow_names, scale_of, widened
 
 MAX_HEADER = 10 * 1024 * 1024  # bytes; safetensors itself allows 100 MB
 MAX_NAME, MAX_DIMENSIONS = 200, 8  # of one tensor
@@ -133,11 +134,15 @@ def memory() -> float:
 def check_fits(module: torch.nn.Module, path: Path) -> None:
     """Compare the header at `path` with `module`, which may be on "meta": no tensor is read.
 
+    An int8 matrix needs its scale (`store.int8`).
+
     Raises:
         CheckpointError: names the tensors that are missing, unknown, or of another shape or type.
     """
     header = check_header(path)
     expected = module.state_dict()
+    scaled = narrow_names({name: kind for name, (kind, _) in header.items()}, "I8")
+    scales = {name: header.pop(scale_of(name)) for name in scaled}
     both = sorted(set(expected) & set(header))
     problems = {
         "missing": sorted(set(expected) - set(header)),
@@ -146,18 +151,25 @@ def check_fits(module: torch.nn.Module, path: Path) -> None:
             f"{name} {header[name][1]} instead of {tuple(expected[name].shape)}"
             for name in both
             if header[name][1] != tuple(expected[name].shape)
+        ]
+        + [
+            f"{scale_of(name)} {kind} {shape} instead of F32 {(*header[name][1][:1], 1)}"
+            for name, (kind, shape) in scales.items()
+            if len(header[name][1]) != 2 or (kind, shape) != ("F32", (header[name][1][0], 1))
         ],
     }
     misfit = "; ".join(f"{what} {first_names(names)}" for what, names in problems.items() if names)
     if misfit:
         raise CheckpointError(f"{path} does not fit its config: {misfit}.")
-    kinds = sorted({header[n][0] for n in expected} - {"F32", "F16", "BF16"})
+    kinds = sorted({header[n][0] for n in set(expected) - set(scaled)} - {"F32", "F16", "BF16"})
     if kinds:
-        raise CheckpointError(f"{path} holds tensors of type {', '.join(kinds)}; weights are F32, F16 or BF16.")
+        raise CheckpointError(
+            f"{path} holds tensors of type {', '.join(kinds)}; weights are F32, F16, BF16, or I8 beside a scale."
+        )
 
 
 def load_strict(module: torch.nn.Module, path: Path, sha256: str | None = None) -> dict[str, torch.dtype]:
-    """Fill `module` from `path`: every name and shape must match. 16-bit tensors are widened.
+    """Fill `module` from `path`: every name and shape must match. 8-bit and 16-bit tensors are widened.
 
     Args:
         module: the network.
@@ -165,14 +177,15 @@ def load_strict(module: torch.nn.Module, path: Path, sha256: str | None = None) 
         sha256: the hex digest that the file's content must have.
 
     Returns:
-        The types of the tensors in the file, by name.
+        The types of the tensors in the file, by name; those of scales are left out.
 
     Raises:
         CheckpointError: names the tensors that do not fit (see `check_fits`) or are not finite, or the hash differs.
     """
     check_fits(module, path)
     expected = module.state_dict()
-    tensors, _ = read_tensors(path, sha256)
+    stored, _ = read_tensors(path, sha256)
+    tensors = widened(stored)
     if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != {
         name: tuple(tensor.shape) for name, tensor in expected.items()
     }:
@@ -181,7 +194,7 @@ def load_strict(module: torch.nn.Module, path: Path, sha256: str | None = None) 
     if broken:
         raise CheckpointError(f"{path} holds non-finite numbers in {first_names(broken)}.")
     module.load_state_dict({name: tensor.to(expected[name].dtype) for name, tensor in tensors.items()})
-    return {name: tensor.dtype for name, tensor in tensors.items()}
+    return {name: stored[name].dtype for name in tensors}
 
 
 def first_names(names: list[str], most: int = 5, between: str = ", ") -> str:

@@ -17,6 +17,7 @@ from agentzoo.evaluation.results import evaluate
 from agentzoo.hub.card import check_card
 from agentzoo.hub.records import read_records
 from agentzoo.hub.remeasure import remeasure
+from agentzoo.hub.verify import check_files
 from agentzoo.store.files import CARD, CONFIG, LOG, RECIPE, RESULTS, WEIGHTS, write_atomic
 from agentzoo.store.tensors import read_tensors, save_tensors
 from hub.conftest import edit, make_folder
@@ -131,7 +132,7 @@ def test_weights_of_half_the_size_are_measured_as_they_are_stored(tmp_path: Path
     folder = make_folder(tmp_path / "dt-test", env_id="Pendulum-v1")
     before = read_records(folder)[2]
     wide, _ = read_tensors(folder / WEIGHTS)
-    done = CliRunner().invoke(app, ["hub", "remeasure", str(folder), "--float16", "--sweep-episodes", "1"])
+    done = CliRunner().invoke(app, ["hub", "remeasure", str(folder), "--weights", "float16", "--sweep-episodes", "1"])
     assert done.exit_code == 0, done.output
     narrow, _ = read_tensors(folder / WEIGHTS)
     for name, value in wide.items():
@@ -146,9 +147,28 @@ def test_weights_of_half_the_size_are_measured_as_they_are_stored(tmp_path: Path
     check_card(folder)
 
 
+def test_8_bit_weights_leave_the_rows_of_other_seeds(tmp_path: Path) -> None:
+    """Those were measured with the weights of their runs, which do not change."""
+    model = SMALL["dt"].model_copy(update={"embed_dim": 128, "n_heads": 1})
+    folder = make_folder(tmp_path / "dt-test", model, env_id="Pendulum-v1")
+    before = read_records(folder)[2]
+    other = before.headline.model_copy(update={"training_seed": 1})
+    keep(folder, seeds=(other,), best=before.headline, baselines=(other,))
+    assert "8-bit" not in (folder / CARD).read_text()
+    remeasure(folder, weights="int8", sweep_episodes=1)
+    after = read_records(folder)[2]
+    assert (after.int8, after.seeds, after.best, after.baselines) == (True, (other,), before.headline, (other,))
+    assert after.headline.returns == evaluate(Agent.from_pretrained(folder), episodes=3).returns
+    assert after.headline.returns != before.headline.returns
+    assert after.headline.weights_sha256 == hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+    assert "matrices of `model.safetensors` are 8-bit integers" in (folder / CARD).read_text()
+    check_card(folder)
+    assert [check.details for check in check_files(folder)[2] if check.holds is False] == []
+
+
 def test_a_clone_plays_again_with_weights_of_half_the_size(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "dt-test", SMALL["bc"], env_id="Pendulum-v1")
-    remeasure(folder, float16=True, sweep_episodes=1)
+    remeasure(folder, weights="float16", sweep_episodes=1)
     after = read_records(folder)[2]
     assert after.headline.returns == evaluate(Agent.from_pretrained(folder), episodes=3).returns
     check_card(folder)
@@ -162,5 +182,5 @@ def test_weights_too_large_for_float16_change_nothing(folder: Path) -> None:
     edit(folder, CONFIG, weights_sha256=hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest())
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(CheckpointError, match=f"holds numbers too large for float16, in {first}"):
-        remeasure(folder, float16=True, sweep_episodes=1)
+        remeasure(folder, weights="float16", sweep_episodes=1)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before

@@ -124,6 +124,7 @@ def test_recipes_fit_the_backbones_they_name() -> None:
 def test_every_recipe_makes_an_agent_that_can_be_staged() -> None:
     """Of Walker2d's sizes, the largest, or Atari's; masked agents of DoorKey read other observations and are tiny."""
     from agentzoo.registry import get_family, recipe_table
+    from agentzoo.store.int8 import large
 
     action = ActionSpec(kind="box", size=6, low=(-1.0,) * 6, high=(1.0,) * 6)
     io = IOSpec(observation=ObservationSpec(size=17, shapes=((17,),)), action=action, context=50)
@@ -136,7 +137,8 @@ def test_every_recipe_makes_an_agent_that_can_be_staged() -> None:
         with torch.device("meta"):  # shapes alone
             family = get_family(made.model.family).model
             model = family(made.model, game if family.takes_images else io)
-        size = 2 * parameter_count(model)  # as float16, beside the file's header
+        narrow = [value.numel() + 4 * len(value) if large(value) else 2 * value.numel() for value in model.parameters()]
+        size = min(2 * parameter_count(model), sum(narrow))  # as float16 or as int8, beside the file's header
         too_large.update({name: size} if size > made.model.staged_bytes - 20_000 else {})
     assert not too_large
 
@@ -182,16 +184,14 @@ def test_language_models_in_the_zoo_are_no_agents(zoo: Path) -> None:
 # -- on the shelf ----------------------------------------------------------------------------------------------------
 
 
-def test_large_agents_are_stored_as_float16_and_act_nearly_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from agentzoo.hub import stage
+def test_agents_are_stored_as_float16_and_act_nearly_the_same(tmp_path: Path) -> None:
+    from agentzoo.hub.stored_weights import store_weights
 
     agent = make_agent(model=config(backbone=None))
     agent.model.obs_mean.fill_(1234.567)  # float16 would make it 1235
     folder = agent.save_pretrained(tmp_path)
     size = (folder / "model.safetensors").stat().st_size
-    stage.as_float16(folder)
+    store_weights(folder, None, 3_000_000)
     assert (folder / "model.safetensors").stat().st_size < 0.6 * size
     loaded = Agent.from_pretrained(folder)
     assert torch.equal(loaded.model.obs_mean, agent.model.obs_mean)
@@ -200,7 +200,7 @@ def test_large_agents_are_stored_as_float16_and_act_nearly_the_same(
         torch.testing.assert_close(loaded.model.act(batch), agent.model.act(batch), atol=0.02, rtol=0)
         assert not torch.equal(loaded.model.act(batch), agent.model.act(batch))
     with pytest.raises(CheckpointError, match=r"as float16, but the limit is 1,000.*--max-mb"):
-        stage.as_float16(folder, 1000)
+        store_weights(folder, "float16", 1000)
 
 
 @pytest.mark.parametrize(

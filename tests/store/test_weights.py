@@ -81,7 +81,7 @@ def test_float16_weights_are_widened(folder: Path) -> None:
 
 def test_float64_weights_are_refused(folder: Path) -> None:
     rewrite(folder, lambda t: t.update({name: value.double() for name, value in t.items()}))
-    with pytest.raises(CheckpointError, match="type F64; weights are F32, F16 or BF16"):
+    with pytest.raises(CheckpointError, match="type F64; weights are F32, F16, BF16, or I8 beside a scale"):
         Agent.from_pretrained(folder)
 
 
