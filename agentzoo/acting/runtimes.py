@@ -29,7 +29,7 @@ class RuntimeMethods:
 
     @property
     def model(self) -> SequenceModel:
-        """The network. Assigning a new one invalidates existing states and returns to PyTorch.
+        """The network. Assigning a new one invalidates existing states and returns to PyTorch; `acting` stays.
 
         It must be made from the same config and spaces, else ConfigError.
         """
@@ -50,7 +50,7 @@ class RuntimeMethods:
             )
         self._leave_onnx("a new network was assigned", 4)  # `Agent.__setattr__` calls this setter
         self._model = model.eval()
-        self.acting = model.acting
+        self.acting = model.acting if before is None else self._acting_mode
 
     @property
     def runtime(self) -> Runtime:

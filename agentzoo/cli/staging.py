@@ -25,7 +25,7 @@ MaxOption = Annotated[
         "--max-mb",
         min=0.1,
         help="Largest size of the weights in megabytes.",
-        show_default="the family's limit, 3 for most",
+        show_default="the family's limit, 5 for most",
     ),
 ]
 WEIGHTS_HELP = "Type of the stored weights, which are the measured ones. int8: large matrices as 8-bit integers."

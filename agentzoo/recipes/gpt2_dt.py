@@ -2,8 +2,8 @@
 
 ChibiT (`chibit-*`) is the `wikipedia` preset on `lm-chibi`, a language model of the Decision Transformer's own size.
 GPT2-DT (`gpt2-dt-*`) is on `lm-mini`, with linear maps and a timestep table of rank 64 in place of LaMo's maps and a
-full table: an agent takes 2.6 MB, most of them for the blocks. A twin (`*-scratch`) has the same size and training,
-random blocks and no language. ChibiT also has language losses. `*-no-language` has the language model's weights without
+full table: an agent takes 4.9 MB as float16, 2.5 as int8. A twin (`*-scratch`) has the same size and training, random
+blocks and no language. ChibiT also has language losses. `*-no-language` has the language model's weights without
 these losses, to show what the weights are worth. On hopper all train for 8,000 updates, sized for a CPU, instead of
 100,000. So the learning rate falls to zero along a cosine and starts higher, at 3e-4, and ChibiT's language losses fade
 within 2,000 updates instead of 5,000. `gpt2-dt-hopper-medium` and its twin train on windows of 5 steps, without dropout

@@ -152,6 +152,12 @@ def test_a_state_of_the_other_way_or_another_size_is_refused() -> None:
         other.predict(obs, memory, reward=0.0)
 
 
+def test_another_network_acts_in_the_chosen_way() -> None:
+    _, agent = make_pair()
+    agent.model = copy.deepcopy(agent.model)
+    assert agent.acting == "recurrent"
+
+
 def test_recurrent_acting_is_refused_by_a_family_without_it() -> None:
     agent = make_agent()
     with pytest.raises(ConfigError, match="'dt' network has no recurrent form"):
