@@ -40,21 +40,21 @@ SCRATCH: dict[str, Any] = {**MINI, "backbone": None}
 SHORTEST: dict[str, Any] = {"batch_size": 640, "lr": 2e-3, "steps": 11_000}
 
 
-def long_recipe(name: str, kind: str, model: ModelConfig, env: str = "hopper") -> Recipe:
-    """The recipe of `<name>-<env>-<kind>` on windows of 20 steps."""
-    data, evaluation = locomotion(env, kind)
+def long_recipe(name: str, kind: str, model: ModelConfig) -> Recipe:
+    """The recipe of `<name>-hopper-<kind>` on windows of 20 steps."""
+    data, evaluation = locomotion("hopper", kind)
     evaluation = evaluation.model_copy(update={"every": CURVE_EVERY})
-    recipe = Recipe(agent_id=f"{name}-{env}-{kind}", model=model, data=data, train=CPU_BUDGET, eval=evaluation)
+    recipe = Recipe(agent_id=f"{name}-hopper-{kind}", model=model, data=data, train=CPU_BUDGET, eval=evaluation)
     return recipe.with_history(HISTORY)
 
 
-def mini_recipe(name: str, kind: str, model: type[ModelConfig], fields: dict[str, Any], env: str = "hopper") -> Recipe:
-    """The recipe of `<name>-<env>-<kind>` for a network of lm-mini's size: short windows, except on medium-replay."""
+def mini_recipe(name: str, kind: str, model: type[ModelConfig], fields: dict[str, Any]) -> Recipe:
+    """The recipe of `<name>-hopper-<kind>` for a network of lm-mini's size: short windows, except on medium-replay."""
     if kind == "medium-replay":
-        return long_recipe(name, kind, model(**fields), env)
-    data, evaluation = locomotion(env, kind, SHORT_CONTEXT)
+        return long_recipe(name, kind, model(**fields))
+    data, evaluation = locomotion("hopper", kind, SHORT_CONTEXT)
     return Recipe(
-        agent_id=f"{name}-{env}-{kind}",
+        agent_id=f"{name}-hopper-{kind}",
         model=model(**{**fields, **NO_DROPOUT}),
         data=data,
         train=SHORT_BUDGET,
