@@ -17,7 +17,7 @@ from agentzoo.acting.observing import as_numbers, is_count
 from agentzoo.acting.output import explained_weights, random_source
 from agentzoo.config import AgentConfig
 from agentzoo.errors import ConfigError, ObservationError, ShapeError
-from agentzoo.masked.question import Mask, Window, read_window
+from agentzoo.masked.question import Mask, Window, fitting, read_window
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.masked_model import require_masked
 from agentzoo.nn.masking import Masking, StepTask, masking_at
@@ -88,8 +88,8 @@ def infer(
         ConfigError: the network is not masked; one of `task` and `step` without the other; `task` with `mask`, or at a
             step that it does not have; `window` together with arguments it replaces. ShapeError: other shapes, a
             `timestep` below 0, no argument that sets the number of steps, a `mask` that is no dict, or a `window` that
-            is no `Window`. UnknownNameError: no such task. ObservationError: infinity in the question, or NaN or
-            infinity in the answer.
+            is no `Window` or not one for this agent. UnknownNameError: no such task. ObservationError: infinity in the
+            question, or NaN or infinity in the answer.
     """
     require_masked(agent.model, "asked about a window")
     single = False
@@ -100,7 +100,7 @@ def infer(
         given = [name for name, value in parts.items() if value is not None]
         if given:
             raise ConfigError(f"window= already holds {', '.join(given)}: pass either the window or these.")
-        _require_window(window)
+        _require_window(window, agent.config)
     if task is not None:
         if step is None or mask is not None:
             raise ConfigError("task= needs step= (0, 1, ...) and defines the mask, so omit mask=.")
@@ -116,17 +116,23 @@ def infer(
     return ask(agent, window, single)
 
 
-def _require_window(window: Any) -> None:
+def _require_window(window: Any, config: AgentConfig) -> None:
     if not isinstance(window, Window):
         raise ShapeError(
             f"window= is a Window, as `read_window` makes it, got {type(window).__name__}; pass arrays as "
             "observations= and actions=."
         )
+    fitting(window, config)
 
 
 def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:
-    """`infer` for a `Window`."""
+    """`infer` for a `Window`.
+
+    Raises:
+        ShapeError: the window is not for this agent. Otherwise as `infer`.
+    """
     model = require_masked(agent.model, "asked about a window")
+    read = fitting(window, agent.config)
     if model.training:
         model.eval()  # as `predict` does
     shown = [torch.from_numpy(values) for values in (window.mask.observations, window.mask.actions)]
@@ -136,7 +142,7 @@ def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:
     device = model.obs_mean.device
     with torch.inference_mode(), explained_weights(model):
         masking = Masking(*(m.to(device) for m in (*shown, returns, nothing, nothing)))
-        actions, parts = model.answer(_batch(agent, window), masking)
+        actions, parts = model.answer(_batch(agent, read), masking)
     if not all(bool(torch.isfinite(part).all()) for part in (actions, *parts)):
         raise ObservationError(
             f"{agent.config.agent_id} answers with NaN or infinity: a shown number is too large for the network."

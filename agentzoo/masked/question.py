@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from agentzoo.acting.observing import as_numbers, is_count
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import flatten_observations
 from agentzoo.errors import ObservationError, ShapeError
+from agentzoo.text import counted
 from agentzoo.types import MAX_TARGET
 
 Bools = NDArray[np.bool_]
@@ -29,7 +30,7 @@ class Mask(NamedTuple):
 
 @dataclass(frozen=True)
 class Window:
-    """N windows of K steps for the network. Hidden parts may hold any finite number.
+    """N windows of K steps for the network. Hidden parts may hold any number.
 
     observations: (N, K, S). actions: (N, K, A), or (N, K) counted from 0. returns: (N,) raw units, of the first step.
     timestep: environment step of the first step.
@@ -87,6 +88,40 @@ def read_window(
         timestep=timestep,
     )
     return window, single
+
+
+def fitting(window: Window, config: AgentConfig) -> Window:
+    """The window as a network of this config reads it: hidden choices, which may hold any number, are 0.
+
+    Raises:
+        ShapeError: arrays of other sizes, no step or too many, no window, or a shown choice that does not exist.
+    """
+    io, lead = config.io, window.observations.shape[:2]
+    discrete = io.action.kind == "discrete"
+    sizes = {
+        "observations": (window.observations, (*lead, io.observation.size)),
+        "actions": (window.actions, lead if discrete else (*lead, io.action.size)),
+        "returns": (window.returns, lead[:1]),
+        "mask.observations": (window.mask.observations, lead),
+        "mask.actions": (window.mask.actions, lead),
+        "mask.returns": (window.mask.returns, lead[:1]),
+    }
+    for name, (part, shape) in sizes.items():
+        if part.shape != shape:
+            raise ShapeError(f"window.{name} has shape {part.shape}; {config.agent_id} expects {shape}.")
+    count, steps = lead
+    if not (count and 0 < steps <= io.context):
+        raise ShapeError(
+            f"window= holds {counted(count, 'window')} of {counted(steps, 'step')}; {config.agent_id} reads one or "
+            f"more of 1 to {counted(io.context, 'step')}."
+        )
+    if not discrete:
+        return window
+    chosen = np.where(window.mask.actions, window.actions, 0)
+    wrong = (chosen < 0) | (chosen >= io.action.size)
+    if wrong.any():
+        raise ShapeError(f"window.actions are counted from 0, here to {io.action.size - 1}; got {chosen[wrong][0]}.")
+    return replace(window, actions=chosen)
 
 
 def _read_returns(values: Any, count: int) -> NDArray[np.float64]:

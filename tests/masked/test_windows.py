@@ -1,0 +1,69 @@
+"""Windows that a caller makes or changes are checked before they are asked about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import make_agent
+
+from agentzoo.errors import ShapeError
+from agentzoo.masked.histories import futures, histories
+from agentzoo.masked.question import Window, read_window
+from agentzoo.models.unimask import UniMaskConfig
+from masked.cases import SIZES
+
+
+def own_window(agent: Any, steps: int = 4) -> Window:
+    return read_window(agent.config, np.zeros((steps, 3)), np.zeros((steps, 2)))[0]
+
+
+def test_a_window_of_another_agent_is_refused_in_words() -> None:
+    agent = make_agent(model=UniMaskConfig(**SIZES))
+    longer = own_window(make_agent(model=UniMaskConfig(**SIZES), context=6), 6)
+    words = r"^window= holds 1 window of 6 steps; dt-test reads one or more of 1 to 4 steps\.$"
+    with pytest.raises(ShapeError, match=words):
+        agent.infer(window=longer)
+    with pytest.raises(ShapeError, match=words):
+        agent.infer(window=longer, task="past", step=2)
+    hidden = replace(longer, mask=longer.mask._replace(actions=np.zeros((1, 6), dtype=bool)))
+    with pytest.raises(ShapeError, match=words):
+        histories(agent, hidden, lambda *rows: np.ones(len(rows[0]), dtype=bool))
+    with pytest.raises(ShapeError, match=words):
+        futures(agent, hidden, lambda seen, _: seen)
+    discrete = make_agent("tests/CountingDiscrete-v0", UniMaskConfig(**SIZES))
+    with pytest.raises(ShapeError, match=r"window\.actions has shape \(1, 4, 2\); dt-test expects \(1, 4\)\."):
+        discrete.infer(window=own_window(agent))
+
+
+def test_parts_of_a_window_that_do_not_fit_together_are_named() -> None:
+    agent = make_agent(model=UniMaskConfig(**SIZES))
+    window = own_window(agent)
+    wide, short, two = np.zeros((1, 4, 5), np.float32), np.ones((1, 3), bool), np.zeros(2)
+    for parts, words in (
+        ({"observations": wide}, r"window\.observations has shape \(1, 4, 5\); dt-test expects \(1, 4, 3\)"),
+        ({"observations": wide[0, :, :3]}, r"window\.observations has shape \(4, 3\); dt-test expects \(4, 3, 3\)"),
+        ({"returns": two}, r"window\.returns has shape \(2,\); dt-test expects \(1,\)"),
+        ({"mask": window.mask._replace(actions=short)}, r"window\.mask\.actions has shape \(1, 3\); .* \(1, 4\)"),
+    ):
+        with pytest.raises(ShapeError, match=words):
+            agent.infer(window=replace(window, **parts), task="past", step=2)
+    with pytest.raises(ShapeError, match="window= holds 0 windows of 4 steps"):
+        agent.infer(window=window.take(np.zeros(0, dtype=int)))
+
+
+@pytest.mark.parametrize("stands", [-1, 4, 99])
+def test_hidden_choices_may_hold_any_number_and_shown_ones_count_from_0(stands: int) -> None:
+    agent = make_agent("tests/CountingDiscrete-v0", UniMaskConfig(**SIZES))  # actions 2 to 5
+    window, _ = read_window(agent.config, np.ones((4, 3)), [2, 3, 4, 5])
+    shown = np.array([[True, False, True, True]])
+    hidden = replace(window, mask=window.mask._replace(actions=shown))
+    actions = window.actions.copy()
+    actions[0, 1] = stands
+    np.testing.assert_array_equal(
+        agent.infer(window=replace(hidden, actions=actions)).actions, agent.infer(window=hidden).actions
+    )
+    with pytest.raises(ShapeError, match=rf"window\.actions are counted from 0, here to 3; got {stands}\."):
+        agent.infer(window=replace(window, actions=actions))
