@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from agentzoo.plots import entitle, figure_class, require_picture, save_figure
 ASKED, SHOWN, TRUTH = "#c05621", "#2b6cb0", "0.55"
 KEY = "#b7791f"
 LEAST = 0.05  # smallest probability that is printed in a cell
-MAX_CURVES = 12  # at most this many numbers of an observation are plotted
+MAX_CURVES = 12  # at most this many numbers of an observation, and of an action, are plotted
 
 
 def draw_answer(answer: Answer, truth: Window | None, path: Path, title: str = "") -> Path:
@@ -108,32 +108,58 @@ def _square(x: int, y: int, half: float, color: str, alpha: float) -> Any:
     return Rectangle((x - half, y - half), 2 * half, 2 * half, color=color, alpha=min(1.0, alpha), linewidth=0)
 
 
-def _draw_curves(figure: Any, answer: Answer, truth: Window | None) -> None:
-    """One small plot per number of observation and action over the window's steps."""
-    window, spec = answer.window, answer.agent.config.io.observation
+class _Curve(NamedTuple):
+    """One number of every step, (K,) each: predicted, as the question has it, and true; `shown` says where it is."""
+
+    title: str
+    predicted: NDArray[Any]
+    given: NDArray[Any]
+    shown: NDArray[np.bool_]
+    real: NDArray[Any] | None
+
+
+def _curves(title: str, predicted: Any, given: Any, shown: Any, real: Any | None, first: int = 0) -> list[_Curve]:
+    """A curve for each column of (K, S) numbers, called `title` and its number, counted from `first`."""
+    return [
+        _Curve(f"{title} {first + i}", predicted[:, i], given[:, i], shown, None if real is None else real[:, i])
+        for i in range(min(predicted.shape[1], MAX_CURVES))
+    ]
+
+
+def _curves_of(answer: Answer, truth: Window | None) -> list[_Curve]:
+    """The observation's numbers, then the action's: its numbers, or the probability of each choice."""
+    window, io = answer.window, answer.agent.config.io
     steps = window.mask.actions.shape[1]
-    if spec.keys is not None:
-        parts = [_of_first(answer.observations[key], window).reshape(steps, -1) for key in spec.keys]
-    else:
-        parts = [_of_first(answer.observations, window).reshape(steps, -1)]
-    expected = np.concatenate(parts, axis=1)[:, :MAX_CURVES]
+    keys = io.observation.keys
+    parts = [answer.observations] if keys is None else [answer.observations[key] for key in keys]
+    expected = np.concatenate([_of_first(part, window).reshape(steps, -1) for part in parts], axis=1)
     acted = _of_first(answer.actions, window).reshape(steps, -1)
     seen, done = window.mask.observations[0], window.mask.actions[0]
-    rows = [("obs", i, expected[:, i], window.observations[0, :, i], seen) for i in range(expected.shape[1])]
-    if window.actions.ndim == 3:
-        rows += [("action", i, acted[:, i], window.actions[0, :, i], done) for i in range(acted.shape[1])]
+    real = None if truth is None else truth.observations[0]
+    found = _curves("obs", expected, window.observations[0], seen, real)
+    given, real = window.actions[0], None if truth is None else truth.actions[0]
+    if io.action.kind != "discrete":
+        return found + _curves("action", acted, given, done, real)
+    choices = np.arange(io.action.size)
+    given, real = given[:, None] == choices, None if real is None else real[:, None] == choices
+    return found + _curves("probability of action", acted, given, done, real, io.action.start)
+
+
+def _draw_curves(figure: Any, answer: Answer, truth: Window | None) -> None:
+    """One small plot per number of observation and action over the window's steps."""
+    found = _curves_of(answer, truth)
     columns = 4
-    height = 1.7 * -(-len(rows) // columns) + 0.8
+    rows = -(-len(found) // columns)
+    height = 1.7 * rows + 0.8
     figure.set_size_inches(11, height)
-    for place, (kind, index, predicted, given, shown) in enumerate(rows):
-        axes = figure.add_subplot(-(-len(rows) // columns), columns, place + 1)
-        t = np.arange(steps)
-        if truth is not None:
-            real = (truth.observations if kind == "obs" else truth.actions)[0, :, index]
-            axes.plot(t, real, color=TRUTH, linewidth=1, label="true")
-        axes.plot(t[~shown], predicted[~shown], "o", color=ASKED, markersize=3.5, label="predicted")
-        axes.plot(t[shown], given[shown], "s", color=SHOWN, markersize=3.5, label="shown")
-        axes.set_title(f"{kind} {index}", fontsize=8)
+    for place, one in enumerate(found):
+        axes = figure.add_subplot(rows, columns, place + 1)
+        t = np.arange(len(one.shown))
+        if one.real is not None:
+            axes.plot(t, one.real, color=TRUTH, linewidth=1, label="true")
+        axes.plot(t[~one.shown], one.predicted[~one.shown], "o", color=ASKED, markersize=3.5, label="predicted")
+        axes.plot(t[one.shown], one.given[one.shown], "s", color=SHOWN, markersize=3.5, label="shown")
+        axes.set_title(one.title, fontsize=8)
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()

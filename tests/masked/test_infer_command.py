@@ -49,6 +49,21 @@ def test_a_continuous_agent_is_drawn_as_curves(tmp_path: Path) -> None:
     assert all(f"<!-- {label} -->" in drawn for label in ("obs 0", "action 0", "step of the window"))
 
 
+def test_choices_are_drawn_as_probabilities() -> None:
+    """They are what bc, rc, goal and waypoint ask for."""
+    agent = make_agent("tests/CountingDiscrete-v0", UniMaskConfig(**SIZES))  # actions 2 to 5
+    window = run_window(agent, seed=0, start=0)
+    answer = infer(agent, window=window, task="bc", step=2)
+    drawn = {axes.get_title(): axes.lines for axes in figure_of(answer, window).axes}
+    assert list(drawn)[3:] == [f"probability of action {choice}" for choice in (2, 3, 4, 5)]
+    for choice in range(4):
+        true, predicted, shown = drawn[f"probability of action {choice + 2}"]
+        np.testing.assert_array_equal(predicted.get_xdata(), [2, 3])
+        np.testing.assert_array_equal(predicted.get_ydata(), answer.actions[0, 2:, choice])
+        np.testing.assert_array_equal(true.get_ydata(), window.actions[0] == choice)
+        np.testing.assert_array_equal(shown.get_ydata(), window.actions[0, :2] == choice)
+
+
 @pytest.mark.parametrize("sizes", [1, 6])
 def test_labels_of_curves_do_not_overlap(sizes: int) -> None:
     """The legend, the label of the x-axis, the plots and the title have rooms of their own, in pixels from below."""
