@@ -29,6 +29,7 @@ MAX_SIDE = 4096  # pixels
 SIZED = ("gymnasium.envs.mujoco.", "gymnasium_robotics.", "agentzoo.envs.maze2d")
 PALETTE_FRAMES = 8  # a GIF's colors are chosen from this many frames, evenly spaced
 SHORTEST_DELAY = 2  # hundredths of a second per GIF frame; browsers replace a shorter delay by ten
+LONGEST_DELAY = 65_535  # likewise; the format has 16 bits for it
 
 
 class Effort(NamedTuple):
@@ -251,6 +252,7 @@ def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:
     """Write an endless GIF in real time, with one palette for all frames.
 
     It keeps every `every`-th frame, and at most 50 frames per second, the fastest that browsers show.
+    No frame lasts longer than 655 seconds.
 
     Raises:
         ConfigError: pillow is not installed. StorageError: it could not be written.
@@ -260,7 +262,7 @@ def save_gif(clip: Clip, path: Path, colors: int = 64, every: int = 1) -> None:
     every *= math.ceil(SHORTEST_DELAY * clip.fps / (100.0 * every))
     images = [Image.fromarray(frame) for frame in clip.frames[::every]]
     shown = [round(100.0 * every * i / clip.fps) for i in range(len(images) + 1)]  # hundredths of a second
-    delays = [10 * (end - start) for start, end in itertools.pairwise(shown)]
+    delays = [10 * min(end - start, LONGEST_DELAY) for start, end in itertools.pairwise(shown)]
     drawn_from = np.concatenate([np.asarray(image) for image in images[:: math.ceil(len(images) / PALETTE_FRAMES)]])
     # the default, median cut, uses all colors for the sky and leaves none for a hopper of a few hundred pixels
     palette = Image.fromarray(drawn_from).quantize(colors, method=Image.Quantize.MAXCOVERAGE, kmeans=2)

@@ -14,7 +14,7 @@ from conftest import CountingEnv, make_agent
 
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.enjoy import has_display
-from agentzoo.evaluation.film import film
+from agentzoo.evaluation.film import Clip, film, save_gif
 
 
 class Painted(CountingEnv):
@@ -44,6 +44,15 @@ def test_frames_that_make_no_film_are_explained(options: dict[str, Any], words: 
     gym.register("tests/Painted-v0", Painted, kwargs=options)
     with pytest.raises(ConfigError, match=words):
         film(make_agent(), "tests/Painted-v0", every=1)
+
+
+def test_a_frame_of_a_gif_lasts_at_most_as_long_as_the_format_can_say(tmp_path: Path) -> None:
+    """`record out.gif --every 100000` keeps the first and the last state of an episode, almost an hour apart."""
+    from PIL import Image
+
+    frames = [np.full((16, 16, 3), shade, np.uint8) for shade in (0, 255)]
+    save_gif(Clip(frames, [], 30 / 100_000), tmp_path / "a.gif")
+    assert Image.open(tmp_path / "a.gif").info["duration"] == 655_350
 
 
 def test_a_display_is_one_that_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
