@@ -98,6 +98,25 @@ def test_heads_that_do_not_exist_are_refused_before_the_agent_acts(
     assert re.search(said, str(done.exception))
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "said"),
+    [
+        ("dt", "--distance=3", r"--distance \(distance=\) is for networks with rotary positions; dt-test has none"),
+        ("masked", "--distance=3", "--fold-ln-gain and --distance are for Markov heads, .* dt-test is a 'unimask' net"),
+        ("masked", "--fold-ln-gain", "only causal attention has; dt-test is a 'unimask' network, so omit them"),
+        ("mamba", "--fold-ln-gain", "only causal attention has; dt-test is a 'dm' network, so omit them"),
+    ],
+)
+def test_options_without_effect_are_refused_before_the_agent_acts(
+    name: str, option: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of `dt` said that its heads were rotated, with the numbers of distance 0."""
+    monkeypatch.delattr("agentzoo.research.analysis.inspection.decision_windows")
+    done = CliRunner().invoke(app, ["research", "inspect", str(agent_in(tmp_path, name)), option])
+    assert isinstance(done.exception, ConfigError), done.output + repr(done.exception)
+    assert re.search(said, str(done.exception))
+
+
 def test_options_reach_the_instruments(tmp_path: Path) -> None:
     folder = agent_in(tmp_path)
     low = json.loads(run(folder, "-n", 1, "--threshold", 0.0, "--markov-head", 1, "--markov-head", 2, "--json"))

@@ -139,7 +139,8 @@ def markov_report(
             the query; 3 is one step back. At 0, R is the identity.
 
     Raises:
-        ConfigError: no attention layers. CheckpointError, HubError: no such language model.
+        ConfigError: no attention layers, or a distance without rotary positions. CheckpointError, HubError: no such
+            language model.
     """
     network: nn.Module
     if isinstance(source, str | Path):
@@ -148,6 +149,8 @@ def markov_report(
         name = source.config.agent_id if isinstance(source, Agent) else type(source).__name__
         network = source.model if isinstance(source, Agent) else source
     layers = require_attention(network, "Markov report")
+    if distance and all(layer.rotary is None for layer in layers):
+        raise ConfigError(f"--distance (distance=) is for networks with rotary positions; {name} has none, so omit it.")
     heads = []
     for layer in layers:
         size = layer.qkv.shape[1] // layer.n_heads

@@ -125,7 +125,7 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
     """Inspect a loaded agent, in its own environment.
 
     Raises:
-        ConfigError: no analysis applies to its network, or it has no such gated heads.
+        ConfigError: no analysis applies to its network, it has no such gated heads, or an option has no effect on it.
     """
     options = options or Options()
     layers = attention_layers(agent.model)
@@ -135,6 +135,17 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
         raise ConfigError(f"{agent.config.agent_id}: a {family!r} network has no attention layers and no Mamba blocks.")
     if options.heads is not None:
         require_gates(agent.config.agent_id, layers, options.heads)
+    causal = bool(layers) and layers[0].causal
+    if (options.fold_ln_gain or options.distance) and not causal:
+        raise ConfigError(
+            "--fold-ln-gain and --distance are for Markov heads, which only causal attention has; "
+            f"{agent.config.agent_id} is a {family!r} network, so omit them."
+        )
+    report = (
+        markov_report(agent, options.threshold, fold_ln_gain=options.fold_ln_gain, distance=options.distance)
+        if causal
+        else None
+    )
     every = decision_windows(agent, options.episodes, options.seed, trust_env_module=trust_env_module)
     windows = thinned(every, options.most_windows)
     found = Inspection(agent.config.agent_id, family)
@@ -142,13 +153,7 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
         found = found._replace(memory=memory_report(agent, windows))
     if not layers:
         return found
-    causal = layers[0].causal
     gated = all(layer.gate is not None for layer in layers)
-    report = (
-        markov_report(agent, options.threshold, fold_ln_gain=options.fold_ln_gain, distance=options.distance)
-        if causal
-        else None
-    )
     found = found._replace(
         markov=report,
         importance=head_importance(agent, windows),
