@@ -98,6 +98,18 @@ def test_looks_of_a_masked_agent_whose_windows_are_short() -> None:
     assert all(0.0 < one.on_its_step < 1.0 for one in looks)
 
 
+def test_the_mean_distance_of_a_masked_network_leaves_out_its_padding() -> None:
+    """What a head gives to the empty steps after the window made it look nearer than it does."""
+    agent = make_agent(model=UniMaskConfig(embed_dim=16, ffn_dim=16, n_heads=2, n_layers=2), context=8)
+    window = random_batch(agent.config.io, [3])
+    maps = attention_maps(agent, window)
+    assert min(layer[:, 2, :3].sum(-1).min() for layer in maps) < 0.5  # the rest is on the padding
+    for one in mean_looks(agent, window, causal=False):
+        row = maps[one.layer][one.head, 2, :3].astype(float)
+        assert one.steps_back == pytest.approx((2 * row[0] + row[1]) / row.sum(), abs=1e-6)
+        assert one.on_itself == pytest.approx(row[2], abs=1e-6)
+
+
 def test_windows_of_a_recurrent_agent_are_windows_too() -> None:
     agent = make_agent(model=DMConfig(embed_dim=16, n_layers=2, state_size=4, acting="recurrent"))
     assert decision_windows(agent, episodes=1).shape[1] == 4

@@ -23,7 +23,7 @@ class Look(NamedTuple):
     head: int
     on_itself: float  # weight
     on_its_step: float
-    steps_back: float  # mean distance
+    steps_back: float  # mean distance of what it attends to in the window, the padding of a masked network left out
 
 
 MAX_WINDOWS = 256  # whose attention is averaged
@@ -56,7 +56,7 @@ def mean_looks(agent: Agent, windows: Batch, causal: bool) -> list[Look]:
     found = []
     for number, total in enumerate(sums):
         for head, row in enumerate((total / len(chosen.valid)).double().cpu()):
-            looks = (row[asking], row[per_step * (steps - 1) :].sum(), (row * back).sum())
+            looks = (row[asking], row[per_step * (steps - 1) :].sum(), (row * back).sum() / row.sum())
             found.append(Look(number, head, *(float(one) for one in looks)))
     return found
 
