@@ -86,12 +86,12 @@ def index_page(zoo: Zoo, media: Mapping[str, Media], parts: Parts = NO_PARTS) ->
     )
 
 
-def _merit(entry: Entry) -> tuple[str, float, str]:
-    """Environments by name, in each the best first."""
+def _merit(entry: Entry) -> tuple[str, bool, float, str]:
+    """Environments by name, in each the best first and those that were not measured last."""
     summary = entry.summary()
     score, reached = summary.typical_score(), summary.typical_return()
     value = score if score is not None else reached or 0.0
-    return entry.env.lower(), -value, entry.agent_id
+    return entry.env.lower(), reached is None, -value, entry.agent_id
 
 
 def _card(entry: Entry, media: Media) -> Card:

@@ -13,9 +13,11 @@ from agentzoo.site.curves import strokes
 from agentzoo.site.dataset_page import datasets_page
 from agentzoo.site.entries import read_zoo
 from agentzoo.site.index_page import index_page
+from agentzoo.site.live.page import by_merit
 from agentzoo.site.media import Media
 from agentzoo.site.numbers import Quantity
 from agentzoo.site.standings import compare, standings
+from agentzoo.store.files import CONFIG, RECIPE, RESULTS
 from showroom.conftest import copy_agent
 
 
@@ -82,3 +84,23 @@ def test_a_score_that_rounds_to_zero_has_no_minus_sign(tmp_path: Path) -> None:
     (entry,) = read_zoo(tmp_path / "zoo").entries
     assert (entry.measure()[0], entry.interval_in_words()) == ("0.0", "0.0 to 0.0")
     assert Quantity(-0.04, -0.03, 0.04).said("score") == "0.0 [0.0, 0.0]"
+
+
+def test_the_best_agent_of_an_environment_comes_first_and_unmeasured_ones_last(tmp_path: Path) -> None:
+    """A missing return counted as 0, which is more than any return of Pendulum; DoorKey's episodes are all as long."""
+    for name in ("bc-pendulum-mixed", "dt-pendulum-mixed", "unimask-doorkey"):
+        copy_agent(name, tmp_path / name)
+    new, worse = copy_agent("dt-pendulum-mixed", tmp_path / "a"), copy_agent("unimask-doorkey", tmp_path / "b")
+    (new / RESULTS).unlink()
+    tree = json.loads((worse / RESULTS).read_text())
+    for one in (tree["headline"], *tree["seeds"]):
+        one.update(mean_return=1.0, return_interval=[1.0, 1.0])
+    (worse / RESULTS).write_text(json.dumps(tree))
+    for folder in (new, worse):
+        for file in (CONFIG, RECIPE):
+            (folder / file).write_text(json.dumps({**json.loads((folder / file).read_text()), "agent_id": folder.name}))
+    zoo = read_zoo(tmp_path)
+    text = index_page(zoo, {entry.slug: Media(frozenset(), None) for entry in zoo.entries})
+    best_first = ["unimask-doorkey", "b", "dt-pendulum-mixed", "bc-pendulum-mixed", "a"]
+    assert re.findall(r'<article class="agent" data-id="([^"]+)"', text) == best_first
+    assert [entry.agent_id for entry in sorted(zoo.entries, key=by_merit)] == best_first

@@ -21,6 +21,7 @@ from agentzoo.site.live.networks import write_network
 from agentzoo.site.live.npm import packages, unpack
 from agentzoo.site.live.scenes import Scene, scene_of
 from agentzoo.site.media import POSTER
+from agentzoo.site.numbers import unit_of
 from agentzoo.site.render import Parts, page, static
 from agentzoo.store.files import write_atomic
 
@@ -75,7 +76,7 @@ def _agents(zoo: Zoo, place: Path, on_progress: Callable[[str], None]) -> tuple[
     """Scenes and networks of all agents whose environment the page simulates; the best of each environment first."""
     scenes: dict[str, str | None] = {}
     found, problems = [], []
-    for entry in sorted(zoo.entries, key=_merit):
+    for entry in sorted(zoo.entries, key=by_merit):
         options = dict(entry.recipe.eval.env_options)
         try:
             key = json.dumps([entry.env, options])
@@ -119,10 +120,16 @@ def _too_large(place: Path, network: Path) -> str | None:
     )
 
 
-def _merit(entry: Entry) -> tuple[str, float, str]:
-    head = entry.head
-    value = 0.0 if head is None else head.score if head.score is not None else -sum(head.lengths) / len(head.lengths)
-    return entry.env.lower(), -value, entry.agent_id
+def by_merit(entry: Entry) -> tuple[str, bool, float, str]:
+    """Environments by name, in each the best first: by score, steps to a goal, or return. Not measured ones are last.
+
+    The numbers are those of an agent's own weights, which play here, not the mean of several trainings.
+    """
+    head, unit = entry.head, unit_of(entry)
+    if head is None:
+        return entry.env.lower(), True, 0.0, entry.agent_id
+    value = {"score": -(head.score or 0.0), "steps": head.mean_length, "return": -head.mean_return}[unit]
+    return entry.env.lower(), False, value, entry.agent_id
 
 
 def _write_scene(scene: Scene, place: Path, number: int) -> str:
