@@ -13,7 +13,7 @@ from agentzoo.acting.environments import OBSERVATION_KEY, PLAIN_KEYS
 from agentzoo.acting.observing import Observed, read_observation
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import GOAL_KEY
-from agentzoo.errors import ShapeError
+from agentzoo.errors import ObservationError, ShapeError
 from agentzoo.masked.answer import Answer, infer
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.masked_model import MaskedModel, require_masked
@@ -57,15 +57,17 @@ class MaskedMethods:
 
         Raises:
             ConfigError: the network supports no goals or waypoints, or a target is NaN or infinite. ShapeError: a
-                goal, waypoint or target of a different shape.
+                goal, waypoint or target of a different shape. ObservationError: NaN or infinity in a goal or a
+                waypoint.
         """
         waypoints = {} if waypoints is None else waypoints
         steps = checked_steps(waypoints)
         if goal is not None or steps:
             self.require_masked("conditioned on goals or waypoints")
         targets = None if target_return is None else checked_targets(target_return)
-        rows = {step: self._read(value).flat for step, value in zip(steps, waypoints.values(), strict=True)}
-        self._conditions = Conditions(None if goal is None else self._read(goal).flat, rows)
+        values = zip(steps, waypoints.values(), strict=True)
+        rows = {step: self._read_ahead(value, f"the waypoint of step {step}") for step, value in values}
+        self._conditions = Conditions(None if goal is None else self._read_ahead(goal, "the goal"), rows)
         self._targets = targets if targets is not None and targets.ndim else None
         if targets is not None and not targets.ndim:
             self.target_return = float(targets)
@@ -97,6 +99,13 @@ class MaskedMethods:
     def _read(self, observation: Any) -> Observed:
         return read_observation(observation, self.config.io.observation, self.config.agent_id)
 
+    def _read_ahead(self, observation: Any, what: str) -> NDArray[Any]:
+        """(1, S) or (N, S): a goal or a waypoint, which an error names."""
+        try:
+            return self._read(observation).flat
+        except (ShapeError, ObservationError) as error:
+            raise type(error)(f"{what}: {error}") from error
+
     def _split_goal(self, observation: Any) -> tuple[Any, Conditions]:
         """The observation without its goal, and the conditions with it."""
         keys = self.config.io.observation.keys
@@ -109,7 +118,7 @@ class MaskedMethods:
         self.require_masked("given a goal")
         rest = {key: value for key, value in observation.items() if key != GOAL_KEY}
         own = rest if keys is not None else rest.get(OBSERVATION_KEY, rest)
-        return own, self._conditions.with_goal(self._read(observation[GOAL_KEY]).flat)
+        return own, self._conditions.with_goal(self._read_ahead(observation[GOAL_KEY], "the goal"))
 
     def _targets_of(self, n: int) -> NDArray[np.float64]:
         """(N,) the target return of each environment."""

@@ -17,7 +17,7 @@ from agentzoo.acting.conditions import Conditions
 from agentzoo.acting.history import AgentState, append, empty_state, newest, with_actions
 from agentzoo.agent import Agent
 from agentzoo.envs import DOORKEY
-from agentzoo.errors import ConfigError, ShapeError, SpaceError
+from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError
 from agentzoo.models.unimask import UniMaskConfig
 from agentzoo.nn.masked_model import Known
 from agentzoo.nn.masking import Masking
@@ -223,6 +223,20 @@ def test_wrong_conditions_are_explained() -> None:
         one.predict(np.zeros(3), None)
     with pytest.raises(ConfigError, match="'dt' network cannot be given a goal"):
         make_agent().predict({"observation": np.zeros(3), "goal": np.zeros(3)}, None)
+
+
+def test_a_wrong_goal_or_waypoint_is_named() -> None:
+    """Its message was that of the observation, which may be right."""
+    agent, now = counting_agent(), np.zeros(3)
+    with pytest.raises(ShapeError, match=r"^the goal: obs has shape \(2,\); dt-test expects \(3,\) or"):
+        agent.condition(goal=np.zeros(2))
+    with pytest.raises(ObservationError, match=r"^the waypoint of step 7: obs holds nan at environment 0, number 1"):
+        agent.condition(waypoints={5: now, 7: [0.0, np.nan, 0.0]})
+    with pytest.raises(ObservationError, match=r"^the goal: obs holds inf at environment 0, number 2"):
+        agent.predict({"observation": now, "goal": [0.0, 0.0, np.inf]}, reward=0.0)
+    with pytest.raises(ObservationError, match=r"^obs holds nan at environment 0, number 0"):
+        agent.predict({"observation": np.full(3, np.nan), "goal": now}, reward=0.0)
+    assert not agent.is_conditioned
 
 
 def test_newest_steps_of_a_history() -> None:
