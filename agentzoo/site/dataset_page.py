@@ -122,7 +122,7 @@ def _facts(facts: DatasetFacts | None, returns: FloatArray | None, lengths: Floa
         found += [("mean return", amount(facts.mean_return, ",")), ("best return", amount(facts.best_return, ","))]
     if returns is not None:
         least, count = best_share(returns, lengths)
-        words = f"{counted(count, 'episode')} above {amount(least, ',')}"
+        words = f"{counted(count, 'episode')} of {amount(least, ',')} or more"
         found.append((f"best {100 * BEST:.0f} % of steps", words))
     return found
 

@@ -8,7 +8,10 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from agentzoo.cli import app
+from agentzoo.data.returns import read_returns
 from agentzoo.site.curves import strokes
 from agentzoo.site.dataset_page import datasets_page
 from agentzoo.site.entries import read_zoo
@@ -104,3 +107,16 @@ def test_the_best_agent_of_an_environment_comes_first_and_unmeasured_ones_last(t
     best_first = ["unimask-doorkey", "b", "dt-pendulum-mixed", "bc-pendulum-mixed", "a"]
     assert re.findall(r'<article class="agent" data-id="([^"]+)"', text) == best_first
     assert [entry.agent_id for entry in sorted(zoo.entries, key=by_merit)] == best_first
+
+
+def test_the_best_episodes_of_a_dataset_include_the_one_they_begin_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page said that all of them are above its return."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "data"))
+    assert CliRunner().invoke(app, ["data", "build", "doorkey/train-50"]).exit_code == 0
+    recipe = copy_agent("unimask-doorkey", tmp_path / "zoo" / "unimask-doorkey") / RECIPE
+    recipe.write_text(recipe.read_text().replace("doorkey/train-500-v0", "doorkey/train-50-v0"))
+    returns = sorted(read_returns("zoo/doorkey/train-50-v0")[0])
+    assert len(returns) == 50  # of 10 steps each
+    assert f"<dd>5 episodes of {returns[-5]:.2f} or more</dd>" in datasets_page(read_zoo(tmp_path / "zoo"))
