@@ -9,6 +9,7 @@ import typer
 
 from agentzoo.cli.console import console, errors_console, plain, print_json
 from agentzoo.cli.options import JsonOption
+from agentzoo.text import counted
 
 
 def site(
@@ -50,8 +51,8 @@ def site(
         print_json(built._asdict())
     else:
         console.print(
-            f"{plain(built.folder / 'index.html')}: {built.agents} agents, {built.files} files, "
-            f"{built.bytes / 1e6:.1f} MB",
+            f"{plain(built.folder / 'index.html')}: {counted(built.agents, 'agent')}, "
+            f"{counted(built.files, 'file')}, {built.bytes / 1e6:.1f} MB",
             highlight=False,
             soft_wrap=True,
         )

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from agentzoo import __version__
 from agentzoo.errors import MAX_MESSAGE, printable
 from agentzoo.site.markup import breakable, lines, short, spans
-from agentzoo.text import amount
+from agentzoo.text import amount, counted
 
 NAV = (
     ("index.html", "Agents"),
@@ -47,7 +47,9 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         finalize=_harmless,
     )
-    environment.filters.update(lines=lines, spans=spans, short=short, amount=_amount, breakable=breakable)
+    environment.filters.update(
+        lines=lines, spans=spans, short=short, amount=_amount, breakable=breakable, counted=counted
+    )
     return environment
 
 

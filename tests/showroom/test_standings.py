@@ -120,3 +120,14 @@ def test_the_best_episodes_of_a_dataset_include_the_one_they_begin_with(
     returns = sorted(read_returns("zoo/doorkey/train-50-v0")[0])
     assert len(returns) == 50  # of 10 steps each
     assert f"<dd>5 episodes of {returns[-5]:.2f} or more</dd>" in datasets_page(read_zoo(tmp_path / "zoo"))
+
+
+def test_the_site_of_one_agent_counts_it_in_the_singular(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "data"))
+    copy_agent("bc-doorkey", tmp_path / "zoo" / "bc-doorkey")
+    done = CliRunner().invoke(app, ["site", str(tmp_path / "out"), "--zoo", str(tmp_path / "zoo")])
+    assert ": 1 agent, " in done.output, done.output
+    index, data = ((tmp_path / "out" / f"{name}.html").read_text() for name in ("index", "datasets"))
+    assert "<p>1 pretrained sequence agent for 1 environment. " in index
+    assert "learned from: 1 dataset, Minari" in data
+    assert "1 agent</a> learned from it" in data
