@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.acting.output import random_source
-from agentzoo.errors import ConfigError
+from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.masked.answer import HasNetwork, ask
 from agentzoo.masked.question import Bools, Floats, Window
 
@@ -41,8 +41,13 @@ def histories(
         agent: an agent of a masked family.
         window: N windows; for N samples of one question, repeat the window N times.
         possible: which steps the environment allows.
+
+    Raises:
+        ConfigError: `tries` is below 1. ShapeError: `possible` returns an array of another shape. Otherwise as `ask`.
     """
     rng = random_source(seed)
+    if tries < 1:
+        raise ConfigError(f"a step is drawn at least once, got {tries=}.")
     count, steps = window.mask.actions.shape
     window = window.take(np.arange(count))  # a copy to write to
     consistent = np.ones(count, dtype=bool)
@@ -51,7 +56,8 @@ def histories(
     def leads(rows: NDArray[np.intp], t: int) -> Bools:
         if not len(rows) or t + 1 == steps:  # the last step has no next observation
             return np.ones(len(rows), dtype=bool)
-        return possible(window.observations[rows, t], window.actions[rows, t], window.observations[rows, t + 1])
+        found = possible(window.observations[rows, t], window.actions[rows, t], window.observations[rows, t + 1])
+        return _of_shape(found, rows.shape, "possible= says whether the environment allows each step").astype(bool)
 
     for t in range(steps - 1, -1, -1):
         hidden = ~window.mask.actions[:, t], ~window.mask.observations[:, t]
@@ -84,6 +90,10 @@ def futures(agent: HasNetwork, window: Window, transition: Transition, seed: int
     Args:
         window: its first observation must be shown.
         transition: the environment's dynamics.
+
+    Raises:
+        ConfigError: the first observation is hidden. ShapeError: `transition` returns an array of another shape.
+            Otherwise as `ask`.
     """
     rng = random_source(seed)
     if not window.mask.observations[:, 0].all():
@@ -95,10 +105,20 @@ def futures(agent: HasNetwork, window: Window, transition: Transition, seed: int
         window.mask.actions[:, t] = True
         if t + 1 < steps:
             hidden = ~window.mask.observations[:, t + 1]
-            reached = transition(window.observations[:, t], window.actions[:, t])
+            before = window.observations[:, t]
+            found = transition(before, window.actions[:, t])
+            reached = _of_shape(found, before.shape, "transition= returns the next observation of each window")
             window.observations[hidden, t + 1] = reached[hidden]
             window.mask.observations[:, t + 1] = True
     return window
+
+
+def _of_shape(found: Any, shape: tuple[int, ...], what: str) -> NDArray[Any]:
+    """What a caller's function returned, as an array of this shape."""
+    array = np.asarray(found)
+    if array.shape != shape:
+        raise ShapeError(f"{what}, an array of shape {shape}; got shape {array.shape}.")
+    return array
 
 
 def _like(rows: Bools, values: NDArray[Any]) -> Bools:

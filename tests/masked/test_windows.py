@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import make_agent
 
-from agentzoo.errors import ShapeError
+from agentzoo.errors import ConfigError, ShapeError
 from agentzoo.masked.histories import futures, histories
 from agentzoo.masked.question import Window, read_window
 from agentzoo.models.unimask import UniMaskConfig
@@ -67,3 +67,19 @@ def test_hidden_choices_may_hold_any_number_and_shown_ones_count_from_0(stands: 
     )
     with pytest.raises(ShapeError, match=rf"window\.actions are counted from 0, here to 3; got {stands}\."):
         agent.infer(window=replace(window, actions=actions))
+
+
+def test_functions_of_the_environment_answer_for_each_window() -> None:
+    agent = make_agent(model=UniMaskConfig(**SIZES))
+    window, _ = read_window(agent.config, np.zeros((2, 4, 3)))
+    shown = np.array([[True, True, False, False]] * 2)
+    window = replace(window, mask=window.mask._replace(observations=shown))
+    said = r"^possible= says whether the environment allows each step, an array of shape \(2,\); got shape "
+    with pytest.raises(ShapeError, match=said + r"\(\)\.$"):
+        histories(agent, window, lambda *_: True)  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match=said + r"\(2, 3\)\.$"):
+        histories(agent, window, lambda seen, _, following: np.isclose(seen, following))
+    with pytest.raises(ConfigError, match="a step is drawn at least once, got tries=0"):
+        histories(agent, window, lambda seen, *_: np.ones(len(seen), dtype=bool), tries=0)
+    with pytest.raises(ShapeError, match=r"^transition= returns .*, an array of shape \(2, 3\); got shape \(3,\)\.$"):
+        futures(agent, window, lambda seen, _: seen[0])
