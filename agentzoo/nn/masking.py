@@ -127,9 +127,8 @@ def masking_at(task: StepTask, i: Tensor, context: int) -> Masking:
     """
     steps = steps_of(task, context)
     if len(i) and not steps.first <= int(i.min()) <= int(i.max()) <= steps.last:
-        raise ConfigError(
-            f"task {task!r} is asked at steps {steps.first} to {steps.last} of {context}, got {i.tolist()}."
-        )
+        wrong = sorted({one for one in i.tolist() if not steps.first <= one <= steps.last})
+        raise ConfigError(f"task {task!r} is asked at steps {steps.first} to {steps.last} of {context}, got {wrong}.")
     return steps.masks(i[:, None], torch.arange(context, device=i.device)[None], context)
 
 

@@ -83,3 +83,9 @@ def test_functions_of_the_environment_answer_for_each_window() -> None:
         histories(agent, window, lambda seen, *_: np.ones(len(seen), dtype=bool), tries=0)
     with pytest.raises(ShapeError, match=r"^transition= returns .*, an array of shape \(2, 3\); got shape \(3,\)\.$"):
         futures(agent, window, lambda seen, _: seen[0])
+
+
+def test_a_step_that_a_task_does_not_have_is_said_once_for_all_windows() -> None:
+    agent = make_agent(model=UniMaskConfig(**SIZES))
+    with pytest.raises(ConfigError, match=r"^task 'past' is asked at steps 1 to 4 of 4, got \[9\]\.$"):
+        agent.infer(observations=np.zeros((50, 4, 3)), task="past", step=9)
