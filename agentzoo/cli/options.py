@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from agentzoo.errors import warn
 from agentzoo.store.locate import ZOO_VARIABLE
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def load_agent(
     runtime: str = "pytorch",
     device: str = "auto",
 ) -> Agent:
-    """Load the agent that a command names; `target` replaces its target return.
+    """Load the agent that a command names; `target` replaces its target return, with a warning if it reads none.
 
     Raises:
         AgentzooError: as `Agent.from_pretrained`.
@@ -135,5 +136,7 @@ def load_agent(
     loaded = Agent.from_pretrained(agent, revision=revision, device=device, trust_env_module=trust_env_module)
     loaded.freeze(runtime)  # type: ignore[arg-type]  # `freeze` checks the name
     if target is not None:
+        if not loaded.model.config.acts_on_target():
+            warn(f"--target has no effect on {loaded.config.agent_id}, which does not read a return.", 2)
         loaded.target_return = target
     return loaded

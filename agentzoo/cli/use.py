@@ -236,7 +236,7 @@ def evaluate(
 
     if output is not None:
         require_writable(output)
-    loaded = load_agent(agent, revision, trust_env_module, device=device or ("cpu" if jobs > 1 else "auto"))
+    loaded = load_agent(agent, revision, trust_env_module, target, device=device or ("cpu" if jobs > 1 else "auto"))
     from agentzoo.evaluation.results import evaluate as run
 
     if acting is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from pathlib import Path
 from statistics import fmean
 
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, StorageError, UnknownNameError
 from agentzoo.evaluation.results import Results
+from agentzoo.models.bc import BCConfig
 from agentzoo.record import read_record
 from agentzoo.store.files import RESULTS, require_writable
 from agentzoo.store.locate import staged_agents
@@ -29,6 +31,19 @@ def test_one_episode_has_no_interval(folder: str) -> None:
         done = CliRunner().invoke(app, ["evaluate", folder, "-n", episodes])
         assert done.exit_code == 0, done.output
         assert bool(re.search(r"return +\S+ +\[.*\] \(95 %\)", done.output)) is shown
+
+
+@pytest.mark.parametrize("words", ["evaluate {} -n 1", "enjoy {} -n 1", "record {} {}.gif"])
+def test_a_target_for_a_clone_is_said_to_have_no_effect(words: str, folder: str, tmp_path: Path) -> None:
+    clone = str(make_agent(model=BCConfig(embed_dim=16), context=1).save_pretrained(tmp_path / "bc"))
+    said = "--target has no effect on dt-test, which does not read a return"
+    with pytest.warns(UserWarning, match=said):
+        done = CliRunner().invoke(app, [*words.format(clone, clone).split(), "--target", "5"])
+    assert done.exit_code == 0, done.output
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", said)
+        done = CliRunner().invoke(app, [*words.format(folder, folder).split(), "--target", "5"])
+    assert done.exit_code == 0, done.output
 
 
 def test_a_file_that_cannot_be_written_is_reported_before_measuring(
