@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import make_agent, newest_steps, random_batch
+from conftest import ClosingEnv, make_agent, newest_steps, random_batch
 from pydantic import ValidationError
 
 from agentzoo.errors import ConfigError, ShapeError
@@ -88,6 +88,26 @@ def test_windows_that_take_too_much_memory_are_thinned_while_playing(monkeypatch
     steps = few.timesteps.gather(1, few.valid.sum(1, keepdim=True) - 1).flatten()
     assert len(set(steps.diff().tolist())) == 1  # evenly spaced
     assert steps[0] == 0
+
+
+def test_many_episodes_are_played_in_few_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = make_agent("tests/Closing-v0")
+    every = decision_windows(agent, episodes=5)
+    opened: list[int] = []
+    reset = ClosingEnv.reset
+
+    def counted(env: ClosingEnv, **options: Any) -> Any:
+        opened.append(len(env.open))
+        return reset(env, **options)
+
+    monkeypatch.setattr(ClosingEnv, "reset", counted)
+    monkeypatch.setattr("agentzoo.research.analysis.agent_windows.MAX_ENVS", 2)
+    few = decision_windows(agent, episodes=5)
+    assert opened == [2] * 5
+    assert sorted(few.observations.flatten(1).tolist()) == sorted(every.observations.flatten(1).tolist())
+    with pytest.raises(ConfigError, match="one seed has 10,000 episodes, got 10,001"):
+        decision_windows(agent, episodes=10_001)
+    assert len(opened) == 5
 
 
 def test_looks_of_a_masked_agent_whose_windows_are_short() -> None:

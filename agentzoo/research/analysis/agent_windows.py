@@ -8,11 +8,12 @@ from agentzoo.acting.history import AgentState, newest, to_batch
 from agentzoo.acting.modes import MemoryState
 from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.environments import open_envs
+from agentzoo.evaluation.environments import open_envs, require_playable
 from agentzoo.evaluation.rollout import is_deterministic, run_seeded
 from agentzoo.types import Batch
 
 MAX_BYTES = 2**30  # of observations in memory; a game's windows of one step take 1.4 MB in five environments
+MAX_ENVS = 100  # opened at a time; each may hold a simulator
 
 
 def decision_windows(
@@ -26,6 +27,8 @@ def decision_windows(
 ) -> Batch:
     """The windows of `episodes` episodes, in the order of their steps; at most `most`, evenly spaced.
 
+    More than `MAX_ENVS` episodes are played in turns.
+
     The newest step holds the agent's own action, which no network reads. Actions are sampled if the agent's recipe
     evaluates it so. Windows that would take more than `MAX_BYTES` are thinned while the episodes are played.
 
@@ -33,10 +36,11 @@ def decision_windows(
         whole: windows of up to K steps, also if the agent reads fewer of them (`agent.history`).
 
     Raises:
-        ConfigError: fewer than one episode, or an agent without an environment.
+        ConfigError: fewer than one episode, more than a seed has, or an agent without an environment.
     """
     if episodes < 1:
         raise ConfigError(f"windows come from at least one episode, got {episodes}.")
+    require_playable(agent, episodes, 1)
     history = None if whole else agent.history
     kept: list[Batch] = []
     step, stride = 0, 1
@@ -54,7 +58,7 @@ def decision_windows(
     mode = agent.acting
     agent.acting = "window"  # recurrent acting has no windows
     try:
-        with open_envs(agent, None, episodes, trust_env_module=trust_env_module) as envs:
+        with open_envs(agent, None, min(episodes, MAX_ENVS), trust_env_module=trust_env_module) as envs:
             agent.set_random_seed(seed)
             run_seeded(agent, envs, episodes, seed, is_deterministic(agent), on_state=keep)
     finally:
