@@ -85,11 +85,11 @@ def infer(
         window: replaces observations, actions, returns and timestep (see `question.read_window`).
 
     Raises:
-        ConfigError: the network is not masked; one of `task` and `step` without the other; `task` with `mask`, or at a
-            step that it does not have; `window` together with arguments it replaces. ShapeError: other shapes, a
-            `timestep` below 0, no argument that sets the number of steps, a `mask` that is no dict, or a `window` that
-            is no `Window` or not one for this agent. UnknownNameError: no such task. ObservationError: infinity in the
-            question, or NaN or infinity in the answer.
+        ConfigError: the network is not masked; one of `task` and `step` without the other; `task` with `mask`, at a
+            step that it does not have, or "rc" without a return; `window` together with arguments it replaces.
+            ShapeError: other shapes, a `timestep` below 0, no argument that sets the number of steps, a `mask` that is
+            no dict, or a `window` that is no `Window` or not one for this agent. UnknownNameError: no such task.
+            ObservationError: infinity in the question, or NaN or infinity in the answer.
     """
     require_masked(agent.model, "asked about a window")
     single = False
@@ -165,6 +165,8 @@ def ask(agent: HasNetwork, window: Window, single: bool = False) -> Answer:
 def _task_mask(window: Window, task: StepTask, step: int) -> Mask:
     count, steps = window.mask.actions.shape
     found = masking_at(task, torch.full((count,), step), steps)
+    if found.returns.any() and not window.mask.returns.any():
+        raise ConfigError(f"task {task!r} shows the first step's return-to-go: pass returns=, or ask task 'bc'.")
     return Mask(found.observations.numpy(), found.actions.numpy(), found.returns[:, 0].numpy())
 
 

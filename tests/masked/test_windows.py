@@ -89,3 +89,18 @@ def test_a_step_that_a_task_does_not_have_is_said_once_for_all_windows() -> None
     agent = make_agent(model=UniMaskConfig(**SIZES))
     with pytest.raises(ConfigError, match=r"^task 'past' is asked at steps 1 to 4 of 4, got \[9\]\.$"):
         agent.infer(observations=np.zeros((50, 4, 3)), task="past", step=9)
+
+
+def test_a_question_of_the_return_needs_one() -> None:
+    """Without it the answer was that of bc."""
+    agent = make_agent(model=UniMaskConfig(**SIZES))
+    parts = {"observations": np.ones((4, 3)), "actions": np.zeros((4, 2)), "step": 2}
+    for unknown in ({}, {"returns": np.nan}):
+        with pytest.raises(ConfigError, match=r"^task 'rc' shows the first step's return-to-go: pass returns=, or ask"):
+            agent.infer(**parts, **unknown, task="rc")
+    asked = agent.infer(**parts, returns=90.0, task="rc").observations
+    assert not np.allclose(asked, agent.infer(**parts, returns=90.0, task="bc").observations)
+    several = {name: np.stack([value] * 2) for name, value in parts.items() if name != "step"}
+    both = agent.infer(**several, returns=[90.0, np.nan], task="rc", step=2).observations
+    np.testing.assert_allclose(both[0], asked, atol=1e-6)
+    np.testing.assert_allclose(both[1], agent.infer(**parts, task="bc").observations, atol=1e-6)
