@@ -39,10 +39,9 @@ def remeasure(
 ) -> Result:
     """Give a staged agent another target return or history, or smaller weights, and measure it again.
 
-    These settings play no part in training, so the log and the studies stay. The sweep stays if only the target
-    changes. With another target or history the rows of other runs and of the best checkpoint go; the rows of
-    `baselines.json` stay. A clone ignores the target: a new one changes its records alone. The folder is replaced as a
-    whole or not at all.
+    These settings play no part in training, so log and studies stay. The sweep stays if only the target changes. With
+    another target or history the rows of other runs and of the best checkpoint go; those of `baselines.json` stay. A
+    clone ignores the target: a new one changes its records alone. The folder is replaced as a whole or not at all.
 
     Args:
         staged: the agent's folder.
@@ -66,11 +65,8 @@ def remeasure(
     require_promised(staged)
     if target is not None:
         recipe = recipe.with_target(_choose(target, recipe, results))
-    reads = recipe.eval.history if history is None else history or None
-    check_history(reads, config.io.context)
-    reads = None if reads == config.io.context else reads
+    reads = _history(history, recipe, config.io.context)
     changed = reads != recipe.eval.history or weights is not None
-    plays = changed or recipe.model.acts_on_target()
     asks = target is not None and recipe.model.acts_on_target()
     reacts = reads != recipe.eval.history or asks  # rows of other runs are then of other settings
     if reacts and not drop_seeds:
@@ -80,19 +76,29 @@ def remeasure(
         write_settings(folder, recipe.with_history(reads))
         if weights is not None:
             store_weights(folder, weights, recipe.model.staged_bytes, on_progress)
-        if plays:
+        if changed or recipe.model.acts_on_target():
             measuring = Measuring(folder, results.dataset, trust_env_module, on_progress, Tally(on_episodes))
             found = _measured(measuring, sweep_episodes if changed else None)
         else:
             found = _renamed(results, recipe.eval.target_return)
-        if reacts:
-            found |= {"best": None, "baselines": (), "seeds": ()}
-        elif drop_seeds:
-            found |= {"seeds": ()}
-        results = results.model_copy(update=found)
+        results = results.model_copy(update=found | _emptied(reacts, drop_seeds))
         write_atomic(folder / RESULTS, results.to_json())
         write_card(folder, zoo=staged.resolve().parent)
     return results.headline
+
+
+def _history(asked: int | None, recipe: Recipe, context: int) -> int | None:
+    """The steps that acting will read; None for the whole window."""
+    reads = recipe.eval.history if asked is None else asked or None
+    check_history(reads, context)
+    return None if reads == context else reads
+
+
+def _emptied(reacts: bool, drop_seeds: bool) -> dict[str, Any]:
+    """The rows that no longer hold, empty. `reacts`: agents act differently under the new settings."""
+    if reacts:
+        return {"best": None, "baselines": (), "seeds": ()}
+    return {"seeds": ()} if drop_seeds else {}
 
 
 def _require_one_seed(staged: Path, results: Results) -> None:

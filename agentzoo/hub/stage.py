@@ -50,8 +50,7 @@ def stage(
 ) -> Path:
     """Evaluate a finished run and write its folder, all or nothing.
 
-    The run replaces an agent of the same id, whatever their scores: an agent is the last training run of its recipe.
-    Everything that needs no measuring is checked first.
+    The run replaces an agent of the same id, whatever their scores. Whatever needs no measuring is checked first.
 
     Args:
         run: folder of the run; its agent id names the new folder in `zoo`.
@@ -80,18 +79,16 @@ def stage(
     _require_comparable(recipe, seeds, baselines, trust_env_module)
     if target is not None:
         recipe = recipe.with_target(choose_target(target, episodes.returns, recipe.eval.env, recipe.eval.env_options))
-    recipe = with_reference(recipe)
     with written_whole(final) as folder:
         shown = take_studies(studies, folder)
-        _copy(run, folder, recipe)
+        _copy(run, folder, with_reference(recipe))
         store_weights(folder, weights, max_bytes or recipe.model.staged_bytes, on_progress)
         _keep_license(final, folder, on_progress)
-        facts, tally = facts_of(recipe.data, episodes), Tally(on_episodes)
-        measuring = Measuring(folder, facts, trust_env_module, on_progress, tally)
+        facts = facts_of(recipe.data, episodes)
+        measuring = Measuring(folder, facts, trust_env_module, on_progress, Tally(on_episodes))
         training = _training_facts(last_row, measuring.agent, hardware)
         results = _measured(measuring, run, training, sweep_episodes, seeds, baselines)
-        results = results.model_copy(update={"studies": shown})
-        write_atomic(folder / RESULTS, results.to_json())
+        write_atomic(folder / RESULTS, results.model_copy(update={"studies": shown}).to_json())
         write_card(folder, zoo=zoo)
     return final
 
