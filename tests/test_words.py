@@ -86,7 +86,7 @@ def test_the_best_of_a_family_has_its_highest_score() -> None:
 
 
 def test_minutes_on_a_gpu_are_marked() -> None:
-    minutes = {row.split(" | ")[0].strip("| `"): row.split(" | ")[6] for row in best_table().splitlines()[2:]}
+    minutes = {row.split(" | ")[0].strip("| `"): row.split(" | ")[5] for row in best_table().splitlines()[2:]}
     assert minutes["smollm-dt-pointmaze-medium"] == "3 (GPU)"
     assert minutes["dt-walker2d-medium-expert"] == "10"
 

@@ -8,8 +8,8 @@ from agentzoo.hub.zoo import summaries
 from agentzoo.registry import CLONE, is_clone
 from agentzoo.text import amount, fixed
 
-HEAD = "agent | environment | score (95 %) | return | seeds | data | minutes |"
-RULE = "---|---|---:|---:|---:|---:|---:|"
+HEAD = "agent | environment | score (95 %) | return | seeds | minutes |"
+RULE = "---|---|---:|---:|---:|---:|"
 
 
 def markdown_table() -> str:
@@ -18,9 +18,11 @@ def markdown_table() -> str:
     Raises:
         CheckpointError: an agent's folder cannot be read; no agent may silently be missing from the table.
     """
-    lines = [f"| {HEAD} target | trained on | updates |", f"|{RULE}---:|---|---:|"]
+    lines = [f"| {HEAD} data | target | trained on | updates |", f"|{RULE}---:|---:|---|---:|"]
     for one in _staged():
-        lines.append(f"{_row(one, '{}/README.md')} {one.target:,g} | `{one.dataset or ''}` | {one.steps:,} |")
+        data = "" if one.data_return is None else amount(one.data_return, ",")
+        ends = f"{data} | {one.target:,g} | `{one.dataset or ''}` | {one.steps:,} |"
+        lines.append(f"{_row(one, '{}/README.md')} {ends}")
     return "\n".join(lines)
 
 
@@ -95,7 +97,6 @@ def _row(one: Summary, link: str | None) -> str:
         one.shown_score(),
         "" if (reached := one.typical_return()) is None else amount(reached, ","),
         str(len(one.seeds) or ""),
-        "" if one.data_return is None else amount(one.data_return, ","),
         "" if one.seconds is None else f"{one.seconds / 60:.0f}{' (GPU)' if one.on_gpu else ''}",
     )
     return "| " + " | ".join(cells) + " |"
