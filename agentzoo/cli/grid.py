@@ -91,7 +91,7 @@ def grid(
     context: typer.Context,
     agents: AgentsOption = None,
     file: FileOption = None,
-    seeds: Annotated[str, typer.Option("--seeds", help="Training seeds, like 0-2,5.")] = "0",
+    seeds: Annotated[str | None, typer.Option("--seeds", help="Training seeds, like 0-2,5. Default: 0.")] = None,
     dataset: DatasetsOption = None,
     env: EnvOption = None,
     target: TargetOption = None,
@@ -244,16 +244,18 @@ def _print_plan(out: Path, plan: Plan, left: int, threads: int) -> None:
     errors_console.print("; ".join([*parts, f"{counted(threads, 'thread')} each"]))
 
 
-def _rows(agents: str | None, file: Path | None, seeds: str, settings: list[str], own: OwnData) -> list[Row]:
+def _rows(agents: str | None, file: Path | None, seeds: str | None, settings: list[str], own: OwnData) -> list[Row]:
     """The grid's rows, from `--agents` or a `--file`."""
     from agentzoo.training.grid.plan import expand, read_grid_file
 
     if (agents is None) == (file is None):
         raise ConfigError("name either --agents or a --file.")
     if agents is not None:
-        return expand(agents, seeds, settings, own=own)
-    if own.datasets or own.env or own.target:
-        raise ConfigError("--dataset, --env and --target need --agents; in a --file, each row sets them itself.")
+        return expand(agents, "0" if seeds is None else seeds, settings, own=own)
+    if own.datasets or own.env or own.target or seeds is not None:
+        raise ConfigError(
+            "--seeds, --dataset, --env and --target need --agents; in a --file, each row sets them itself."
+        )
     return read_grid_file(file or Path(), settings, own.read, own.trust_env_module)
 
 

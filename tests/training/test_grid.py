@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from agentzoo.cli import app
 from agentzoo.cli.grid_table import live_table, status_table
 from agentzoo.errors import ConfigError, TrainingError, UnknownNameError
 from agentzoo.recipe import differences
@@ -134,6 +136,14 @@ def test_a_grid_file_that_cannot_be_used_is_explained(text: str, said: str, tmp_
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
         read_grid_file(path)
+
+
+def test_seeds_of_a_command_that_a_grid_file_would_hide_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "grid.toml"
+    path.write_text("[[run]]\nagents = 'dt-hopper-medium'")
+    found = CliRunner().invoke(app, ["grid", "--file", str(path), "--seeds", "3-4", "--out", str(tmp_path / "runs")])
+    assert isinstance(found.exception, ConfigError)
+    assert str(found.exception).startswith("--seeds, --dataset, --env and --target need --agents")
 
 
 def test_the_fitted_trials_change_one_thing_each() -> None:
