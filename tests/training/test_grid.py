@@ -79,6 +79,14 @@ def test_every_row_has_its_seed_and_settings() -> None:
     assert [(row.recipe.train.seed, row.recipe.train.steps) for row in rows] == [(3, 7), (1, 7), (3, 7), (1, 7)]
 
 
+def test_a_setting_of_another_seed_is_refused_instead_of_ignored() -> None:
+    (row,) = expand("dt-hopper-medium", "5", ["train.seed=5"])
+    assert row.recipe.train.seed == 5
+    for seeds in ("0", "0-5"):
+        with pytest.raises(ConfigError, match=rf"a setting is train\.seed=5, but .*--seeds.*: {seeds}\. Omit"):
+            expand("dt-hopper-medium", seeds, ["train.steps=7", "train.seed=5"])
+
+
 def test_a_grid_file_has_rows_with_settings_and_priorities_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "grid.toml"
     path.write_text(

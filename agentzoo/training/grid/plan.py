@@ -19,7 +19,7 @@ from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.recipe import Recipe
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import read_text, write_atomic
-from agentzoo.training.planning import Reader, with_data_here, with_free_precision
+from agentzoo.training.planning import Reader, value_in, with_data_here, with_free_precision
 from agentzoo.training.planning import plan as plan_training
 from agentzoo.training.settle import claim
 from agentzoo.types import Config
@@ -93,9 +93,11 @@ def expand(
         name: part of the folders' names, for rows that differ in their settings.
 
     Raises:
-        UnknownNameError: no such agent, with the nearest id. ConfigError: invalid seeds or settings.
+        UnknownNameError: no such agent, with the nearest id. ConfigError: invalid seeds or settings, or a setting of
+            `train.seed` that names another seed.
     """
     numbers = parse_seeds(seeds)
+    _require_no_other_seed(settings, numbers, seeds)
     own = own or OwnData()
     rows = []
     for agent, dataset in product(named_agents(agents), own.datasets or (None,)):
@@ -110,6 +112,15 @@ def expand(
             seeded = recipe.override([f"train.seed={seed}"])
             rows.append(Row(folder=f"{stem}-s{seed}", recipe=seeded, priority=priority))
     return rows
+
+
+def _require_no_other_seed(settings: Sequence[str], numbers: Sequence[int], seeds: str) -> None:
+    found = value_in(settings, "train.seed")
+    if found is not None and [found] != [str(number) for number in numbers]:
+        raise ConfigError(
+            f"a setting is train.seed={found}, but a grid takes its seeds from --seeds or from `seeds` in its file: "
+            f"{seeds}. Omit the setting."
+        )
 
 
 def _recipe(agent: str, dataset: str | None, settings: Sequence[str], own: OwnData) -> Recipe:
