@@ -238,8 +238,9 @@ class Recipe(Config):
             section, _, field = path.strip().partition(".")
             kinds = {one: self._class_of(one, tree[one]) for one in SECTIONS if isinstance(tree[one], dict)}
             known = [f"{one}.{each}" for one, kind in kinds.items() for each in kind.model_fields]
+            value = _value_of(text)
             if path.strip() == "model.preset" and "model" in kinds:
-                tree["model"].update(kinds["model"].fields_of_preset(text, tree["model"].get("max_ep_len")))
+                tree["model"].update(kinds["model"].fields_of_preset(str(value), tree["model"].get("max_ep_len")))
                 continue
             if path.strip() == "eval.target_rule":
                 raise ConfigError(f"{section}.{field} only records a choice; --target (target=) chooses by a rule.")
@@ -248,10 +249,7 @@ class Recipe(Config):
             if path.strip() == "eval.target_return":
                 tree["eval"].pop("target_rule", None)  # the user chose a number
             node, name = (tree[section], field) if field else (tree, section)
-            try:
-                node[name] = json.loads(text)
-            except json.JSONDecodeError:
-                node[name] = text
+            node[name] = value
         evaluation, data, model = tree["eval"], tree["data"], tree["model"]
         if "model" not in named and any(model.get(one) != getattr(self.model, one) for one in self.model.selects):
             model.update({field: None for field in self.model.recorded if f"model.{field}" not in named})
@@ -266,6 +264,14 @@ class Recipe(Config):
         if section == "model":
             return get_family(str(part.get("family", self.model.family))).config
         return type(getattr(self, section))
+
+
+def _value_of(text: str) -> Any:
+    """The value of a setting, JSON or else text."""
+    try:
+        return json.loads(text)
+    except ValueError:  # also a number of more digits than Python reads
+        return text
 
 
 def _forget_old_environment(evaluation: dict[str, Any], before: str, named: set[str]) -> None:

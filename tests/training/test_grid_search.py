@@ -14,7 +14,7 @@ from agentzoo.errors import ConfigError, TrainingError
 from agentzoo.recipe import load_recipe
 from agentzoo.research.grid import run_task
 from agentzoo.training.grid.local import LocalEngine
-from agentzoo.training.grid.search import Range, TrialResult, best, check_search, parse_space, search
+from agentzoo.training.grid.search import Range, TrialResult, as_settings, best, check_search, parse_space, search
 from agentzoo.training.grid.tasks import Task
 from training.grid_cases import settings_for
 
@@ -29,6 +29,20 @@ def test_a_space_has_ranges_and_choices() -> None:
         "data.context": (5, 10),
         "train.schedule": ("constant", "cosine"),
     }
+
+
+def test_presets_and_null_are_choices_and_a_trial_is_repeated_by_its_settings(tmp_path: Path) -> None:
+    recipe = load_recipe("dm-hopper-medium")
+    space = parse_space(["model.preset=small,paper", "train.clip=null,0.25"])
+    assert space["train.clip"] == (None, 0.25)
+    check_search(recipe, space)
+    found = search(recipe, space, tmp_path, LocalEngine(1), trains_nothing, trials=4, pruner="none")
+    assert {one.settings["train.clip"] for one in found} == {None, 0.25}
+    assert {one.settings["model.preset"] for one in found} == {"small", "paper"}
+    for one in found:
+        preset, clip = one.settings["model.preset"], one.settings["train.clip"]
+        asked = recipe.override([f"model.preset={preset}", f"train.clip={'null' if clip is None else clip}"])
+        assert recipe.override(as_settings(one)) == asked
 
 
 @pytest.mark.parametrize("text", ["train.lr", "train.lr=", "train.lr=3..1", "train.lr=0..1:log"])

@@ -262,7 +262,7 @@ def _value(text: str) -> Any:
         found = json.loads(text)
     except json.JSONDecodeError:
         return text
-    return found if isinstance(found, str | int | float | bool) else text
+    return found if found is None or isinstance(found, str | int | float | bool) else text
 
 
 def _import_optuna() -> Any:
