@@ -75,6 +75,12 @@ def test_the_best_trial_is_the_highest_that_finished() -> None:
     assert best(found[1:2]) is None
 
 
+def test_a_search_of_a_fine_tunes_recipe_is_refused_before_anything_starts() -> None:
+    recipe = load_recipe("dt-hopper-medium").replace(agent_id="dt-mine", base="dt-hopper-medium")
+    with pytest.raises(ConfigError, match="dt-mine fine-tunes 'dt-hopper-medium', but a search trains new networks"):
+        check_search(recipe, parse_space(["train.lr=0.1,0.2"]))
+
+
 @pytest.mark.slow
 def test_a_search_goes_on_where_it_was_and_draws_the_same_values(
     tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

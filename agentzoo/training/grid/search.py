@@ -79,8 +79,13 @@ def parse_space(texts: Iterable[str]) -> dict[str, Range | tuple[Any, ...]]:
 
 
 def check_search(recipe: Recipe, space: Space) -> None:
-    """Raise ConfigError unless the recipe evaluates during training and accepts the ends and choices of the space, and
-    all trials are evaluated alike."""
+    """Raise ConfigError unless the recipe trains a new network, evaluates it during training and accepts the ends and
+    choices of the space, and all trials are evaluated alike."""
+    if recipe.base is not None:
+        raise ConfigError(
+            f"{recipe.agent_id} fine-tunes {recipe.base!r}, but a search trains new networks only. Search the recipe "
+            "of a new network."
+        )
     if not recipe.eval.every:
         raise ConfigError("a search compares short evaluations, but eval.every=0 makes none; use --set eval.every=N.")
     for field, values in space.items():
