@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -79,6 +80,21 @@ def test_a_search_of_a_fine_tunes_recipe_is_refused_before_anything_starts() -> 
     recipe = load_recipe("dt-hopper-medium").replace(agent_id="dt-mine", base="dt-hopper-medium")
     with pytest.raises(ConfigError, match="dt-mine fine-tunes 'dt-hopper-medium', but a search trains new networks"):
         check_search(recipe, parse_space(["train.lr=0.1,0.2"]))
+
+
+def test_a_search_has_one_seed_of_any_size(tmp_path: Path) -> None:
+    """The seed of optuna's numbers is below 2**32: 4300 * 1,000,003 is not."""
+    recipe, space = load_recipe("dt-hopper-medium"), parse_space(["train.lr=1.0..2.0"])
+    drawn = {}
+    for seed in (0, 1, 4300):
+        (one,) = search(
+            recipe, space, tmp_path / str(seed), LocalEngine(1), trains_nothing, trials=1, pruner="none", seed=seed
+        )
+        drawn[seed] = one.settings["train.lr"]
+    expected = {seed: 1.0 + np.random.RandomState(seed * 1_000_003 % 2**32).uniform() for seed in drawn}
+    assert drawn == pytest.approx(expected)
+    with pytest.raises(ConfigError, match="holds a search with another seed"):
+        search(recipe, space, tmp_path / "0", LocalEngine(1), trains_nothing, trials=1, pruner="none", seed=1)
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def search(
         ConfigError, TrainingError, StorageError: no optuna, or `out` holds another search, or other runs.
     """
     optuna = _import_optuna()
-    study = _study(optuna, recipe, space, out, pruner)
+    study = _study(optuna, recipe, space, out, pruner, seed)
     active: dict[Path, Any] = {}
     states = optuna.trial.TrialState
     left = [optuna.trial.Trial(study, each._trial_id) for each in study.get_trials(states=(states.RUNNING,))]
@@ -181,7 +181,7 @@ def _task(recipe: Recipe, trial: Any, out: Path, options: RunOptions) -> Task | 
     return Task(folder, asked.to_json(), options=options)
 
 
-def _study(optuna: Any, recipe: Recipe, space: Space, out: Path, pruner: str) -> Any:
+def _study(optuna: Any, recipe: Recipe, space: Space, out: Path, pruner: str, seed: int) -> Any:
     out.mkdir(parents=True, exist_ok=True)
     backend = optuna.storages.journal.JournalFileBackend(str(out / JOURNAL))
     storage = optuna.storages.JournalStorage(backend)
@@ -197,9 +197,9 @@ def _study(optuna: Any, recipe: Recipe, space: Space, out: Path, pruner: str) ->
         load_if_exists=True,
     )
     asked = {"recipe": json.loads(recipe.to_json()), "space": {k: list(v) for k, v in space.items()}, "pruner": pruner}
-    known = {name: study.user_attrs.get(name) for name in asked}
-    if any(value is not None for value in known.values()) and known != json.loads(json.dumps(asked)):
-        changed = [name for name in asked if known[name] != json.loads(json.dumps(asked[name]))]
+    asked = json.loads(json.dumps({**asked, "seed": seed}))
+    changed = [name for name, value in asked.items() if study.user_attrs.get(name, value) != value]
+    if changed:
         raise ConfigError(f"{out} holds a search with another {' and '.join(changed)}. Choose another --out.")
     for name, value in asked.items():
         study.set_user_attr(name, value)
@@ -208,7 +208,7 @@ def _study(optuna: Any, recipe: Recipe, space: Space, out: Path, pruner: str) ->
 
 def _ask(optuna: Any, study: Any, space: Space, seed: int) -> Any:
     number = len(study.get_trials(deepcopy=False))
-    study.sampler = optuna.samplers.RandomSampler(seed=seed * 1_000_003 + number)
+    study.sampler = optuna.samplers.RandomSampler(seed=(seed * 1_000_003 + number) % 2**32)
     return study.ask({field: _distribution(optuna, values) for field, values in space.items()})
 
 
