@@ -114,12 +114,12 @@ def recipe_for(
     """
     settings, template = listed(settings), _template(named)
     names = named_in(settings)
-    changed = template.override(one for one in settings if one.lstrip().startswith(("data.", "model")))
+    changed = template.override(one for one in settings if one.lstrip().startswith(("data", "model")))
     model, wanted = changed.model, changed.data
     require_one_dataset(dataset_id, wanted.dataset, names)
-    chosen = "data.obs_keys" in names or dataset_id == template.data.dataset
-    obs_keys = wanted.obs_keys if chosen else None
-    free = obs_keys is None and "data.obs_keys" not in names
+    keys_set = not names.isdisjoint(("data", "data.obs_keys"))
+    obs_keys = wanted.obs_keys if keys_set or dataset_id == template.data.dataset else None
+    free = obs_keys is None and not keys_set
     obs_keys = _own_keys(stored_metadata(dataset_id)) if free else obs_keys
     episodes = read_fitting(read, model, dataset_id, obs_keys)  # downloads or builds it if possible
     metadata = dataset_metadata(dataset_id)
@@ -170,7 +170,7 @@ def _own_keys(metadata: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 def require_one_dataset(asked: str, set_to: str, names: set[str]) -> None:
     """Raise ConfigError if the settings that change `names` set another dataset than the one asked for."""
-    if "data.dataset" in names and set_to != asked:
+    if not names.isdisjoint(("data", "data.dataset")) and set_to != asked:
         raise ConfigError(
             f"--dataset (dataset=) names {asked!r}, but a setting names data.dataset={set_to!r}; name one."
         )

@@ -116,8 +116,9 @@ def test_few_episodes_are_all_used_whatever_the_base_held_out(root: Path) -> Non
 
 
 def test_two_datasets_are_one_too_many(root: Path) -> None:
-    with pytest.raises(ConfigError, match=r"names 'my/cart-v0', but a setting names data.dataset='my/other-v0'; name"):
-        plan_finetune(base_with(), "my/cart-v0", settings=["data.dataset=my/other-v0"])
+    for setting in ("data.dataset=my/other-v0", 'data={"dataset": "my/other-v0"}'):
+        with pytest.raises(ConfigError, match=r"'my/cart-v0', but a setting names data.dataset='my/other-v0'; name"):
+            plan_finetune(base_with(), "my/cart-v0", settings=[setting])
 
 
 def test_an_option_that_a_setting_contradicts_is_refused(root: Path) -> None:

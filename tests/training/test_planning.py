@@ -110,8 +110,13 @@ def test_settings_of_the_data_are_read(datasets: Path) -> None:
     assert unread.data.obs_keys == episodes.observation.keys == ("b", "a")
     with pytest.raises(SpaceError, match=r"'c' must be a Box, .* Choose others with data\.obs_keys=\[\"a\", \"b\"\]\."):
         observation_spec(spaces["observation_space"])
-    with pytest.raises(ConfigError, match=r"names 'my/keys-v0', but a setting names data\.dataset='my/robot-v0'"):
-        plan("dt", settings=["data.dataset=my/robot-v0"], **given)
+    whole = 'data={"dataset": "my/%s-v0", "obs_keys": ["a"], "best_fraction": 0.5}'
+    recipe, episodes = plan("dt", settings=[whole % "keys"], **given)
+    assert recipe.data.obs_keys == episodes.observation.keys == ("a",)
+    assert recipe.eval.target_return == 15.0
+    for setting in ("data.dataset=my/robot-v0", whole % "robot"):
+        with pytest.raises(ConfigError, match=r"names 'my/keys-v0', but a setting names data\.dataset='my/robot-v0'"):
+            plan("dt", settings=[setting], **given)
 
 
 def test_data_of_no_environment_asks_for_one(datasets: Path) -> None:
