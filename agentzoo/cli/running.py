@@ -22,7 +22,7 @@ from agentzoo.training.machine import device_line, gpu_names, training_device
 from agentzoo.training.planning import value_in
 from agentzoo.training.processes import local_process_count, process_count, process_index
 from agentzoo.training.progress import RunProgress, run_progress
-from agentzoo.training.settle import with_precision
+from agentzoo.training.settle import claim, with_precision
 from agentzoo.training.tracking import Tracking
 
 
@@ -74,6 +74,7 @@ def run_training(
     check_environment(recipe, episodes, trust)
     folder = out or default_folder(recipe)
     recipe = with_precision(recipe, folder, device)
+    claim(folder, recipe)  # before the evaluation of `start`
     _introduce(recipe, episodes, folder, device, used)
     measure = short_evaluation(recipe, trust) if start is not None and main and recipe.eval.every else None
     before = None if measure is None or start is None else measure(start)

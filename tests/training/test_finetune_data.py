@@ -6,13 +6,14 @@ import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from conftest import make_agent
+from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.envs.registration import EnvSpec
 from typer.testing import CliRunner
 
@@ -23,7 +24,7 @@ from agentzoo.data.episodes import Episodes
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.targets import CONSTANTS
-from agentzoo.errors import ConfigError, SpaceError
+from agentzoo.errors import ConfigError, SpaceError, TrainingError
 from agentzoo.recipe import Recipe
 from agentzoo.training.finetune import plan_finetune, start_from
 
@@ -215,6 +216,33 @@ def test_both_ways_to_fine_tune_ask_for_the_same(root: Path) -> None:
     by_python.pop("ran"), by_command.pop("ran")
     assert by_python == by_command
     assert (by_python["eval"]["target_return"], by_python["agent_id"]) == (pytest.approx(5.8), "mine")
+
+
+class WatchedCartPole(CartPoleEnv):
+    """Counts the episodes of all environments of its kind."""
+
+    begun: ClassVar[list[int | None]] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        self.begun.append(seed)
+        return super().reset(seed=seed, options=options)
+
+
+def test_a_folder_of_another_fine_tune_is_refused_before_the_agent_is_evaluated(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = EnvSpec("tests/Watched-v0", WatchedCartPole, max_episode_steps=9)
+    monkeypatch.setitem(gym.registry, watched.id, watched)
+    folder = str(base_with().save_pretrained(root / "base"))
+    words = ["finetune", folder, "--dataset", "my/plain-v0", "--env", watched.id, "--out", "tuned", "--device", "cpu"]
+    words += ["--steps", "1", "--set", "eval.every=1", "--set", "eval.every_episodes=1"]
+    assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
+    episodes = len(WatchedCartPole.begun)
+    assert episodes == 3  # before, after the last update, and after
+    again = CliRunner().invoke(app, [*words, "--set", "train.lr=0.5"])
+    assert isinstance(again.exception, TrainingError)
+    assert "tuned holds a run of 'dt-test-finetuned' with another recipe (train.lr: " in str(again.exception)
+    assert len(WatchedCartPole.begun) == episodes
 
 
 def test_trust_env_options_accepts_what_the_error_refuses(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
