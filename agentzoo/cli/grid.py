@@ -121,12 +121,12 @@ def grid(
     from agentzoo.cli.running import tracking_of
     from agentzoo.research import grid as work
     from agentzoo.training.grid.drive import only_driver
-    from agentzoo.training.grid.plan import OwnData, make_plan, split, write_plan
+    from agentzoo.training.grid.plan import OwnData, make_plan, datasets_in, write_plan
     from agentzoo.training.grid.tasks import RunOptions
 
     tracking = _checked(tracking_of(track, project, None, group, tags), gpus, cuda_graph)
     with _status("reading the recipes") as say:
-        own = OwnData(split(dataset), env, target, partial(work.read_dataset, on_progress=say), trust_env_module)
+        own = OwnData(datasets_in(dataset), env, target, partial(work.read_dataset, on_progress=say), trust_env_module)
         plan = make_plan(out, _rows(agents, file, seeds, settings or [], own), evaluate)
         if not address:
             work.check_datasets(plan)

@@ -128,6 +128,15 @@ def test_a_row_of_a_grid_file_may_name_data_and_a_target(
     assert rows[0].recipe.eval.target_return < 3600.0
 
 
+def test_a_list_that_names_no_dataset_does_not_mean_the_recipes_own(tmp_path: Path) -> None:
+    (tmp_path / "grid.toml").write_text("[[run]]\nagents = 'dt-hopper-medium'\ndataset = ','")
+    with pytest.raises(ConfigError, match="no dataset is named in ','; omit it"):
+        read_grid_file(tmp_path / "grid.toml")
+    words = ["grid", "--agents", "dt-hopper-medium", "--out", str(tmp_path / "runs"), "--dataset", ""]
+    found = CliRunner().invoke(app, words)
+    assert str(found.exception) == "no dataset is named in ''; omit it to train each recipe on its own data."
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -207,9 +207,17 @@ def read_grid_file(
     for each in grid.run:
         chosen = (*grid.set, *each.set, *settings)
         target = None if each.target is None else str(each.target)
-        own = OwnData(split(each.dataset), each.env, target, read, trust_env_module)
+        own = OwnData(datasets_in(each.dataset), each.env, target, read, trust_env_module)
         rows += expand(each.agents, each.seeds or grid.seeds, chosen, each.name, each.priority, own)
     return rows
+
+
+def datasets_in(text: str | None) -> tuple[str, ...]:
+    """The ids of a list separated by commas; empty for None. ConfigError: a list that names none."""
+    found = split(text)
+    if text is not None and not found:
+        raise ConfigError(f"no dataset is named in {text!r}; omit it to train each recipe on its own data.")
+    return found
 
 
 def split(text: str | None) -> tuple[str, ...]:
