@@ -121,10 +121,10 @@ def grid(
     from agentzoo.cli.running import tracking_of
     from agentzoo.research import grid as work
     from agentzoo.training.grid.drive import only_driver
-    from agentzoo.training.grid.plan import OwnData, make_plan, datasets_in, write_plan
+    from agentzoo.training.grid.plan import OwnData, datasets_in, make_plan, write_plan
     from agentzoo.training.grid.tasks import RunOptions
 
-    tracking = _checked(tracking_of(track, project, None, group, tags), gpus, cuda_graph)
+    tracking = _checked(context, tracking_of(track, project, None, group, tags), gpus, cuda_graph)
     with _status("reading the recipes") as say:
         own = OwnData(datasets_in(dataset), env, target, partial(work.read_dataset, on_progress=say), trust_env_module)
         plan = make_plan(out, _rows(agents, file, seeds, settings or [], own), evaluate)
@@ -149,13 +149,18 @@ def grid(
         _finish(out, plan, work, stage, zoo, trust_env_module)
 
 
-def _checked(tracking: Tracking, gpus: float, cuda_graph: bool) -> Tracking:
+def _checked(context: typer.Context, tracking: Tracking, gpus: float, cuda_graph: bool) -> Tracking:
     """`tracking`; raises ConfigError if this machine or the options lack what was asked for."""
     from agentzoo.training.machine import check_machine
 
     check_machine(None, tracking.trackers)
     if cuda_graph and not gpus:
         raise ConfigError("--cuda-graph needs a GPU: --gpus-per-run 1 gives each run one.")
+    source, asked = context.get_parameter_source("zoo"), context.params
+    if source is not None and source.name == "COMMANDLINE" and not asked["stage"]:
+        raise ConfigError("--zoo has no effect without --stage; stage the agents at the end, or omit it.")
+    if asked["sync"] is not None and asked["address"] is None and asked["engine"] != "ray":
+        raise ConfigError("--sync and --shared have no effect without Ray: add --engine ray or --address, or omit it.")
     return tracking
 
 

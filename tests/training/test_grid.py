@@ -128,6 +128,23 @@ def test_a_row_of_a_grid_file_may_name_data_and_a_target(
     assert rows[0].recipe.eval.target_return < 3600.0
 
 
+def test_options_without_effect_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["grid", "--agents", "dt-hopper-medium", "--out", str(tmp_path / "runs")]
+    for more, said in (
+        (["--zoo", str(tmp_path)], "--zoo has no effect without --stage"),
+        (["--sync"], "--sync and --shared have no effect without Ray"),
+        (["--shared", "--engine", "local"], "--sync and --shared have no effect without Ray"),
+    ):
+        found = CliRunner().invoke(app, [*words, *more])
+        assert isinstance(found.exception, ConfigError)
+        assert said in str(found.exception)
+    monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path))  # is not asked for
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "none"))
+    found = CliRunner().invoke(app, words)
+    assert isinstance(found.exception, UnknownNameError)
+    assert str(found.exception).startswith("no dataset 'zoo/hopper/medium-v0' in ")
+
+
 def test_a_list_that_names_no_dataset_does_not_mean_the_recipes_own(tmp_path: Path) -> None:
     (tmp_path / "grid.toml").write_text("[[run]]\nagents = 'dt-hopper-medium'\ndataset = ','")
     with pytest.raises(ConfigError, match="no dataset is named in ','; omit it"):
