@@ -94,7 +94,7 @@ def search(
     else:
         print_listing(_trial_table(found))
     _print_ends(agent, settings or [], found)
-    if any(one.state == "fail" for one in found):
+    if sum(one.state != "fail" for one in found) < trials:
         raise typer.Exit(1)
 
 

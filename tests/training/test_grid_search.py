@@ -168,3 +168,19 @@ def test_poor_trials_are_stopped_early_on_the_command_line(
     assert len(found) == 4
     assert "agentzoo train dt-hopper-medium --set model.embed_dim=8 " in result.stderr
     assert "--set eval.every_episodes=1 --set train.lr=" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_search_succeeds_once_it_has_its_trials_however_many_failed(
+    tiny_hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seed 14 draws 10 and then 8, and four heads must divide it."""
+    monkeypatch.setenv("AGENTZOO_CACHE", str(tmp_path / "cache"))
+    words = ["search", "dt-hopper-medium", "--trials", "1", "--jobs", "1", "--cpus-per-run", "1", "--json"]
+    words += ["--space", "model.embed_dim=8..16", "--seed", "14", "--out", str(tmp_path / "search")]
+    for setting in (*settings_for(tiny_hopper, 20)[1:], "model.n_heads=4", "eval.every=20", "eval.every_episodes=1"):
+        words += ["--set", setting]
+    for status, states in ((1, ["fail"]), (0, ["fail", "complete"]), (0, ["fail", "complete"])):
+        result = CliRunner().invoke(app, words)
+        assert [one["state"] for one in json.loads(result.stdout)] == states
+        assert result.exit_code == status
