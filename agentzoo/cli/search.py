@@ -25,7 +25,7 @@ from agentzoo.errors import ConfigError
 
 if TYPE_CHECKING:
     from agentzoo.recipe import Recipe
-    from agentzoo.training.grid.search import TrialResult
+    from agentzoo.training.grid.search import Space, TrialResult
 
 RecipeArg = Annotated[
     str, typer.Argument(metavar="AGENT", help="An id with a recipe, or a train_config.json.", callback=known_recipe)
@@ -59,13 +59,11 @@ def search(
     """Search hyperparameters of one recipe, ranked by short evaluations on seeds that no reported score uses."""
     from agentzoo.research.grid import read_dataset, run_task
     from agentzoo.training.grid.drive import only_driver
-    from agentzoo.training.grid.search import check_search, parse_space
     from agentzoo.training.grid.search import search as run
     from agentzoo.training.grid.tasks import RunOptions
 
     chosen_pruner, recipe = _pruner(pruner), _recipe(agent, settings or [])
-    wanted = parse_space(space)
-    check_search(recipe, wanted)
+    wanted = _space(recipe, space, settings or [])
     out = out or Path("runs") / f"search-{recipe.agent_id}"
     with only_driver(out), stoppable():
         chosen, threads = make_engine(engine, address, jobs, cpus, gpus, None, out)
@@ -114,6 +112,19 @@ def _recipe(agent: str, settings: list[str]) -> Recipe:
     from agentzoo.training.planning import with_data_here, with_free_precision
 
     return with_free_precision(with_data_here(named_recipe(agent).override(settings)), settings).pinned()
+
+
+def _space(recipe: Recipe, space: list[str], settings: list[str]) -> Space:
+    """The space of `--space`; raises ConfigError if it cannot be searched, or names a field of `--set`, too."""
+    from agentzoo.training.grid.search import check_search, parse_space
+    from agentzoo.training.planning import named_in
+
+    wanted = parse_space(space)
+    check_search(recipe, wanted)
+    both = named_in(settings).intersection(wanted)
+    if both:
+        raise ConfigError(f"--set and --space both name {', '.join(sorted(both))}, which trials take from --space.")
+    return wanted
 
 
 def _print_ends(agent: str, fixed: list[str], found: list[TrialResult]) -> None:

@@ -184,3 +184,10 @@ def test_a_search_succeeds_once_it_has_its_trials_however_many_failed(
         result = CliRunner().invoke(app, words)
         assert [one["state"] for one in json.loads(result.stdout)] == states
         assert result.exit_code == status
+
+
+def test_a_field_is_fixed_or_searched(tmp_path: Path) -> None:
+    words = ["search", "dt-hopper-medium", "--out", str(tmp_path / "search"), "--space", "train.lr=0.1,0.2"]
+    found = CliRunner().invoke(app, [*words, "--set", "train.steps=9", "--set", "train.lr=0.3"])
+    assert str(found.exception) == "--set and --space both name train.lr, which trials take from --space."
+    assert not (tmp_path / "search").exists()
