@@ -175,11 +175,7 @@ def _train(
     trackers: Tracking,
     cuda_graph: bool,
 ) -> SequenceModel:
-    """Make the remaining updates.
-
-    Returns:
-        The trained network.
-    """
+    """Make the remaining updates and return the trained network."""
     model.train()
     config, choice = recipe.train, recipe.data
     data, held_out = prepare_data(recipe, episodes)
@@ -201,6 +197,7 @@ def _train(
     if accelerator.is_main_process and began_at < config.steps:
         recipe = record_stretch(folder, recipe, began_at, devices)
     with tracking(accelerator, trackers, recipe, folder, began_at), deferred(hooks.on_interrupt) as interrupt:
+        run.repeat_failed(_set_rate(raw, config, max(progress.step - 1, 0)), raw, generator)
         for step in range(began_at, config.steps):
             if run.is_out_of_patience():
                 break

@@ -54,7 +54,7 @@ class Run:
             usual = [*log.COLUMNS, *log.EVALUATION, *self.errors.columns]
             self.columns = [*usual, *(name for name in values if name not in usual)]
             if self.main:
-                log.start_log(self.folder, self.columns, self.progress.step)
+                log.start_log(self.folder, self.columns, self.progress.step - self.progress.unlogged)
         for name, value in values.items():
             self.sums[name] = self.sums[name] + value if name in self.sums else value.clone()
 
@@ -78,20 +78,28 @@ class Run:
         if logs or evaluates or last:  # staging reads the last row
             measures = step % (ERRORS_EVERY * config.log_every) == 0 or evaluates or last
             found, failed = self._evaluate() if evaluates else (None, None)
-            self._row(rate, found, self._measure() if measures else {})
-        if evaluates:  # only the main process evaluates, but all must stop together
-            self.progress.best_step = from_main(self.accelerator, self.progress.best_step)
-            ends = bool(from_main(self.accelerator, int(failed is not None)))
+            if evaluates:  # only the main process evaluates, but all must stop together
+                self.progress.best_step = from_main(self.accelerator, self.progress.best_step)
+                ends = bool(from_main(self.accelerator, int(failed is not None)))
+            if not ends:
+                self._row(rate, found, self._measure() if measures else {})
+        self.progress.unlogged = ends
         if saves or ends or (evaluates and self.is_out_of_patience()):
             self._save(optimizer, generator)
         if ends:
             raise self._evaluation_error(failed) from failed
         self.hooks.on_step(step)
 
+    def repeat_failed(self, rate: float, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> None:
+        """Evaluate and log the update of the checkpoint, if its evaluation failed; otherwise as `after_step`."""
+        if self.progress.unlogged:
+            self.count({name: torch.zeros_like(value) for name, value in self.sums.items()})
+            self.after_step(rate, optimizer, generator)
+
     def is_out_of_patience(self) -> bool:
         """Whether the last `train.patience` updates gave no better evaluation."""
         patience, every = self.recipe.train.patience, self.recipe.eval.every
-        if not patience or not every or self.hooks.evaluate is None:
+        if not patience or not every or self.hooks.evaluate is None or self.progress.unlogged:
             return False
         return self.progress.step // every * every - self.progress.best_step >= patience
 
@@ -131,7 +139,7 @@ class Run:
         without = "" if self.recipe.train.patience else " `--set eval.every=0` continues without evaluations."
         return TrainingError(
             f"the short evaluation after update {self.progress.step} failed {why}. The checkpoint of this update is "
-            f"saved: correct the environment and repeat the command to continue.{without}"
+            f"saved: correct the environment and repeat the command to continue with its evaluation.{without}"
         )
 
     def _measure(self) -> dict[str, float]:

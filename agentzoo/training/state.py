@@ -31,6 +31,7 @@ class Progress:
     sums: dict[str, float] = field(default_factory=dict)  # sum of each logged value since the last row
     best_return: float | None = None
     best_step: int = 0
+    unlogged: bool = False  # the evaluation after update `step` failed: it is to be repeated, and the log has no row
 
 
 def random_state(sampler: torch.Generator) -> dict[str, Tensor]:
