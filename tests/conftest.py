@@ -32,7 +32,6 @@ from agentzoo.registry import get_family
 from agentzoo.types import Batch, IOSpec
 
 torch.set_num_threads(1)
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads of child processes sleep instead of spinning
 os.environ.pop("AGENTZOO_CACHE", None)  # tests move the cache with XDG_CACHE_HOME, too
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, its children too
 
