@@ -48,4 +48,4 @@ def widened(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def narrow_names(kinds: Mapping[str, object], int8: object) -> list[str]:
     """The names of the int8 matrices that have a scale. `kinds`: name -> type; `int8`: how this one is written."""
-    return [name for name, kind in kinds.items() if kind == int8 and scale_of(name) in kinds]
+    return [name for name, kind in kinds.items() if kind == int8 and kinds.get(scale_of(name), int8) != int8]

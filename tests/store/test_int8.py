@@ -122,6 +122,11 @@ def scale(tensors: dict[str, Tensor], name: str, change: Callable[[Tensor], Tens
     tensors[f"{name}_scale"] = change(tensors[f"{name}_scale"])
 
 
+def scaled_scale(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The scale of `name` as 8-bit integers with a scale of its own."""
+    return narrowed(f"{name}_scale", tensors[f"{name}_scale"])
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -129,6 +134,8 @@ def scale(tensors: dict[str, Tensor], name: str, change: Callable[[Tensor], Tens
         (lambda t, name: scale(t, name, lambda s: s.flatten()), r"_scale F32 \(512,\) instead of F32 \(512, 1\)"),
         (lambda t, name: scale(t, name, lambda s: s.half()), r"_scale F16 \(512, 1\) instead of F32 \(512, 1\)"),
         (lambda t, name: scale(t, name, lambda s: s * np.inf), "non-finite numbers in backbone.blocks"),
+        (lambda t, name: scale(t, name, lambda s: s.to(torch.int8)), "not expected .*_scale"),
+        (lambda t, name: t.update(scaled_scale(t, name)), "not expected .*_scale"),
         (lambda t, name: t.update({name: t[name].float()}), "not expected .*_scale"),
         (lambda t, name: t.update({name: t[name][:, 1:].contiguous()}), r"of another shape .* \(512, 127\) instead"),
     ],
