@@ -28,6 +28,7 @@ MaxOption = Annotated[
         show_default="the family's limit, 5 for most",
     ),
 ]
+StoredAs = Literal["float16", "int8"]  # `hub.stored_weights.Stored`, whose import takes seconds
 WEIGHTS_HELP = "Type of the stored weights, which are the measured ones. int8: large matrices as 8-bit integers."
 
 
@@ -70,7 +71,7 @@ def stage(
     force: ForceOption = False,
     target: TargetOption = None,
     weights: Annotated[
-        Literal["float16", "int8"] | None,
+        StoredAs | None,
         typer.Option(help=WEIGHTS_HELP, show_default="float16, or int8 if that is larger than --max-mb"),
     ] = None,
     max_mb: MaxOption = None,
@@ -106,9 +107,7 @@ def remeasure(
     folder: FolderArg,
     target: TargetOption = None,
     history: HistoryOption = None,
-    weights: Annotated[
-        Literal["float16", "int8"] | None, typer.Option(help=WEIGHTS_HELP, show_default="as they are")
-    ] = None,
+    weights: Annotated[StoredAs | None, typer.Option(help=WEIGHTS_HELP, show_default="as they are")] = None,
     sweep_episodes: Annotated[
         int,
         typer.Option(

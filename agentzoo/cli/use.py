@@ -253,7 +253,6 @@ def evaluate(
             seed=seed,
             n_envs=n_envs,
             deterministic=False if sampled else None,
-            target_return=target,
             command=command,
             trust_env_module=trust_env_module,
             jobs=jobs,

@@ -24,6 +24,8 @@ from agentzoo.store.files import CONFIG, WEIGHTS
 from agentzoo.store.int8 import LEAST, large, narrowed, widened
 from agentzoo.store.tensors import read_tensors, save_tensors
 
+WIDE = SMALL["dt"].model_copy(update={"embed_dim": 128, "n_heads": 1})  # each block's MLP has two large matrices
+
 
 def test_numbers_worked_out_by_hand() -> None:
     matrix = torch.tensor([[254.0, -2.0, 0.9], [0.0, 0.0, 0.0], [-12.7, 6.35, 0.16]])
@@ -61,9 +63,8 @@ def test_only_large_matrices_are_narrowed() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A `dt` of 128 units: its MLPs have two large matrices in each block."""
-    model = SMALL["dt"].model_copy(update={"embed_dim": 128, "n_heads": 1})
-    folder = make_agent(model=model).save_pretrained(tmp_path / "wide")
+    """An agent with large matrices as 8-bit integers."""
+    folder = make_agent(model=WIDE).save_pretrained(tmp_path / "wide")
     store_weights(folder, "int8", 10**9)
     return folder
 
@@ -91,7 +92,7 @@ def test_an_agent_acts_with_the_products_and_is_saved_as_the_same_file(folder: P
 
 
 def test_actions_hardly_change(tmp_path: Path) -> None:
-    agent = make_agent(model=SMALL["dt"].model_copy(update={"embed_dim": 128, "n_heads": 1}))
+    agent = make_agent(model=WIDE)
     folder = agent.save_pretrained(tmp_path)
     store_weights(folder, "int8", 10**9)
     batch = random_batch(agent.config.io, [4, 2])
@@ -102,7 +103,7 @@ def test_actions_hardly_change(tmp_path: Path) -> None:
 
 
 def test_the_smaller_type_is_taken_where_float16_is_too_large(tmp_path: Path) -> None:
-    folder = make_agent(model=SMALL["dt"].model_copy(update={"embed_dim": 128, "n_heads": 1})).save_pretrained(tmp_path)
+    folder = make_agent(model=WIDE).save_pretrained(tmp_path)
     said: list[str] = []
     store_weights(folder, None, 10**9, said.append)
     wide = (folder / WEIGHTS).stat().st_size
