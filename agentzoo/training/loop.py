@@ -179,7 +179,9 @@ def _train(
     model.train()
     config, choice = recipe.train, recipe.data
     data, held_out = prepare_data(recipe, episodes)
-    losses, prepared = accelerator.prepare(LossModule(model), make_optimizer(model, config))
+    # With a placement named, accelerate does not look for sharded parameters, which takes a second of imports.
+    placement = [True, True]
+    losses, prepared = accelerator.prepare(LossModule(model), make_optimizer(model, config), device_placement=placement)
     eager = EagerGradients(model, losses, prepared, accelerator)
     gradients: Gradients = GraphGradients(eager) if cuda_graph else eager
     raw: torch.optim.Optimizer = getattr(prepared, "optimizer", prepared)
@@ -206,7 +208,8 @@ def _train(
             model.begin_step(step, config.steps)
             batch, weights = share.sample(sampler, generator)
             shown = gradients(batch, weights)
-            norm = accelerator.clip_grad_norm_(model.parameters(), math.inf if config.clip is None else config.clip)
+            clip = math.inf if config.clip is None else config.clip
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), clip)  # accelerate's also imports sharded tensors
             prepared.step()
             stops = interrupt.asked
             if share.processes > 1:
