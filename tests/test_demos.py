@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 
 from agentzoo.agent import Agent
+from agentzoo.hub import staging_measurements
 from agentzoo.hub.publish import check_folder
 from agentzoo.recipe import load_recipe
 from agentzoo.store.files import write_atomic
@@ -31,6 +32,7 @@ def run(name: str, *arguments: object, **environ: str) -> str:
         redirect_stdout(said),
     ):
         patch.setattr(sys, "argv", [name, *map(str, arguments)])
+        patch.setattr(staging_measurements, "FRAMES", 50)  # of a film of the whole episode: drawing them takes seconds
         patch.syspath_prepend(str(DEMOS))  # demos import each other
         runpy.run_path(str(DEMOS / name), run_name="__main__")
     return said.getvalue()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -75,3 +77,15 @@ def test_a_display_is_one_that_answers(tmp_path: Path, monkeypatch: pytest.Monke
         server.bind(str(tmp_path / "wayland-7"))
         server.listen()
         assert has_display()
+
+
+def test_filming_without_a_display_prints_no_error_of_a_library(tmp_path: Path) -> None:
+    folder = make_agent("CartPole-v1").save_pretrained(tmp_path / "dt-test")
+    windows = ("DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR", "SDL_VIDEODRIVER")
+    done = subprocess.run(
+        [sys.executable, "-m", "agentzoo", "record", str(folder), str(tmp_path / "x.gif")],
+        capture_output=True,
+        text=True,
+        env={name: value for name, value in os.environ.items() if name not in windows},
+    )
+    assert (done.returncode, "error" in done.stderr) == (0, False), done.stderr
