@@ -13,6 +13,7 @@ import pytest
 from conftest import make_agent
 
 from agentzoo.evaluation.results import DatasetFacts, Results, TrainingFacts, evaluate
+from agentzoo.hub import staging_measurements
 from agentzoo.hub.card import card_text
 from agentzoo.nn.base import ModelConfig
 from agentzoo.store.files import CARD, RESULTS, write_atomic
@@ -61,6 +62,12 @@ def hub(running_hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setenv("AGENTZOO_ZOO", str(tmp_path / "zoo"))
     return running_hub
+
+
+@pytest.fixture(autouse=True)
+def short_films(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A film of the whole episode in fewer frames: to encode them is half of what staging takes here."""
+    monkeypatch.setattr(staging_measurements, "FRAMES", 20)
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 import torch
 import transformers
@@ -166,9 +168,12 @@ def test_the_first_layers_are_those_of_the_whole(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def smollm() -> Any:
-    """transformers' own reading of the real file."""
+    """transformers' own reading of the real file. It opens it twice and makes the same table of names 397 times."""
     path = shipped_file(SMOLLM)
-    return transformers.AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name).eval()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("GGUFReader", "get_tensor_name_map"):
+            patch.setattr(gguf, name, functools.cache(getattr(gguf, name)))
+        return transformers.AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name).eval()
 
 
 @pytest.mark.slow
