@@ -104,9 +104,9 @@ def test_the_index_shown_sends_an_id_to_a_mirror(tmp_path: Path, monkeypatch: py
 def test_every_command_and_option_that_is_shown_exists(path: Path) -> None:
     from typer.main import get_command
 
+    tree = get_command(app)
     for line in re.findall(r"(?:^|`|=\S+ )agentzoo ([a-z0-9-]+[^`#\n]*)", path.read_text(), flags=re.MULTILINE):
-        command = get_command(app)
-        words = line.split()
+        command, words = tree, line.split()
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]  # type: ignore[attr-defined]
         assert (
