@@ -13,9 +13,10 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
-from agentzoo.cli.console import console, errors_console, listing, plain, print_json, print_listing, print_study
-from agentzoo.cli.grid_table import live_table, status_table
-from agentzoo.cli.options import JsonOption, TargetOption, TrustOption, TrustOptionsOption, ZooOption
+from agentzoo.cli.console import errors_console, listing, plain, print_listing, print_study
+from agentzoo.cli.grid_status import only_shows, status
+from agentzoo.cli.grid_table import live_table
+from agentzoo.cli.options import TargetOption, TrustOption, TrustOptionsOption, ZooOption, is_given
 from agentzoo.cli.train import EnvOption, GraphOption, GroupOption, ProjectOption, TagsOption, TrackOption
 from agentzoo.errors import ConfigError
 from agentzoo.text import counted, duration
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 HELP = "Train many runs at once: agents x seeds.\n\n`agentzoo search` tries hyperparameters of one recipe the same way."
 app = typer.Typer(help=HELP, rich_markup_mode=None)
+app.command("status")(status)
 
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Runs at the same time. Default: as many as fit.")
@@ -116,7 +118,7 @@ def grid(
     trust_env_options: TrustOptionsOption = False,
 ) -> None:
     """Train all agents with all seeds, several at a time. Run the same command again to continue."""
-    if context.invoked_subcommand is not None:
+    if only_shows(context):
         return
     from agentzoo.cli.running import tracking_of
     from agentzoo.research import grid as work
@@ -156,32 +158,12 @@ def _checked(context: typer.Context, tracking: Tracking, gpus: float, cuda_graph
     check_machine(None, tracking.trackers)
     if cuda_graph and not gpus:
         raise ConfigError("--cuda-graph needs a GPU: --gpus-per-run 1 gives each run one.")
-    source, asked = context.get_parameter_source("zoo"), context.params
-    if source is not None and source.name == "COMMANDLINE" and not asked["stage"]:
+    asked = context.params
+    if is_given(context, "zoo") and not asked["stage"]:
         raise ConfigError("--zoo has no effect without --stage; stage the agents at the end, or omit it.")
     if asked["sync"] is not None and asked["address"] is None and asked["engine"] != "ray":
         raise ConfigError("--sync and --shared have no effect without Ray: add --engine ray or --address, or omit it.")
     return tracking
-
-
-@app.command("status")
-def status(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The grid's folder, as given to --out.")] = Path("runs"),
-    as_json: JsonOption = False,
-) -> None:
-    """Show the progress of a grid's runs, read from their files, while the grid runs or later."""
-    from agentzoo.training.grid.plan import read_plan
-    from agentzoo.training.grid.status import grid_status
-
-    found = grid_status(out, read_plan(out))
-    if as_json:
-        print_json([one._asdict() for one in found])
-        return
-    done = sum(one.state == "done" for one in found)
-    print_listing(status_table(found, f"grid in {out}: {done} of {len(found)} done"))
-    for one in found:
-        if one.error:
-            console.print(f"{plain(one.folder)}: {plain(one.error)}")
 
 
 def make_engine(

@@ -27,6 +27,12 @@ def _trust_options(context: typer.Context, trusted: bool) -> bool:
     return trusted
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the command line has this parameter: its value is not the default, nor from a variable."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def known_agent(agent: str) -> str:
     """The name of an agent. A typo is reported here, while the command line is read, before any heavy import."""
     from agentzoo.store.locate import require_known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from io import StringIO
 from pathlib import Path
@@ -12,13 +13,14 @@ from typer.testing import CliRunner
 
 from agentzoo.cli import app
 from agentzoo.cli.grid_table import live_table, status_table
-from agentzoo.errors import ConfigError, TrainingError, UnknownNameError
+from agentzoo.errors import CheckpointError, ConfigError, TrainingError, UnknownNameError
 from agentzoo.recipe import differences
 from agentzoo.research import grid
 from agentzoo.research.grid import staging_groups, tasks_of
 from agentzoo.store.files import RECIPE
 from agentzoo.training.grid.drive import only_driver
 from agentzoo.training.grid.plan import (
+    PLAN,
     OwnData,
     Plan,
     Row,
@@ -62,10 +64,13 @@ def test_unknown_agents_get_the_nearest_match() -> None:
         expand(" , ", "0")
 
 
-def test_settings_come_after_the_environment() -> None:
+def test_two_environments_are_one_too_many() -> None:
     """As for `agentzoo train`."""
-    (row,) = expand("dt-hopper-medium", "0", ["eval.env=Hopper-v4"], own=OwnData(env="Walker2d-v5"))
-    assert row.recipe.eval.env == "Hopper-v4"
+    with pytest.raises(ConfigError, match=r"--env .* is 'Walker2d-v5', but a setting is eval\.env=Hopper-v4; name one"):
+        expand("dt-hopper-medium", "0", ["eval.env=Hopper-v4"], own=OwnData(env="Walker2d-v5"))
+    for settings, own in ((["eval.env=Hopper-v4"], "Hopper-v4"), (["eval.env=Hopper-v4"], None), ([], "Hopper-v4")):
+        (row,) = expand("dt-hopper-medium", "0", settings, own=OwnData(env=own))
+        assert row.recipe.eval.env == "Hopper-v4"
 
 
 def test_every_row_has_its_seed_and_settings() -> None:
@@ -220,6 +225,33 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_plan(tmp_path) == plan
     with pytest.raises(ConfigError, match="holds no grid"):
         read_plan(tmp_path / "elsewhere")
+    (tmp_path / PLAN).write_bytes(b'{"rows": "\xff"}')
+    with pytest.raises(CheckpointError, match=r"grid\.json cannot be read: 'utf-8' codec.* Repeat the grid's command"):
+        read_plan(tmp_path)
+
+
+def test_status_shows_the_folder_that_out_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for out, seeds in (("runs", "0"), ("mine", "5")):
+        write_plan(tmp_path / out, small_plan(tmp_path / out, "zoo/hopper/tiny-v0", seeds))
+    for words, folder in (
+        (["status"], "dt-hopper-medium-s0"),
+        (["--out", "mine", "status"], "dt-hopper-medium-s5"),
+        (["status", "mine"], "dt-hopper-medium-s5"),
+        (["--out", "mine", "status", "mine"], "dt-hopper-medium-s5"),
+    ):
+        found = CliRunner().invoke(app, ["grid", *words, "--json"], catch_exceptions=False)
+        assert [one["folder"] for one in json.loads(found.output)] == [folder], words
+    for words, said in (
+        (["--out", "mine", "status", "runs"], "--out is mine, but `status` names runs; name one folder."),
+        (
+            ["--agents", "dt-hopper-medium", "--yes", "status"],
+            "--agents, --yes has no effect before `status`; omit it.",
+        ),
+    ):
+        refused = CliRunner().invoke(app, ["grid", *words])
+        assert isinstance(refused.exception, ConfigError)
+        assert str(refused.exception) == said
 
 
 def test_status_says_what_the_files_say(tmp_path: Path) -> None:

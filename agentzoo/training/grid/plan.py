@@ -15,11 +15,11 @@ from pydantic import Field
 
 from agentzoo.config import named_recipe
 from agentzoo.data.mapped import map_dataset
-from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+from agentzoo.errors import CheckpointError, ConfigError, UnknownNameError, did_you_mean
 from agentzoo.recipe import Recipe
 from agentzoo.registry import recipe_table
 from agentzoo.store.files import read_text, write_atomic
-from agentzoo.training.planning import Reader, value_in, with_data_here, with_free_precision
+from agentzoo.training.planning import Reader, environment_asked, value_in, with_data_here, with_free_precision
 from agentzoo.training.planning import plan as plan_training
 from agentzoo.training.settle import claim
 from agentzoo.types import Config
@@ -125,7 +125,8 @@ def _require_no_other_seed(settings: Sequence[str], numbers: Sequence[int], seed
 
 def _recipe(agent: str, dataset: str | None, settings: Sequence[str], own: OwnData) -> Recipe:
     if dataset is None and own.target is None:
-        more = () if own.env is None else (f"eval.env={own.env}",)
+        env = environment_asked(own.env, settings)
+        more = () if env is None else (f"eval.env={env}",)
         return with_data_here(named_recipe(agent).override([*more, *settings]))  # in the order of `plan_training`
     return plan_training(
         agent,
@@ -260,9 +261,15 @@ def read_plan(out: Path) -> Plan:
     """The plan in a grid's folder.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or its content cannot be used. CheckpointError: it cannot be read.
     """
     path = out / PLAN
     if not path.is_file():
         raise ConfigError(f"{out} holds no grid ({PLAN}); `agentzoo grid --out {out}` makes one.")
-    return Plan.from_json(path.read_text(), str(path))
+    try:
+        text = path.read_text(encoding="utf-8")  # a large grid is above the limit of `read_text`
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read: {error}. Repeat the grid's command, which writes it again."
+        ) from error
+    return Plan.from_json(text, str(path))
