@@ -147,6 +147,15 @@ def _warn(recipe: Recipe, folder: Path, accelerator: Any) -> None:
             "learning rate never reaches train.lr. Lower train.warmup_steps.",
             depth=3,
         )
+    patience, every = recipe.train.patience, recipe.eval.every
+    earliest = 0 if not patience else every + -(-patience // every) * every  # where the first evaluation stays the best
+    if earliest >= recipe.train.steps:
+        warn(
+            f"train.patience={patience} has no effect: with an evaluation every {every:,} updates (eval.every), "
+            f"training can stop after {earliest:,} updates at the earliest, and train.steps={recipe.train.steps}. "
+            "Lower eval.every or train.patience.",
+            depth=3,
+        )
     rows = log.read_log(folder)
     if rows and not (folder / state.CHECKPOINT).exists():
         warn(

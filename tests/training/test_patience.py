@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,18 @@ def test_a_run_that_stopped_between_checkpoints_is_finished_when_repeated(tmp_pa
     run(tmp_path, chosen, best_at(15, again))
     assert again == []
     assert {name: (tmp_path / name).read_bytes() for name in written} == written  # no row, no other machine
+
+
+@pytest.mark.parametrize(("patience", "every", "warned"), [(50, 5, False), (51, 5, True), (5, 30, True), (1, 60, True)])
+def test_patience_that_cannot_end_a_run_is_warned_of(patience: int, every: int, warned: bool, tmp_path: Path) -> None:
+    """Of 60 updates: the first evaluation is the best one at the earliest, and evaluations are rare."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(tmp_path, patient(patience, every), best_at(0, []))
+    said = [str(one.message) for one in caught if "patience" in str(one.message)]
+    assert len(said) == warned
+    assert all(f"train.patience={patience} has no effect: with an evaluation every {every}" in one for one in said)
+    assert (int(read_log(tmp_path)[-1]["step"]) == 60) == warned
 
 
 def test_without_evaluations_there_is_nothing_to_be_patient_about(tmp_path: Path) -> None:
