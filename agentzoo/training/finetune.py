@@ -36,6 +36,7 @@ from agentzoo.training.planning import (
     require_one_dataset,
     target_asked,
     warn_of_high_target,
+    with_data_here,
     with_free_precision,
 )
 from agentzoo.types import ActionSpec, FloatArray, same_environment
@@ -117,7 +118,7 @@ def _updates(steps: int | None, settings: list[str]) -> int:
 def plan_repeat(recipe: Recipe, settings: Iterable[str], read: Reader = load_episodes) -> tuple[Recipe, Episodes]:
     """The recipe of a fine-tune that is repeated, with these settings, and its data."""
     settings = listed(settings)
-    recipe = with_free_precision(recipe.override(settings), settings)
+    recipe = with_free_precision(with_data_here(recipe.override(settings)), settings)
     return recipe, read_fitting(read, recipe.model, recipe.data.dataset, recipe.data.obs_keys)
 
 

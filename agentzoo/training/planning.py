@@ -114,6 +114,8 @@ def recipe_for(
     """
     settings, template = listed(settings), _template(named)
     names = named_in(settings)
+    if template.base is not None and "base" not in names:
+        raise ConfigError(_no_new_network(named, template, dataset_id))
     changed = template.override(one for one in settings if one.lstrip().startswith(("data", "model")))
     model, wanted = changed.model, changed.data
     require_one_dataset(dataset_id, wanted.dataset, names)
@@ -152,6 +154,16 @@ def recipe_for(
         eval=evaluation,
     )
     return Recipe.from_json(recipe.to_json(), f"the recipe for {dataset_id}").override(settings), episodes
+
+
+def _no_new_network(named: str | Recipe, recipe: Recipe, dataset_id: str) -> str:
+    """An error message: the recipe of a fine-tune makes no new network, what does, and what continues this one."""
+    folder = recipe.agent_id if isinstance(named, Recipe) else str(Path(named).parent if _is_file(named) else named)
+    return (
+        f"{recipe.agent_id!r} is a fine-tune of {recipe.base!r}, and `train` makes new networks only. `agentzoo "
+        f"finetune {folder} --dataset {dataset_id}` trains its weights on; `agentzoo train {recipe.model.family} "
+        f"--dataset {dataset_id}` trains a new network."
+    )
 
 
 def read_fitting(read: Reader, model: ModelConfig, dataset_id: str, obs_keys: tuple[str, ...] | None) -> Episodes:
@@ -234,7 +246,11 @@ def _name(named: str | Recipe, template: Recipe) -> str:
 
 
 def _is_recipe(named: str) -> bool:
-    return named.endswith(".json") or (Path(named) / RECIPE).is_file()
+    return _is_file(named) or (Path(named) / RECIPE).is_file()
+
+
+def _is_file(named: str) -> bool:
+    return named.endswith(".json")
 
 
 def _named_recipe(named: str | Recipe) -> Recipe:

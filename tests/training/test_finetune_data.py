@@ -26,7 +26,8 @@ from agentzoo.data.minari import write_dataset
 from agentzoo.data.targets import CONSTANTS
 from agentzoo.errors import ConfigError, SpaceError, TrainingError
 from agentzoo.recipe import Recipe
-from agentzoo.training.finetune import plan_finetune, start_from
+from agentzoo.training.finetune import plan_finetune, plan_repeat, start_from
+from agentzoo.training.planning import plan
 
 ABOUT: dict[str, Any] = {"algorithm_name": "chance", "author": "a test", "description": "By chance."}
 QUICK = ("eval.every=0", "train.log_every=1", "train.batch_size=4")
@@ -120,6 +121,33 @@ def test_two_datasets_are_one_too_many(root: Path) -> None:
     for setting in ("data.dataset=my/other-v0", 'data={"dataset": "my/other-v0"}'):
         with pytest.raises(ConfigError, match=r"'my/cart-v0', but a setting names data.dataset='my/other-v0'; name"):
             plan_finetune(base_with(), "my/cart-v0", settings=[setting])
+
+
+def test_a_fine_tune_is_no_template_of_a_new_network(root: Path) -> None:
+    """Before the data is read: there is none."""
+    tuned = base_with().recipe
+    assert tuned is not None
+    tuned = tuned.replace(agent_id="dt-tuned", base="dt-test")
+    (root / "tuned").mkdir()
+    file = root / "tuned" / "train_config.json"
+    file.write_text(tuned.to_json())
+    for named, folder in ((tuned, "dt-tuned"), (str(file), file.parent), (str(file.parent), file.parent)):
+        with pytest.raises(ConfigError, match="'dt-tuned' is a fine-tune of 'dt-test', and `train`") as refused:
+            plan(named, dataset="my/none-v0")
+        assert f"`agentzoo finetune {folder} --dataset my/none-v0` trains its" in str(refused.value)
+        assert "`agentzoo train dt --dataset my/none-v0` trains a new network" in str(refused.value)
+
+
+def test_a_repeated_fine_tune_takes_a_dataset_by_its_short_name() -> None:
+    tuned = base_with().recipe
+    assert tuned is not None
+    read: list[str] = []
+
+    def nothing(dataset: str, _: Any) -> Any:
+        read.append(dataset)
+
+    recipe, _ = plan_repeat(tuned.replace(base="dt-test"), ["data.dataset=hopper/medium"], nothing)
+    assert [recipe.data.dataset] == read == ["zoo/hopper/medium-v0"]
 
 
 def test_an_option_that_a_setting_contradicts_is_refused(root: Path) -> None:
