@@ -19,7 +19,9 @@ from agentzoo.evaluation.results import Baseline, Result
 from agentzoo.recipe import DatasetId
 from agentzoo.record import read_record
 from agentzoo.registry import CLONE as CLONE
+from agentzoo.store.exclusive import exclusive, lock_beside
 from agentzoo.store.files import write_atomic
+from agentzoo.store.locate import ZOO_VARIABLE
 from agentzoo.types import Config
 
 BASELINES = "baselines.json"
@@ -59,6 +61,16 @@ def read_baselines(path: Path) -> Baselines:
 def write_baselines(path: Path, baselines: Baselines) -> None:
     """Write the record atomically."""
     write_atomic(path, baselines.to_json())
+
+
+def add_row(path: Path, dataset: str, row: Baseline) -> None:
+    """Add a row to the record at `path` (`Baselines.with_row`); rows that other processes add at the same time stay.
+
+    Raises:
+        ConfigError: its content cannot be used. StorageError: it cannot be written.
+    """
+    with exclusive(lock_beside(path), ZOO_VARIABLE):
+        write_baselines(path, read_baselines(path).with_row(dataset, row))
 
 
 class Comparison(NamedTuple):

@@ -9,15 +9,16 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.baselines import BASELINES, CLONE, read_baselines, write_baselines
+from agentzoo.evaluation.baselines import BASELINES, CLONE, add_row
 from agentzoo.evaluation.results import Baseline
 from agentzoo.hub.card import write_card
 from agentzoo.hub.finished_runs import headline, load_finished, measured
 from agentzoo.recipe import Recipe, differences, load_recipe
 from agentzoo.record import read_record
 from agentzoo.registry import is_clone, recipe_table
+from agentzoo.store.exclusive import exclusive, lock_beside
 from agentzoo.store.files import RECIPE, RESULTS, write_atomic
-from agentzoo.store.locate import staged_in
+from agentzoo.store.locate import ZOO_VARIABLE, staged_in
 from agentzoo.training import log
 from agentzoo.types import Config
 
@@ -69,13 +70,14 @@ def add_runs(
             dataset_sha256=recipe.data.dataset_sha256,
             result=result.model_copy(update={"updates": updates}),
         )
-        write_baselines(path, read_baselines(path).with_row(recipe.data.dataset, row))
+        add_row(path, recipe.data.dataset, row)
         found.append(row)
         datasets.add(recipe.data.dataset)
-    for folder in staged_in(zoo).values():
-        if (folder / RESULTS).is_file() and read_record(Recipe, folder / RECIPE).data.dataset in datasets:
-            on_progress(f"the card of {folder.name}")
-            write_card(folder, zoo=zoo)
+    with exclusive(lock_beside(path), ZOO_VARIABLE):  # no card of another process has fewer rows
+        for folder in staged_in(zoo).values():
+            if (folder / RESULTS).is_file() and read_record(Recipe, folder / RECIPE).data.dataset in datasets:
+                on_progress(f"the card of {folder.name}")
+                write_card(folder, zoo=zoo)
     return found
 
 

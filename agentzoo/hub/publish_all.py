@@ -15,8 +15,9 @@ from agentzoo.errors import ConfigError, HubError
 from agentzoo.hub.datasets import push_card
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.publish import check_folder, push, require_not_public, uploaded
+from agentzoo.store.exclusive import exclusive, lock_beside
 from agentzoo.store.files import require_writable, write_atomic
-from agentzoo.store.index import index_path, read_index
+from agentzoo.store.index import INDEX_VARIABLE, index_path, read_index
 from agentzoo.store.locate import ZOO_VARIABLE, own_zoo, staged_agents, staged_backbones
 from agentzoo.store.remote import Where, blob_name, calling, fetch, is_repo_id
 
@@ -150,9 +151,10 @@ def _known_index(path: Path) -> dict[str, Any]:
 
 def _write_index(path: Path, done: list[Published], datasets: dict[str, str]) -> None:
     agents = {one.name: {"repo_id": one.repo_id, "revision": one.commit} for one in done}
-    known = _known_index(path)
-    known = {**known, "agents": {**known.get("agents", {}), **agents}, "datasets": datasets}
-    write_atomic(path, json.dumps(known, indent=2, sort_keys=True) + "\n")
+    with exclusive(lock_beside(path), INDEX_VARIABLE):
+        known = _known_index(path)
+        known = {**known, "agents": {**known.get("agents", {}), **agents}, "datasets": datasets}
+        write_atomic(path, json.dumps(known, indent=2, sort_keys=True) + "\n")
 
 
 def _check(item: Item, published: Published, token: str | bool | None) -> None:

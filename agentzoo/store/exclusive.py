@@ -11,6 +11,11 @@ from filelock import FileLock
 from agentzoo.errors import StorageError
 
 
+def lock_beside(path: Path) -> Path:
+    """The lock file for changes of the file at `path`, whose content a process reads and writes again."""
+    return path.with_name(f".{path.stem}.lock")
+
+
 @contextlib.contextmanager
 def exclusive(path: Path, variable: str) -> Iterator[None]:
     """Wait until no other process of this machine holds the lock file at `path`, and hold it.
@@ -26,6 +31,8 @@ def exclusive(path: Path, variable: str) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire()
+    except NotImplementedError:
+        pass  # a network drive may have no locks
     except OSError as error:
         raise StorageError(f"nothing can be written in {path.parent}: {error}. Set {variable}.") from error
     try:

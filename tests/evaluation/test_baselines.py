@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gymnasium as gym
@@ -14,6 +15,7 @@ from agentzoo.data.making.collect import reset_seed
 from agentzoo.evaluation.baselines import (
     Baselines,
     Comparison,
+    add_row,
     compare_with_clones,
     paired_difference,
     read_baselines,
@@ -134,3 +136,15 @@ def test_a_row_replaces_the_one_of_its_method_and_seed(tmp_path: Path) -> None:
     write_baselines(path, found)
     kept = read_baselines(path).datasets["zoo/x-v0"]
     assert [(one.method, one.result.training_seed) for one in kept] == [("bc", 0), ("bc", 1), ("cql", 0)]
+
+
+def test_rows_added_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    path, first = tmp_path / "baselines.json", row()
+    rows = [first.model_copy(update={"result": measured_again(first, seed)}) for seed in range(24)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda one: add_row(path, "zoo/x-v0", one), rows))
+    assert read_baselines(path).datasets["zoo/x-v0"] == tuple(rows)
+
+
+def measured_again(one: Baseline, seed: int) -> Result:
+    return one.result.model_copy(update={"training_seed": seed})

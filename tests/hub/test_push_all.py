@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from agentzoo.data.names import datasets_root
 from agentzoo.data.remote import dataset_of
 from agentzoo.errors import ConfigError, DataError, HubError, UnknownNameError
 from agentzoo.hub.datasets import card_text, push_card, push_dataset
-from agentzoo.hub.publish_all import plan, push_all
+from agentzoo.hub.publish_all import Published, _write_index, plan, push_all
 from agentzoo.store import locate
 from hub.cases import same_actions
 from hub.conftest import edit
@@ -81,6 +82,17 @@ def test_the_zoo_goes_up_and_the_index_pins_it(hub: Hub, zoo: Path, tmp_path: Pa
     local = Agent.from_pretrained("dt-one")
     shutil.rmtree(zoo)  # so that the index is asked
     assert same_actions(Agent.from_pretrained("zoo/dt-one"), local)
+
+
+def test_agents_pushed_at_the_same_time_are_all_in_the_index(tmp_path: Path) -> None:
+    path, names = tmp_path / "index.json", [f"dt-{i}" for i in range(24)]
+
+    def write(name: str) -> None:
+        _write_index(path, [Published(name, f"me/{name}", "0" * 40, pushed=True)], {"repo_id": "me/zoo"})
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, names))
+    assert set(json.loads(path.read_text())["agents"]) == set(names)
 
 
 def test_a_dataset_whose_data_lie_behind_a_link_is_uploaded_whole(hub: Hub, zoo: Path, tmp_path: Path) -> None:
