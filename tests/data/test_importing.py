@@ -194,6 +194,38 @@ def test_choices_in_a_column_of_their_own_are_choices(root: Path, tmp_path: Path
     assert load_episodes(ID).actions.tolist() == [0, 2, 1, 0]
 
 
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+def test_choices_stored_as_floats_are_those_of_the_environment(
+    shape: tuple[int, ...], root: Path, tmp_path: Path
+) -> None:
+    arrays = columns(4, terminals=[3], timeouts=[])
+    arrays["observations"], arrays["actions"] = np.zeros((4, 6)), np.array([0.0, 2.0, 1.0, 0.0]).reshape(shape)
+    file = write_h5(tmp_path / "h.hdf5", arrays)
+    import_file(file, ID, env_id="Acrobot-v1")
+    episodes = load_episodes(ID)
+    assert (episodes.action.kind, episodes.actions.tolist()) == ("discrete", [0, 2, 1, 0])
+    (note,) = [one for one in import_file(file, ID, overwrite=True).notes if "choices" in one]
+    assert note.startswith("actions are the whole numbers from 0 to 2, stored as float64, and imported as a number")
+    assert load_episodes(ID).action.kind == "box"
+    arrays["actions"] -= 1
+    with pytest.raises(DataError, match=r"action -1\.0 at step 0 is not in 0 to 2\. .*choices counted from 0\?"):
+        import_file(write_h5(tmp_path / "low.hdf5", arrays), ID, env_id="Acrobot-v1", overwrite=True)
+
+
+def test_the_axis_of_a_vector_environment_is_named(root: Path, tmp_path: Path) -> None:
+    """As SB3's replay buffer keeps the steps of one environment."""
+    arrays = columns(4, terminals=[3], timeouts=[])
+    arrays["observations"] = arrays["observations"][:, None]
+    file = write_h5(tmp_path / "h.hdf5", arrays)
+    with pytest.raises(SpaceError, match=r"shape \(1, 11\), but Hopper-v5 has \(11,\)\. .*store observations\[:, 0\]"):
+        import_file(file, ID, env_id="Hopper-v5")
+    assert any("observations have shape (1, 11), and" in note for note in import_file(file, ID).notes)
+    arrays["actions"] = arrays["actions"][:, None]
+    with pytest.raises(DataError, match=r"an action has shape \(1, 3\); networks act .*store actions\[:, 0\]"):
+        import_file(write_h5(tmp_path / "both.hdf5", arrays), "other/both-v0")
+    assert [*minari.list_local_datasets()] == [ID]
+
+
 def test_actions_an_environment_does_not_know_are_not_imported(root: Path, tmp_path: Path) -> None:
     arrays = columns(4, terminals=[3], timeouts=[])
     arrays["observations"], arrays["actions"] = np.zeros((4, 4)), np.array([[0], [1], [7], [0]])

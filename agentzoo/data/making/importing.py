@@ -78,7 +78,7 @@ def _import(
     if path.is_dir():
         spaces = _spaces_of_frames(path, first, env)
     else:
-        spaces = _spaces_of_env(env, first) if env is not None else _spaces_of_data(path, result.dropped_steps)
+        spaces = _spaces_of_env(env, first) if env is not None else _spaces_of_data(path, result)
     reference = reference_of(env_id) if env_id else None
     scores: dict[str, Any] = (
         {} if reference is None else {"ref_min_score": reference.random, "ref_max_score": reference.expert}
@@ -115,24 +115,50 @@ def _spaces_of_env(env: gym.Env[Any, Any], one: Rollout) -> tuple[gym.Space[Any]
         ("observations", env.observation_space, one.observations),
         ("actions", env.action_space, one.actions),
     ):
-        if space.shape != values.shape[1:] and (what, space.shape, values.shape[1:]) != ("actions", (1,), ()):
+        found = values.shape[1:]
+        in_column = what == "actions" and {space.shape, found} == {(1,), ()}  # one number or choice a step
+        if space.shape != found and not in_column:
             name = env.spec.id if env.spec else env
             theirs = space if space.shape is None else space.shape  # a Dict has no shape
-            raise SpaceError(f"{what} in the file have shape {values.shape[1:]}, but {name} has {theirs}.")
+            drop = f" {_drop_axis(what)}" if found[:1] == (1,) and found[1:] == space.shape else ""
+            raise SpaceError(f"{what} in the file have shape {found}, but {name} has {theirs}.{drop}")
     return env.observation_space, env.action_space
 
 
-def _spaces_of_data(path: Path, dropped_steps: int) -> tuple[gym.Space[Any], gym.Space[Any]]:
+def _drop_axis(what: str) -> str:
+    return f"If the axis of length 1 is that of a vector environment, store {what}[:, 0]."
+
+
+def _spaces_of_data(path: Path, result: Imported) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """Observations as an image or an unbounded Box; actions as Discrete if integers, else a Box.
 
-    The Box of actions is [-1, 1] if all but those of the last `dropped_steps` fit in it, else unbounded.
+    The Box of actions is [-1, 1] if all but those of the last `result.dropped_steps` fit in it, else unbounded. Notes
+    are added for spaces that may not be meant.
+
+    Raises:
+        DataError: as `_choices_of_data`, or an action is more than a row of numbers.
     """
     observations, actions = read_start(path)
-    actions = actions[: len(actions) - dropped_steps]
+    actions = actions[: len(actions) - result.dropped_steps]
+    observed = _space_of(observations)
+    if observations.shape[1:2] == (1,) and observations.ndim == 3 and not is_image(observed):
+        result.notes.append(
+            f"observations have shape {observations.shape[1:]}, and an environment's must be the same. "
+            f"{_drop_axis('observations')}"
+        )
     if np.issubdtype(actions.dtype, np.integer):
-        return _space_of(observations), _choices_of_data(path, actions)
+        return observed, _choices_of_data(path, actions)
+    if actions.ndim > 2:
+        drop = f" {_drop_axis('actions')}" if actions.shape[1] == 1 else ""
+        raise DataError(f"{path.name}: an action has shape {actions.shape[1:]}; networks act with a row (A,).{drop}")
+    first, last = actions.min(), actions.max()
+    if actions[0].size == 1 and 0 <= first < last and (actions == np.floor(actions)).all():
+        result.notes.append(
+            f"actions are the whole numbers from {first:g} to {last:g}, stored as {actions.dtype}, and imported as a "
+            "number. If they are choices, name the environment (--env) or store integers."
+        )
     bound = 1.0 if np.abs(actions).max() <= 1.0 + slack(np.ones(())) else np.inf
-    return _space_of(observations), gym.spaces.Box(-bound, bound, actions.shape[1:] or (1,), np.float32)
+    return observed, gym.spaces.Box(-bound, bound, actions.shape[1:] or (1,), np.float32)
 
 
 def _choices_of_data(path: Path, actions: NDArray[np.generic]) -> gym.spaces.Discrete:
@@ -233,11 +259,15 @@ def _require_in_space(path: Path, one: Rollout, choices: gym.Space[Any], step: i
             )
     if isinstance(choices, gym.spaces.Discrete):
         first, last = int(choices.start), int(choices.start + choices.n) - 1
-        taken = one.actions.astype(np.int64)
-        fits = (taken == one.actions) & (taken >= first) & (taken <= last)
+        given = one.actions.reshape(len(one))  # floats may lie in a column of their own
+        taken = given.astype(np.int64)
+        fits = (taken == given) & (taken >= first) & (taken <= last)
         if not fits.all():
             bad = int(np.argmin(fits))
-            raise DataError(f"{path.name}: action {one.actions[bad]} at step {step + bad} is not in {first} to {last}.")
+            raise DataError(
+                f"{path.name}: action {given[bad]} at step {step + bad} is not in {first} to {last}. Is this the "
+                f"right environment, and are its choices counted from {first}?"
+            )
 
 
 def _cast(one: Rollout, spaces: tuple[gym.Space[Any], gym.Space[Any]]) -> Rollout:
