@@ -101,8 +101,6 @@ def plan_finetune(
     recipe = Recipe.from_json(recipe.to_json(), f"the recipe for {asked.dataset}").override(settings)
     if target is not None:
         recipe = recipe.with_target(choose_target(target, returns, recipe.eval.env, recipe.eval.env_options))
-    _warn_of_other_scale(base, recipe, returns)
-    _warn_of_longer_episodes(recipe, int(episodes.lengths.max()))
     warn_of_high_target(recipe, returns)
     return with_free_precision(recipe, settings), episodes
 
@@ -157,13 +155,15 @@ def _evaluation(
     return own.model_copy(update={**changed, "target_return": target[0], "target_rule": target[1]})
 
 
-def _warn_of_other_scale(base: Agent, recipe: Recipe, returns: FloatArray) -> None:
+def _warn_of_other_scale(base: Agent, recipe: Recipe, episodes: Episodes) -> None:
     """Warn of returns far from those that the base was trained for, since both are divided by the same number.
 
     The base's returns are at most about as large as its target or its scale, whichever is larger: data of returns
     from -1,600 to -0.1 has a scale of 1,000 and a target of -0.1.
     """
-    assert base.recipe is not None
+    if base.recipe is None:
+        return
+    returns = episodes.best(recipe.data.best_fraction).returns
     scale, largest = recipe.data.rtg_scale, float(np.abs(returns).max())
     usual = max(abs(base.recipe.eval.target_return), scale)
     known = recipe.data.dataset == base.recipe.data.dataset or scale != base.recipe.data.rtg_scale
@@ -228,7 +228,7 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel
     """A network for `episodes` with the weights of `base`.
 
     Normalization stays the base's if `recipe.data.normalization` is "keep", else it is computed from `episodes`.
-    A warning says if actions have other bounds.
+    Warnings say if actions have other bounds, returns another scale, or episodes more steps than the base knows.
 
     Raises:
         ConfigError: the recipe is not for a fine-tune, or it keeps a mean and std of another size. CheckpointError:
@@ -278,6 +278,8 @@ def start_from(base: Agent, recipe: Recipe, episodes: Episodes) -> SequenceModel
         )
     if actions and same_kind and known_action.size == new_action.size:
         _warn_of_other_actions(base, recipe, *actions)
+    _warn_of_other_scale(base, recipe, episodes)
+    _warn_of_longer_episodes(recipe, int(episodes.lengths.max()))
     taken = fitting if keeps else fitting.difference(NORMALIZATION)
     model.load_state_dict({name: source[name] if name in taken else value for name, value in target.items()})
     return model

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import make_agent
+from conftest import SMALL, make_agent
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.envs.registration import EnvSpec
 from typer.testing import CliRunner
@@ -24,7 +24,7 @@ from agentzoo.data.episodes import Episodes
 from agentzoo.data.making.collect import Rollout
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.targets import CONSTANTS
-from agentzoo.errors import ConfigError, SpaceError, TrainingError
+from agentzoo.errors import CheckpointError, ConfigError, SpaceError, TrainingError
 from agentzoo.recipe import Recipe
 from agentzoo.training.finetune import plan_finetune, plan_repeat, start_from
 from agentzoo.training.planning import plan
@@ -64,7 +64,9 @@ def base_with(*settings: str, env: str = "CartPole-v1", **eval_: Any) -> Agent:
 def planned(base: Agent, dataset: str, **options: Any) -> Recipe:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return plan_finetune(base, dataset, **options)[0]
+        recipe, episodes = plan_finetune(base, dataset, **options)
+        start_from(base, recipe, episodes)
+    return recipe
 
 
 def test_a_fine_tune_is_evaluated_in_the_environment_of_its_data(root: Path) -> None:
@@ -174,10 +176,10 @@ def test_an_option_that_a_setting_contradicts_is_refused(root: Path) -> None:
 
 def test_episodes_beyond_the_bases_timesteps_are_warned_of(root: Path) -> None:
     for rows, warned in ((5, True), (6, False), (1, False)):  # one row is for all steps
-        base = base_with(f"model.max_ep_len={rows}")
+        base = base_with(model=SMALL["dt"].model_copy(update={"max_ep_len": rows}))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            plan_finetune(base, "my/cart-v0")
+            start_from(base, *plan_finetune(base, "my/cart-v0"))
         said = [str(one.message) for one in caught if "timesteps" in str(one.message)]
         assert ["up to 6 steps, and dt-test has 5 timesteps" in one for one in said] == [True] * warned
 
@@ -185,14 +187,27 @@ def test_episodes_beyond_the_bases_timesteps_are_warned_of(root: Path) -> None:
 def test_returns_far_from_the_bases_are_warned_of(root: Path) -> None:
     write_dataset("my/rich-v0", [episode(6, 100.0)], env=gym.make("CartPole-v1"), **ABOUT)
     said = r"sizes of up to 600, those of dt-test of about 10: divided by 10, .* data\.rtg_scale=600 brings"
+    base = base_with()
     with pytest.warns(UserWarning, match=said):
-        plan_finetune(base_with(), "my/rich-v0")
+        start_from(base, *plan_finetune(base, "my/rich-v0"))
     planned(base_with(), "my/rich-v0", settings=["data.rtg_scale=600.0"])
     planned(base_with(target_return=100.0), "my/rich-v0")
     costs = [episode(length, -100.0) for length in (1, 6)]  # the best return is -100, so the target says little
     write_dataset("my/costs-v0", costs, env=gym.make("CartPole-v1"), **ABOUT)
     planned(base_with("data.rtg_scale=100.0", target_return=-0.5), "my/costs-v0")
     planned(base_with("data.dataset=my/rich-v0"), "my/rich-v0")  # the base's own data
+
+
+def test_layers_that_do_not_fit_are_refused_before_advice_on_the_data(root: Path) -> None:
+    """The advice was to set a scale, for a fine-tune that cannot start."""
+    rich = [episode(6, 100.0, np.zeros((7, 6), np.float32))]
+    write_dataset("my/other-v0", rich, env=gym.make("Acrobot-v1"), **ABOUT)
+    folder = str(base_with(model=SMALL["dt"].model_copy(update={"max_ep_len": 5})).save_pretrained(root / "base"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with pytest.raises(CheckpointError, match=r"dt-test does not fit the recipe for 'my/other-v0'"):
+            agentzoo.finetune(folder, "my/other-v0", device="cpu")
+    assert [str(one.message) for one in caught if "my/other-v0" in str(one.message)] == []
 
 
 def test_the_bases_keys_of_a_dict_are_read(root: Path) -> None:
