@@ -24,7 +24,7 @@ from agentzoo.models.dt import DTConfig
 from agentzoo.models.dtma import DTMAConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.research.analysis.head_report import is_language_model
-from agentzoo.research.analysis.inspection import Inspection, inspect, inspect_agent
+from agentzoo.research.analysis.inspection import Inspection, Options, inspect, inspect_agent
 from agentzoo.research.analysis.page import explanation, page_of
 from agentzoo.research.analysis.pictures import draw_all, parts_of
 from agentzoo.research.pretrain.lm import train_language_model, write_language_model
@@ -102,9 +102,11 @@ def test_heads_that_do_not_exist_are_refused_before_the_agent_acts(
     ("name", "option", "said"),
     [
         ("dt", "--distance=3", r"--distance \(distance=\) is for networks with rotary positions; dt-test has none"),
-        ("masked", "--distance=3", "--fold-ln-gain and --distance are for Markov heads, .* dt-test is a 'unimask' net"),
-        ("masked", "--fold-ln-gain", "only causal attention has; dt-test is a 'unimask' network, so omit them"),
-        ("mamba", "--fold-ln-gain", "only causal attention has; dt-test is a 'dm' network, so omit them"),
+        ("masked", "--distance=3", "--distance has no effect: only causal attention has Markov heads, and dt-test is"),
+        ("masked", "--fold-ln-gain", "--fold-ln-gain has no effect: .* heads, and dt-test is a 'unimask' network"),
+        ("masked", "--threshold=3", "--threshold has no effect: .* heads, and dt-test is a 'unimask' network. Omit it"),
+        ("mamba", "--fold-ln-gain", "--fold-ln-gain has no effect: .* and dt-test is a 'dm' network"),
+        ("mamba", "--temperature=0.1", "--temperature has no effect: dt-test is a 'dm' network, without attention"),
     ],
 )
 def test_options_without_effect_are_refused_before_the_agent_acts(
@@ -265,6 +267,10 @@ def test_the_network_that_training_began_with(
         inspect("lm-tiny", FEW._replace(before=True))
     with pytest.raises(ConfigError, match="lm-tiny has no gates"):
         inspect("lm-tiny", FEW._replace(heads=(0,)))
+    for idle, option in (("-n3", "--episodes"), ("--temperature=.1", "--temperature"), ("--seed=1", "--seed")):
+        done = CliRunner().invoke(app, ["research", "inspect", "lm-tiny", idle])
+        assert str(done.exception).startswith(f"{option} has no effect: lm-tiny is a language model, whose weights")
+    inspect("lm-tiny", Options(seed=1, random=True))
     with pytest.raises(ConfigError, match="dt-test started from random weights"):
         inspect(str(agent_in(tmp_path)), FEW._replace(before=True))
 

@@ -90,6 +90,12 @@ class Options(NamedTuple):
     before: bool = False  # the network before training: its backbone's blocks, fresh maps
     distance: int = 0  # of the Markov report, for rotary positions
 
+    def require_default(self, why: str, **flags: str) -> None:
+        """Raise ConfigError if one of these fields, each with its option, is set; `why` says why none has an effect."""
+        given = [flag for name, flag in flags.items() if getattr(self, name) != self._field_defaults[name]]
+        if given:
+            raise ConfigError(f"{', '.join(given)} has no effect: {why}. Omit it.")
+
 
 def inspect(
     name: str, options: Options | None = None, *, revision: str | None = None, trust_env_module: bool = False
@@ -136,11 +142,12 @@ def inspect_agent(agent: Agent, options: Options | None = None, *, trust_env_mod
     if options.heads is not None:
         require_gates(agent.config.agent_id, layers, options.heads)
     causal = bool(layers) and layers[0].causal
-    if (options.fold_ln_gain or options.distance) and not causal:
-        raise ConfigError(
-            "--fold-ln-gain and --distance are for Markov heads, which only causal attention has; "
-            f"{agent.config.agent_id} is a {family!r} network, so omit them."
-        )
+    network = f"{agent.config.agent_id} is a {family!r} network"
+    if not causal:
+        flags = {"threshold": "--threshold", "fold_ln_gain": "--fold-ln-gain", "distance": "--distance"}
+        options.require_default(f"only causal attention has Markov heads, and {network}", **flags)
+    if not layers:
+        options.require_default(f"{network}, without attention to draw", temperature="--temperature")
     report = (
         markov_report(agent, options.threshold, fold_ln_gain=options.fold_ln_gain, distance=options.distance)
         if causal
@@ -175,6 +182,9 @@ def _inspect_language_model(name: str, options: Options, revision: str | None) -
         raise ConfigError(f"--before is for agents, but {name} is a language model; --random shows it before training.")
     if options.heads is not None:
         require_gates(name, ())
+    flags = {"episodes": "--episodes", "most_windows": "--windows", "temperature": "--temperature"}
+    flags |= {} if options.random else {"seed": "--seed"}
+    options.require_default(f"{name} is a language model, whose weights alone are inspected", **flags)
     found = load_backbone(name, revision)
     blocks = random_network(found.sizes, options.seed) if options.random else language_blocks(found)
     report = markov_report(
