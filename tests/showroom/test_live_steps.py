@@ -14,7 +14,7 @@ import pytest
 from agentzoo.envs import DOORKEY, DOORKEY_STEPS
 from agentzoo.envs.making import make_env
 from agentzoo.errors import ConfigError, HubError
-from agentzoo.site.live import npm
+from agentzoo.site.live import npm, page
 from agentzoo.site.live.scenes import scene_of
 from showroom.cases import flat, placed
 
@@ -80,6 +80,29 @@ def test_200_steps_equal_gymnasiums(libraries: Path) -> None:
             assert (got["terminated"], got["truncated"]) == (terminated, truncated), env_id
     ends = [any(terminated for _, _, terminated, _ in steps) for steps in expected[:3]]
     assert ends == [True, False, True]  # a hopper and a walker fall, a cheetah cannot
+
+
+LEFT = """
+import { Player } from "./player.js";
+const player = new Player({}, () => {});
+Object.assign(player, { target: 100, earned: 30 });
+const facts = [{ asks: true, rewards: "dense" }, { asks: true, rewards: "delayed" }, { asks: false, rewards: "dense" }];
+console.log(JSON.stringify(facts.map((one) => Object.assign(player, { facts: one }).left)));
+"""
+
+
+def test_what_is_still_asked_for_is_what_the_network_reads(tmp_path: Path) -> None:
+    """With delayed rewards the whole target until the end; nothing where the agent reads no return."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node here: apt-get install nodejs")
+    for name in ("acting.js", "environments.js", "player.js"):
+        shutil.copy(Path(page.__file__).parents[1] / "static" / "live" / name, tmp_path)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "left.js").write_text(LEFT)
+    done = subprocess.run([node, "left.js"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout) == [70, 100, None]
 
 
 @pytest.mark.parametrize(

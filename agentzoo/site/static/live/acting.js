@@ -1,8 +1,8 @@
 // `Agent.predict` in JavaScript, through the exported network: the last K steps in a window padded on the right, or the
 // newest step and the network's memory.
 
-// What is left of the target, in raw units.
-function returnToGo({ rewards }, target, earned) {
+// What is left of the target, in raw units; all of it until the end where rewards are delayed.
+export function returnToGo({ rewards }, target, earned) {
   return rewards === "delayed" ? target : target - earned;
 }
 

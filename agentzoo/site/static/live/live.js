@@ -81,7 +81,7 @@ function startGoals(player) {
 
 function show(player) {
   $("earned").textContent = number(player.earned);
-  $("left").textContent = player.facts.asks ? number(player.target - player.earned) : "–";
+  $("left").textContent = player.left === null ? "–" : number(player.left);
   $("step").textContent = number(player.steps);
   $("millis").textContent = player.steps ? player.millis.toFixed(1) : "–";
   if (player.last) {

@@ -1,5 +1,5 @@
 // Loads an agent and its environment, and plays: one action after the other, as fast as the speed and the page allow.
-import { Actor } from "./acting.js";
+import { Actor, returnToGo } from "./acting.js";
 import { generator, makeEnvironment } from "./environments.js";
 
 const GRID_SECONDS = 0.5;  // between two moves of a grid
@@ -89,6 +89,11 @@ export class Player {
     this.episode = {};
     Object.assign(this, { earned: 0, steps: 0, over: null, last: null, millis: 0 });
     this.stage?.show(this.environment);
+  }
+
+  // The return that the agent is still asked for; null if it reads none.
+  get left() {
+    return this.facts.asks ? returnToGo(this.facts, this.target, this.earned) : null;
   }
 
   // What kind of goal this agent can be given: "maze", "cell", "pose" or null.
