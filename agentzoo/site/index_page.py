@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import fmean
 from typing import NamedTuple
 
 from markupsafe import Markup
 
+from agentzoo.evaluation.baselines import CLONE, comparable
 from agentzoo.site.entries import Entry, Zoo
 from agentzoo.site.markup import element, percent
 from agentzoo.site.media import Media
@@ -98,7 +100,7 @@ def _card(entry: Entry, media: Media) -> Card:
     summary, (number, unit) = entry.summary(), entry.measure()
     score, reached = summary.typical_score(), summary.typical_return()
     verdict = entry.compared.verdict if entry.compared else None
-    trainings = max(len(entry.trainings), 1)
+    trainings = len(entry.trainings)  # 0 if it was not measured
     parameters = entry.results.training.parameters if entry.results else None
     data = {
         "name": entry.agent_id,
@@ -108,7 +110,7 @@ def _card(entry: Entry, media: Media) -> Card:
         "score": "" if score is None else f"{score:.4f}",
         "return": "" if reached is None else f"{reached:.6g}",
         "bc": "" if verdict is None else str(ORDER[verdict]),
-        "seeds": str(trainings),
+        "seeds": str(trainings or ""),
         "parameters": "" if parameters is None else str(parameters),
         "updates": str(entry.updates),
         "text": " ".join((entry.agent_id, entry.title, entry.env, entry.dataset, entry.family)).lower(),
@@ -120,7 +122,7 @@ def _card(entry: Entry, media: Media) -> Card:
         (summary.shown_score(), True),
         (entry.return_in_words(), True),
         (VERDICTS[verdict][1] if verdict else "", False),
-        (str(trainings), True),
+        (str(trainings or ""), True),
         ("" if parameters is None else f"{parameters:,}", True),
         (f"{entry.updates:,}", True),
     )
@@ -131,7 +133,7 @@ def _card(entry: Entry, media: Media) -> Card:
         unit,
         entry.interval_in_words(),
         _track(entry),
-        counted(trainings, "seed"),
+        counted(trainings, "seed") if trainings else "",
         VERDICTS[verdict] if verdict else ("clone", "behaviour cloning") if entry.is_clone else None,
         data,
         cells,
@@ -142,12 +144,13 @@ def _track(entry: Entry) -> Markup:
     """A bar of the mean score of its trainings, from 0 to 100, with the 95 % interval and a mark for bc."""
     summary = entry.summary()
     score, interval = summary.typical_score(), summary.score_interval()
-    if score is None or interval is None:
+    if entry.head is None or score is None or interval is None:
         return Markup()
     low, high = (value / 100.0 for value in interval)
     parts = [element("i", class_="fill", style=f"width:{percent(score / 100)}")]
     parts.append(element("i", class_="interval", style=f"left:{percent(low)};right:{percent(1 - high)}"))
-    clones = [one.result.score for one in entry.rows if one.method == "bc" and one.result.score is not None]
+    alike = comparable(entry.head, entry.rows)  # clones that played the same episodes, as in the verdict
+    clones = [one.result.score for one in alike if one.method == CLONE and one.result.score is not None]
     if clones and not entry.is_clone:
-        parts.append(element("i", class_="clone", style=f"left:{percent(sum(clones) / len(clones) / 100)}"))
+        parts.append(element("i", class_="clone", style=f"left:{percent(fmean(clones) / 100)}"))
     return element("div", *parts, class_="meter", aria_hidden="true")

@@ -154,6 +154,31 @@ def test_rows_of_baselines_json_say_who_beats_bc(tmp_path: Path) -> None:
         assert ("bc", 60.0) in [(one.method, one.found.value) for one in standings(zoo) if one.found is not None]
 
 
+def test_the_mark_of_bc_is_that_of_clones_on_the_same_episodes(tmp_path: Path) -> None:
+    """A clone of the same data in another version of the environment is no mark of this task."""
+    records = copy_agent("dt-hopper-medium", tmp_path / "zoo" / "dt") / "results.json"
+    results = Results.from_json(records.read_text(), "dt")
+    head = results.headline
+    rows = []
+    for seed, (env, score) in enumerate(((head.env, 50.0), (head.env, 70.0), ("Hopper-v4", 6.0))):
+        result = head.model_copy(update={"env": env, "score": score, "training_seed": seed})
+        rows.append(Baseline(method="bc", trained_with="x", result=result))
+    records.write_text(results.model_copy(update={"yardsticks": tuple(rows)}).to_json())
+    (entry,) = read_zoo(tmp_path / "zoo").entries
+    text = index_page(read_zoo(tmp_path / "zoo"), {entry.slug: Media(frozenset(), None)})
+    cards = text[text.index('<div id="grid"') :]
+    assert re.findall(r'<i class="clone" style="left:([^"]+)"', cards) == ["60.00%"]
+
+
+def test_an_agent_that_was_not_measured_has_no_seed(tmp_path: Path) -> None:
+    (copy_agent("dt-hopper-medium", tmp_path / "zoo" / "dt") / "results.json").unlink()
+    zoo = read_zoo(tmp_path / "zoo")
+    text = index_page(zoo, {zoo.entries[0].slug: Media(frozenset(), None)})
+    assert "not measured yet" in text
+    assert "1 seed" not in text
+    assert 'data-seeds=""' in text
+
+
 def test_the_leaderboard_s_files_hold_its_numbers(site: Path) -> None:
     rows = list(csv.DictReader(io.StringIO((site / "leaderboard.csv").read_text())))
     tree = json.loads((site / "leaderboard.json").read_text())
