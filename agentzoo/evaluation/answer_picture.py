@@ -118,36 +118,41 @@ class _Curve(NamedTuple):
     real: NDArray[Any] | None
 
 
-def _curves(title: str, predicted: Any, given: Any, shown: Any, real: Any | None, first: int = 0) -> list[_Curve]:
-    """A curve for each column of (K, S) numbers, called `title` and its number, counted from `first`."""
+def _curves(titles: list[str], predicted: Any, given: Any, shown: Any, real: Any | None) -> list[_Curve]:
+    """A curve for each of the first `MAX_CURVES` columns of (K, S) numbers; `titles` has S."""
     return [
-        _Curve(f"{title} {first + i}", predicted[:, i], given[:, i], shown, None if real is None else real[:, i])
-        for i in range(min(predicted.shape[1], MAX_CURVES))
+        _Curve(title, predicted[:, i], given[:, i], shown, None if real is None else real[:, i])
+        for i, title in enumerate(titles[:MAX_CURVES])
     ]
 
 
-def _curves_of(answer: Answer, truth: Window | None) -> list[_Curve]:
-    """The observation's numbers, then the action's: its numbers, or the probability of each choice."""
+def _curves_of(answer: Answer, truth: Window | None) -> tuple[list[_Curve], str]:
+    """The observation's numbers, then the action's: its numbers, or the probability of each choice; and in words how
+    many are left out, if any."""
     window, io = answer.window, answer.agent.config.io
     steps = window.mask.actions.shape[1]
-    keys = io.observation.keys
-    parts = [answer.observations] if keys is None else [answer.observations[key] for key in keys]
-    expected = np.concatenate([_of_first(part, window).reshape(steps, -1) for part in parts], axis=1)
+    named = {"obs": answer.observations} if io.observation.keys is None else answer.observations
+    parts = {name: _of_first(named[name], window).reshape(steps, -1) for name in io.observation.keys or named}
+    titles = [f"{name} {i}" for name, part in parts.items() for i in range(part.shape[1])]
+    expected = np.concatenate([*parts.values()], axis=1)
     acted = _of_first(answer.actions, window).reshape(steps, -1)
     seen, done = window.mask.observations[0], window.mask.actions[0]
     real = None if truth is None else truth.observations[0]
-    found = _curves("obs", expected, window.observations[0], seen, real)
+    found = _curves(titles, expected, window.observations[0], seen, real)
     given, real = window.actions[0], None if truth is None else truth.actions[0]
-    if io.action.kind != "discrete":
-        return found + _curves("action", acted, given, done, real)
     choices = np.arange(io.action.size)
-    given, real = given[:, None] == choices, None if real is None else real[:, None] == choices
-    return found + _curves("probability of action", acted, given, done, real, io.action.start)
+    acts, what = [f"action {i}" for i in choices], "numbers of an action"
+    if io.action.kind == "discrete":
+        acts, what = [f"probability of action {io.action.start + i}" for i in choices], "choices"
+        given, real = given[:, None] == choices, None if real is None else real[:, None] == choices
+    counts = ((len(titles), "numbers of an observation"), (len(acts), what))
+    cut = [f"{MAX_CURVES} of {count} {words}" for count, words in counts if count > MAX_CURVES]
+    return found + _curves(acts, acted, given, done, real), " and ".join(cut)
 
 
 def _draw_curves(figure: Any, answer: Answer, truth: Window | None) -> None:
     """One small plot per number of observation and action over the window's steps."""
-    found = _curves_of(answer, truth)
+    found, cut = _curves_of(answer, truth)
     columns = 4
     rows = -(-len(found) // columns)
     height = 1.7 * rows + 0.8
@@ -163,6 +168,7 @@ def _draw_curves(figure: Any, answer: Answer, truth: Window | None) -> None:
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.supxlabel("step of the window", fontsize=8, y=0.33 / height)  # in inches: the legend is below, plots above
+    label = f"step of the window; drawn are {cut}" if cut else "step of the window"
+    figure.supxlabel(label, fontsize=8, y=0.33 / height)  # in inches: the legend is below, plots above
     figure.legend(handles, labels, loc="lower center", ncols=3, frameon=False, fontsize=8)
     figure.tight_layout(rect=(0, 0.5 / height, 1, 1 - 0.25 / height))

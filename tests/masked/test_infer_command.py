@@ -49,6 +49,20 @@ def test_a_continuous_agent_is_drawn_as_curves(tmp_path: Path) -> None:
     assert all(f"<!-- {label} -->" in drawn for label in ("obs 0", "action 0", "step of the window"))
 
 
+def test_a_picture_names_the_keys_of_a_dict_and_says_how_many_numbers_it_leaves_out() -> None:
+    agent = make_agent("tests/CountingDict-v0", model=UniMaskConfig(**SIZES))
+    window = run_window(agent, seed=0, start=0)
+    figure = figure_of(infer(agent, window=window, task="future", step=1), window)
+    titles = [axes.get_title() for axes in figure.axes]
+    assert titles == ["a 0", "a 1", "a 2", "b 0", "b 1", "b 2", "action 0", "action 1"]
+    assert figure._supxlabel.get_text() == "step of the window"
+    agent = make_agent("HalfCheetah-v5", model=UniMaskConfig(**SIZES))  # 17 numbers
+    window = run_window(agent, seed=0, start=0)
+    figure = figure_of(infer(agent, window=window, task="future", step=1), window)
+    assert [axes.get_title() for axes in figure.axes][10:13] == ["obs 10", "obs 11", "action 0"]
+    assert figure._supxlabel.get_text() == "step of the window; drawn are 12 of 17 numbers of an observation"
+
+
 def test_choices_are_drawn_as_probabilities() -> None:
     """They are what bc, rc, goal and waypoint ask for."""
     agent = make_agent("tests/CountingDiscrete-v0", UniMaskConfig(**SIZES))  # actions 2 to 5
