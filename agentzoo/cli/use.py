@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
-from agentzoo.cli.console import console, fits, listing, plain, print_facts, print_json, print_listing, progress_bar
+from agentzoo.cli.agents_table import matching, print_agents
+from agentzoo.cli.console import console, plain, print_facts, print_json, progress_bar
 from agentzoo.cli.options import (
     MAX_EPISODES,
     AgentArg,
@@ -80,12 +80,12 @@ def list_command(
         _write_table(None)
         return
     warn_of_no_zoo()
-    known = [one for one in _summaries(env, family) if env in (None, one.env) and family in (None, one.family)]
-    found = [one for one in known if all_ or one.staged or one.problem]
+    agents = _summaries(env, family)
     if as_json:
+        found = [one for one in matching(agents, env, family) if all_ or one.staged or one.problem]
         print_json([one.as_shown() for one in found])
         return
-    _print_agents(known, found, all_)
+    print_agents(agents, env, family, all_)
 
 
 def _summaries(env: str | None, family: str | None) -> list[Summary]:
@@ -121,46 +121,11 @@ def _write_table(into: Path | None) -> None:
         write_atomic(into, with_table(read_text(into)))
 
 
-def _print_agents(known: list[Summary], found: list[Summary], all_: bool) -> None:
-    from agentzoo.store.locate import staged_backbones
-
-    rows = [one for one in found if one.staged or one.problem]
-    table = _agents(rows)
-    if not fits(table) and not any(one.problem for one in rows):
-        table = _agents(rows, with_env=False)
-    print_listing(table)
-    if backbones := staged_backbones():
-        console.print(f"backbones: {', '.join(map(plain, backbones))} (`agentzoo research inspect NAME`)")
-    untrained = [one.agent_id for one in known if not one.staged and not one.problem]
-    if all_ and untrained:
-        console.print(f"recipes to train: {', '.join(map(plain, untrained))}")
-    elif untrained:
-        console.print(f"{len(untrained)} more have a recipe to train: `agentzoo list --all`")
-
-
 def _refuse(way: str, options: dict[str, object]) -> None:
     """Raise ConfigError if any of these options, which have no effect `way`, is set."""
     given = [name for name, value in options.items() if value]
     if given:
         raise ConfigError(f"{', '.join(given)} has no effect {way}; omit it.")
-
-
-def _agents(found: list[Summary], with_env: bool = True) -> Table:
-    table = listing("agent", "score (95 %)", "return", "seeds", "target", "updates")
-    if with_env:
-        table.add_column("environment", overflow="fold")
-    for one in found:
-        where = plain(f"unreadable: {one.problem}" if one.problem else one.env or "")
-        table.add_row(
-            plain(one.agent_id),
-            one.shown_score(),
-            "" if (reached := one.typical_return()) is None else amount(reached),
-            str(len(one.seeds) or ""),
-            "" if one.target is None else f"{one.target:g}",
-            "" if one.steps is None else f"{one.steps:,}",
-            *([where] if with_env else []),
-        )
-    return table
 
 
 def show(

@@ -95,6 +95,24 @@ def test_ids_that_begin_alike_stay_apart_on_a_narrow_terminal(tmp_path: Path) ->
     assert shown["dt-hopper-medium"][1] == f"{reached:.2f}"
 
 
+def test_a_list_that_is_empty_says_what_there_is(tmp_path: Path) -> None:
+    """It was a row of headings without a row."""
+    make_agent("Hopper-v5", context=5, target_return=3600.0).save_pretrained(tmp_path / "dt-test")
+
+    def listed(*words: str) -> list[str]:
+        done = CliRunner().invoke(app, ["list", *words], env={"AGENTZOO_ZOO": str(tmp_path), "COLUMNS": "300"})
+        assert done.exit_code == 0, done.output
+        return list(done.output.splitlines())
+
+    (line,) = listed("--env", "CartPole-v1", "--family", "unimask")
+    assert line.startswith("no agent of family unimask for CartPole-v1. unimask has agents for Hopper-v5, Point")
+    assert line.endswith("; CartPole-v1 has agents of bc, dt.")
+    unstaged = listed("--env", "CartPole-v1")
+    assert unstaged == ["no staged agent for CartPole-v1", "2 have a recipe to train: `agentzoo list --all`"]
+    assert listed("--env", "Hopper-v5", "--family", "dt")[1].startswith("dt-test ")
+    assert listed("--env", "CartPole-v1", "--family", "unimask", "--json") == ["[]"]
+
+
 def test_one_folder_that_cannot_be_read_cuts_no_id_of_the_others(tmp_path: Path) -> None:
     """What is wrong with it is folded into what room there is."""
     make_agent("Hopper-v5", context=5, target_return=100.0).save_pretrained(tmp_path / "dt-test")
