@@ -11,6 +11,12 @@ from agentzoo.errors import Elsewhere, did_you_mean
 INSTEAD = {"device": "; use agent.to(device)", "runtime": "; use agent.freeze(runtime)"}
 
 
+CALLBACKS = (
+    "callbacks of stable-baselines3, such as EvalCallback, run while a model learns, and agents learn from data. Use "
+    "evaluate_policy(agent, env) or `agentzoo evaluate`."
+)
+
+
 class KnownAttributes:
     """Mixin of `Agent`: names that other libraries have, and no assignment to a public name that it lacks.
 
@@ -34,6 +40,8 @@ class KnownAttributes:
     cpu = Elsewhere("use agent.to('cpu').")
     cuda = Elsewhere("use agent.to('cuda').")
     seed = Elsewhere("use agent.set_random_seed(seed).")
+    num_timesteps = Elsewhere(CALLBACKS)
+    logger = Elsewhere(CALLBACKS)
 
     if not TYPE_CHECKING:  # mypy would accept every name
 

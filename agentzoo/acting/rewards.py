@@ -48,6 +48,10 @@ Warn = Callable[[str, str], None]  # (kind, message); each kind warns once
 Record = NDArray[np.float64]  # (N, 2) steps and return so far of the running episodes, as the environment records them
 Reader = Callable[[], Record]
 STEPS, RETURN = 0, 1
+UNMARKED = (
+    "predict got {} observations with their rewards but no episode_start: a row that begins a new episode keeps the "
+    "past of the one that ended. Pass episode_start, (N,), True where an observation is the first of an episode."
+)
 COUNTS_SAME_STEP = (1, 4)  # the first gymnasium whose vector RecordEpisodeStatistics counts same-step resets
 
 
@@ -88,6 +92,7 @@ class Rewards:
         self._resets_itself = True  # unless a VectorEnv is bound that leaves resets to the caller
         self._forgets = False  # whether its record loses running episodes at a partial reset
         self._lost = False  # whether it has lost one since it was bound
+        self._marked = False  # whether the caller of this step passes `episode_start`
         self._resets_unasked = False  # whether a vector environment of either kind is bound that resets itself
         self._warn = warn if matters else _ignore
 
@@ -111,6 +116,7 @@ class Rewards:
                 caller is likely to be wrong about where episodes begin.
             marked: whether the caller passes `episode_start`.
         """
+        self._marked = marked
         reads = needed or self._resets_late or (self._resets_unasked and not marked)
         if self._read is None or not reads:
             return None
@@ -174,6 +180,8 @@ class Rewards:
                 raise ShapeError(
                     f"reward has {text.counted(len(rewards), 'number')}, the observation has {text.counted(n, 'row')}."
                 )
+            if n > 1 and not (self._marked or recorded is not None or starts.any()):
+                self._warn("starts", UNMARKED.format(n))
         elif recorded is not None:
             rewards, played = _growth(recorded, previous.recorded)
             played = played | starts

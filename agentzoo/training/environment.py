@@ -53,7 +53,11 @@ def environment_for_data(
         return Environment(asked, {})
     name = asked or named
     if name is None:
-        raise ConfigError("the dataset does not name its environment; pass its Gymnasium id with --env (env=).")
+        raise ConfigError(
+            "the dataset does not name its environment; pass its Gymnasium id with --env (env=). Minari stores none "
+            "with a wrapper that holds a function, such as a lambda: register the wrapped environment in a module of "
+            "your own, and pass --env MODULE:ID-v0."
+        )
     changed = changed_options(spec)
     options = {key: value for key, value in changed.items() if isinstance(value, bool | int | float | str)}
     lost = [f"{key}={printable(repr(value), 60)}" for key, value in changed.items() if key not in options]

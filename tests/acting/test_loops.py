@@ -70,6 +70,27 @@ def test_a_vector_loop_that_counts_starts_one_step_late(passes: bool) -> None:
             starts, ended = ended, terminations | truncations
 
 
+def test_a_vector_loop_that_marks_no_starts_is_warned_once() -> None:
+    """Nothing shows where its episodes begin; all rows may still begin together, with state=None."""
+    envs, agent = vector_env(), make_agent()
+    observations, _ = envs.reset(seed=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        _, state = agent.predict(observations, None, reward=np.zeros(N))
+        agent.predict(observations, None, reward=np.ones(N))
+        assert [str(one.message) for one in caught if "episode_start" in str(one.message)] == []
+        for _ in range(3):
+            _, state = agent.predict(observations, state, reward=np.ones(N))
+    (said,) = [one for one in caught if "episode_start" in str(one.message)]
+    assert str(said.message).startswith("predict got 2 observations with their rewards but no episode_start: a row")
+    assert said.filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other = make_agent()
+        _, state = other.predict(observations[:1], None, reward=0.0)
+        other.predict(observations[:1], state, reward=1.0)  # the caller of one environment knows where it begins
+
+
 @pytest.mark.parametrize("names", ["ends", "nothing"])
 def test_a_bound_vector_env_corrects_a_loop_in_the_manner_of_sb3(names: str) -> None:
     """`terminations | truncations` name the last observation of an episode; the environment says which one is first."""

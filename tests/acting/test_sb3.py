@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from conftest import CountingEnv, make_agent
+from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor, VecNormalize
@@ -283,6 +284,16 @@ def test_mean_and_std_as_the_readme_writes_it() -> None:
     assert 28.0 <= mean <= 45.0  # episodes of 7, 8 and 9 steps return 28, 36 and 45
     assert 0.0 < std <= 8.5
     assert agent.get_env() is vec_env
+
+
+def test_a_callback_of_training_says_what_measures_an_agent() -> None:
+    env = DummyVecEnv([make_counting])
+    agent = make_agent()
+    agent.set_env(env)
+    callback = EvalCallback(env, eval_freq=1, n_eval_episodes=1)
+    callback.init_callback(agent)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match=r"has no 'num_timesteps'; callbacks .* evaluate_policy\(agent, env\)"):
+        callback.on_step()
 
 
 @pytest.mark.slow

@@ -240,3 +240,16 @@ def test_an_episode_without_a_limit_ends(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(gym.registry, endless.id, endless)
     agent = make_agent("tests/Counting-v0")
     assert [one.length for one in rollout(agent, endless.id, 1)] == [20]
+
+
+def test_an_environment_that_minari_could_not_store_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    env = gym.wrappers.TransformReward(gym.make("CartPole-v1"), lambda reward: 2.0 * float(reward))
+    ends = np.arange(3) == 2
+    one = Rollout(0, np.zeros((4, 4), np.float32), np.arange(3) % 2, np.ones(3), ends, np.zeros(3, dtype=bool))
+    with pytest.warns(UserWarning, match="env_spec is not serializable"):
+        write_dataset("my/doubled-v0", [one], env=env, **ABOUT)
+    with pytest.raises(ConfigError, match=r"does not name its environment; .* a lambda: register .* MODULE:ID-v0"):
+        plan("dt", dataset="my/doubled-v0")
