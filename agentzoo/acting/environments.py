@@ -72,7 +72,7 @@ class EnvironmentMethods:
         if spec is None or self.config.env is None:
             return
         if not same_environment(spec.id, self.config.env):
-            self.warn_of_other_env(spec.id)
+            self.warn_of_other_env(spec.id, created=self._created is not None)
             return
         other = other_options(spec, wanted)
         if other:
@@ -83,15 +83,26 @@ class EnvironmentMethods:
                 depth=3,
             )
 
-    def warn_of_other_env(self, env_id: str) -> None:
+    def warn_of_other_env(self, env_id: str, created: bool = True) -> None:
         """Warn if an id names another environment than the agent's, whose spaces only happen to fit.
 
-        Other versions of the agent's environment are no other environments.
+        Other versions of the agent's environment are no other environments, but have none of its options either.
+
+        Args:
+            created: it is created for the agent, not by the user, who may have set the options.
         """
-        own = self.config.env
-        if own is not None and not same_but_version(env_id, own):
-            agent = self.config.agent_id
-            warn(f"{agent} was trained for {own}; this is {env_id}, where it may do nothing useful.", depth=4)
+        own, options = self.config.env, self.config.env_options
+        if own is None:
+            return
+        said = ""
+        if not same_but_version(env_id, own):
+            said = f"{self.config.agent_id} was trained for {own}; this is {env_id}, where it may do nothing useful."
+        if created and options and not same_environment(env_id, own):
+            given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+            without = f" {env_id} is created without the options of {own} ({given})"
+            said += f"{without}; pass gym.make({env_id!r}, ...) to set some."
+        if said:
+            warn(said.strip(), depth=4)
 
     def _made(self, env_id: str, trust_env_module: bool) -> Any:
         from stable_baselines3.common.monitor import Monitor

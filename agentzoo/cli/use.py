@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from agentzoo.evaluation.results import Result
     from agentzoo.hub.overview import Summary
 
-EnvOption = Annotated[str | None, typer.Option("--env", help="Gymnasium id to use instead of the agent's.")]
+EnvOption = Annotated[
+    str | None, typer.Option("--env", help="Gymnasium id to use instead of the agent's, without the agent's options.")
+]
 EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1, max=MAX_EPISODES, help="Episodes to play.")]
 TargetNumberOption = Annotated[
     float | None, typer.Option("--target", help="Target return, a number in units of the environment's reward.")

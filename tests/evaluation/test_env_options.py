@@ -138,6 +138,26 @@ def test_other_options_are_warned_of_on_both_sides() -> None:
         usual.set_env(gym.make("CartPole-v1", sutton_barto_reward=True, max_episode_steps=20))
 
 
+def test_an_agents_options_are_not_those_of_another_environment() -> None:
+    """Which the other one may lack; what it is created without is said."""
+    agent = make_agent("CartPole-v1", env_options={"max_episode_steps": 7})
+    said = r"^CartPole-v0 is created without the options of CartPole-v1 \(max_episode_steps=7\); pass gym\.make\('CartP"
+    with pytest.warns(UserWarning, match=said) as warned:
+        found = evaluate(agent, "CartPole-v0", episodes=1)
+    assert found.env_options == {}
+    assert len([one for one in warned if "CartPole-v1" in str(one.message)]) == 1
+    with pytest.warns(UserWarning, match=said):
+        agent.set_env("CartPole-v0")
+    twin = r"was trained for CartPole-v1; this is tests/Twin-v0, .* tests/Twin-v0 is created without the options of"
+    gym.register("tests/Twin-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=9)
+    with pytest.warns(UserWarning, match=twin):
+        evaluate(agent, "tests/Twin-v0", episodes=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        agent.set_env(gym.make("CartPole-v0", max_episode_steps=7))  # its maker chose
+        evaluate(agent, episodes=1)
+
+
 def test_a_limit_of_steps_inside_the_entry_point_is_the_registered_one() -> None:
     gym.register("tests/WrappedCart-v0", lambda **options: gym.Wrapper(gym.make("CartPole-v1", **options)))
     agent = make_agent("tests/WrappedCart-v0")
