@@ -64,7 +64,7 @@ class EnvironmentMethods:
             before.close()
         self._env = env
         self._rewards.bind(env)
-        self._warned -= {"rewards", "bound", "closed", "lost"}  # the new environment gets its own warnings
+        self._warned -= {"rewards", "bound", "closed", "lost", "starts"}  # the new environment gets its own warnings
 
     def _warn_of_another_task(self) -> None:
         """Warn the caller's caller if the bound environment is another one than the agent's, or has other options."""
