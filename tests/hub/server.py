@@ -125,6 +125,7 @@ class Handler(BaseHTTPRequestHandler):
     """One request: authentication, faults, then the route."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body waits 40 ms for the acknowledgement of its headers
     server: Hub
 
     def log_message(self, *_: Any) -> None:

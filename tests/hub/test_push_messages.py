@@ -79,6 +79,7 @@ def test_a_damaged_stored_token_does_not_block_what_sends_none(
     assert len(hub.seen) == seen
 
 
+@pytest.mark.usefixtures("one_table_of_operators")
 def test_export_of_a_private_agent_takes_a_token(hub: Hub, folder: Path, tmp_path: Path) -> None:
     push(folder, REPO, private=True)
     monkey = ["hub", "export", REPO, str(tmp_path / "x.onnx")]
