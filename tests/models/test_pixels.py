@@ -222,6 +222,7 @@ def test_an_agent_is_saved_with_its_images(tmp_path: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_table_of_operators")
 def test_the_benchmark_times_a_step_a_batch_and_an_action(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     from agentzoo.research.bench import dt_pixel as benchmark
 
