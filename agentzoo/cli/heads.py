@@ -23,7 +23,7 @@ from agentzoo.store.named import RANDOM, require_network
 
 app = typer.Typer(
     cls=CommandGroup,
-    help="Weights that gates give to Markov heads: over training, against context length.",
+    help="Show the weights that gates give to Markov heads: over training, against context length.",
     no_args_is_help=True,
 )
 

@@ -192,7 +192,7 @@ def verify(
     trust_env_options: TrustOptionsOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check that an agent's files agree, and that its score holds when measured again. Status 1: it does not."""
+    """Check that an agent's files agree, and that its score holds when measured again. If not, the exit status is 1."""
     from agentzoo.hub.verify import verify as run
 
     with progress_bar(f"verifying {plain(agent)}", episodes) as bar:

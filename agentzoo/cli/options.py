@@ -80,7 +80,7 @@ ZooOption = Annotated[
     typer.Option(
         "--zoo",
         envvar=ZOO_VARIABLE,
-        help="Folder of staged agents. The variable also names it for `push --all`.",
+        help="Folder of staged agents. `hub push --all` takes it from the variable.",
     ),
 ]
 TrustOption = Annotated[

@@ -166,7 +166,7 @@ def finetune(
     ] = None,
     revision: RevisionOption = None,
     reinit: Annotated[
-        bool, typer.Option("--reinit", help="Start layers of another shape from random weights.")
+        bool, typer.Option("--reinit", help="Start layers whose shape differs from the agent's from random weights.")
     ] = False,
     env: NewEnvOption = None,
     target: NewTargetOption = None,

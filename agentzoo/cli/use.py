@@ -54,7 +54,7 @@ def list_command(
     all_: Annotated[bool, typer.Option("--all", help="Also list agents that only have a recipe.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print staged agents as a Markdown table.")] = False,
     into: Annotated[
-        Path | None, typer.Option("--into", help="Write a table of agents between the two marks in this file.")
+        Path | None, typer.Option("--into", help="Renew the table of agents in this file, e.g. README.md.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -107,7 +107,7 @@ def finetune(
         name: the new agent's id; `<agent>-finetuned` by default.
         steps: number of updates, 3,000 by default.
         normalization: "keep" the agent's mean and std, the default, or "dataset" for those of the new data.
-        reinit: start layers of another shape from random weights.
+        reinit: start layers whose shape differs from the agent's from random weights.
         env: the Gymnasium id, instead of the one that the dataset names; if it names none, the agent's by default.
         target: the target return, or a rule: "max", "p90", "d4rl". By default the agent's rule chooses it for the data.
         out, settings, progress_bar, hooks, device, cuda_graph, trust_env_module, trust_env_options: as in `train`.
