@@ -85,7 +85,7 @@ class UniMaskConfig(ModelConfig):
         """Differences from the published training."""
         return (
             "the optimizer is AdamW, as in the published code; the paper says Adam",
-            "where its learning rate is not the paper's constant 0.0001 (see Details), it is chosen for a CPU's budget",
+            "the paper's learning rate is a constant 0.0001; a different one in Details is chosen for a CPU's budget",
         )
 
 

@@ -18,7 +18,7 @@ from agentzoo.types import WHITE, ActionDistribution, Average, Batch, Config, IO
 
 ActingMode = Literal["window", "recurrent"]
 MAX_TIMESTEPS = 100_000  # rows of a timestep table
-ONE_ROW = "actions do not depend on the timestep: its table has one row, the paper's one for each step of an episode"
+ONE_ROW = "actions do not depend on the timestep: the timestep table has one row, in the paper one for each step"
 
 
 class Term(NamedTuple):

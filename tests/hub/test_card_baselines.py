@@ -92,8 +92,8 @@ def test_several_training_seeds_have_a_row_of_their_mean(folder: Path) -> None:
 
 def test_a_card_says_when_its_training_was_as_good_as_in_the_end(folder: Path) -> None:
     updates = read_records(folder)[1].train.steps
-    rose = ((1, 10), (2, 49), (3, 50)), "After 2 updates, 2 minutes of training, a short evaluation was first at most 2"
-    rises = ((1, 10), (2, 47), (updates, 50)), "The last of its short evaluations was more than 2 points above all"
+    rose = ((1, 10), (2, 49), (3, 50)), "2 points below the last one came after 2 updates, 2 minutes of training. "
+    rises = ((1, 10), (2, 47), (updates, 50)), "The last short evaluation during training is more than 2 points"
     assert "2 points" not in card_text(folder)
     for scores, says in (rose, rises):
         rows = "".join(f"{step},{score},{step * 60}\n" for step, score in scores)
@@ -198,7 +198,7 @@ def test_baselines_have_rows_in_the_first_table(folder: Path) -> None:
     assert "another collection" not in table
     edit(folder, "train_config.json", data__dataset_sha256="d" * 64)
     table = card_text(folder).split("## How good is it")[1].split("## Use it")[0]
-    assert "The rows of `bc` are of another collection of this dataset: the same policies, other episodes." in table
+    assert "`bc` learned from another collection of this dataset: the same policies, other episodes." in table
 
 
 def test_a_clone_is_not_a_baseline_of_itself(folder: Path) -> None:

@@ -204,7 +204,7 @@ def test_agents_are_stored_as_float16_and_act_nearly_the_same(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("backbone", "says"), [("lm-tiny", "started as those of `lm-tiny`"), (None, "it has learned nothing of language")]
+    ("backbone", "says"), [("lm-tiny", "started as those of `lm-tiny`"), (None, "without language pre-training")]
 )
 def test_a_card_says_where_the_blocks_come_from(backbone: str | None, says: str, tmp_path: Path) -> None:
     from agentzoo.hub.card import card_text
