@@ -29,7 +29,7 @@ SORTS = (
     ("parameters", "parameters"),
     ("updates", "updates"),
 )
-COLUMNS = (
+COLUMNS = (  # a key of `Card.data`, the title, whether its cells are numbers
     ("name", "agent", False),
     ("family", "family", False),
     ("env", "environment", False),
@@ -46,7 +46,11 @@ ORDER = {"beats": 2, "ties": 1, "loses": 0}
 
 
 class Card(NamedTuple):
-    """One agent of the grid. `data` is what `site.js` filters and sorts by."""
+    """One agent, as a card of the grid and as a row of the table.
+
+    track: the bar of its score. verdict: CSS class and words. data: what `site.js` filters and sorts by. cells: its row
+    of the table, without the name.
+    """
 
     entry: Entry
     media: Media
@@ -57,11 +61,11 @@ class Card(NamedTuple):
     seeds: str
     verdict: tuple[str, str] | None
     data: Mapping[str, str]
-    cells: tuple[tuple[str, bool], ...]
+    cells: tuple[str, ...]
 
 
 def index_page(zoo: Zoo, media: Mapping[str, Media], parts: Parts = NO_PARTS) -> str:
-    """The page."""
+    """The page's HTML, with a card and a row for every agent of the zoo."""
     cards = [_card(entry, media[entry.slug]) for entry in sorted(zoo.entries, key=_merit)]
     envs = sorted({one.env for one in zoo.entries} - {""})
     families = sorted({one.family for one in zoo.entries})
@@ -116,15 +120,15 @@ def _card(entry: Entry, media: Media) -> Card:
         "text": " ".join((entry.agent_id, entry.title, entry.env, entry.dataset, entry.family)).lower(),
     }
     cells = (
-        (entry.family, False),
-        (entry.env, False),
-        (entry.dataset, False),
-        (summary.shown_score(), True),
-        (entry.return_in_words(), True),
-        (VERDICTS[verdict][1] if verdict else "", False),
-        (str(trainings or ""), True),
-        ("" if parameters is None else f"{parameters:,}", True),
-        (f"{entry.updates:,}", True),
+        entry.family,
+        entry.env,
+        entry.dataset,
+        summary.shown_score(),
+        entry.return_in_words(),
+        VERDICTS[verdict][1] if verdict else "",
+        str(trainings or ""),
+        "" if parameters is None else f"{parameters:,}",
+        f"{entry.updates:,}",
     )
     return Card(
         entry,
