@@ -1,7 +1,8 @@
 """The heat-map of Uni[MASK]: networks trained on one task, all tasks or random masks, each evaluated on all tasks.
 
-Every network keeps the weights with the lowest validation loss on its own training tasks. Then it is evaluated on 5,000
-held-out windows of each task. The whole study is in one folder and can be resumed.
+Every network keeps the weights with the lowest validation loss on its own training tasks, or on `SELECTING` where it
+trains on several. Then it is evaluated on 5,000 held-out windows of each task. The whole study is in one folder and can
+be resumed.
 
 Source: Carroll et al. 2022, arXiv:2211.10869, figures 9 to 14 and appendix.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +40,9 @@ from agentzoo.types import Batch
 
 COLUMNS: tuple[StepTask, ...] = ("bc", "rc", "goal", "waypoint", "past", "future", "forward", "inverse")
 ROWS = (*COLUMNS, "all", "rnd", "rnd-ft", "mlp-bc", "mlp-rnd", "dt-bc", "dt-rc")
+# These select the weights of a network that trains on several tasks; the losses of the other two keep falling while
+# these tasks overfit. Source: micahcarroll/uniMASK@54f8b61, trainer.py, val_ls_to_skip.
+SELECTING: tuple[StepTask, ...] = tuple(task for task in COLUMNS if task not in ("forward", "inverse"))
 HELD_OUT = "zoo/doorkey/heldout-v0"
 WINDOWS = 5_000  # of each cell
 CHECK_EPOCHS = 10  # between two validations
@@ -60,7 +65,7 @@ FINE_TUNE_BATCH = {"rc": 50, "inverse": 50}  # 250 otherwise
 
 
 class Cell(NamedTuple):
-    """One training: its name in the folder, its recipe, the tasks that select its weights and of its evaluation."""
+    """One training: its folder's name, its recipe, the tasks that select its weights, those it is evaluated on."""
 
     name: str
     recipe: Recipe
@@ -71,17 +76,17 @@ class Cell(NamedTuple):
 
 def cells(seed: int, episodes: int = 500, epochs: int = EPOCHS) -> Iterator[Cell]:
     """Every training of the map for one seed; trainings that others start from come first."""
-    several: tuple[StepTask, ...] = tuple(task for task in COLUMNS if task not in ("forward", "inverse"))
+    trained = partial(_trained, seed=seed, episodes=episodes, epochs=epochs)
     for task in COLUMNS:
-        yield _trained(task, f"unimask-doorkey-{task}", seed, episodes, epochs, (task,), COLUMNS)
-    yield _trained("all", "unimask-doorkey-all", seed, episodes, epochs, several, COLUMNS)
-    random = _trained("rnd", "unimask-doorkey", seed, episodes, epochs, several, COLUMNS)
+        yield trained(task, f"unimask-doorkey-{task}", (task,))
+    yield trained("all", "unimask-doorkey-all", SELECTING)
+    random = trained("rnd", "unimask-doorkey", SELECTING)
     yield random
-    yield _trained("mlp-bc", "unimask-doorkey-mlp-bc", seed, episodes, epochs, ("bc",), COLUMNS)
-    yield _trained("mlp-rnd", "unimask-doorkey-mlp-rnd", seed, episodes, epochs, several, COLUMNS)
-    both: tuple[StepTask, ...] = ("bc", "rc")
+    yield trained("mlp-bc", "unimask-doorkey-mlp-bc", ("bc",))
+    yield trained("mlp-rnd", "unimask-doorkey-mlp-rnd", SELECTING)
+    both: tuple[StepTask, ...] = ("bc", "rc")  # Decision-GPT only acts
     for task in both:
-        yield _trained(f"dt-{task}", f"decision-gpt-doorkey-{task}", seed, episodes, epochs, (task,), both)
+        yield trained(f"dt-{task}", f"decision-gpt-doorkey-{task}", (task,), both)
     for task in COLUMNS:
         yield _fine_tuned(random, task, seed, episodes, epochs)
 
@@ -94,11 +99,12 @@ def _whole(data: DataConfig) -> DataConfig:
 def _trained(
     name: str,
     agent_id: str,
+    selects: tuple[StepTask, ...],
+    columns: tuple[StepTask, ...] = COLUMNS,
+    *,
     seed: int,
     episodes: int,
     epochs: int,
-    selects: tuple[StepTask, ...],
-    columns: tuple[StepTask, ...],
 ) -> Cell:
     recipe = load_recipe(agent_id)
     budget = doorkey_budget(recipe.train.batch_size, episodes, epochs, recipe.train.lr)
@@ -158,7 +164,7 @@ def _measured(own: Path, cell: Cell) -> dict[str, float] | None:
     """The losses of a finished cell, whose checkpoint may be deleted; None if it is not finished.
 
     Raises:
-        TrainingError: they are of other settings.
+        TrainingError: the cell has other settings.
     """
     if not (own / LOSSES).is_file():
         return None
@@ -215,14 +221,14 @@ class HeatMap(NamedTuple):
         """The mean over seeds of every cell."""
         return {row: {column: sum(v) / len(v) for column, v in cells.items()} for row, cells in self.losses.items()}
 
-    def seeds(self) -> str:
+    def seeds_in_words(self) -> str:
         """The number of seeds per cell, in words; a range if cells differ."""
         counts = {len(values) for cells in self.losses.values() for values in cells.values()} or {0}
         least, most = min(counts), max(counts)
         return f"{f'{least} to ' if least < most else ''}{most} training seed{'' if most == 1 else 's'}"
 
     def to_json(self) -> str:
-        """As text."""
+        """The text of `heatmap.json`."""
         return json.dumps(self._asdict(), indent=1) + "\n"
 
 
@@ -300,7 +306,7 @@ def _note(found: HeatMap, agreement: dict[str, float]) -> str:
         "Validation loss (less is better; compare within a column) of each network (row) on each task (column). all: "
         "trained on all tasks in turn; rnd: on random masks, as this agent; rnd-ft: rnd, fine-tuned on the column's "
         "task; mlp-: an MLP; dt-: Decision-GPT. bc: behaviour cloning, rc: return-conditioned. "
-        f"{found.episodes} trajectories, mean of {found.seeds()}, at most {found.epochs:,} epochs, "
+        f"{found.episodes} trajectories, mean of {found.seeds_in_words()}, at most {found.epochs:,} epochs, "
         f"stopped after {PATIENCE_EPOCHS} of them without a lower validation loss, {WINDOWS:,} held-out windows a "
         "cell. The published map has 6 seeds and 6,000 epochs (10,000 in the released code), on the authors' own "
         f"walker, whose scoring of moves into the border is a little less random than ours.{overall}"

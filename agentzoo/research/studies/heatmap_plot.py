@@ -20,7 +20,7 @@ def draw_heatmap(found: HeatMap, path: Path, relative: bool = False) -> Path:
 
     The published map is beside ours, if there is one.
     """
-    maps = {f"ours, {found.episodes} trajectories, mean of {found.seeds()}": found.means()}
+    maps = {f"ours, {found.episodes} trajectories, mean of {found.seeds_in_words()}": found.means()}
     published = published_losses(found.episodes)
     if published:
         maps["published"] = published
