@@ -14,14 +14,14 @@ from torch import Tensor
 
 from agentzoo.errors import ConfigError
 from agentzoo.nn.base import SequenceModel
-from agentzoo.training import log, watch
+from agentzoo.training import action_errors, log
 from agentzoo.training.processes import Weights, weighted
 from agentzoo.types import Batch, Losses
 
 MAX_GRAPHS = 8  # each keeps the memory of one pass
 WARM_UP = 3  # passes before a capture, in which libraries allocate what a graph cannot
 
-TAKEN = {*log.COLUMNS, *log.EVALUATION, *watch.COLUMNS}  # columns of the log that no family fills
+TAKEN = {*log.COLUMNS, *log.EVALUATION, *action_errors.COLUMNS}  # columns of the log that no family fills
 
 _INSTEAD = "train without --cuda-graph"
 

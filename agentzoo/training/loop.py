@@ -23,6 +23,7 @@ from agentzoo.registry import get_family
 from agentzoo.store.files import WEIGHTS
 from agentzoo.store.tensors import save_tensors
 from agentzoo.training import log, state
+from agentzoo.training.action_errors import ActionErrors
 from agentzoo.training.gradients import EagerGradients, Gradients, GraphGradients, LossModule
 from agentzoo.training.hooks import Hooks
 from agentzoo.training.interrupt import deferred
@@ -33,7 +34,6 @@ from agentzoo.training.processes import Share, check_launch, gathered, make_acce
 from agentzoo.training.run import Run
 from agentzoo.training.settle import claim, record_stretch, with_data, with_precision
 from agentzoo.training.tracking import Tracking, tracking
-from agentzoo.training.watch import ActionErrors
 from agentzoo.types import Average, IOSpec
 
 

@@ -17,9 +17,9 @@ from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.store.tensors import save_tensors
 from agentzoo.training import log, state
+from agentzoo.training.action_errors import ActionErrors
 from agentzoo.training.hooks import Evaluation, Hooks
 from agentzoo.training.processes import from_main, gathered
-from agentzoo.training.watch import ActionErrors
 
 BEST = "best.safetensors"
 ERRORS_EVERY = 10  # rows of the log

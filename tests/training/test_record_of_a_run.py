@@ -27,6 +27,7 @@ from agentzoo.research.grid import hardware
 from agentzoo.store.files import RECIPE
 from agentzoo.store.locate import staged_agents
 from agentzoo.store.tensors import read_tensors
+from agentzoo.training.action_errors import COLUMNS, ActionErrors
 from agentzoo.training.hooks import Evaluation, Hooks
 from agentzoo.training.log import append_row, read_log, still_falling
 from agentzoo.training.loop import train
@@ -34,7 +35,6 @@ from agentzoo.training.machine import processor
 from agentzoo.training.planning import with_free_precision
 from agentzoo.training.state import random_state
 from agentzoo.training.tracking import TRACKING, Tracking, flat
-from agentzoo.training.watch import COLUMNS, ActionErrors
 from training.cases import Stopped, recipe, repeatable, run, stop_at
 
 

@@ -14,16 +14,17 @@ from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.tokens import last_valid
 from agentzoo.types import Batch
 
-WINDOWS = 256  # of each kind
-AT_ONCE = 64
+WINDOWS = 256  # of each error
+AT_ONCE = 64  # windows in a batch
 FIRST, TRAINED, HELD_OUT = COLUMNS = ("error_first", "error_trained", "error_held_out")
 
 
 class ActionErrors:
     """Three errors of `act` against the action in the data.
 
-    error_first: at a window's first step, without a history to copy from. error_trained: at the newest step of windows
-    of at most `context` steps; `eval.history` does not shorten them. error_held_out: the same on held-out episodes.
+    error_trained: at the newest step of windows of at most `context` steps; `eval.history` does not shorten them.
+    error_first: at the same steps in windows of one step, without a history to copy from. error_held_out: as
+    error_trained, on held-out episodes.
 
     Mean squared error in [-1, 1] units for a Box, cross-entropy for Discrete. The windows are the same in every run.
     """
