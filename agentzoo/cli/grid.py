@@ -47,8 +47,6 @@ EngineOption = Annotated[
     str | None, typer.Option("--engine", help="Either local, the default, or ray: start Ray on this machine.")
 ]
 OutOption = Annotated[Path, typer.Option("--out", help="Folder that holds the folders of all runs.")]
-
-
 SyncOption = Annotated[
     bool | None,
     typer.Option("--sync/--shared", help="With Ray: send folders to the driver, or share --out. Default: detected."),
@@ -57,7 +55,7 @@ FileOption = Annotated[Path | None, typer.Option("--file", help="A grid.toml wit
 
 
 def _known_agents(context: typer.Context, agents: str | None) -> str | None:
-    """The agents as they are. A typo is reported here, before any heavy import; families need --dataset."""
+    """`agents` unchanged; reports a typo before any heavy import. Families are known only with --dataset."""
     from agentzoo.recipes._table import require_recipe, require_template
 
     for part in filter(None, (agents or "").split(",")):
@@ -148,7 +146,7 @@ def grid(
             _confirm(yes or not tasks)
             write_plan(out, plan)
             _drive(out, plan, tasks, chosen, work.run_task)
-        _finish(out, plan, work, stage, zoo, trust_env_module)
+        _finish(out, plan, stage, zoo, trust_env_module)
 
 
 def _checked(context: typer.Context, tracking: Tracking, gpus: float, cuda_graph: bool) -> Tracking:
@@ -294,7 +292,9 @@ def _drive(out: Path, plan: Plan, tasks: list[Any], engine: Engine, job: Callabl
         raise
 
 
-def _finish(out: Path, plan: Plan, work: Any, stage: bool, zoo: Path, trust: bool) -> None:
+def _finish(out: Path, plan: Plan, stage: bool, zoo: Path, trust: bool) -> None:
+    from agentzoo.research import grid as work
+
     with _status("comparing"):
         summary = work.summarize(out, plan, trust)
     if summary.study is not None:
@@ -302,17 +302,17 @@ def _finish(out: Path, plan: Plan, work: Any, stage: bool, zoo: Path, trust: boo
     errors_console.print(f"all runs: {plain(out / work.RESULTS_JSON)} and {plain(out / work.RESULTS_CSV)}")
     if summary.remark:
         errors_console.print(plain(summary.remark))
-    failed = [row for row in summary.rows if row["state"] != "done"]
-    for row in failed:
+    unfinished = [row for row in summary.rows if row["state"] != "done"]
+    for row in unfinished:
         errors_console.print(f"[red]{row['state']}[/] {plain(row['folder'])}: {plain(row['error'])}")
         for line in row["log"]:
             errors_console.print(f"    {plain(line)}")
+    staged = []
     if stage:
         with _status("staging") as say:
             staged = work.stage_finished(out, plan, zoo, trust, say)
-        for each in staged:
-            words = f"staged {each.folder}" if each.folder else f"{each.agent_id} is not staged: {each.said}"
-            errors_console.print(plain(words))
-        failed += [each for each in staged if each.folder is None]
-    if failed:
+    for each in staged:
+        words = f"staged {each.folder}" if each.folder else f"{each.agent_id} is not staged: {each.said}"
+        errors_console.print(plain(words))
+    if unfinished or any(each.folder is None for each in staged):
         raise typer.Exit(1)

@@ -104,7 +104,7 @@ def thresholds_of(methods: Mapping[str, Scores]) -> FloatArray:
     """`THRESHOLDS`, continued in equal steps until no score is outside, so that every profile goes from 1 to 0."""
     values = [score for runs in methods.values() for each in runs.values() for score in each]
     step = float(THRESHOLDS[1] - THRESHOLDS[0])
-    low = min(0, math.ceil(min(values) / step) - 1)  # shares count what is above a threshold
+    low = min(0, math.ceil(min(values) / step) - 1)  # below the lowest score, where the share above is 1
     high = max(len(THRESHOLDS) - 1, math.ceil(max(values) / step))
     return np.linspace(step * low, step * high, min(high - low + 1, MOST_THRESHOLDS))
 
@@ -117,7 +117,7 @@ def _shared(scores: Mapping[str, Scores]) -> tuple[str, ...]:
     best: tuple[int, tuple[str, ...]] = (0, ())
     for size in range(1, len(known) + 1):
         for tasks in combinations(known, size):
-            count = sum(set(tasks) <= runs.keys() for runs in scores.values())
-            if count > 1 and count * size > best[0]:
-                best = (count * size, tasks)
+            sharing = sum(set(tasks) <= runs.keys() for runs in scores.values())  # methods
+            if sharing > 1 and sharing * size > best[0]:
+                best = (sharing * size, tasks)
     return best[1]

@@ -81,7 +81,7 @@ class DMConfig(ModelConfig):
 
     @classmethod
     def presets(cls) -> dict[str, dict[str, Any]]:
-        """Two sizes."""
+        """`small`, the defaults, and `paper`."""
         return PRESETS
 
 
@@ -140,9 +140,9 @@ class Layer(nn.Module):
             return self._fuse(h, coarse, fine), conv, ssm, u[:, 1:]
         shown = mask[:, :1]  # a summary is one token where the coarse branch reads three
         gathered, past = gathered * shown, conv.chunk(2, dim=-1)
-        (coarse,), *own = advance([self.coarse], [u], u, mask, past[0], ssm[:, :1])
-        (fine,), *its = advance([self.fine], [gathered], gathered, shown, past[1], ssm[:, 1:])
-        conv, ssm = torch.cat((own[0], its[0]), dim=-1), torch.cat((own[1], its[1]), dim=1)
+        (coarse,), conv_coarse, ssm_coarse = advance([self.coarse], [u], u, mask, past[0], ssm[:, :1])
+        (fine,), conv_fine, ssm_fine = advance([self.fine], [gathered], gathered, shown, past[1], ssm[:, 1:])
+        conv, ssm = torch.cat((conv_coarse, conv_fine), dim=-1), torch.cat((ssm_coarse, ssm_fine), dim=1)
         return self._fuse(h, coarse, fine), conv, ssm, u[:, 1:]
 
     def _fine(self, u: Tensor) -> Tensor:
