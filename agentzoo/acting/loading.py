@@ -43,8 +43,8 @@ def load_network(config: AgentConfig, path: Path) -> SequenceModel:
 class Saved(NamedTuple):
     """The weights in an agent's file.
 
-    values: fingerprint of the network. types: dtype of the file's tensors; those not named have the network's dtype,
-    which for float64 is float32 in the file.
+    values: fingerprint of the weights. types: dtype of the file's tensors; a tensor not named here has the dtype that
+    it has in the network, or float32 instead of float64.
     """
 
     values: str

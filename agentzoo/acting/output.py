@@ -57,7 +57,7 @@ class Actions:
 
 
 def random_source(seed: int | np.random.Generator | None) -> np.random.Generator:
-    """NumPy's generator of this seed; None: a seed of the operating system. ConfigError: not a seed."""
+    """NumPy's generator with this seed; None: one from the operating system. ConfigError: not a seed."""
     try:
         return np.random.default_rng(seed)
     except (ValueError, TypeError) as error:

@@ -20,13 +20,13 @@ ORIGIN = "origin.txt"  # beside the `data` of a fetched dataset: the id or addre
 
 
 def fetch(name: str, dataset_id: str) -> None:
-    """Download a dataset from Minari's remote, whole or not at all, with the datasets that it says it combines.
+    """Download a dataset from Minari's remote, whole or not at all, with those that its metadata names as its parts.
 
     Args:
         name: its id, or an address `hf://OWNER/NAMESPACE/NAME-v0`, which is kept as its origin.
 
     Raises:
-        StorageError: nothing can be written. Whatever Minari's clients of remotes raise.
+        StorageError: nothing can be written. Errors of Minari's remote clients pass through.
     """
     minari = needed("minari", "train", "fetching data")
     root = datasets_root()
@@ -41,7 +41,7 @@ def fetch(name: str, dataset_id: str) -> None:
 
 @contextmanager
 def _explained(root: Path) -> Iterator[None]:
-    """Raise StorageError for an error of the disk; clients of remotes raise OSError, too."""
+    """Raise StorageError for an OSError of the disk; those of Minari's remote clients pass through."""
     try:
         yield
     except OSError as error:
@@ -69,13 +69,13 @@ def put_dataset(draft: Path, root: Path, dataset_id: str) -> None:
 
 
 def restore_replaced(dataset_id: str) -> None:
-    """Give a local dataset its name back if a process was killed while it replaced it."""
+    """Put a local dataset back in its place if a process was killed while replacing it."""
     with contextlib.suppress(OSError):  # datasets may be read-only
         put_back((datasets_root() / dataset_id).parent)
 
 
 def staging_root(root: Path, final: Path) -> Path:
-    """`root`; or the nearest folder above `final` behind its links, if that is on another disk."""
+    """The folder to stage in: `root`, or the nearest one above `final` if its links lead to another disk."""
     above = next(folder for folder in final.resolve().parents if folder.exists())
     return above if root.exists() and above.stat().st_dev != root.stat().st_dev else root
 
