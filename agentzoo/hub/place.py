@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from agentzoo.config import AgentConfig
 from agentzoo.errors import CheckpointError, StorageError
@@ -43,20 +44,14 @@ def _require_same_task(recipe: Recipe, final: Path) -> None:
     if is_backbone(final):
         raise CheckpointError(f"{final} holds a backbone, which agents start from. Stage into another --zoo.")
     config = read_record(AgentConfig, final / CONFIG)
-    there = {
-        "model.family": config.model.family,
-        "eval.env": config.env,
-        "eval.env_options": config.env_options,
-    }
+    fields: list[tuple[str, Any, Any]] = [
+        ("model.family", config.model.family, recipe.model.family),
+        ("eval.env", config.env, recipe.eval.env),
+        ("eval.env_options", config.env_options, recipe.eval.env_options),
+    ]
     if (final / RECIPE).is_file():
-        there["data.dataset"] = read_record(Recipe, final / RECIPE).data.dataset
-    new = {
-        "model.family": recipe.model.family,
-        "eval.env": recipe.eval.env,
-        "eval.env_options": recipe.eval.env_options,
-        "data.dataset": recipe.data.dataset,
-    }
-    other = [f"its {name} is {value!r} instead of {new[name]!r}" for name, value in there.items() if value != new[name]]
+        fields.append(("data.dataset", read_record(Recipe, final / RECIPE).data.dataset, recipe.data.dataset))
+    other = [f"its {name} is {there!r} instead of {new!r}" for name, there, new in fields if there != new]
     if other:
         raise CheckpointError(
             f"{final} holds another agent, {config.agent_id}: {'; '.join(other)}. Replace it with --force "
