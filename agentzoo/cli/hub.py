@@ -39,7 +39,8 @@ def push(
         str | None, typer.Argument(metavar="[REPO_ID]", help="The repo, your-name/agent; created if it does not exist.")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Push every staged network, then the index, to --org.")
+        bool,
+        typer.Option("--all", help="Push every network in the local zoo ($AGENTZOO_ZOO), then the index, to --org."),
     ] = False,
     org: Annotated[str | None, typer.Option("--org", help="The Hub account or organization for --all.")] = None,
     dry_run: Annotated[

@@ -80,7 +80,7 @@ ZooOption = Annotated[
     typer.Option(
         "--zoo",
         envvar=ZOO_VARIABLE,
-        help="Folder of staged agents. `hub push --all` takes it from the variable.",
+        help="Folder of staged agents.",
     ),
 ]
 TrustOption = Annotated[

@@ -139,7 +139,7 @@ StartArg = Annotated[
     ),
 ]
 NewDataOption = Annotated[
-    str | None, typer.Option("--dataset", help="Minari id of the data to train on.", callback=possible_dataset)
+    str | None, typer.Option("--dataset", help="Data to train on: an id or hf://...", callback=possible_dataset)
 ]
 NewEnvOption = Annotated[
     str | None, typer.Option("--env", help="Gymnasium id. Default: the dataset's, else the agent's.")

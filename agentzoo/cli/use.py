@@ -42,7 +42,13 @@ EpisodesOption = Annotated[int, typer.Option("--episodes", "-n", min=1, max=MAX_
 TargetNumberOption = Annotated[
     float | None, typer.Option("--target", help="Target return, a number in units of the environment's reward.")
 ]
-ActingOption = Annotated[str | None, typer.Option("--acting", help="Either window, or recurrent (Decision Mamba).")]
+ActingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--acting",
+        help="Either window: read the last steps again for each action; or recurrent: carry a memory (Decision Mamba).",
+    ),
+]
 
 
 def list_command(
@@ -190,7 +196,7 @@ def evaluate(
         typer.Option("--device", help="One of cpu, cuda, cuda:N, mps. Default: cuda if available, else cpu."),
     ] = None,
     sampled: Annotated[
-        bool, typer.Option("--sampled", help="Sample actions instead of taking the most likely ones.")
+        bool, typer.Option("--sampled", help="Sample actions, also if the agent's recipe takes the most likely ones.")
     ] = False,
     revision: RevisionOption = None,
     trust_env_module: TrustOption = False,
@@ -277,7 +283,7 @@ def enjoy(
 
 def record(
     agent: AgentArg,
-    output: Annotated[Path, typer.Argument(help="The .mp4 or .gif file to write.")],
+    output: Annotated[Path, typer.Argument(metavar="FILE", help="The .mp4 or .gif file to write.")],
     episodes: EpisodesOption = 1,
     env: EnvOption = None,
     seed: EpisodeSeedOption = 0,

@@ -20,7 +20,7 @@ ORIGIN = "origin.txt"  # beside the `data` of a fetched dataset: the id or addre
 
 
 def fetch(name: str, dataset_id: str) -> None:
-    """Download a dataset from Minari's remote, whole or not at all, with those that its metadata names as its parts.
+    """Download a dataset from Minari's remote, whole or not at all, with the datasets that it combines.
 
     Args:
         name: its id, or an address `hf://OWNER/NAMESPACE/NAME-v0`, which is kept as its origin.
