@@ -64,7 +64,7 @@ def list_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List staged agents with their scores; with `--all`, also agents that only have a recipe."""
+    """List the agents of the local zoo with their scores; with `--all`, also those that only have a recipe."""
     if remote:
         options: dict[str, object] = {
             "--env": env,
@@ -142,7 +142,7 @@ def show(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Show the recipe of an agent and, if it is staged, its measured scores."""
+    """Show the recipe of an agent and, if it was measured, its scores."""
     from agentzoo.recipes._table import recipe_rows
     from agentzoo.store.locate import require_known
 
