@@ -34,6 +34,7 @@ from agentzoo.types import Batch, IOSpec
 
 torch.set_num_threads(1)
 os.environ.pop("AGENTZOO_CACHE", None)  # tests move the cache with XDG_CACHE_HOME, too
+os.environ.pop("COLUMNS", None)  # tests set the width of the terminal; rich keeps one that it finds when imported
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores Ctrl-C, its children too
 
 LLAMA = {"embed_dim": 24, "n_layers": 2, "n_heads": 6, "n_kv_heads": 2, "inner_dim": 40}
