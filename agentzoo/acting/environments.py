@@ -10,7 +10,7 @@ import gymnasium as gym
 from agentzoo.acting.rewards import Rewards
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import REWARD_KEY, describe_misfit, without_goal
-from agentzoo.envs.comparing import other_options
+from agentzoo.envs.comparing import UNKNOWN, other_options
 from agentzoo.envs.making import make_configured
 from agentzoo.envs.wrapping import all_layers, layers, observation_normalizer, spaces_of, spec_of
 from agentzoo.errors import SpaceError, warn
@@ -75,7 +75,7 @@ class EnvironmentMethods:
             self.warn_of_other_env(spec.id, created=self._created is not None)
             return
         other = other_options(spec, wanted)
-        if other:
+        if other and other != [UNKNOWN]:
             given = "".join(f", {name}={value!r}" for name, value in wanted.items())
             warn(
                 f"this {spec.id} has other options than those {self.config.agent_id} was trained and measured with "

@@ -16,16 +16,19 @@ from agentzoo.types import RENDERING
 UNUSED = {*RENDERING, "seed"}  # options that do not change the task
 VECTORS = {"num_envs", "vectorization_mode", "vector_kwargs", "wrappers"}  # of `gym.make_vec`
 LIMIT = "max_episode_steps"
+UNKNOWN = "unknown"
 
 
 def other_options(spec: EnvSpec, options: Mapping[str, Any] | None = None) -> list[str]:
     """Names of options in which an environment differs from the registered one with `options`.
 
-    Empty if its id is not registered.
+    Empty if its id is not registered; "unknown" if the spec holds no more than its id (`wrapping.spec_of`).
     """
     registered = gym.registry.get(spec.id)
     if registered is None:
         return []
+    if spec.entry_point is None:
+        return [UNKNOWN]
     wanted = task_options({LIMIT: _limit(registered, spec), **registered.kwargs, **(options or {})})
     found = task_options({LIMIT: spec.max_episode_steps, **spec.kwargs})
     return [name for name in {**wanted, **found} if differs(name, wanted, found)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Iterator
 from itertools import takewhile
@@ -48,13 +49,19 @@ def _names_inside(layer: Any) -> list[list[str]]:
 
     Empty for another layer, and for one that is closed or busy.
     """
-    if not isinstance(layer, gym.vector.AsyncVectorEnv):
-        return []
+    shown = _shown_inside(layer) if isinstance(layer, gym.vector.AsyncVectorEnv) else []
+    return [re.findall(r"<(\w+)", one) for one in shown]
+
+
+def _shown_inside(env: Any) -> list[str]:
+    """The environments in other processes as text, "<NormalizeReward<TimeLimit<OrderEnforcing<...>>>".
+
+    Empty for a gymnasium AsyncVectorEnv that is closed or busy.
+    """
     try:
-        shown = layer.call("__str__")
+        return list(env.env_method("__str__") if hasattr(env, "env_method") else env.call("__str__"))
     except (gym.error.ClosedEnvironmentError, gym.error.AlreadyPendingCallError):
         return []
-    return [re.findall(r"<(\w+)", one) for one in shown]  # "<NormalizeReward<TimeLimit<OrderEnforcing<...>>>"
 
 
 def any_wrapped(env: Any, kind: type) -> bool:
@@ -116,15 +123,29 @@ def _autoreset_mode(env: gym.vector.VectorEnv[Any, Any, Any]) -> gym.vector.Auto
 
 
 def spec_of(env: Any) -> EnvSpec | None:
-    """Gymnasium's spec of an environment, or of the first one of a vector environment; None if not registered."""
-    spec = getattr(env, "spec", None)
-    if spec is not None or not hasattr(env, "get_attr"):
-        return spec
+    """Gymnasium's spec of an environment, or of the first one of a vector environment; None if not registered.
+
+    An environment in another process cannot send a spec that holds a lambda, of a wrapper or as its entry point: the
+    attempt would end that process. Then, and in a gymnasium AsyncVectorEnv, the spec has an id and no entry point.
+    """
+    for layer in layers(env):
+        spec: EnvSpec | None = getattr(layer, "spec", None)
+        if spec is not None:
+            return spec
+        if "num_envs" in vars(layer) and "envs" in vars(layer):  # a SyncVectorEnv or DummyVecEnv
+            return spec_of(layer.envs[0])
+        subprocesses = hasattr(layer, "env_is_wrapped") and "venv" not in vars(layer)  # of SB3
+        if isinstance(layer, gym.vector.AsyncVectorEnv) or (subprocesses and any_wrapped(layer, KeepsItsSpec)):
+            shown = _shown_inside(layer)
+            found = re.search(r"<\w+<([^<>]+)>>", shown[0]) if shown else None  # "<TimeLimit<HopperEnv<Hopper-v5>>>"
+            return EnvSpec(found[1]) if found is not None else None
+    if not hasattr(env, "get_attr"):
+        return None
     try:
-        found: EnvSpec | None = env.get_attr("spec")[0]
+        sent: EnvSpec | None = env.get_attr("spec")[0]
     except (AttributeError, NotImplementedError):  # of a VecEnv that is one simulator and not a row of environments
         return None
-    return found
+    return sent
 
 
 def reward_changer(env: Any) -> str | None:
@@ -175,3 +196,16 @@ class _ScaledMonitor(type):
 
 class ScaledMonitor(metaclass=_ScaledMonitor):
     """`isinstance(env, ScaledMonitor)`: whether `env` is SB3's Monitor around a wrapper that changes rewards."""
+
+
+class _KeepsItsSpec(type):
+    def __instancecheck__(cls, env: Any) -> bool:
+        try:
+            pickle.dumps(env.spec)
+        except Exception:  # pickling raises many types
+            return True
+        return False
+
+
+class KeepsItsSpec(metaclass=_KeepsItsSpec):
+    """`isinstance(env, KeepsItsSpec)`: whether the spec of `env` cannot be sent to another process."""
