@@ -119,7 +119,9 @@ def resets_itself(env: gym.vector.VectorEnv[Any, Any, Any]) -> bool:
 
 
 def _autoreset_mode(env: gym.vector.VectorEnv[Any, Any, Any]) -> gym.vector.AutoresetMode:
-    return gym.vector.AutoresetMode(env.metadata.get("autoreset_mode", gym.vector.AutoresetMode.NEXT_STEP))
+    stated = env.metadata.get("autoreset_mode", gym.vector.AutoresetMode.NEXT_STEP)
+    # before gymnasium 1.4, all vector environments of one class share their metadata: the last one made states its mode
+    return gym.vector.AutoresetMode(getattr(env.unwrapped, "autoreset_mode", stated))
 
 
 def spec_of(env: Any) -> EnvSpec | None:

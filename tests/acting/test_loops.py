@@ -17,7 +17,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMoni
 
 from agentzoo.agent import Agent
 from agentzoo.envs.comparing import other_options
-from agentzoo.envs.wrapping import spec_of
+from agentzoo.envs.wrapping import resets_itself, resets_late, spec_of
 from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.types import same_but_version
@@ -198,6 +198,18 @@ def test_a_vector_env_that_resets_at_once_is_read_as_before() -> None:
         np.testing.assert_allclose(newest(state), still_to_come(observations), atol=1e-4)
         observations, _, terminations, truncations, _ = envs.step(actions)
         starts = terminations | truncations
+
+
+def test_a_vector_env_made_later_does_not_change_how_one_resets() -> None:
+    """Before gymnasium 1.4 both have the same dict as metadata, and the second one writes its mode into it."""
+    first, second = (
+        gym.vector.SyncVectorEnv([CountingEnv], autoreset_mode=mode)
+        for mode in (gym.vector.AutoresetMode.NEXT_STEP, gym.vector.AutoresetMode.DISABLED)
+    )
+    first.metadata = second.metadata
+    for env in (first, gym.wrappers.vector.RecordEpisodeStatistics(first)):
+        assert (resets_late(env), resets_itself(env)) == (True, True)
+    assert (resets_late(second), resets_itself(second)) == (False, False)
 
 
 def test_a_bound_vector_env_that_nobody_steps_starts_no_episodes() -> None:
