@@ -55,15 +55,15 @@ class EnvironmentMethods:
     def _bind(self, env: Any, trust_env_module: bool) -> None:
         before = self._created
         if isinstance(env, str):
-            env = self._created = self._made(env, trust_env_module)
+            env = created = self._made(env, trust_env_module)
         else:
             if env is not None:
                 self.check_env(env)
-            self._created = next((layer for layer in layers(env) if layer is before), None)
-        if before is not None and before is not self._created:
+            created = next((layer for layer in layers(env) if layer is before), None)
+        self._rewards.bind(env)  # first, since it may refuse the environment
+        if before is not None and before is not created:
             before.close()
-        self._env = env
-        self._rewards.bind(env)
+        self._env, self._created = env, created
         self._warned -= {"rewards", "bound", "closed", "lost", "starts"}  # the new environment gets its own warnings
 
     def _warn_of_another_task(self) -> None:

@@ -108,17 +108,18 @@ def spaces_of(env: Any) -> tuple[gym.Space[Any], gym.Space[Any]]:
 def resets_late(env: gym.vector.VectorEnv[Any, Any, Any]) -> bool:
     """Whether a VectorEnv returns the first observation of an episode one step after the previous episode ends.
 
-    This is Gymnasium's default, also assumed for environments that do not state their mode.
+    This is Gymnasium's default.
     """
-    return _autoreset_mode(env) == gym.vector.AutoresetMode.NEXT_STEP
+    return autoreset_mode(env) == gym.vector.AutoresetMode.NEXT_STEP
 
 
 def resets_itself(env: gym.vector.VectorEnv[Any, Any, Any]) -> bool:
     """Whether a VectorEnv resets an environment whose episode has ended; otherwise its caller does."""
-    return _autoreset_mode(env) != gym.vector.AutoresetMode.DISABLED
+    return autoreset_mode(env) != gym.vector.AutoresetMode.DISABLED
 
 
-def _autoreset_mode(env: gym.vector.VectorEnv[Any, Any, Any]) -> gym.vector.AutoresetMode:
+def autoreset_mode(env: gym.vector.VectorEnv[Any, Any, Any]) -> gym.vector.AutoresetMode:
+    """Who resets an environment whose episode has ended, and when; next-step if the VectorEnv does not state it."""
     stated = env.metadata.get("autoreset_mode", gym.vector.AutoresetMode.NEXT_STEP)
     # before gymnasium 1.4, all vector environments of one class share their metadata: the last one made states its mode
     return gym.vector.AutoresetMode(getattr(env.unwrapped, "autoreset_mode", stated))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from agentzoo.acting.history import AgentState, rows
 from agentzoo.acting.modes import MemoryState
 from agentzoo.agent import Agent
-from agentzoo.envs.wrapping import reward_changer
+from agentzoo.envs.wrapping import autoreset_mode, reward_changer
 from agentzoo.errors import ConfigError, ObservationError
 from agentzoo.evaluation.environments import env_of, open_envs, require_playable
 from agentzoo.evaluation.seeds import episode_seed, require_seed
@@ -277,7 +277,7 @@ def _vec_env_steps(env: Any, seed: int) -> Any:
 
 
 def _vector_steps(env: gym.vector.VectorEnv[Any, Any, Any], seed: int) -> Any:
-    mode = env.metadata.get("autoreset_mode", gym.vector.AutoresetMode.NEXT_STEP)
+    mode = autoreset_mode(env)
     observations, _ = env.reset(seed=episode_seed(seed, 0))
     n = env.num_envs
     actions = yield _first(observations, n)

@@ -206,7 +206,10 @@ def test_a_vector_env_made_later_does_not_change_how_one_resets() -> None:
         gym.vector.SyncVectorEnv([CountingEnv], autoreset_mode=mode)
         for mode in (gym.vector.AutoresetMode.NEXT_STEP, gym.vector.AutoresetMode.DISABLED)
     )
-    first.metadata = second.metadata
+    agent = make_agent()
+    returns = evaluate(agent, second, episodes=4).returns
+    first.metadata, second.metadata = second.metadata, first.metadata
+    assert evaluate(agent, second, episodes=4).returns == returns
     for env in (first, gym.wrappers.vector.RecordEpisodeStatistics(first)):
         assert (resets_late(env), resets_itself(env)) == (True, True)
     assert (resets_late(second), resets_itself(second)) == (False, False)
@@ -354,8 +357,10 @@ def test_the_demo_of_loops_runs_as_it_is_written() -> None:
 def test_an_old_gymnasium_that_miscounts_same_step_resets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = make_agent()
     monkeypatch.setattr(gym, "__version__", "1.3.0")
-    agent.set_env(vector_env(late=True))
+    before = vector_env(late=True)
+    agent.set_env(before)
     with pytest.raises(ConfigError, match=r"gymnasium 1\.3\.0 counts wrong .* Install gymnasium 1\.4 or later"):
         agent.set_env(vector_env(late=False))
+    assert agent.get_env() is before
     monkeypatch.setattr(gym, "__version__", "1.4.0")
     agent.set_env(vector_env(late=False))
