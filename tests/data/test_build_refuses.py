@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from stable_baselines3 import SAC
 from agentzoo.data.fetching import minari_root
 from agentzoo.data.making.build import build
 from agentzoo.data.making.catalogue import BuildOptions
-from agentzoo.data.making.collect import Rollout
+from agentzoo.data.making.collect import Rollout, collect
 from agentzoo.data.making.policies import load_policy
 from agentzoo.data.making.provide import provide
 from agentzoo.data.minari import load_episodes, write_dataset
@@ -30,6 +31,17 @@ from agentzoo.data.returns import read_returns
 from agentzoo.errors import ConfigError, DataError, StorageError, UnknownNameError
 from agentzoo.store.files import HOST
 from data.cases import HOPPER, one_step
+
+
+def ends_its_process(*_: int) -> list[Rollout]:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return []
+
+
+def test_a_worker_that_is_killed_is_an_error_in_words_and_leaves_nothing(root: Path) -> None:
+    with pytest.raises(DataError, match=r"a worker process ended while it played episodes\. .* use fewer workers"):
+        write_dataset(HOPPER, collect(ends_its_process, 1, seed=0, workers=2), env=gym.make("Hopper-v5"))
+    assert [path for path in root.rglob("*") if path.is_file()] == []
 
 
 def test_an_existing_dataset_is_kept_unless_asked(root: Path) -> None:

@@ -5,7 +5,7 @@ depend on the number of worker processes. A dataset is the first complete episod
 number of steps, so short episodes are not favoured. A `BlockRunner` (`agentzoo.data.making.runners`) plays a block.
 
 Workers are spawned, so a script must call `collect` (or `build`) with `workers > 1` under `if __name__ == "__main__":`.
-Otherwise every worker runs the script again.
+Otherwise every worker runs the script again, and ends.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import multiprocessing
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count, islice
@@ -22,6 +23,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.errors import DataError
 from agentzoo.parent import end_with_parent
 
 BLOCK = 32
@@ -76,6 +78,9 @@ def collect(
     """Episodes `first`, `first + 1`, ... until their steps reach `steps`; `on_episode` receives the steps of each.
 
     At most two blocks per worker are in flight, so memory does not grow with `steps`.
+
+    Raises:
+        DataError: a worker ended before its block did.
     """
     total = 0
     for block in _blocks(runner, seed, workers, first):
@@ -104,6 +109,11 @@ def _blocks(runner: BlockRunner, seed: int, workers: int, first: int) -> Iterato
             for start in starts:
                 yield pending.popleft().result()
                 pending.append(pool.submit(runner, seed, start, BLOCK))
+        except BrokenProcessPool as error:
+            raise DataError(
+                "a worker process ended while it played episodes. If memory ran out, use fewer workers (--workers). A "
+                'script must start workers under `if __name__ == "__main__":`.'
+            ) from error
         finally:
             for future in pending:
                 future.cancel()
