@@ -82,7 +82,7 @@ KNOWN: dict[str, dict[str, Bound]] = {  # name before `_` or `-v`
     **dict.fromkeys(_MUJOCO_NAMES, MUJOCO),
     **dict.fromkeys(("PointMaze", "AntMaze"), MAZE),
     "agentzoo/DoorKey-4x4": {},
-    "agentzoo/Maze2DDense-Medium": {"maze": Choice(("UMaze", "Medium", "Large")), "reward_type": MAZE["reward_type"]},
+    "agentzoo/Maze2DDense-Medium": {"maze": Choice(("UMaze", "Medium", "Large"))},
     **{f"agentzoo/{game}": GAME for game in GAMES},
     **{f"ALE/{game}": ALE for game in GAMES},
     "CartPole": {"sutton_barto_reward": bool},

@@ -9,6 +9,8 @@ from gymnasium.utils.env_checker import check_env
 from agentzoo.data.making.runners import ControllerRunner
 from agentzoo.data.making.waypoints import WaypointController, shortest_path
 from agentzoo.envs import MAZE2D_DENSE, make_env
+from agentzoo.envs.making import make_configured
+from agentzoo.envs.options import check_env_options
 from agentzoo.errors import ConfigError, DataError
 
 MAP = [
@@ -44,6 +46,14 @@ def test_reward_is_the_straight_distance_covered() -> None:
         assert not terminated
     assert truncated
     assert total == pytest.approx(start - np.linalg.norm(obs[:2] - obs[2:]))
+
+
+@pytest.mark.parametrize("option", ["reward_type", "continuing_task", "reset_target"])
+def test_options_of_pointmaze_that_would_have_no_effect_are_refused(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"multiple values for keyword argument '{option}'"):
+        make_configured(MAZE2D_DENSE, {}, **{option: False})
+    with pytest.raises(ConfigError, match="is not in the allowed options"):
+        check_env_options(MAZE2D_DENSE, {option: "sparse"})
 
 
 def test_starts_and_goals_are_spread_over_the_maze() -> None:
