@@ -23,7 +23,7 @@ from agentzoo.data.making.behaviour import _restore, train_behaviour
 from agentzoo.data.making.behaviour_record import BehaviourOptions
 from agentzoo.data.making.buffers import read_npz
 from agentzoo.data.making.recorder import Recorder, fill_replay_buffer
-from agentzoo.errors import ConfigError, DataError, SpaceError
+from agentzoo.errors import ConfigError, DataError, SpaceError, StorageError, UnknownNameError
 from data.cases import StopRun, stop
 
 FEW = BehaviourOptions(threshold=1e9, max_steps=600, evaluate_every=300, episodes=1, learning_starts=550)
@@ -48,6 +48,19 @@ def test_a_run_leaves_a_policy_and_every_whole_episode(tmp_path: Path) -> None:
     assert record.replay_episodes >= 2
     SAC.load(tmp_path / "sac-pendulum-medium.zip")
     assert train_behaviour("Pendulum-v1", tmp_path, FEW) == record  # over: nothing is trained again
+
+
+def test_bad_input_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError):
+        train_behaviour("Nope-v0", tmp_path / "run", FEW)
+    for env_id in ("CartPole-v1", "tests/CountingImage-v0"):  # no Box of actions, no Discrete ones
+        with pytest.raises(SpaceError):
+            train_behaviour(env_id, tmp_path / "run", FEW)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(StorageError, match="was not written"):
+            train_behaviour("Pendulum-v1", folder, FEW)
 
 
 def test_a_run_stops_at_the_threshold(tmp_path: Path) -> None:

@@ -17,7 +17,13 @@ import gymnasium as gym
 from torch import Tensor
 
 from agentzoo.data.images import is_image
-from agentzoo.data.making.behaviour_checkpoint import POLICY, new_checkpoint, restore_policy, steps_callback
+from agentzoo.data.making.behaviour_checkpoint import (
+    POLICY,
+    make_folder,
+    new_checkpoint,
+    restore_policy,
+    steps_callback,
+)
 from agentzoo.data.making.behaviour_record import (
     Behaviour,
     BehaviourOptions,
@@ -54,9 +60,9 @@ def train_behaviour(
 
     Raises:
         SpaceError: neither algorithm supports its spaces. ConfigError: the folder holds a run with a different
-            environment or other options. DataError: the files of a stopped run are broken.
+            environment or other options. DataError: the files of a stopped run are broken. StorageError: no space or
+            no permission.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     record = open_record(folder, env_id, options)
     if record.policy is not None:
         return record
@@ -84,8 +90,9 @@ def _train_sac(
 
     env_id, options = record.env_id, record.options
     assert options is not None
+    _require_boxes(env, env_id)
+    make_folder(folder)
     recorder = Recorder(env, options.max_steps)
-    _require_boxes(recorder, env_id)
     checkpoint = folder / f"checkpoint-{record.steps}"
     model = SAC(
         "MlpPolicy",

@@ -10,8 +10,15 @@ from typing import Any
 
 from agentzoo.data.making.behaviour_record import Behaviour, write_record
 from agentzoo.errors import DataError
+from agentzoo.store.files import not_written
 
 POLICY = "policy.zip"  # in a checkpoint
+
+
+def make_folder(folder: Path) -> None:
+    """Create the folder of a run, if there is none. StorageError: no permission, or a file has this name."""
+    with not_written(folder):
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager

@@ -24,7 +24,13 @@ from numpy.typing import NDArray
 
 from agentzoo.data.hdf5 import readable
 from agentzoo.data.images import is_image
-from agentzoo.data.making.behaviour_checkpoint import POLICY, new_checkpoint, restore_policy, steps_callback
+from agentzoo.data.making.behaviour_checkpoint import (
+    POLICY,
+    make_folder,
+    new_checkpoint,
+    restore_policy,
+    steps_callback,
+)
 from agentzoo.data.making.behaviour_record import Behaviour, Score, short_name, write_record
 from agentzoo.data.making.dqn_replay import PARTS
 from agentzoo.envs import make_env
@@ -140,6 +146,7 @@ def train_on_images(
     env_id, options = record.env_id, record.options
     assert options is not None
     _require_images(env, env_id)
+    make_folder(folder)
     kept = _Kept(folder / EPISODES, record.replay_episodes)
     with closing(DummyVecEnv([lambda: EpisodeKeeper(make_env(env_id), kept.add) for _ in range(ENVS)])) as envs:
         model = PPO("CnnPolicy", envs, seed=options.seed, device="cpu", **SETTINGS)
