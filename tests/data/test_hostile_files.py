@@ -19,7 +19,7 @@ from agentzoo.data.hdf5 import check_hdf5
 from agentzoo.data.making.importing import import_file
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.summary import summarize
-from agentzoo.errors import AgentzooError, DataError
+from agentzoo.errors import AgentzooError, DataError, SpaceError
 
 SECRET = b"root:x:0:0:root:/root:/bin/bash\n" * 40
 
@@ -226,3 +226,25 @@ def test_a_count_of_episodes_that_would_fill_the_memory(episodes: object, tiny_h
     with pytest.raises(DataError, match="episodes; a file of this size holds"):
         load_episodes(tiny_hopper)
     assert time.perf_counter() - began < 5.0
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "says"),
+    [
+        ("actions", (2, 2), "actions must be a one-dimensional float Box or Discrete"),
+        ("actions", (0,), "no network supports"),
+        ("observations", (0,), "no network supports"),
+        ("observations", (8, 8, 8), "the axis of channels is not clear"),
+    ],
+)
+def test_a_file_that_no_agent_could_read_is_not_imported(
+    name: str, shape: tuple[int, ...], says: str, root: Path, tmp_path: Path
+) -> None:
+    columns = {"observations": np.zeros((4, 3)), "actions": np.zeros((4, 2)), "rewards": np.zeros(4)}
+    columns[name] = np.zeros((4, *shape), np.uint8 if len(shape) == 3 else np.float32)
+    with h5py.File(tmp_path / "file.hdf5", "w") as file:
+        for key, values in {**columns, "terminals": np.ones(4, bool), "timeouts": np.zeros(4, bool)}.items():
+            file[key] = values
+    with pytest.raises(SpaceError, match=says):
+        import_file(tmp_path / "file.hdf5", "my/data-v0")
+    assert not (root / "my").exists()

@@ -21,6 +21,7 @@ from agentzoo.data.making.collect import Rollout
 from agentzoo.data.making.dqn_replay import METADATA, read_dqn_replay
 from agentzoo.data.minari import write_dataset
 from agentzoo.data.references import reference_of
+from agentzoo.data.spaces import action_spec, observation_spec
 from agentzoo.envs import make_env
 from agentzoo.envs.making import explained, requirements_of
 from agentzoo.errors import ConfigError, DataError, SpaceError, printable
@@ -48,8 +49,8 @@ def import_file(
     Raises:
         DataError: an array is missing or cannot be read, lengths disagree, episode ends are unknown, a number is not
             finite, an action lies outside its space, or an observation is not a whole number as the environment's are.
-            SpaceError: the environment's spaces do not fit. ConfigError: a different kind of file, or an invalid id or
-            environment.
+            SpaceError: the environment's spaces do not fit, or no agent reads data of these spaces. ConfigError: a
+            different kind of file, or an invalid id or environment.
     """
     env = None
     if env_id:
@@ -79,6 +80,8 @@ def _import(
         spaces = _spaces_of_frames(path, first, env)
     else:
         spaces = _spaces_of_env(env, first) if env is not None else _spaces_of_data(path, result)
+    observation_spec(spaces[0])  # raises if no agent could read the dataset
+    action_spec(spaces[1])
     reference = reference_of(env_id) if env_id else None
     scores: dict[str, Any] = (
         {} if reference is None else {"ref_min_score": reference.random, "ref_max_score": reference.expert}
@@ -136,7 +139,7 @@ def _spaces_of_data(path: Path, result: Imported) -> tuple[gym.Space[Any], gym.S
     are added for spaces that may not be meant.
 
     Raises:
-        DataError: as `_choices_of_data`, or an action is more than a row of numbers.
+        DataError: as `_choices_of_data`, or actions have an axis of one environment.
     """
     observations, actions = read_start(path)
     actions = actions[: len(actions) - result.dropped_steps]
@@ -148,16 +151,14 @@ def _spaces_of_data(path: Path, result: Imported) -> tuple[gym.Space[Any], gym.S
         )
     if np.issubdtype(actions.dtype, np.integer):
         return observed, _choices_of_data(path, actions)
-    if actions.ndim > 2:
-        drop = f" {_drop_axis('actions')}" if actions.shape[1] == 1 else ""
-        raise DataError(f"{path.name}: an action has shape {actions.shape[1:]}; networks act with a row (A,).{drop}")
-    first, last = actions.min(), actions.max()
-    if actions[0].size == 1 and 0 <= first < last and (actions == np.floor(actions)).all():
+    if actions.ndim > 2 and actions.shape[1] == 1:
+        raise DataError(f"{path.name}: an action has shape {actions.shape[1:]}. {_drop_axis('actions')}")
+    if actions[0].size == 1 and 0 <= actions.min() < actions.max() and (actions == np.floor(actions)).all():
         result.notes.append(
-            f"actions are the whole numbers from {first:g} to {last:g}, stored as {actions.dtype}, and imported as a "
-            "number. If they are choices, name the environment (--env) or store integers."
+            f"actions are the whole numbers from {actions.min():g} to {actions.max():g}, stored as {actions.dtype}, "
+            "and imported as a number. If they are choices, name the environment (--env) or store integers."
         )
-    bound = 1.0 if np.abs(actions).max() <= 1.0 + slack(np.ones(())) else np.inf
+    bound = 1.0 if np.abs(actions).max(initial=0.0) <= 1.0 + slack(np.ones(())) else np.inf
     return observed, gym.spaces.Box(-bound, bound, actions.shape[1:] or (1,), np.float32)
 
 
