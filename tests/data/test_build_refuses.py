@@ -154,6 +154,18 @@ def test_a_policy_that_cannot_be_fetched_raises_a_data_error(
         build("hopper/expert", BuildOptions(tmp_path, trust_policies=True))
 
 
+@pytest.mark.parametrize("content", ["noise", "another environment"])
+def test_a_file_that_is_no_policy_is_an_error_in_words(content: str, root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "sac-hopper-medium.zip"
+    if content == "noise":
+        file.write_bytes(b"noise")
+    else:
+        SAC("MlpPolicy", gym.make("Pendulum-v1"), buffer_size=10, policy_kwargs={"net_arch": [16]}).save(file)
+    with pytest.raises(DataError, match=r"sac-hopper-medium\.zip is not a SAC policy for Hopper-v5: Error"):
+        build("hopper/medium", BuildOptions(tmp_path, steps=10, trust_policies=True))
+    assert not (root / HOPPER).exists()
+
+
 def test_a_policy_in_a_folder_of_sources_runs_no_code_unless_it_is_trusted(root: Path, tmp_path: Path) -> None:
     mark = tmp_path / "ran"
     model = SAC("MlpPolicy", gym.make("Hopper-v5"), buffer_size=10, policy_kwargs={"net_arch": [16]})

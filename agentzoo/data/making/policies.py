@@ -75,7 +75,7 @@ def load_policy(source: PolicyFile, env: gym.Env[Any, Any]) -> SquashedGaussianP
     different format.
 
     Raises:
-        DataError: a different algorithm, a missing package, or a different hash.
+        DataError: a different algorithm, a missing package, a different hash, or no policy for these spaces.
     """
     path = resolve_policy(source.path)
     algorithm = ALGORITHMS.get(path.stem.split("-")[0].lower())
@@ -92,16 +92,13 @@ def load_policy(source: PolicyFile, env: gym.Env[Any, Any]) -> SquashedGaussianP
     content = path.read_bytes()
     if source.sha256 is not None and hashlib.sha256(content).hexdigest() != source.sha256:
         raise DataError(f"{path} changed after its hash was recorded. Build again.")
-    model = cls.load(
-        io.BytesIO(content),
-        device="cpu",
-        custom_objects={
-            "lr_schedule": lambda _: 0.0,
-            "learning_rate": 0.0,
-            "action_space": env.action_space,
-            "observation_space": env.observation_space,
-        },
-    )
+    own = {"lr_schedule": lambda _: 0.0, "learning_rate": 0.0}
+    spaces = {"action_space": env.action_space, "observation_space": env.observation_space}
+    try:
+        model = cls.load(io.BytesIO(content), device="cpu", custom_objects={**own, **spaces})
+    except Exception as error:  # zip files and pickles raise many types
+        why = " ".join(str(error).split())[:200]
+        raise DataError(f"{path} is not a {name} policy for {env.spec.id if env.spec else env}: {why}") from error
     model.policy.set_training_mode(False)
     assert isinstance(env.action_space, gym.spaces.Box)
     return SquashedGaussianPolicy(model.policy.actor, env.action_space)
