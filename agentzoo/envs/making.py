@@ -13,7 +13,7 @@ from gymnasium.envs.registration import find_highest_version, parse_env_id
 
 from agentzoo import envs
 from agentzoo.envs.options import MAX_STEPS, check_env_options
-from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
+from agentzoo.errors import AgentzooError, ConfigError, UnknownNameError, did_you_mean
 
 PLANE = 0  # mujoco's mjGEOM_PLANE
 WIDER = 25
@@ -134,7 +134,9 @@ def make_configured(
     check_env_options(env_id, options, trust_env_options)
     try:
         made = make_env(env_id, trust_env_module=trust_env_module, **{**options, **own})
-    except TypeError as error:
+    except AgentzooError:
+        raise
+    except Exception as error:  # an environment may raise anything
         if not (options or own):
             raise
         both = [f"env_options {dict(options)}"] if options else []

@@ -1,7 +1,8 @@
 """Environment options that an untrusted config may set: a list with bounds for each known environment.
 
 Options are keyword arguments of `gym.make`, stored in an agent's config or recipe. Some load a file, open a window, or
-make a simulator step take minutes inside C code. Options outside the list need the caller's trust.
+make a simulator step take minutes inside C code; with a camera that its model lacks, MuJoCo ends the process. Options
+outside the list need the caller's trust.
 """
 
 from __future__ import annotations
@@ -54,7 +55,6 @@ MUJOCO: dict[str, Bound] = {
     **dict.fromkeys(("use_contact_forces", "include_cfrc_ext_in_observation"), bool),
     "reset_noise_scale": Real(0.0, 1.0),
     "frame_skip": Integer(1, 50),
-    "camera_id": Integer(-1, 64),
 }
 MAZE: dict[str, Bound] = {
     "continuing_task": bool,

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
+from agentzoo.envs.making import make_configured
 from agentzoo.envs.options import KNOWN, MUJOCO, allowed_options, check_env_options, trust_flags, trusting_env_options
 from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.evaluation.environments import env_of
@@ -90,6 +91,17 @@ def test_every_option_of_our_recipes_is_listed() -> None:
 def test_no_listed_option_names_a_file_or_code() -> None:
     names = {name for options in (*KNOWN.values(), MUJOCO, allowed_options("x")) for name in options}
     assert not [name for name in names if any(word in name for word in ("file", "path", "xml", "entry", "class"))]
+
+
+def test_a_camera_that_the_model_may_lack_is_not_listed() -> None:
+    """MuJoCo ends the process when it draws, without an exception."""
+    with pytest.raises(ConfigError, match="'camera_id' is not in the allowed options of InvertedPendulum-v5"):
+        make_configured("InvertedPendulum-v5", {"camera_id": 0}, render_mode="rgb_array")
+
+
+def test_a_listed_option_that_the_environment_refuses_is_an_error_in_words() -> None:
+    with pytest.raises(ConfigError, match=r"cannot be created with env_options {'mode': 999}: Invalid game mode"):
+        make_configured("ALE/Pong-v5", {"mode": 999})
 
 
 def test_trusted_options_are_passed_on(tmp_path: Path) -> None:
