@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo import __version__
 from agentzoo.data.episodes import Episodes
 from agentzoo.data.frames import Frames
 from agentzoo.data.minari import load_episodes, open_dataset
@@ -124,15 +125,15 @@ class MappedEpisodes(Episodes):
 def map_dataset(dataset_id: str, obs_keys: tuple[str, ...] | None = None) -> MappedEpisodes:
     """The dataset as `load_episodes` reads it, from memory-mapped files, which are created if missing.
 
-    The folder's name holds the dataset's id and a hash of its files, the observation keys and NumPy's version, so a
-    rebuilt dataset gets a new folder. If several processes call this at once, one creates the files and the others
-    wait.
+    The folder's name holds the dataset's id and a hash of its files, the observation keys and the versions of NumPy and
+    agentzoo. So a rebuilt dataset, or another version that derives other arrays, gets a new folder. If several
+    processes call this at once, one creates the files and the others wait.
 
     Raises:
         UnknownNameError, SpaceError, DataError: as `load_episodes`. StorageError: the cache cannot be written.
     """
     open_dataset(dataset_id)  # downloads it if possible
-    digest = hashlib.sha256(repr((obs_keys, np.__version__)).encode())
+    digest = hashlib.sha256(repr((obs_keys, np.__version__, __version__)).encode())
     data = datasets_root() / dataset_id / "data"
     for path in sorted(path for path in data.rglob("*") if path.is_file()):
         digest.update(f"{path.relative_to(data)} {sha256(path)}\n".encode())

@@ -90,6 +90,14 @@ def test_a_dataset_is_read_once_and_again_when_it_changes(tiny_hopper: str, monk
     assert map_dataset(tiny_hopper).folder.name != folder.name
 
 
+def test_another_version_of_agentzoo_does_not_read_the_arrays_of_this_one(
+    tiny_hopper: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = map_dataset(tiny_hopper).folder
+    monkeypatch.setattr("agentzoo.data.mapped.__version__", "0.0.1")
+    assert map_dataset(tiny_hopper).folder.name != folder.name
+
+
 def test_writing_to_a_mapped_array_leaves_the_file_as_it_is(tiny_hopper: str) -> None:
     mapped = map_dataset(tiny_hopper)
     before = float(mapped.observations[0, 0])
