@@ -47,7 +47,7 @@ class EnvironmentMethods:
 
         Raises:
             SpaceError: its spaces differ from the agent's, or it normalizes observations, which the network does
-                itself. For an id, the errors of `make_env`.
+                itself. ConfigError: its processes have ended. For an id, the errors of `make_env`.
         """
         self._bind(env, trust_env_module)
         self._warn_of_another_task()

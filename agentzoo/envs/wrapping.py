@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
+from agentzoo.errors import ConfigError
+
 # the last class of each list is the base of user-written wrappers
 _REWARDS = (gym.wrappers.NormalizeReward, gym.wrappers.ClipReward, gym.wrappers.TransformReward, gym.RewardWrapper)
 _VECTOR_REWARDS = (gym.wrappers.vector.NormalizeReward, gym.vector.VectorRewardWrapper)
@@ -80,6 +82,10 @@ def _wrapped(env: Any, kind: type) -> list[bool]:
         return list(env.env_is_wrapped(kind))
     except NotImplementedError:  # some simulators that step many worlds at once
         return []
+    except (OSError, EOFError) as error:
+        raise ConfigError(
+            f"the processes of this {type(env).__name__} have ended: it is closed, or one failed. Create it again."
+        ) from error
 
 
 def layers(env: Any) -> Iterator[Any]:

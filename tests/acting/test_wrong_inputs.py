@@ -15,13 +15,13 @@ import torch
 from conftest import CountingEnv, make_agent
 from gymnasium.wrappers import TimeLimit
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMonitor, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack, VecMonitor, VecNormalize
 
 from acting.cases import OBS
 from agentzoo import evaluate
 from agentzoo.acting.history import rows
 from agentzoo.agent import Agent
-from agentzoo.errors import ObservationError, ShapeError, SpaceError
+from agentzoo.errors import ConfigError, ObservationError, ShapeError, SpaceError
 from agentzoo.models.dm import DMConfig
 from agentzoo.types import ActionSpec
 
@@ -180,6 +180,10 @@ def test_environments_that_gymnasium_normalizes_are_refused() -> None:
             agent.set_env(env)
         env.close()
     agent.set_env(env)  # closed, an AsyncVectorEnv cannot be asked
+    processes = SubprocVecEnv([CountingEnv], start_method="fork")
+    processes.close()
+    with pytest.raises(ConfigError, match="the processes of this SubprocVecEnv have ended: it is closed"):
+        agent.set_env(processes)
 
 
 @pytest.mark.parametrize(
