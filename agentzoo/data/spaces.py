@@ -48,14 +48,14 @@ def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None)
         shape = tuple(int(n) for n in space.shape)
         return _checked(ObservationSpec, space, size=int(np.prod(shape)), shapes=(shape,))
     if not isinstance(space, gym.spaces.Dict):
-        raise SpaceError(f"observations must be a Box or a Dict of Boxes, this space is {space}.")
+        raise SpaceError(f"observations must be a Box or a Dict of Boxes, this space is {space}.{_flattened(space)}")
     names = keys if keys is not None else tuple(sorted(k for k in space.spaces if k != REWARD_KEY))
     shapes: list[tuple[int, ...]] = []
     for name in names:
         part = space.spaces.get(name)
         if not isinstance(part, gym.spaces.Box):
             boxes = [key for key, one in space.spaces.items() if isinstance(one, gym.spaces.Box) and key != REWARD_KEY]
-            choose = f" Choose others with data.obs_keys={json.dumps(sorted(boxes))}." if boxes else ""
+            choose = f" Choose others with data.obs_keys={json.dumps(sorted(boxes))}." if boxes else _flattened(space)
             raise SpaceError(
                 f"observation key {name!r} must be a Box, but is {part}; keys: {sorted(space.spaces)}.{choose}"
             )
@@ -66,6 +66,11 @@ def observation_spec(space: gym.Space[Any], keys: tuple[str, ...] | None = None)
         return _checked(ObservationSpec, space, keys=names, **image_fields(only))
     size = sum(int(np.prod(shape)) for shape in shapes)
     return _checked(ObservationSpec, space, size=size, keys=names, shapes=tuple(shapes))
+
+
+def _flattened(space: gym.Space[Any]) -> str:
+    """Advice for a space that a wrapper of gymnasium turns into a Box; else empty."""
+    return " gymnasium's wrapper FlattenObservation makes it a Box." if space.is_np_flattenable else ""
 
 
 def _checked(spec: type[M], space: gym.Space[Any], **fields: Any) -> M:
@@ -94,8 +99,12 @@ def action_spec(space: gym.Space[Any]) -> ActionSpec:
             return _checked(ActionSpec, space, kind="box", size=size, low=low, high=high, dtype=dtype)
         if not bounded.any():
             return _checked(ActionSpec, space, kind="box", size=size, dtype=dtype)
-        raise SpaceError(f"a Box of actions must be bounded on every side or on none, this one is {space}.")
-    raise SpaceError(f"actions must be a one-dimensional float Box or Discrete, this space is {space}.")
+        wanted = "a Box of actions must be bounded on every side or on none"
+    else:
+        wanted = "actions must be a one-dimensional float Box or Discrete"
+    raise SpaceError(
+        f"{wanted}, this space is {space}. gymnasium's wrapper TransformAction gives an environment another one."
+    )
 
 
 def observation_space(spec: ObservationSpec) -> gym.spaces.Box | gym.spaces.Dict:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from conftest import CountingEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -168,6 +170,26 @@ def test_frames_of_more_numbers_than_a_network_reads_are_refused(as_dict: bool) 
     frames = gym.spaces.Box(0.0, 255.0, (210, 160, 3), np.float32)
     with pytest.raises(SpaceError, match=r"no network supports .*Box\(0.0, 255.0, \(210, 160, 3\).* size: .*65536"):
         observation_spec(gym.spaces.Dict({"frame": frames}) if as_dict else frames)
+
+
+@pytest.mark.parametrize(
+    ("space", "size"),
+    [
+        (gym.spaces.Discrete(4), 4),
+        (gym.spaces.MultiBinary(3), 3),
+        (gym.spaces.MultiDiscrete([2, 3]), 5),
+        (gym.spaces.Tuple((gym.spaces.Discrete(2), gym.spaces.Box(-1.0, 1.0, (2,)))), 4),
+        (gym.spaces.Dict(a=gym.spaces.Discrete(2), b=gym.spaces.Discrete(3)), 5),
+    ],
+)
+def test_a_wrapper_that_makes_a_box_of_observations_is_named(space: gym.Space[Any], size: int) -> None:
+    with pytest.raises(SpaceError, match="gymnasium's wrapper FlattenObservation makes it a Box"):
+        observation_spec(space)
+    env = CountingEnv()
+    env.observation_space = space
+    assert observation_spec(gym.wrappers.FlattenObservation(env).observation_space).size == size
+    with pytest.raises(SpaceError, match=r"this space is Sequence\(Discrete\(2\), stack=False\)\.$"):
+        observation_spec(gym.spaces.Sequence(gym.spaces.Discrete(2)))
 
 
 def test_actions_that_cannot_vary_or_are_too_many_are_refused() -> None:
