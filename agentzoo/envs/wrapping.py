@@ -146,7 +146,7 @@ def spec_of(env: Any) -> EnvSpec | None:
         subprocesses = hasattr(layer, "env_is_wrapped") and "venv" not in vars(layer)  # of SB3
         if isinstance(layer, gym.vector.AsyncVectorEnv) or (subprocesses and any_wrapped(layer, KeepsItsSpec)):
             shown = _shown_inside(layer)
-            found = re.search(r"<\w+<([^<>]+)>>", shown[0]) if shown else None  # "<TimeLimit<HopperEnv<Hopper-v5>>>"
+            found = re.search(r"<\w+<([\w:./-]+)>>", shown[0]) if shown else None  # "<TimeLimit<HopperEnv<Hopper-v5>>>"
             return EnvSpec(found[1]) if found is not None else None
     if not hasattr(env, "get_attr"):
         return None

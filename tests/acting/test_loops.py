@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import ClosingEnv, CountingEnv, make_agent
+from conftest import ClosingEnv, CountingEnv, doubled, make_agent
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor
 
 from agentzoo.agent import Agent
@@ -290,6 +290,8 @@ def test_binding_leaves_processes_alive_that_cannot_send_their_spec(kind: str) -
 
 def test_a_spec_that_is_no_more_than_an_id_has_unknown_options() -> None:
     agent = make_agent("CartPole-v1")
+    with closing(gym.vector.AsyncVectorEnv([lambda: doubled(CountingEnv())], context="fork")) as env:
+        assert spec_of(env) is None  # "<TransformReward<CountingEnv instance>>"
     with closing(gym.vector.AsyncVectorEnv([lambda: gym.make("CartPole-v1", sutton_barto_reward=True)])) as env:
         spec = spec_of(env)
         assert spec is not None
