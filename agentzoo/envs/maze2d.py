@@ -43,7 +43,7 @@ class Maze2DDenseEnv(gym.Env[Array, NDArray[np.float32]]):
         self.render_mode = render_mode
         with quiet_compiler():
             # continuing without a new target: it never terminates, and the goal stays where `reset` puts it
-            own = {"continuing_task": True, "reset_target": False, "reward_type": "dense"}
+            own = {"continuing_task": True, "reset_target": False, "reward_type": "sparse"}  # `step` has another reward
             self._point = PointMazeEnv(LAYOUTS[maze], render_mode=render_mode, **own, **kwargs)
         # from above: in PointMaze's slanted view, walls hide the point
         self._point.point_env.mujoco_renderer.default_cam_config.update(elevation=-90.0, lookat=np.zeros(3))
