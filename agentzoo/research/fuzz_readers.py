@@ -13,7 +13,7 @@ from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.data.making.behaviour_record import read_behaviour
 from agentzoo.data.making.collect import Rollout, collect
-from agentzoo.data.making.doorkey_walker import MakeWalker
+from agentzoo.data.making.doorkey_walker import Walker
 from agentzoo.data.making.importing import import_file
 from agentzoo.data.making.runners import ControllerRunner
 from agentzoo.data.minari import load_episodes, write_dataset
@@ -144,7 +144,7 @@ def _agent(folder: Path) -> Path:
 def _data_readers(place: Path) -> list[Reader]:
     import h5py
 
-    rollouts = list(collect(ControllerRunner(DOORKEY, MakeWalker()), 40, seed=0, workers=1))
+    rollouts = list(collect(ControllerRunner(DOORKEY, Walker), 40, seed=0, workers=1))
     write_dataset(DATASET, rollouts, env=make_env(DOORKEY), algorithm_name="walker", description="for damage")
     data = place / "minari" / DATASET / "data"
     arrays = _buffer(rollouts)

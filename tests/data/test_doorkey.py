@@ -14,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentzoo.data.making.doorkey_walker import MakeWalker, action_probabilities, sub_goal
+from agentzoo.data.making.doorkey_walker import Walker, action_probabilities, sub_goal
 from agentzoo.envs import DOORKEY, make_env
 from agentzoo.envs.doorkey import DoorKeyEnv
 from agentzoo.envs.doorkey_rules import (
@@ -127,7 +127,7 @@ def test_walker_fetches_the_key_then_opens_the_door_then_goes_to_the_goal() -> N
 def test_walker_draws_with_its_probabilities() -> None:
     env = make_env(DOORKEY)
     obs, _ = env.reset(seed=0, options={"agent": (1, 3), "key": (2, 4)})
-    walker = MakeWalker()(env, np.random.default_rng(0))
+    walker = Walker(env, np.random.default_rng(0))
     counts = np.bincount([int(walker(obs)) for _ in range(4000)], minlength=4) / 4000
     np.testing.assert_allclose(counts, action_probabilities(GridState((1, 3), (2, 4)), False), atol=0.025)  # 3 sigma
 

@@ -184,10 +184,10 @@ def _feedback(env_id: str, controller: str) -> Callable[[BuildOptions], BlockRun
 
 
 def _walker(options: BuildOptions) -> BlockRunner:
-    from agentzoo.data.making.doorkey_walker import MakeWalker
+    from agentzoo.data.making.doorkey_walker import Walker
     from agentzoo.data.making.runners import ControllerRunner
 
-    return ControllerRunner(DOORKEY, MakeWalker())
+    return ControllerRunner(DOORKEY, Walker)
 
 
 def _replay(buffer: str) -> Callable[[BuildOptions], Iterator[Rollout]]:

@@ -6,7 +6,6 @@ a lowers, raises or keeps the Manhattan distance to the sub-goal: first the key,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -48,24 +47,13 @@ def _manhattan(a: Cell, b: Cell) -> int:
 class Walker:
     """The walker in one episode. It remembers whether the door is open, which observations do not show."""
 
-    def __init__(self, rng: np.random.Generator, reference_quirks: bool) -> None:
-        self._rng, self._quirks = rng, reference_quirks
+    def __init__(self, env: gym.Env[Any, Any], rng: np.random.Generator) -> None:
+        self._rng = rng
         self._door_open = False
 
     def __call__(self, obs: dict[str, NDArray[np.float32]]) -> NDArray[np.int64]:
         """Draw the next action."""
         state = GridState(cell_of(int(obs["agent"].argmax())), cell_of(int(obs["key"].argmax())))
         self._door_open = self._door_open or state.agent == DOOR
-        probabilities = action_probabilities(state, self._door_open, self._quirks)
+        probabilities = action_probabilities(state, self._door_open)
         return np.asarray(self._rng.choice(len(MOVES), p=probabilities), dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class MakeWalker:
-    """Creates a `Walker` for each episode; a class, so that it can be pickled for worker processes."""
-
-    reference_quirks: bool = False
-
-    def __call__(self, env: gym.Env[Any, Any], rng: np.random.Generator) -> Walker:
-        """The walker for a new episode."""
-        return Walker(rng, self.reference_quirks)
