@@ -14,6 +14,7 @@ from agentzoo.data.making.catalogue import DATASETS
 from agentzoo.data.metadata import SPECS, changed_options, environment_spec, named_environment
 from agentzoo.data.minari import local_datasets, open_dataset, read_episodes, return_statistics
 from agentzoo.data.references import Reference, normalized_score, reference_in, reference_of
+from agentzoo.data.returns import read_returns
 from agentzoo.errors import AgentzooError, DataError
 from agentzoo.plots import new_figure, save_figure
 
@@ -113,7 +114,7 @@ def _readable_row(dataset_id: str, metadata: dict[str, Any], recipe: str | None)
     env_id = _env_id(metadata)
     mean, best, reference = metadata.get("return_mean"), metadata.get("return_max"), _reference(metadata, env_id)
     if mean is None:  # written by another tool, so the returns must be read
-        found = return_statistics(_episodes(dataset_id)[1])
+        found = return_statistics(read_returns(dataset_id)[0])
         mean, best = found["return_mean"], found["return_max"]
     score = None if reference is None else float(normalized_score(mean, reference))
     return DatasetRow(

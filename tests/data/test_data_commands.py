@@ -113,6 +113,17 @@ def test_one_bad_dataset_is_a_row_and_descriptions_are_plain_text(
     assert "[/b], 3" in shown
 
 
+def test_list_reads_the_rewards_of_a_strangers_dataset_and_not_its_observations(data: Data, minari_root: Path) -> None:
+    with h5py.File(a_copy(minari_root, "x-v0", return_mean=None, return_max=None) / "main_data.hdf5", "r+") as file:
+        for episode in file.values():
+            del episode["observations"]
+    rows = {row["dataset_id"]: row for row in json.loads(data("list", "--json").stdout)}
+    own, strange = (rows[name] for name in ("zoo/hopper/tiny-v0", "strange/x-v0"))
+    assert strange["problem"] is None
+    for name in ("mean_return", "best_return"):
+        assert strange[name] == pytest.approx(own[name], rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("lost", "made_by"),
     [((), "A walker."), (("description",), "QR-SAC"), (("description", "algorithm_name"), "")],
