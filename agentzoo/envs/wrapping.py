@@ -17,6 +17,13 @@ from agentzoo.errors import ConfigError
 _REWARDS = (gym.wrappers.NormalizeReward, gym.wrappers.ClipReward, gym.wrappers.TransformReward, gym.RewardWrapper)
 _VECTOR_REWARDS = (gym.wrappers.vector.NormalizeReward, gym.vector.VectorRewardWrapper)
 
+# a spec of these, in these wrappers, holds no functions
+PLAIN_PACKAGES = ("gymnasium.", "gymnasium_robotics.", "ale_py.", "agentzoo.")
+PLAIN_WRAPPERS = {
+    *("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RecordEpisodeStatistics"),
+    *("AtariPreprocessing", "FrameStackObservation"),
+}
+
 
 class Normalizer(NamedTuple):
     """A wrapper that normalizes observations, and what to do instead."""
@@ -134,8 +141,8 @@ def autoreset_mode(env: gym.vector.VectorEnv[Any, Any, Any]) -> gym.vector.Autor
 def spec_of(env: Any) -> EnvSpec | None:
     """Gymnasium's spec of an environment, or of the first one of a vector environment; None if not registered.
 
-    An environment in another process cannot send a spec that holds a lambda, of a wrapper or as its entry point: the
-    attempt would end that process. Then, and in a gymnasium AsyncVectorEnv, the spec has an id and no entry point.
+    An environment in another process cannot send a spec that holds a lambda, of a wrapper or an option: the attempt
+    would end that process. The spec then has an id and no entry point.
     """
     for layer in layers(env):
         spec: EnvSpec | None = getattr(layer, "spec", None)
@@ -143,18 +150,32 @@ def spec_of(env: Any) -> EnvSpec | None:
             return spec
         if "num_envs" in vars(layer) and "envs" in vars(layer):  # a SyncVectorEnv or DummyVecEnv
             return spec_of(layer.envs[0])
-        subprocesses = hasattr(layer, "env_is_wrapped") and "venv" not in vars(layer)  # of SB3
-        if isinstance(layer, gym.vector.AsyncVectorEnv) or (subprocesses and any_wrapped(layer, KeepsItsSpec)):
-            shown = _shown_inside(layer)
-            found = re.search(r"<\w+<([\w:./-]+)>>", shown[0]) if shown else None  # "<TimeLimit<HopperEnv<Hopper-v5>>>"
-            return EnvSpec(found[1]) if found is not None else None
-    if not hasattr(env, "get_attr"):
-        return None
+        if isinstance(layer, gym.vector.AsyncVectorEnv) or (hasattr(layer, "env_method") and "venv" not in vars(layer)):
+            return _spec_inside(layer)
+    return None
+
+
+def _spec_inside(env: Any) -> EnvSpec | None:
+    """`spec_of` a gymnasium AsyncVectorEnv or an SB3 VecEnv without wrappers."""
+    is_async = isinstance(env, gym.vector.AsyncVectorEnv)
+    keeps = is_async or any_wrapped(env, KeepsItsSpec)
+    if keeps:
+        shown = (_shown_inside(env) or [""])[0]
+        name = re.search(r"<\w+<([\w:./-]+)>>", shown)  # "<TimeLimit<OrderEnforcing<HopperEnv<Hopper-v5>>>>"
+        if name is None or not (is_async and _is_plain(shown, name[1])):
+            return None if name is None else EnvSpec(name[1])
     try:
         sent: EnvSpec | None = env.get_attr("spec")[0]
     except (AttributeError, NotImplementedError):  # of a VecEnv that is one simulator and not a row of environments
         return None
     return sent
+
+
+def _is_plain(shown: str, env_id: str) -> bool:
+    """Whether an environment, as text, is one of Gymnasium's or ours in wrappers that take no functions."""
+    registered = gym.registry.get(env_id)
+    known = registered is not None and str(registered.entry_point).startswith(PLAIN_PACKAGES)
+    return known and set(re.findall(r"<(\w+)(?=<\w+<)", shown)) <= PLAIN_WRAPPERS
 
 
 def reward_changer(env: Any) -> str | None:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import runpy
 import warnings
-from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from conftest import ClosingEnv, CountingEnv, doubled, make_agent
-from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecMonitor
+from conftest import ClosingEnv, CountingEnv, make_agent
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
 
 from agentzoo.agent import Agent
-from agentzoo.envs.comparing import other_options
-from agentzoo.envs.wrapping import resets_itself, resets_late, spec_of
+from agentzoo.envs.wrapping import resets_itself, resets_late
 from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.evaluation.results import evaluate
 from agentzoo.types import same_but_version
@@ -263,42 +260,6 @@ def test_another_environment_whose_spaces_fit_is_warned_of(tmp_path: Path) -> No
     assert said[0].filename == __file__
     with pytest.warns(UserWarning, match=r"was trained for tests/Counting-v0; this is tests/CountingTwin-v0"):
         evaluate(agent, "tests/CountingTwin-v0", episodes=1)
-
-
-def unsendable() -> gym.Env[Any, Any]:
-    """Its spec holds a lambda, which no process can send to another one."""
-    return gym.wrappers.TransformObservation(gym.make("tests/CountingTwin-v0"), lambda obs: obs, None)
-
-
-@pytest.mark.parametrize("kind", ["SubprocVecEnv", "VecMonitor", "AsyncVectorEnv", "RecordEpisodeStatistics"])
-def test_binding_leaves_processes_alive_that_cannot_send_their_spec(kind: str) -> None:
-    agent = make_agent()
-    make: dict[str, Callable[[], Any]] = {
-        "SubprocVecEnv": lambda: SubprocVecEnv([unsendable] * 2, start_method="fork"),
-        "VecMonitor": lambda: VecMonitor(make["SubprocVecEnv"]()),
-        "AsyncVectorEnv": lambda: gym.vector.AsyncVectorEnv([unsendable] * 2, context="fork"),
-        "RecordEpisodeStatistics": lambda: gym.wrappers.vector.RecordEpisodeStatistics(make["AsyncVectorEnv"]()),
-    }
-    env = make[kind]()
-    with closing(env):
-        with pytest.warns(UserWarning, match="was trained for tests/Counting-v0; this is tests/CountingTwin-v0"):
-            agent.set_env(env)
-        first = env.reset()
-        assert np.shape(first if kind in ("SubprocVecEnv", "VecMonitor") else first[0]) == (2, 3)
-        assert evaluate(agent, env, episodes=2).env == "tests/CountingTwin-v0"
-
-
-def test_a_spec_that_is_no_more_than_an_id_has_unknown_options() -> None:
-    agent = make_agent("CartPole-v1")
-    with closing(gym.vector.AsyncVectorEnv([lambda: doubled(CountingEnv())], context="fork")) as env:
-        assert spec_of(env) is None  # "<TransformReward<CountingEnv instance>>"
-    with closing(gym.vector.AsyncVectorEnv([lambda: gym.make("CartPole-v1", sutton_barto_reward=True)])) as env:
-        spec = spec_of(env)
-        assert spec is not None
-        assert (spec.id, other_options(spec)) == ("CartPole-v1", ["unknown"])
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            agent.set_env(env)
 
 
 @pytest.mark.parametrize(
