@@ -9,7 +9,7 @@ from typing import Any
 
 from agentzoo.data.hdf5 import MAX_OBJECTS
 from agentzoo.envs import registered
-from agentzoo.envs.comparing import LIMIT, differs, task_options
+from agentzoo.envs.comparing import LIMIT, differing, task_options
 from agentzoo.envs.options import MAX_STEPS
 from agentzoo.errors import DataError, printable
 
@@ -90,4 +90,5 @@ def changed_options(spec: Mapping[str, Any]) -> dict[str, Any]:
     own = {} if usual is None else task_options({LIMIT: usual.max_episode_steps, **usual.kwargs})
     if LIMIT not in spec or (usual is None and options[LIMIT] == MAX_STEPS):  # no limit is known
         del options[LIMIT]
-    return {key: value for key, value in options.items() if differs(key, own, options)}
+    other = differing(own, options, usual)
+    return {key: value for key, value in options.items() if key in other}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from agentzoo.envs.options import MAX_STEPS
 from agentzoo.types import RENDERING
@@ -31,7 +32,26 @@ def other_options(spec: EnvSpec, options: Mapping[str, Any] | None = None) -> li
         return [UNKNOWN]
     wanted = task_options({LIMIT: _limit(registered, spec), **registered.kwargs, **(options or {})})
     found = task_options({LIMIT: spec.max_episode_steps, **spec.kwargs})
-    return [name for name in {**wanted, **found} if differs(name, wanted, found)]
+    return differing(wanted, found, registered)
+
+
+def differing(wanted: Mapping[str, Any], found: Mapping[str, Any], registered: EnvSpec | None) -> list[str]:
+    """Names of the options (as of `task_options`) with other values; one that is not set has its default value."""
+    names = [name for name in {**wanted, **found} if _differs(name, wanted, found)]
+    if not names or registered is None:
+        return names
+    defaults = _defaults(registered)
+    return [name for name in names if _differs(name, {**defaults, **wanted}, {**defaults, **found})]
+
+
+def _defaults(spec: EnvSpec) -> dict[str, Any]:
+    """The defaults of an environment's options, from the signature of its entry point; empty if that cannot be read."""
+    try:
+        creator: Any = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+        parameters = inspect.signature(creator).parameters.values()
+    except Exception:  # an import may raise anything
+        return {}
+    return task_options({one.name: one.default for one in parameters if one.default is not one.empty})
 
 
 def _limit(registered: EnvSpec, found: EnvSpec) -> int | None:
@@ -57,6 +77,6 @@ def task_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, LIMIT: limit if type(limit) is int and 0 < limit < MAX_STEPS else MAX_STEPS}
 
 
-def differs(name: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
+def _differs(name: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> bool:
     """Whether an option is set on one side only, or to different values."""
     return name not in left or name not in right or bool(left[name] != right[name])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from typer.testing import CliRunner
 
 from agentzoo.agent import Agent
 from agentzoo.cli import app
+from agentzoo.data.metadata import changed_options
+from agentzoo.envs import make_env
+from agentzoo.envs.comparing import other_options
 from agentzoo.envs.making import make_configured
 from agentzoo.envs.options import KNOWN, MUJOCO, allowed_options, check_env_options, trust_flags, trusting_env_options
 from agentzoo.errors import ConfigError, SpaceError
@@ -128,6 +132,26 @@ def test_an_id_with_its_module_is_the_same_environment(tmp_path: Path) -> None:
         assert film(agent, named, every=1, trust_env_module=True).episodes[0].length == own.lengths[0]
         agent.set_env(named, trust_env_module=True)
         assert agent.get_env().get_attr("length") == [3]
+
+
+@pytest.mark.parametrize(
+    ("env_id", "default", "other"),
+    [
+        ("Pendulum-v1", {"g": 10.0}, {"g": 9.8}),
+        ("Hopper-v5", {"healthy_state_range": (-100.0, 100.0)}, {"terminate_when_unhealthy": False}),
+        ("PointMaze_UMaze-v3", {"reset_target": False}, {"continuing_task": False}),
+        ("agentzoo/Pong-v5", {"repeat_action_probability": 0.0}, {"repeat_action_probability": 0.25}),
+    ],
+)
+def test_an_option_that_is_set_to_its_default_changes_nothing(
+    env_id: str, default: dict[str, Any], other: dict[str, Any]
+) -> None:
+    for options, changed in ((default, {}), (other, other)):
+        with closing(make_env(env_id, **options)) as env, closing(make_env(env_id)) as plain:
+            assert env.spec is not None
+            assert plain.spec is not None
+            assert other_options(env.spec) == other_options(plain.spec, options) == list(changed)
+            assert changed_options(json.loads(env.spec.to_json())) == changed
 
 
 def test_other_options_are_warned_of_on_both_sides() -> None:
