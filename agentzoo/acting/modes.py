@@ -163,7 +163,7 @@ class _RecurrentActing:
 
     def __init__(self, model: Any, rtg_scale: float) -> None:
         self._model, self._scale = model, rtg_scale
-        self._shapes = [tensor.shape[1:] for tensor in model.initial_state(1)]
+        self._one = self.empty(1)
 
     def empty(self, n: int) -> MemoryState:
         io = self._model.io
@@ -184,9 +184,12 @@ class _RecurrentActing:
                 f"{type(state).__name__}. After changing agent.acting, start with None."
             )
         history.require_rows(state.timesteps, n)
-        shapes = [tensor.shape[1:] for tensor in state.memory]
-        if shapes != self._shapes:
-            raise ShapeError(f"state.memory holds {shapes} per environment, this agent needs {self._shapes}.")
+        for name, values, one in zip(state._fields, state, self._one, strict=True):
+            got, want = (_shapes(part) for part in (values, one))
+            want = [(n, *shape[1:]) for shape in want]
+            if got != want or (name == "memory" and type(values) is not type(one)):
+                shapes = (", ".join(map(str, side)) for side in (got, want))
+                raise ShapeError("state.{} has shape {}, this agent needs {}.".format(name, *shapes))
         return state
 
     def act(
@@ -207,3 +210,8 @@ class _RecurrentActing:
 
     def remember(self, state: MemoryState, actions: NDArray[Any], targets: NDArray[np.float64]) -> MemoryState:
         return state._replace(actions=actions.astype(state.actions.dtype, copy=False), targets=targets)
+
+
+def _shapes(field: Any) -> list[tuple[int, ...]]:
+    """The shape of an array, or of each tensor of a network's memory."""
+    return [tuple(np.shape(part)) for part in (field if isinstance(field, tuple) else (field,))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 
 import gymnasium as gym
@@ -150,6 +151,27 @@ def test_a_state_of_the_other_way_or_another_size_is_refused() -> None:
     other.acting = "recurrent"
     with pytest.raises(ShapeError, match="memory"):
         other.predict(obs, memory, reward=0.0)
+
+
+@pytest.mark.parametrize(
+    ("field", "shape", "needs"),
+    [
+        ("actions", (1, 2), "(3, 2)"),
+        ("returns_to_go", (1,), "(3,)"),  # NumPy would give every environment the first one's
+        ("targets", (1,), "(3,)"),
+        ("recorded", (3, 1), "(3, 2)"),
+    ],
+)
+def test_a_state_that_was_put_together_wrongly_is_refused(field: str, shape: tuple[int, ...], needs: str) -> None:
+    _, agent = make_pair()
+    obs = np.zeros((3, 3), np.float32)
+    _, state = agent.predict(obs)
+    assert isinstance(state, MemoryState)
+    with pytest.raises(ShapeError, match=re.escape(f"state.{field} has shape {shape}, this agent needs {needs}.")):
+        agent.predict(obs, state._replace(**{field: np.zeros(shape)}))  # type: ignore[arg-type]
+    fewer = type(state.memory)(*(part[:1] for part in state.memory))
+    with pytest.raises(ShapeError, match=r"state\.memory has shape"):
+        agent.predict(obs, state._replace(memory=fewer))
 
 
 def test_another_network_acts_in_the_chosen_way() -> None:

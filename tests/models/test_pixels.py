@@ -159,7 +159,7 @@ def test_another_agents_memory_is_refused() -> None:
     obs = random_observations(agent.config.io, ())
     _, state = agent.predict(obs)
     assert isinstance(state, MemoryState)
-    with pytest.raises(ShapeError, match=r"state.memory holds .* this agent needs"):
+    with pytest.raises(ShapeError, match=r"state.memory has shape .* this agent needs"):
         other.predict(obs, state)
 
 
