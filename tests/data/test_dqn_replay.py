@@ -70,3 +70,7 @@ def test_folders_that_are_no_replay_say_why(tmp_path: Path, replay: dict[str, ND
     (cut / "observation.gz").write_bytes(whole[: len(whole) // 3])
     with pytest.raises(DataError, match=r"observation\.gz"):
         import_file(cut, "dqn/cut-v0")
+    large = store(tmp_path / "large", {**replay, "observation": np.zeros((STEPS, 600, 600), np.uint8)})
+    with pytest.raises(DataError, match=r"a stack of images \(1, 600, 600\) has 1,440,000 numbers"):
+        import_file(large, "dqn/large-v0")
+    assert not (tmp_path / "data" / "dqn").exists()

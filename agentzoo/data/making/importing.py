@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentzoo.data.episodes import slack
+from agentzoo.data.frames import stack_of, stacked_spec
 from agentzoo.data.images import is_image
 from agentzoo.data.making.behaviour_record import replay_origin
 from agentzoo.data.making.buffers import Imported, read_d4rl, read_npz, read_start
@@ -80,8 +81,7 @@ def _import(
         spaces = _spaces_of_frames(path, first, env)
     else:
         spaces = _spaces_of_env(env, first) if env is not None else _spaces_of_data(path, result)
-    observation_spec(spaces[0])  # raises if no agent could read the dataset
-    action_spec(spaces[1])
+    _require_readable(*spaces, METADATA if path.is_dir() else {})
     reference = reference_of(env_id) if env_id else None
     scores: dict[str, Any] = (
         {} if reference is None else {"ref_min_score": reference.random, "ref_max_score": reference.expert}
@@ -111,6 +111,14 @@ def _rollouts(path: Path, max_episode_steps: int | None, result: Imported) -> It
     if path.suffix in (".hdf5", ".h5"):
         return read_d4rl(path, max_episode_steps, result)
     raise ConfigError(f"{path.name} is neither .hdf5, .h5 nor .npz, nor a folder of DQN's replay layout.")
+
+
+def _require_readable(observations: gym.Space[Any], actions: gym.Space[Any], metadata: dict[str, Any]) -> None:
+    """Raise SpaceError or DataError if no agent could read data of these spaces."""
+    spec, stack = observation_spec(observations), stack_of(metadata)
+    if stack is not None:
+        stacked_spec(spec, stack)
+    action_spec(actions)
 
 
 def _spaces_of_env(env: gym.Env[Any, Any], one: Rollout) -> tuple[gym.Space[Any], gym.Space[Any]]:
