@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from agentzoo.data.fetching import fetch
 from agentzoo.data.making.build import build
 from agentzoo.data.making.catalogue import SOURCES_VARIABLE, BuildOptions
 from agentzoo.data.making.provide import check_provided, provide
 from agentzoo.data.minari import load_episodes
-from agentzoo.data.names import is_local
+from agentzoo.data.names import datasets_root, is_local
 from agentzoo.errors import UnknownNameError
 
+ASSETS = Path(__file__).parents[1] / "assets" / "minari"
 SMALLEST = "zoo/doorkey/train-50-v0"  # 500 steps
 
 
@@ -74,3 +77,23 @@ def test_what_can_be_built_and_what_is_not_ours_passes_without_being_built() -> 
     check_provided("someone/else-v0")
     assert provide("someone/else-v0") is False
     assert not is_local(SMALLEST)
+
+
+def test_a_download_does_not_replace_what_another_process_has_fetched_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reader may be about to open the files."""
+    name, there = "zoo/hopper/tiny-v0", tmp_path / "minari"
+
+    def download(_: str) -> None:
+        for root in (datasets_root(), there):
+            shutil.copytree(ASSETS / name, root / name)
+
+        held.append((there / name).stat().st_ino)
+
+    held: list[int] = []
+    monkeypatch.setattr("minari.download_dataset", download)
+    fetch(name, name)
+    assert [(there / name).stat().st_ino] == held
+    assert len(load_episodes(name).lengths) == 20
+    assert [path.name for path in there.iterdir()] == ["zoo"]
