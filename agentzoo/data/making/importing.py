@@ -160,7 +160,8 @@ def _spaces_of_data(path: Path, result: Imported) -> tuple[gym.Space[Any], gym.S
     if np.issubdtype(actions.dtype, np.integer):
         return observed, _choices_of_data(path, actions)
     if actions.ndim > 2 and actions.shape[1] == 1:
-        raise DataError(f"{path.name}: an action has shape {actions.shape[1:]}. {_drop_axis('actions')}")
+        shape = f"an action has shape {actions.shape[1:]}; networks act with a row (A,)"
+        raise DataError(f"{path.name}: {shape}. {_drop_axis('actions')}")
     if actions[0].size == 1 and 0 <= actions.min() < actions.max() and (actions == np.floor(actions)).all():
         result.notes.append(
             f"actions are the whole numbers from {actions.min():g} to {actions.max():g}, stored as {actions.dtype}, "
