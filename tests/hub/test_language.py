@@ -31,7 +31,7 @@ def test_inspect_tells_a_language_model_from_an_agent(hub: Hub, folder: Path, tm
     hub.repos["tests/lm"] = Repo()
     hub.repos["tests/lm"].commit({path.name: path.read_bytes() for path in (tmp_path / "lm").iterdir()})
     push(folder, REPO)
-    language, agent = (inspect(name, Options(episodes=1)) for name in ("tests/lm", REPO))
+    language, agent = inspect("tests/lm"), inspect(REPO, Options(episodes=1))
     assert (language.kind, agent.kind) == ("language model", "dt")
     assert language.markov is not None
     assert len(language.markov.heads) == 4
