@@ -313,7 +313,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods, KnownAttributes):
         previous = retargeted(previous, targets)
         rtg = np.asarray(previous.targets)
         if not delayed:
-            rtg = self._rewards.returns_to_go(previous, recorded, starts, reward, seen)
+            rtg = self._rewards.returns_to_go(previous, recorded, starts, reward, seen, marked)
         with torch.inference_mode(), few_threads(n), explained_weights(self.model):
             output, current = self._acting.act(previous, observations, rtg, starts, conditions)
             values = self._actions.values(output, deterministic)

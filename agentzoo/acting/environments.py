@@ -94,15 +94,16 @@ class EnvironmentMethods:
         own, options = self.config.env, self.config.env_options
         if own is None:
             return
-        said = ""
+        said = []
         if not same_but_version(env_id, own):
-            said = f"{self.config.agent_id} was trained for {own}; this is {env_id}, where it may do nothing useful."
+            agent = self.config.agent_id
+            said.append(f"{agent} was trained for {own}; this is {env_id}, where it may do nothing useful.")
         if created and options and not same_environment(env_id, own):
             given = ", ".join(f"{name}={value!r}" for name, value in options.items())
-            without = f" {env_id} is created without the options of {own} ({given})"
-            said += f"{without}; pass gym.make({env_id!r}, ...) to set some."
+            without = f"{env_id} is created without the options of {own} ({given})"
+            said.append(f"{without}; pass gym.make({env_id!r}, ...) to set some.")
         if said:
-            warn(said.strip(), depth=4)
+            warn(" ".join(said), depth=4)
 
     def _made(self, env_id: str, trust_env_module: bool) -> Any:
         from stable_baselines3.common.monitor import Monitor

@@ -185,11 +185,10 @@ class _RecurrentActing:
             )
         history.require_rows(state.timesteps, n)
         for name, values, one in zip(state._fields, state, self._one, strict=True):
-            got, want = (_shapes(part) for part in (values, one))
-            want = [(n, *shape[1:]) for shape in want]
-            if got != want or (name == "memory" and type(values) is not type(one)):
-                shapes = (", ".join(map(str, side)) for side in (got, want))
-                raise ShapeError("state.{} has shape {}, this agent needs {}.".format(name, *shapes))
+            found, needed = _shapes(values), [(n, *shape[1:]) for shape in _shapes(one)]
+            if found != needed or (name == "memory" and type(values) is not type(one)):
+                has, needs = (", ".join(map(str, shapes)) for shapes in (found, needed))
+                raise ShapeError(f"state.{name} has shape {has}, this agent needs {needs}.")
         return state
 
     def act(

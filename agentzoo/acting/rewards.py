@@ -47,6 +47,7 @@ from agentzoo.errors import ConfigError, ObservationError, ShapeError
 Warn = Callable[[str, str], None]  # (kind, message); each kind warns once
 Record = NDArray[np.float64]  # (N, 2) steps and return so far of the running episodes, as the environment records them
 Reader = Callable[[], Record]
+Flags = NDArray[np.bool_]  # (N,)
 STEPS, RETURN = 0, 1
 UNMARKED = (
     "predict got {} observations with their rewards but no episode_start: a row that begins a new episode keeps the "
@@ -92,7 +93,6 @@ class Rewards:
         self._resets_itself = True  # unless a VectorEnv is bound that leaves resets to the caller
         self._forgets = False  # whether its record loses running episodes at a partial reset
         self._lost = False  # whether it has lost one since it was bound
-        self._marked = False  # whether the caller of this step passes `episode_start`
         self._resets_unasked = False  # whether a vector environment of either kind is bound that resets itself
         self._warn = warn if matters else _ignore
 
@@ -116,7 +116,6 @@ class Rewards:
                 caller is likely to be wrong about where episodes begin.
             marked: whether the caller passes `episode_start`.
         """
-        self._marked = marked
         reads = needed or self._resets_late or (self._resets_unasked and not marked)
         if self._read is None or not reads:
             return None
@@ -126,7 +125,7 @@ class Rewards:
             self._read, self._closed = None, True
             return None
 
-    def begun(self, recorded: Record | None, previous: Remembered, only_late: bool) -> NDArray[np.bool_]:
+    def begun(self, recorded: Record | None, previous: Remembered, only_late: bool) -> Flags:
         """(N,) rows that hold the first observation of an episode, as far as the bound environment shows it.
 
         Args:
@@ -143,34 +142,29 @@ class Rewards:
         return found & (previous.timesteps == 0) if only_late else found
 
     def returns_to_go(
-        self, previous: Remembered, recorded: Record | None, starts: NDArray[np.bool_], passed: Any, seen: Any
+        self, previous: Remembered, recorded: Record | None, starts: Flags, passed: Any, seen: Any, marked: bool
     ) -> NDArray[np.float64]:
         """(N,) returns-to-go of this step: target minus all earlier rewards.
 
-        Args:
-            previous: the state of the previous step.
-            recorded, starts, passed, seen: as in `pick`.
-
-        Raises:
-            As `pick`.
-        """
-        newest = np.where(starts, previous.targets, previous.newest_return_to_go())
-        return np.asarray(newest - self.pick(previous, recorded, starts, passed, seen))
-
-    def pick(
-        self, previous: Remembered, recorded: Record | None, starts: NDArray[np.bool_], passed: Any, seen: Any
-    ) -> NDArray[np.float64]:
-        """(N,) rewards: those passed, else those in the observation, else those of the bound environment, else 0.
+        Rewards are those passed, else those in the observation, else those of the bound environment, else 0.
 
         Args:
             previous: the state of the previous step.
             recorded: what `recorded` returned.
             starts: (N,) first steps. Their reward belongs to the previous episode, so it counts as 0.
             passed, seen: (N,), a number, or None; `seen` is from the observation.
+            marked: as in `recorded`.
 
         Raises:
             ShapeError: a different number of rewards, or not numbers. ObservationError: NaN or infinity.
         """
+        newest = np.where(starts, previous.targets, previous.newest_return_to_go())
+        return np.asarray(newest - self._pick(previous, recorded, starts, passed, seen, marked))
+
+    def _pick(
+        self, previous: Remembered, recorded: Record | None, starts: Flags, passed: Any, seen: Any, marked: bool
+    ) -> NDArray[np.float64]:
+        """(N,) rewards since the previous step; as `returns_to_go`."""
         n = len(starts)
         given = seen if passed is None else passed
         if given is not None:
@@ -180,7 +174,7 @@ class Rewards:
                 raise ShapeError(
                     f"reward has {text.counted(len(rewards), 'number')}, the observation has {text.counted(n, 'row')}."
                 )
-            if n > 1 and not (self._marked or recorded is not None or starts.any()):
+            if n > 1 and not (marked or recorded is not None or starts.any()):
                 self._warn("starts", UNMARKED.format(n))
         elif recorded is not None:
             rewards, played = _growth(recorded, previous.recorded)
@@ -232,9 +226,7 @@ def _ignore(_kind: str, _message: str) -> None:
     """Warn of nothing."""
 
 
-def advanced(
-    previous: Remembered, recorded: Record | None, starts: NDArray[np.bool_], rtg: NDArray[np.float64]
-) -> Record:
+def advanced(previous: Remembered, recorded: Record | None, starts: Flags, rtg: NDArray[np.float64]) -> Record:
     """(N, 2) the record to keep in the state: `recorded`, or what it is likely to be if it was not read."""
     if recorded is not None and len(recorded) == len(starts):
         return recorded
@@ -242,13 +234,13 @@ def advanced(
     return np.where(starts[:, None], 0.0, previous.recorded + step)
 
 
-def _lost(recorded: Record, previous: Remembered, starts: NDArray[np.bool_]) -> bool:
+def _lost(recorded: Record, previous: Remembered, starts: Flags) -> bool:
     """Whether the record of an episode that runs on has been cleared."""
     same = len(recorded) == len(starts)
     return same and bool((recorded[:, STEPS] < previous.recorded[:, STEPS])[~starts].any())
 
 
-def _growth(recorded: Record, before: Record) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _growth(recorded: Record, before: Record) -> tuple[NDArray[np.float64], Flags]:
     """(N,) rewards since the record `before`, 0 where no step was recorded since, and (N,) whether one was."""
     n = len(before)
     if len(recorded) != n:
@@ -257,7 +249,7 @@ def _growth(recorded: Record, before: Record) -> tuple[NDArray[np.float64], NDAr
     return np.where(played, recorded[:, RETURN] - before[:, RETURN], 0.0), played
 
 
-def _unlike(recorded: Record, previous: Remembered, played: NDArray[np.bool_]) -> str:
+def _unlike(recorded: Record, previous: Remembered, played: Flags) -> str:
     if len(recorded) != len(played):
         return f"holds {text.counted(len(recorded), 'episode')}, the observation {len(played)}"
     row = int(np.argmin(played))

@@ -158,12 +158,13 @@ def spec_of(env: Any) -> EnvSpec | None:
 def _spec_inside(env: Any) -> EnvSpec | None:
     """`spec_of` a gymnasium AsyncVectorEnv or an SB3 VecEnv without wrappers."""
     is_async = isinstance(env, gym.vector.AsyncVectorEnv)
-    keeps = is_async or any_wrapped(env, KeepsItsSpec)
-    if keeps:
+    if is_async or any_wrapped(env, KeepsItsSpec):
         shown = (_shown_inside(env) or [""])[0]
         name = re.search(r"<\w+<([\w:./-]+)>>", shown)  # "<TimeLimit<OrderEnforcing<HopperEnv<Hopper-v5>>>>"
-        if name is None or not (is_async and _is_plain(shown, name[1])):
-            return None if name is None else EnvSpec(name[1])
+        if name is None:
+            return None
+        if not (is_async and _is_plain(shown, name[1])):
+            return EnvSpec(name[1])
     try:
         sent: EnvSpec | None = env.get_attr("spec")[0]
     except (AttributeError, NotImplementedError):  # of a VecEnv that is one simulator and not a row of environments

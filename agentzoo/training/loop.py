@@ -148,7 +148,8 @@ def _warn(recipe: Recipe, folder: Path, accelerator: Any) -> None:
             depth=3,
         )
     patience, every = recipe.train.patience, recipe.eval.every
-    earliest = 0 if not patience else every + -(-patience // every) * every  # where the first evaluation stays the best
+    # where the first evaluation stays the best
+    earliest = every + math.ceil(patience / every) * every if patience else 0
     if earliest >= recipe.train.steps:
         warn(
             f"train.patience={patience} has no effect: with an evaluation every {every:,} updates (eval.every), "
