@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,21 @@ fs.writeFileSync("stepped.json", JSON.stringify(found));
 """
 
 
-def test_200_steps_equal_gymnasiums(libraries: Path) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("no node here: apt-get install nodejs")
+@pytest.fixture
+def in_node() -> Callable[[Path, str, str], str]:
+    """What a module of JavaScript prints: (its folder, its name, its text) -> output."""
+    node = shutil.which("node") or pytest.skip("no node here: apt-get install nodejs")
+
+    def run(folder: Path, name: str, text: str) -> str:
+        (folder / name).write_text(text)
+        done = subprocess.run([node, name], cwd=folder, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    return run
+
+
+def test_200_steps_equal_gymnasiums(libraries: Path, in_node: Callable[[Path, str, str], str]) -> None:
     recorded, expected = [], []
     for env_id, options in SCENES:
         env, rng = make_env(env_id, **options), np.random.default_rng(0)
@@ -67,9 +79,7 @@ def test_200_steps_equal_gymnasiums(libraries: Path) -> None:
         recorded.append({"scene": scene_of(env_id, options), "start": start, "actions": actions})
         expected.append(steps)
     (libraries / "recorded.json").write_text(json.dumps(recorded))
-    (libraries / "step.mjs").write_text(STEP_ALL)
-    done = subprocess.run([node, "step.mjs"], cwd=libraries, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
+    in_node(libraries, "step.mjs", STEP_ALL)
     stepped = json.loads((libraries / "stepped.json").read_text())
     assert len(stepped) == len(SCENES)
     for (env_id, _), steps, found in zip(SCENES, expected, stepped, strict=True):
@@ -91,18 +101,14 @@ console.log(JSON.stringify(facts.map((one) => Object.assign(player, { facts: one
 """
 
 
-def test_what_is_still_asked_for_is_what_the_network_reads(tmp_path: Path) -> None:
+def test_what_is_still_asked_for_is_what_the_network_reads(
+    tmp_path: Path, in_node: Callable[[Path, str, str], str]
+) -> None:
     """With delayed rewards the whole target until the end; nothing where the agent reads no return."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("no node here: apt-get install nodejs")
     for name in ("acting.js", "environments.js", "player.js"):
         shutil.copy(Path(page.__file__).parents[1] / "static" / "live" / name, tmp_path)
     (tmp_path / "package.json").write_text('{"type": "module"}')
-    (tmp_path / "left.js").write_text(LEFT)
-    done = subprocess.run([node, "left.js"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout) == [70, 100, None]
+    assert json.loads(in_node(tmp_path, "left.js", LEFT)) == [70, 100, None]
 
 
 @pytest.mark.parametrize(
