@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from agentzoo.acting.attributes import KnownAttributes
+from agentzoo.acting.binding import EnvironmentMethods
 from agentzoo.acting.conditions import Conditions, checked_targets
-from agentzoo.acting.environments import EnvironmentMethods
 from agentzoo.acting.history import AgentState, read_starts, reads_past, retargeted
 from agentzoo.acting.loading import Saved, load_network, pick_device, to_save
 from agentzoo.acting.modes import MemoryState
@@ -28,14 +28,14 @@ from agentzoo.data.spaces import action_space, observation_space
 from agentzoo.data.targets import Target
 from agentzoo.envs.making import check_env_id
 from agentzoo.errors import ConfigError, ShapeError, warn
-from agentzoo.masked.methods import MaskedMethods
+from agentzoo.masked.agent_methods import MaskedMethods
 from agentzoo.nn.base import SequenceModel
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
 from agentzoo.registry import service
+from agentzoo.store.downloads import Where, origin_of
 from agentzoo.store.files import CONFIG, RECIPE, WEIGHTS, sha256, write_atomic
 from agentzoo.store.locate import find_agent, require_own
-from agentzoo.store.remote import Where, origin_of
 from agentzoo.store.tensors import fingerprint, save_tensors
 
 
@@ -43,7 +43,7 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods, KnownAttributes):
     """A network, its config and its target return.
 
     All history lives in the `state` that `predict` returns, so one agent serves any number of environments. A copy or
-    a pickle has no bound environment. More methods: acting/runtimes.py, acting/environments.py, masked/methods.py.
+    a pickle has no bound environment. More methods: acting/runtimes.py, acting/binding.py, masked/agent_methods.py.
     """
 
     recipe: Recipe | None
@@ -104,8 +104,8 @@ class Agent(RuntimeMethods, EnvironmentMethods, MaskedMethods, KnownAttributes):
             device: "auto" is CUDA if available.
             runtime: "onnx" acts with a frozen copy of the network in ONNX Runtime, as `freeze` does.
             trust_env_module: accept a config whose environment id names a module to import.
-            trust_env_options: accept environment options outside the allowed list (`envs.options`) whenever this agent
-                creates an environment.
+            trust_env_options: accept environment options outside the allowed list of `envs.env_options` whenever this
+                agent creates an environment.
 
         Raises:
             UnknownNameError: no such agent, with the nearest id. CheckpointError: files missing, broken or tampered

@@ -20,7 +20,7 @@ from agentzoo.data.targets import Target, TargetRule
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.nn.base import ModelConfig
 from agentzoo.registry import family_names, get_family, recipe_table
-from agentzoo.store.remote import REPO_ID
+from agentzoo.store.downloads import REPO_ID
 from agentzoo.types import Config, Digest, TargetReturn, explain, same_environment
 
 Count = Annotated[int, Field(ge=0, le=1_000_000_000)]

@@ -28,8 +28,8 @@ from agentzoo.research.analysis import (
 )
 from agentzoo.research.analysis.agent_windows import fullest
 from agentzoo.research.analysis.inspection import Inspection
+from agentzoo.research.analysis.inspection_page import write_page
 from agentzoo.research.analysis.layers import attention_layers
-from agentzoo.research.analysis.page import write_page
 from agentzoo.research.analysis.pictures import draw_all
 
 OUT = Path(__file__).resolve().parent / "out"

@@ -22,7 +22,7 @@ from agentzoo import Agent
 from agentzoo.hub.publish import check_folder
 from agentzoo.hub.stage import stage
 from agentzoo.hub.verify import verify
-from agentzoo.site.build import build_site
+from agentzoo.site.build_site import build_site
 
 OUT = Path(os.environ.get("AGENTZOO_OUT", "out"))
 RUN = OUT / "first-hour" / "run"

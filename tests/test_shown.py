@@ -18,9 +18,9 @@ from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.cli.command import _one_line
 from agentzoo.cli.console import bar_columns, plain
-from agentzoo.data.making.importing import import_file
+from agentzoo.data.making.import_files import import_file
 from agentzoo.errors import AgentzooError, ConfigError, StorageError, UnknownNameError, printable, warn
-from agentzoo.hub.metadata import as_html, code, inline
+from agentzoo.hub.front_matter import as_html, code, inline
 
 EVIL = "\x1b[2J\x1b]0;title\x07\r\nerror: all is well\x9b31m\u202egnp.exe\u200b\x00\ud800"
 

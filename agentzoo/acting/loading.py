@@ -13,7 +13,7 @@ from torch import Tensor
 from agentzoo.config import AgentConfig
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.base import SequenceModel
-from agentzoo.nn.sizes import sizes_only
+from agentzoo.nn.sizes_only import sizes_only
 from agentzoo.registry import get_family
 from agentzoo.store.int8 import narrowed
 from agentzoo.store.tensors import check_fits, fingerprint, first_names, load_strict

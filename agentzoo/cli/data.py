@@ -270,7 +270,7 @@ def import_command(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Import a file of another project as a Minari dataset."""
-    from agentzoo.data.making.importing import import_file
+    from agentzoo.data.making.import_files import import_file
     from agentzoo.data.minari import open_dataset
 
     found: Any = import_file(file, dataset_id, env_id=env, max_episode_steps=limit, overwrite=overwrite)

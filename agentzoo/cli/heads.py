@@ -64,7 +64,7 @@ def heads(
         require_network(name, (*SHIPPED, RANDOM))  # a typo is answered before the heavy imports
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
-    from agentzoo.research.analysis.tables import markov_table
+    from agentzoo.research.analysis.inspection_tables import markov_table
     from agentzoo.research.studies.head_verdicts import PICTURE, as_study, changes, draw_heads, judge, scale
 
     if out is not None:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from agentzoo.cli.console import console, errors_console, plain, print_json, print_listing, progress_bar, word
 from agentzoo.cli.groups import CommandGroup
-from agentzoo.cli.importing import import_command
+from agentzoo.cli.import_command import import_command
 from agentzoo.cli.options import (
     MAX_EPISODES,
     AgentArg,
@@ -137,7 +137,7 @@ def pull(
     """Download all files of an agent from a Hub, check them and write them as a folder."""
     require_remote(agent)
     from agentzoo.config import AgentConfig
-    from agentzoo.envs.options import trust_flags
+    from agentzoo.envs.env_options import trust_flags
     from agentzoo.hub.publish import pull as run
     from agentzoo.record import read_record
     from agentzoo.store.files import CONFIG, is_backbone

@@ -22,7 +22,7 @@ from agentzoo.store.named import require_network
 
 if TYPE_CHECKING:
     from agentzoo.research.analysis.inspection import Inspection
-    from agentzoo.research.analysis.tables import InspectionTable
+    from agentzoo.research.analysis.inspection_tables import InspectionTable
 
 
 def inspect(
@@ -86,7 +86,7 @@ def inspect(
 def _write(found: Inspection, picture: Path | None, report: Path | None, out: Path | None) -> list[Path]:
     """The picture, the page and the study requested."""
     from agentzoo.evaluation.study import write_study
-    from agentzoo.research.analysis.page import write_page
+    from agentzoo.research.analysis.inspection_page import write_page
     from agentzoo.research.analysis.pictures import draw_all
     from agentzoo.research.studies.head_views import PICTURE, as_study, draw_views
 
@@ -99,7 +99,7 @@ def _write(found: Inspection, picture: Path | None, report: Path | None, out: Pa
 
 
 def _print(found: Inspection, written: list[Path]) -> None:
-    from agentzoo.research.analysis.tables import tables_of
+    from agentzoo.research.analysis.inspection_tables import tables_of
 
     for table in tables_of(found):
         print_listing(as_rich(table))

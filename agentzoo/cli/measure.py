@@ -142,7 +142,7 @@ def histories(
     as_json: JsonOption = False,
 ) -> None:
     """Measure agents at several context lengths: how much of their window do they need?"""
-    from agentzoo.evaluation.histories import PICTURE, as_study, draw_histories, measure_histories
+    from agentzoo.evaluation.history_lengths import PICTURE, as_study, draw_histories, measure_histories
     from agentzoo.evaluation.study import write_study
     from agentzoo.plots import require_picture
 
@@ -172,7 +172,7 @@ def histories(
 
 def _plan(loaded: dict[str, Agent], lengths: Sequence[int] | None, trained: bool) -> list[tuple[str, Agent, list[int]]]:
     """(title of the curve, agent, lengths to measure it at) for `histories`."""
-    from agentzoo.evaluation.histories import lengths_of, require_fitting, trained_lengths
+    from agentzoo.evaluation.history_lengths import lengths_of, require_fitting, trained_lengths
     from agentzoo.evaluation.sweep import by_title
 
     titled = by_title(loaded)

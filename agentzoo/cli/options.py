@@ -20,7 +20,7 @@ MAX_THREADS = 1_024
 def _trust_options(context: typer.Context, trusted: bool) -> bool:
     """Accept any environment option until the command ends."""
     if trusted:
-        from agentzoo.envs.options import trust_env_options
+        from agentzoo.envs.env_options import trust_env_options
 
         trust_env_options(True)
         context.call_on_close(lambda: trust_env_options(False))

@@ -10,7 +10,7 @@ from agentzoo.acting.threads import use_free_cores
 from agentzoo.agent import Agent
 from agentzoo.cli.console import console, errors_console, plain, word
 from agentzoo.data.episodes import Episodes
-from agentzoo.envs.options import trust_flags
+from agentzoo.envs.env_options import trust_flags
 from agentzoo.errors import ConfigError
 from agentzoo.evaluation.during import check_environment, default_folder, short_evaluation, train_in
 from agentzoo.nn.base import SequenceModel
@@ -21,7 +21,7 @@ from agentzoo.training.log import read_log, still_falling
 from agentzoo.training.machine import device_line, gpu_names, training_device
 from agentzoo.training.planning import value_in
 from agentzoo.training.processes import local_process_count, process_count, process_index
-from agentzoo.training.progress import RunProgress, run_progress
+from agentzoo.training.progress_bar import RunProgress, run_progress
 from agentzoo.training.settle import claim, with_precision
 from agentzoo.training.tracking import Tracking
 

@@ -34,7 +34,7 @@ def site(
     or as GitHub Pages.
     """
     from agentzoo.errors import ConfigError
-    from agentzoo.site.build import build_site
+    from agentzoo.site.build_site import build_site
     from agentzoo.store.locate import local_zoo
 
     folder = zoo or local_zoo()

@@ -25,7 +25,7 @@ from agentzoo.cli.options import (
     TrustOptionsOption,
     load_agent,
 )
-from agentzoo.cli.remote import list_remote
+from agentzoo.cli.remote_list import list_remote
 from agentzoo.errors import ConfigError, UnknownNameError, did_you_mean
 from agentzoo.store.files import require_writable
 from agentzoo.store.named import warn_of_no_zoo

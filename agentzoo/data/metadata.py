@@ -10,7 +10,7 @@ from typing import Any
 from agentzoo.data.hdf5 import MAX_OBJECTS
 from agentzoo.envs import registered
 from agentzoo.envs.comparing import LIMIT, differing, task_options
-from agentzoo.envs.options import MAX_STEPS
+from agentzoo.envs.env_options import MAX_STEPS
 from agentzoo.errors import DataError, printable
 
 MAIN = "main_data.hdf5"

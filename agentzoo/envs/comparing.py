@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from agentzoo.envs.options import MAX_STEPS
+from agentzoo.envs.env_options import MAX_STEPS
 from agentzoo.types import RENDERING
 
 UNUSED = {*RENDERING, "seed"}  # options that do not change the task

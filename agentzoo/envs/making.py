@@ -12,7 +12,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import find_highest_version, parse_env_id
 
 from agentzoo import envs
-from agentzoo.envs.options import MAX_STEPS, check_env_options
+from agentzoo.envs.env_options import MAX_STEPS, check_env_options
 from agentzoo.errors import AgentzooError, ConfigError, UnknownNameError, did_you_mean
 
 PLANE = 0  # mujoco's mjGEOM_PLANE
@@ -122,7 +122,7 @@ def make_configured(
         env_id: the environment.
         options: from a config, which may be untrusted.
         trust_env_module: import the module that the id names.
-        trust_env_options: accept options outside this environment's list (`envs.options`).
+        trust_env_options: accept options outside this environment's list (`envs.env_options`).
         own: the caller's keyword arguments, which are trusted.
 
     Raises:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from agentzoo.agent import Agent
-from agentzoo.envs.options import options_trusted
+from agentzoo.envs.env_options import options_trusted
 from agentzoo.errors import AgentzooError, ConfigError, EvaluationError
 from agentzoo.evaluation.environments import open_envs, require_playable
 from agentzoo.evaluation.rollout import EpisodeResult, OnEpisode, run_seeded

@@ -15,7 +15,7 @@ from agentzoo.agent import Agent
 from agentzoo.config import AgentConfig
 from agentzoo.envs import is_game
 from agentzoo.envs.comparing import other_options
-from agentzoo.envs.options import trust_flags
+from agentzoo.envs.env_options import trust_flags
 from agentzoo.envs.wrapping import spec_of
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.backbones import Knowledge

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from agentzoo.agent import Agent
 from agentzoo.data.episodes import Episodes
-from agentzoo.envs.options import trusting_env_options
+from agentzoo.envs.env_options import trusting_env_options
 from agentzoo.evaluation.during import check_environment, default_folder, train_in
 from agentzoo.recipe import Recipe
 from agentzoo.training.finetune import plan_finetune, start_from
@@ -19,7 +19,7 @@ from agentzoo.training.hooks import Hooks
 from agentzoo.training.machine import check_machine
 from agentzoo.training.planning import plan
 from agentzoo.training.processes import process_index
-from agentzoo.training.progress import run_progress
+from agentzoo.training.progress_bar import run_progress
 from agentzoo.training.settle import run_to_continue
 
 
@@ -54,7 +54,7 @@ def train(
         device: "cpu", "cuda", ...; the fastest available by default.
         cuda_graph: replay a CUDA graph, which is faster for small networks on a GPU.
         trust_env_module: import the module that an environment id names.
-        trust_env_options: accept any option of the environment (`envs.options`).
+        trust_env_options: accept any option of the environment (`envs.env_options`).
 
     Raises:
         UnknownNameError: no such agent, family or dataset. ConfigError: a setting, device or environment that cannot be

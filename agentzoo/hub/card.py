@@ -15,26 +15,26 @@ from agentzoo.config import AgentConfig
 from agentzoo.data.making.catalogue import SOURCES_OPTION, TRUST_OPTION, recipe_of
 from agentzoo.data.references import source_of
 from agentzoo.envs import extras_of, is_game, needs_make_env, package_of
-from agentzoo.envs.options import trust_flags
+from agentzoo.envs.env_options import trust_flags
 from agentzoo.errors import CheckpointError
 from agentzoo.evaluation.backbones import BACKBONES, read_backbones
 from agentzoo.evaluation.baselines import BASELINES, compare_with_clones, read_baselines
-from agentzoo.evaluation.methods import task_of
+from agentzoo.evaluation.method_comparison import task_of
 from agentzoo.evaluation.results import Results
 from agentzoo.evaluation.seeds import episode_seed
 from agentzoo.evaluation.statistics import convergence_in
+from agentzoo.hub.front_matter import as_html, check_metadata, code, front_matter, inline
 from agentzoo.hub.licenses import require_license
 from agentzoo.hub.lines import all_lines, best_differs, learned_elsewhere, mean_line, summary
-from agentzoo.hub.metadata import as_html, check_metadata, code, front_matter, inline
 from agentzoo.hub.paper_scores import PUBLISHED, SELECTION, SOURCES, Published
 from agentzoo.hub.sweeps import extremes, sweep_facts
 from agentzoo.papers import D4RL
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record
 from agentzoo.registry import is_clone, recipe_table
+from agentzoo.store.downloads import is_repo_id
 from agentzoo.store.files import CARD, CONFIG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, read_text, write_atomic
 from agentzoo.store.locate import STUDY_PICTURES
-from agentzoo.store.remote import is_repo_id
 from agentzoo.text import amount, amounts, counted, duration
 from agentzoo.training.log import read_log
 

@@ -19,8 +19,8 @@ from agentzoo.data.summary import DatasetRow, rows
 from agentzoo.errors import ConfigError
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.publish import require_not_public
+from agentzoo.store.downloads import Where, calling, is_repo_id, retried
 from agentzoo.store.files import CARD
-from agentzoo.store.remote import Where, calling, is_repo_id, retried
 from agentzoo.text import amount
 
 NAMESPACE_FILE = "namespace_metadata.json"

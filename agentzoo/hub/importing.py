@@ -15,8 +15,8 @@ from agentzoo.config import AgentConfig
 from agentzoo.envs.making import make_configured
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.checkpoints import CONFIG_FILE, PICKLED, SAFE, Checkpoint, ImportOptions, read_corl, read_transformers
-from agentzoo.nn.sizes import sizes_only
-from agentzoo.store.remote import fetch, is_repo_id
+from agentzoo.nn.sizes_only import sizes_only
+from agentzoo.store.downloads import fetch, is_repo_id
 from agentzoo.store.tensors import first_names
 from agentzoo.types import ActionSpec, IOSpec, ObservationSpec, explain
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from agentzoo.store.remote import Where, calling, retried
+from agentzoo.store.downloads import Where, calling, retried
 from agentzoo.types import Config
 
 LIBRARY = "agentzoo"  # the Hub's library tag

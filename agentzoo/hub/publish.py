@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 from agentzoo.agent import Agent
 from agentzoo.errors import CheckpointError, ConfigError, HubError, StorageError
 from agentzoo.hub.card import card_text, check_card, write_card
+from agentzoo.hub.front_matter import check_metadata
 from agentzoo.hub.listing import LIBRARY
-from agentzoo.hub.metadata import check_metadata
 from agentzoo.hub.records import read_records, require_promised, unlike_record
 from agentzoo.hub.verify import check_results
 from agentzoo.nn.language.pretrained import load_backbone
+from agentzoo.store.downloads import Where, calling, check_revision, fetch, is_repo_id, retried
 from agentzoo.store.files import CARD, RECIPE, RESULTS, is_backbone, read_text
 from agentzoo.store.locate import (
     BACKBONE_FILES,
@@ -27,7 +28,6 @@ from agentzoo.store.locate import (
     written_whole,
 )
 from agentzoo.store.named import require_folder, require_remote
-from agentzoo.store.remote import Where, calling, check_revision, fetch, is_repo_id, retried
 from agentzoo.store.watch import watched
 from agentzoo.text import counted
 

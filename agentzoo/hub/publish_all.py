@@ -15,11 +15,11 @@ from agentzoo.errors import ConfigError, HubError
 from agentzoo.hub.datasets import push_card
 from agentzoo.hub.listing import LIBRARY
 from agentzoo.hub.publish import check_folder, push, require_not_public, uploaded
+from agentzoo.store.downloads import Where, blob_name, calling, fetch, is_repo_id
 from agentzoo.store.exclusive import exclusive, lock_beside
 from agentzoo.store.files import require_writable, write_atomic
 from agentzoo.store.index import INDEX_VARIABLE, index_path, read_index
 from agentzoo.store.locate import ZOO_VARIABLE, own_zoo, staged_agents, staged_backbones
-from agentzoo.store.remote import Where, blob_name, calling, fetch, is_repo_id
 
 OnProgress = Callable[[str], None]
 

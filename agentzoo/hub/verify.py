@@ -16,7 +16,7 @@ from agentzoo.evaluation.rollout import OnEpisode
 from agentzoo.evaluation.scores import mean_interval, normalized_score, reference_for
 from agentzoo.evaluation.sweep import MIN_RANKED, rank_correlation
 from agentzoo.hub.card import check_card
-from agentzoo.hub.metadata import inline
+from agentzoo.hub.front_matter import inline
 from agentzoo.hub.records import unlike_record
 from agentzoo.recipe import Recipe
 from agentzoo.record import read_record

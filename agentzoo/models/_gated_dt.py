@@ -20,7 +20,7 @@ from agentzoo.models._language_dt import LanguageDT
 from agentzoo.nn.attention import HeadCount
 from agentzoo.nn.base import Origin
 from agentzoo.nn.gate import Gate
-from agentzoo.nn.language.attention import LanguageAttention
+from agentzoo.nn.language.language_attention import LanguageAttention
 from agentzoo.nn.markov import layer_statistics
 from agentzoo.nn.tokens import TOKENS_PER_STEP
 from agentzoo.papers import ZHAO, Citation

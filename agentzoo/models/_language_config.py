@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from agentzoo.nn.attention import require_whole_heads
 from agentzoo.nn.base import ModelConfig, Origin, Term
+from agentzoo.nn.language.block_sizes import Activation, Architecture, HeadCount, InnerWidth, LayerCount, Sizes, Width
 from agentzoo.nn.language.cotraining import TEXT_VARIABLE
-from agentzoo.nn.language.sizes import Activation, Architecture, HeadCount, InnerWidth, LayerCount, Sizes, Width
 from agentzoo.papers import REID, Citation
 from agentzoo.types import Digest, Probability
 

@@ -22,10 +22,10 @@ from agentzoo.models._language_config import Adaptation, LanguageDTConfig
 from agentzoo.nn.base import SequenceModel, action_loss
 from agentzoo.nn.dropout import Dropout
 from agentzoo.nn.language.backbone import LanguageBackbone
+from agentzoo.nn.language.block_sizes import LoRASizes, Sizes
 from agentzoo.nn.language.cotraining import Language, make_centroids, read_token_chunks
 from agentzoo.nn.language.kmeans import decay
 from agentzoo.nn.language.lora import load_lora_state, lora_state
-from agentzoo.nn.language.sizes import LoRASizes, Sizes
 from agentzoo.nn.tokens import (
     STATE_TOKENS,
     TOKENS_PER_STEP,

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from agentzoo.models._language_config import LanguageDTConfig
 from agentzoo.nn.base import Origin
-from agentzoo.nn.language.sizes import HeadCount, InnerWidth, LayerCount, Sizes, Width
+from agentzoo.nn.language.block_sizes import HeadCount, InnerWidth, LayerCount, Sizes, Width
 from agentzoo.nn.language.wheels import SHIPPED
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from agentzoo.models._language_config import LanguageDTConfig
 from agentzoo.models._language_dt import LanguageDT
-from agentzoo.nn.language.sizes import Activation
+from agentzoo.nn.language.block_sizes import Activation
 from agentzoo.registry import register
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from agentzoo.models._gated_dt import GatedConfig, GatedDT
-from agentzoo.nn.language.sizes import Activation
+from agentzoo.nn.language.block_sizes import Activation
 from agentzoo.registry import register
 
 

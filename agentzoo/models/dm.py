@@ -110,7 +110,7 @@ class Layer(nn.Module):
         if config.fusion == "paper":
             self.project = nn.Linear(dim, dim)
             nn.init.zeros_(self.project.weight)
-            self.project.weight.data.fill_diagonal_(1.0)  # not `eye_`, for the reason in `nn.sizes`
+            self.project.weight.data.fill_diagonal_(1.0)  # not `eye_`, for the reason in `nn.sizes_only`
             nn.init.zeros_(self.project.bias)
         if config.fusion == "paper" or config.use_fine:
             self.fusion_norm = nn.LayerNorm(dim)

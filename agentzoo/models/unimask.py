@@ -135,7 +135,7 @@ class _MLP(nn.Module):
 def sinusoids(length: int, dim: int) -> Tensor:
     """(length, dim): sine on even and cosine on odd channels, wavelengths from 2π to 10,000·2π."""
     table = torch.zeros(length, dim, dtype=torch.float64)
-    if table.is_meta:  # only the size matters: see `nn.sizes`
+    if table.is_meta:  # only the size matters: see `nn.sizes_only`
         return table.float()
     channels = torch.arange(0, dim, 2, dtype=torch.float64)
     angle = torch.arange(length, dtype=torch.float64)[:, None] * torch.exp(-math.log(10_000.0) * channels / dim)

@@ -161,7 +161,7 @@ class SequenceModel(nn.Module, ABC):
         self.register_buffer("obs_mean", torch.zeros(sides))
         self.register_buffer("obs_std", torch.full(sides, 1.0 if image is None else WHITE))
         self.bounded = io.action.low is not None
-        low = np.array(io.action.low or [-1.0] * io.action.size)  # numpy, for the reason in `nn.sizes`
+        low = np.array(io.action.low or [-1.0] * io.action.size)  # numpy, for the reason in `nn.sizes_only`
         high = np.array(io.action.high or [1.0] * io.action.size)
         self.register_buffer("action_center", torch.tensor((high + low) / 2, dtype=torch.float32), persistent=False)
         self.register_buffer("action_half", torch.tensor((high - low) / 2, dtype=torch.float32), persistent=False)

@@ -42,7 +42,7 @@ class Mamba(nn.Module):
         self.x_proj = nn.Linear(inner, rank + 2 * states, bias=False)
         self.dt_proj = nn.Linear(rank, inner)
         self.A_log = nn.Parameter(torch.empty(inner, states))
-        # on the CPU, for the reason in `nn.sizes`; so is `step`
+        # on the CPU, for the reason in `nn.sizes_only`; so is `step`
         self.A_log.data.copy_(torch.arange(1.0, states + 1, device="cpu").log())
         self.D = nn.Parameter(torch.ones(inner))
         self.out_proj = nn.Linear(inner, dim, bias=False)

@@ -14,7 +14,7 @@ from agentzoo.config import AgentConfig
 from agentzoo.data.making.behaviour_record import read_behaviour
 from agentzoo.data.making.collect import Rollout, collect
 from agentzoo.data.making.doorkey_walker import Walker
-from agentzoo.data.making.importing import import_file
+from agentzoo.data.making.import_files import import_file
 from agentzoo.data.making.runners import ControllerRunner
 from agentzoo.data.minari import load_episodes, write_dataset
 from agentzoo.data.spaces import action_spec, observation_spec
@@ -24,7 +24,7 @@ from agentzoo.errors import AgentzooError, ConfigError, did_you_mean
 from agentzoo.evaluation.results import DatasetFacts, Results, TrainingFacts, evaluate
 from agentzoo.evaluation.study import STUDY, Study, read_study, write_study
 from agentzoo.hub.card import card_text, check_card, write_card
-from agentzoo.hub.metadata import check_metadata, inline
+from agentzoo.hub.front_matter import check_metadata, inline
 from agentzoo.hub.verify import check_files
 from agentzoo.hub.zoo import describe, summaries
 from agentzoo.models.dt import DTConfig

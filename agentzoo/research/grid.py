@@ -16,7 +16,7 @@ import torch
 
 from agentzoo.data.making.provide import check_provided, provide
 from agentzoo.data.mapped import MappedEpisodes, map_dataset
-from agentzoo.envs.options import trusting_env_options
+from agentzoo.envs.env_options import trusting_env_options
 from agentzoo.errors import AgentzooError, ConfigError
 from agentzoo.evaluation.during import check_environment, train_in
 from agentzoo.evaluation.results import Result

@@ -9,8 +9,8 @@ from torch import nn
 
 from agentzoo.extras import needed
 from agentzoo.nn.language.backbone import LanguageBackbone
+from agentzoo.nn.language.block_sizes import Sizes
 from agentzoo.nn.language.layouts import LAYOUTS
-from agentzoo.nn.language.sizes import Sizes
 
 if TYPE_CHECKING:
     from agentzoo.models.dt import DecisionTransformer

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from agentzoo.extras import needed
 from agentzoo.nn.language.backbone import LanguageBackbone
-from agentzoo.nn.language.sizes import Sizes
+from agentzoo.nn.language.block_sizes import Sizes
 
 TINY = Sizes("llama", 32, 2, 4, 64, "silu", n_kv_heads=2, rotary_theta=1000.0)
 WORDS = ["<|endoftext|>", "<|end|>", "a", "b", "c", "d", "ab", "cd", "\u0120", "\u0120a"]  # \u0120 stands for a space

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 from pydantic_core import PydanticUndefined
 
-from agentzoo.envs.options import trust_flags
+from agentzoo.envs.env_options import trust_flags
 from agentzoo.site.cardtext import as_html, body_of, section_of
 from agentzoo.site.curves import asked_and_achieved, log_table, training_curves
 from agentzoo.site.entries import Entry

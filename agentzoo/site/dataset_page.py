@@ -14,7 +14,7 @@ from agentzoo.data.names import is_local
 from agentzoo.data.references import Reference, normalized_score
 from agentzoo.data.returns import read_returns
 from agentzoo.errors import AgentzooError
-from agentzoo.evaluation.methods import task_of
+from agentzoo.evaluation.method_comparison import task_of
 from agentzoo.evaluation.results import DatasetFacts
 from agentzoo.site.entries import Entry, Zoo, slug_of
 from agentzoo.site.plot import Axis, Plot

@@ -46,12 +46,12 @@ API = {  # page -> (title, modules)
         "Evaluation",
         (
             *("evaluation.results", "evaluation.rollout", "evaluation.scores", "evaluation.statistics"),
-            *("evaluation.methods", "evaluation.baselines", "evaluation.film"),
+            *("evaluation.method_comparison", "evaluation.baselines", "evaluation.film"),
         ),
     ),
     "api-models": ("Networks", ("nn.base", "nn.gather", "models.dt", "models.dm", "models.unimask")),
-    "api-masked": ("Inference with masked agents", ("masked.question", "masked.answer", "masked.methods")),
-    "api-hub": ("Publishing", ("hub.stage", "hub.card", "hub.publish", "hub.verify", "site.build")),
+    "api-masked": ("Inference with masked agents", ("masked.question", "masked.answer", "masked.agent_methods")),
+    "api-hub": ("Publishing", ("hub.stage", "hub.card", "hub.publish", "hub.verify", "site.build_site")),
 }
 _LINK = re.compile(r"(!?)\[([^\]\n]*)\]\(([^()\s#]+)(#[^()\s]*)?\)")
 _CELL = re.compile(r"^# %%(?: \[(markdown)\])?.*\n", re.MULTILINE)

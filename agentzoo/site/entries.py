@@ -12,7 +12,7 @@ from typing import NamedTuple
 from agentzoo.config import AgentConfig
 from agentzoo.errors import AgentzooError, printable
 from agentzoo.evaluation.baselines import BASELINES, Baselines, Compared, compare_with_clones, read_baselines
-from agentzoo.evaluation.methods import method_of, task_of
+from agentzoo.evaluation.method_comparison import method_of, task_of
 from agentzoo.evaluation.results import Baseline, Result, Results
 from agentzoo.hub.card import card_text, named_repo, published_beside, updates_done
 from agentzoo.hub.overview import Summary, interval_over, measured

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from agentzoo.evaluation.methods import Methods
+from agentzoo.evaluation.method_comparison import Methods
 from agentzoo.site.curves import strokes
 from agentzoo.site.numbers import TITLES, Quantity, axis_of, short_source
 from agentzoo.site.plot import Axis, Mark, Plot, forest

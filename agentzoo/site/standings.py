@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from agentzoo.evaluation.methods import Methods, compare_methods, method_of, task_of, unused
+from agentzoo.evaluation.method_comparison import Methods, compare_methods, method_of, task_of, unused
 from agentzoo.evaluation.results import Result
 from agentzoo.hub.lines import NAMES
 from agentzoo.hub.paper_scores import Published, elsewhere, published_together

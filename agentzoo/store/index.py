@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from agentzoo.errors import CheckpointError, ConfigError, printable
+from agentzoo.store.downloads import is_repo_id, is_revision
 from agentzoo.store.files import read_text
-from agentzoo.store.remote import is_repo_id, is_revision
 
 INDEX_VARIABLE = "AGENTZOO_INDEX"
 PLACE = "{agent_id}"  # in the default

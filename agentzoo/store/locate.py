@@ -20,6 +20,7 @@ from agentzoo.errors import (
     did_you_mean,
     printable,
 )
+from agentzoo.store.downloads import fetch, is_repo_id
 from agentzoo.store.files import (
     CARD,
     CONFIG,
@@ -36,7 +37,6 @@ from agentzoo.store.files import (
     swap_in,
 )
 from agentzoo.store.index import hub_location
-from agentzoo.store.remote import fetch, is_repo_id
 
 ZOO_VARIABLE = "AGENTZOO_ZOO"
 FILES = (CONFIG, WEIGHTS, RECIPE, RESULTS, CARD)

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agentzoo.errors import CheckpointError, ConfigError, warn
+from agentzoo.store.downloads import is_repo_id
 from agentzoo.store.files import CONFIG, WEIGHTS, read_text
 from agentzoo.store.index import HubLocation, hub_location
 from agentzoo.store.locate import ZOO_VARIABLE, find_agent, require_known, staged_agents, staged_backbones
-from agentzoo.store.remote import is_repo_id
 
 RANDOM = "random"  # stands for random weights of every other network's size
 # language models on the Hub without an owner in their name

@@ -28,7 +28,7 @@ for folder in sys.argv[1:]:
 
 
 def test_no_family_imports_a_compiler_when_it_is_loaded(tmp_path: Path) -> None:
-    """It takes two seconds, more than all else after `import torch`: see `nn.sizes`."""
+    """It takes two seconds, more than all else after `import torch`: see `nn.sizes_only`."""
     folders = []
     for family in families():
         agent = make_agent(model=small_config(family))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from agentzoo.data.making.importing import import_file
+from agentzoo.data.making.import_files import import_file
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.windows import WindowSampler
 from agentzoo.errors import DataError

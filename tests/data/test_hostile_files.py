@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from agentzoo.data.hdf5 import check_hdf5
-from agentzoo.data.making.importing import import_file
+from agentzoo.data.making.import_files import import_file
 from agentzoo.data.minari import load_episodes
 from agentzoo.data.summary import summarize
 from agentzoo.errors import AgentzooError, DataError, SpaceError

@@ -9,8 +9,8 @@ from gymnasium.utils.env_checker import check_env
 from agentzoo.data.making.runners import ControllerRunner
 from agentzoo.data.making.waypoints import WaypointController, shortest_path
 from agentzoo.envs import MAZE2D_DENSE, make_env
+from agentzoo.envs.env_options import check_env_options
 from agentzoo.envs.making import make_configured
-from agentzoo.envs.options import check_env_options
 from agentzoo.errors import ConfigError, DataError
 
 MAP = [

@@ -14,7 +14,7 @@ from conftest import PIXELS, make_agent
 
 import agentzoo
 from agentzoo.agent import Agent
-from agentzoo.data.making.importing import import_file
+from agentzoo.data.making.import_files import import_file
 from agentzoo.data.references import normalized_score, reference_of, source_of
 from agentzoo.envs import GAMES, extras_of, make_env
 from agentzoo.envs.making import make_configured, requirements_of

@@ -19,8 +19,15 @@ from agentzoo.cli import app
 from agentzoo.data.metadata import changed_options
 from agentzoo.envs import make_env
 from agentzoo.envs.comparing import other_options
+from agentzoo.envs.env_options import (
+    KNOWN,
+    MUJOCO,
+    allowed_options,
+    check_env_options,
+    trust_flags,
+    trusting_env_options,
+)
 from agentzoo.envs.making import make_configured
-from agentzoo.envs.options import KNOWN, MUJOCO, allowed_options, check_env_options, trust_flags, trusting_env_options
 from agentzoo.errors import ConfigError, SpaceError
 from agentzoo.evaluation.environments import env_of
 from agentzoo.evaluation.film import film

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rliable import library, metrics
 
 from agentzoo.errors import DataError
-from agentzoo.evaluation.methods import compare_methods
+from agentzoo.evaluation.method_comparison import compare_methods
 from agentzoo.evaluation.statistics import (
     aggregate,
     convergence,

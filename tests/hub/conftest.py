@@ -40,7 +40,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     waited: list[float] = []
     clock = Clock(**{name: getattr(time, name) for name in dir(time) if not name.startswith("_")})
     clock.sleep = waited.append
-    for module in ("huggingface_hub.utils._http", "huggingface_hub.file_download", "agentzoo.store.remote"):
+    for module in ("huggingface_hub.utils._http", "huggingface_hub.file_download", "agentzoo.store.downloads"):
         monkeypatch.setattr(f"{module}.time", clock)
     return waited
 

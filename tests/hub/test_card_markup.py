@@ -14,8 +14,8 @@ from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.hub.card import card_text
-from agentzoo.hub.metadata import check_metadata, code, inline
-from agentzoo.store.remote import is_repo_id
+from agentzoo.hub.front_matter import check_metadata, code, inline
+from agentzoo.store.downloads import is_repo_id
 from hub.conftest import edit
 from hub.server import Hub, Repo
 

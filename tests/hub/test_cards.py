@@ -20,7 +20,7 @@ from agentzoo.cli import app
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.evaluation.results import Result
 from agentzoo.hub.card import card_text, check_card, write_card
-from agentzoo.hub.metadata import check_metadata, hub_name
+from agentzoo.hub.front_matter import check_metadata, hub_name
 from agentzoo.hub.records import read_records
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.dt import DTConfig

@@ -16,8 +16,8 @@ from agentzoo.errors import ConfigError, HubError
 from agentzoo.hub.card import card_text
 from agentzoo.hub.listing import remote_agents
 from agentzoo.hub.publish import push
+from agentzoo.store.downloads import Where, explain, retried
 from agentzoo.store.files import sha256
-from agentzoo.store.remote import Where, explain, retried
 from agentzoo.store.watch import MAX_WAIT, StoppedError, watched
 from hub.conftest import REPO, cached_files
 from hub.server import TOKEN, Hub

@@ -16,7 +16,7 @@ from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError, HubError
 from agentzoo.hub.listing import remote_agents
 from agentzoo.hub.publish import push
-from agentzoo.store import tokens, watch
+from agentzoo.store import access_tokens, watch
 from hub.conftest import REPO
 from hub.server import TOKEN, Hub
 
@@ -127,7 +127,7 @@ def test_a_server_that_repeats_the_token_does_not_show_it(
 
 
 def test_a_token_is_cut_out_of_tracebacks_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with tokens.silenced((SECRET,)):
+    with access_tokens.silenced((SECRET,)):
         try:
             raise ValueError(f"header {SECRET}")
         except ValueError:

@@ -18,7 +18,7 @@ from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.nn.language.cotraining import TEXT_VARIABLE, read_token_chunks
 from agentzoo.nn.language.pretrained import load_backbone
 from agentzoo.research.analysis.inspection import Options, inspect
-from agentzoo.research.pretrain.networks import new_language_model
+from agentzoo.research.pretrain.new_networks import new_language_model
 from hub.conftest import REPO
 from hub.server import Hub, Repo
 

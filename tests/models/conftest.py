@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentzoo.research.pretrain.networks import new_language_model
+from agentzoo.research.pretrain.new_networks import new_language_model
 
 
 @pytest.fixture

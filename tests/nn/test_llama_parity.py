@@ -13,8 +13,8 @@ import transformers
 from torch import nn
 
 from agentzoo.errors import CheckpointError, ConfigError
-from agentzoo.nn.language.attention import LanguageAttention
 from agentzoo.nn.language.backbone import LanguageBackbone
+from agentzoo.nn.language.language_attention import LanguageAttention
 from agentzoo.nn.language.pretrained import load_backbone
 from agentzoo.nn.language.wheels import shipped_file
 from agentzoo.nn.tokens import STATE_TOKENS
@@ -67,7 +67,7 @@ def test_grouped_queries_take_the_layout_of_a_cuda_kernel(queries: Any, monkeypa
         asked.append(args)
         return kernel(*args, **kwargs).transpose(1, 2).contiguous().transpose(1, 2)
 
-    monkeypatch.setattr("agentzoo.nn.language.attention.scaled_dot_product_attention", transposed)
+    monkeypatch.setattr("agentzoo.nn.language.language_attention.scaled_dot_product_attention", transposed)
     torch.testing.assert_close(layer(x, queries), expected, rtol=0, atol=0)
     assert asked
 

@@ -19,7 +19,7 @@ from agentzoo.evaluation.study import read_study
 from agentzoo.models.bc import BCConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.research.analysis.head_report import language_network
-from agentzoo.research.pretrain.networks import new_clip_model, new_language_model
+from agentzoo.research.pretrain.new_networks import new_clip_model, new_language_model
 from agentzoo.research.studies.head_verdicts import Judged, as_study, changes, draw_heads, judge, scale
 
 # W W^T of these rows is 2 on the diagonal and at 4 of the 12 places beside it: ratio 2 / (8/12) = 3

@@ -25,7 +25,7 @@ from agentzoo.models.dtma import DTMAConfig
 from agentzoo.models.gpt2_dt import GPT2DTConfig
 from agentzoo.research.analysis.head_report import is_language_model
 from agentzoo.research.analysis.inspection import Inspection, Options, inspect, inspect_agent
-from agentzoo.research.analysis.page import explanation, page_of
+from agentzoo.research.analysis.inspection_page import explanation, page_of
 from agentzoo.research.analysis.pictures import draw_all, parts_of
 from agentzoo.research.pretrain.lm import train_language_model, write_language_model
 from agentzoo.research.pretrain.settings import LM_SIZES

@@ -25,8 +25,8 @@ from agentzoo.cli import app
 from agentzoo.errors import ConfigError, StorageError
 from agentzoo.research.analysis import markov_report
 from agentzoo.research.analysis.inspection import inspect, inspect_agent
-from agentzoo.research.analysis.page import page_of, write_page
-from agentzoo.research.analysis.tables import tables_of
+from agentzoo.research.analysis.inspection_page import page_of, write_page
+from agentzoo.research.analysis.inspection_tables import tables_of
 from research.inspect_cases import FEW, NETWORKS, agent_in, run
 
 

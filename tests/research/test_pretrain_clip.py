@@ -18,9 +18,9 @@ import torch
 from agentzoo.errors import DataError
 from agentzoo.models.clip_dt import CLIPDTConfig
 from agentzoo.nn.language.pretrained import load_backbone
+from agentzoo.research.pretrain.captioned_scenes import WORLDS, draw_scenes, make_pairs
 from agentzoo.research.pretrain.clip import pixels, retrieval, train_clip, write_clip
 from agentzoo.research.pretrain.model_card import clip_card
-from agentzoo.research.pretrain.scenes import WORLDS, draw_scenes, make_pairs
 from agentzoo.research.pretrain.settings import CLIP_MINI
 from agentzoo.store.tensors import read_tensors
 from agentzoo.training.log import read_log

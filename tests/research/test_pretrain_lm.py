@@ -27,7 +27,7 @@ from research.pretrain_cases import TINY, WORDS
 
 def test_published_sizes() -> None:
     """ChibiT's blocks hold 595,072 numbers (spec, section 5: 596 thousand), without its final norm 594,816."""
-    from agentzoo.research.pretrain.networks import new_language_model
+    from agentzoo.research.pretrain.new_networks import new_language_model
 
     chibi, mini = LM_SIZES["chibi"], LM_SIZES["mini"]
     with torch.device("meta"):

@@ -17,7 +17,7 @@ import torch
 from agentzoo.errors import AgentzooError, CheckpointError, ConfigError, DataError, TrainingError
 from agentzoo.nn.language import tokenizer as bpe
 from agentzoo.research.pretrain.lm import train_language_model
-from agentzoo.research.pretrain.run import claim, pretrain, rate_factor
+from agentzoo.research.pretrain.pretraining import claim, pretrain, rate_factor
 from agentzoo.research.pretrain.settings import CLIP_MINI, LM_SIZES, PretrainSettings
 from agentzoo.store.tensors import read_tensors
 from agentzoo.training.lock import held

@@ -17,7 +17,7 @@ import pytest
 from filelock import FileLock
 
 from agentzoo.errors import HubError
-from agentzoo.site.build import build_site
+from agentzoo.site.build_site import build_site
 from agentzoo.site.live import npm
 from agentzoo.site.render import static
 from agentzoo.store.files import CONFIG, LOG, RECIPE, RESULTS, SWEEP_PLOT, VIDEO, WEIGHTS

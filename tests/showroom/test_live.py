@@ -19,7 +19,7 @@ from models.acting_cases import small_config
 from agentzoo import Agent
 from agentzoo.envs import DOORKEY
 from agentzoo.envs.making import make_env
-from agentzoo.site.build import build_site
+from agentzoo.site.build_site import build_site
 from agentzoo.site.live import npm, page
 from agentzoo.site.live.networks import with_attention
 from agentzoo.store.files import CONFIG, RECIPE, RESULTS

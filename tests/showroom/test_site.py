@@ -21,20 +21,20 @@ from typer.testing import CliRunner
 from agentzoo.cli import app
 from agentzoo.errors import ConfigError, StorageError
 from agentzoo.evaluation.baselines import Baselines, write_baselines
-from agentzoo.evaluation.methods import method_of
+from agentzoo.evaluation.method_comparison import method_of
 from agentzoo.evaluation.results import Baseline, Results
 from agentzoo.site.agent_page import commands
-from agentzoo.site.build import MARK, build_site
+from agentzoo.site.build_site import MARK, build_site
 from agentzoo.site.cardtext import as_html, section_of
 from agentzoo.site.curves import asked_and_achieved, training_curves
 from agentzoo.site.dataset_page import best_share
 from agentzoo.site.entries import read_zoo, slug_of
-from agentzoo.site.frames import write_frames
 from agentzoo.site.index_page import index_page
 from agentzoo.site.leaderboard_page import leaderboard_page
 from agentzoo.site.markup import breakable, element, short, spans, ticks
 from agentzoo.site.media import Media
 from agentzoo.site.plot import Axis
+from agentzoo.site.replayed_frames import write_frames
 from agentzoo.site.standings import as_csv, compare, standings
 from showroom.conftest import AGENTS, HOSTILE, ROOT, copy_agent, spoil
 

@@ -18,7 +18,7 @@ from gymnasium.envs.registration import EnvSpec
 from stable_baselines3.common.monitor import Monitor
 
 from agentzoo.data.making.collect import Rollout
-from agentzoo.data.making.importing import import_file
+from agentzoo.data.making.import_files import import_file
 from agentzoo.data.minari import write_dataset
 from agentzoo.envs import make_env, making
 from agentzoo.errors import ConfigError, UnknownNameError

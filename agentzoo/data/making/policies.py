@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from agentzoo.errors import DataError, HubError, UnknownNameError
-from agentzoo.store.remote import fetch
+from agentzoo.store.downloads import fetch
 from agentzoo.types import FloatArray
 
 ALGORITHMS = {"sac": "stable_baselines3:SAC", "tqc": "sb3_contrib:TQC"}

@@ -11,9 +11,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from agentzoo.nn.attention import through
+from agentzoo.nn.language.block_sizes import Architecture, LoRASizes, Sizes
 from agentzoo.nn.language.gpt2 import GPT2Block
 from agentzoo.nn.language.llama import LlamaBlock
-from agentzoo.nn.language.sizes import Architecture, LoRASizes, Sizes
 from agentzoo.nn.tokens import Read
 
 BLOCKS: dict[Architecture, type[GPT2Block] | type[LlamaBlock]] = {

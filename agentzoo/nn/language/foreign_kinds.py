@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from agentzoo.nn.language.block_sizes import Activation, Architecture, HeadCount, InnerWidth, LayerCount, Sizes, Width
 from agentzoo.nn.language.rotary import THETA
-from agentzoo.nn.language.sizes import Activation, Architecture, HeadCount, InnerWidth, LayerCount, Sizes, Width
 from agentzoo.types import Config
 
 Rows = Annotated[int, Field(ge=1, le=2**22)]  # of a table; compared with the file

@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, silu
 
 from agentzoo.nn.dropout import Dropout
-from agentzoo.nn.language.attention import LanguageAttention
+from agentzoo.nn.language.block_sizes import LoRASizes, Sizes
+from agentzoo.nn.language.language_attention import LanguageAttention
 from agentzoo.nn.language.rotary import Rotary
-from agentzoo.nn.language.sizes import LoRASizes, Sizes
 from agentzoo.nn.plain import per_token
 from agentzoo.nn.tokens import Read, read_tokens
 

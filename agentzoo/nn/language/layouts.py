@@ -11,9 +11,9 @@ from torch import Tensor
 
 from agentzoo.errors import CheckpointError, ConfigError
 from agentzoo.nn.language.backbone import LanguageBackbone
+from agentzoo.nn.language.block_sizes import Architecture
 from agentzoo.nn.language.foreign_kinds import Described
-from agentzoo.nn.language.sizes import Architecture
-from agentzoo.nn.sizes import sizes_only
+from agentzoo.nn.sizes_only import sizes_only
 from agentzoo.store.tensors import first_names
 
 FLOATS = ("F64", "F32", "F16", "BF16")

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn.functional import rms_norm, silu
 
 from agentzoo.nn.dropout import Dropout
-from agentzoo.nn.language.attention import LanguageAttention
+from agentzoo.nn.language.block_sizes import LoRASizes, Sizes
+from agentzoo.nn.language.language_attention import LanguageAttention
 from agentzoo.nn.language.rotary import THETA, Rotary
-from agentzoo.nn.language.sizes import LoRASizes, Sizes
 from agentzoo.nn.tokens import Read, read_tokens
 
 

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from agentzoo.errors import CheckpointError, ConfigError, HubError, did_you_mean
+from agentzoo.nn.language.block_sizes import Sizes
 from agentzoo.nn.language.corpus import CORPUS
 from agentzoo.nn.language.foreign_config import read_foreign_config
 from agentzoo.nn.language.layouts import LAYOUTS, POSITIONS, TOKENS, Opened
 from agentzoo.nn.language.llama_gguf import open_gguf
-from agentzoo.nn.language.sizes import Sizes
 from agentzoo.nn.language.tokenizer import TOKENIZER, load_tokenizer, parse_tokenizer
 from agentzoo.nn.language.wheels import gguf_path
+from agentzoo.store.downloads import check_revision, fetch
 from agentzoo.store.files import CONFIG, WEIGHTS
-from agentzoo.store.remote import check_revision, fetch
 from agentzoo.store.tensors import check_header, read_tensors
 
 _SPLIT = f"{WEIGHTS}.index.json"  # maps tensors to one of several files

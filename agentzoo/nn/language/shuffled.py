@@ -11,7 +11,7 @@ from torch import Tensor
 
 from agentzoo.nn.language.backbone import LanguageBackbone
 from agentzoo.nn.language.pretrained import Pretrained
-from agentzoo.nn.sizes import sizes_only
+from agentzoo.nn.sizes_only import sizes_only
 
 SEED = 0
 

@@ -13,15 +13,15 @@ from agentzoo.agent import Agent
 from agentzoo.errors import ConfigError
 from agentzoo.nn.base import ModelConfig
 from agentzoo.nn.language.backbone import LanguageBackbone
-from agentzoo.nn.language.sizes import Sizes
+from agentzoo.nn.language.block_sizes import Sizes
 from agentzoo.nn.language.wheels import gguf_path
 from agentzoo.nn.markov import THRESHOLD, head_matrix, markov_statistics, rule_threshold
 from agentzoo.registry import get_family
 from agentzoo.research.analysis.layers import require_attention
+from agentzoo.store.downloads import fetch, is_repo_id
 from agentzoo.store.files import CONFIG, is_backbone
 from agentzoo.store.locate import local_zoo
 from agentzoo.store.named import WITHOUT_OWNER
-from agentzoo.store.remote import fetch, is_repo_id
 
 if TYPE_CHECKING:
     from agentzoo.nn.language.pretrained import Pretrained

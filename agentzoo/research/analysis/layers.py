@@ -15,7 +15,7 @@ from agentzoo.nn.attention import CausalAttention
 from agentzoo.nn.base import SequenceModel
 from agentzoo.nn.encoder import EncoderLayer
 from agentzoo.nn.gate import Gate
-from agentzoo.nn.language.attention import LanguageAttention
+from agentzoo.nn.language.language_attention import LanguageAttention
 from agentzoo.nn.language.lora import LoRALinear
 from agentzoo.nn.language.rotary import Rotary
 from agentzoo.types import Batch

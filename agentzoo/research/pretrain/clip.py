@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from agentzoo.nn.language import tokenizer as bpe
+from agentzoo.research.pretrain.captioned_scenes import PIXELS, TILE, Pairs, Scenes, make_pairs
 from agentzoo.research.pretrain.model_card import clip_card
-from agentzoo.research.pretrain.networks import new_clip_model
-from agentzoo.research.pretrain.run import Row, claim, pretrain
-from agentzoo.research.pretrain.scenes import PIXELS, TILE, Pairs, Scenes, make_pairs
+from agentzoo.research.pretrain.new_networks import new_clip_model
+from agentzoo.research.pretrain.pretraining import Row, claim, pretrain
 from agentzoo.research.pretrain.settings import CLIPSettings
 from agentzoo.store.files import LOG, RESULTS, WEIGHTS, write_atomic
 from agentzoo.store.locate import written_whole
@@ -119,8 +119,8 @@ def train_clip(
 
     Raises:
         ConfigError: minigrid or transformers are not installed. DataError: too few different sentences, see
-            `scenes.make_pairs`. TrainingError: another process trains in the folder; also see `run.claim`,
-            `run.pretrain`.
+            `captioned_scenes.make_pairs`. TrainingError: another process trains in the folder; also see
+            `pretraining.claim` and `pretraining.pretrain`.
     """
     claim(folder, settings)
     whole = settings.scenes + settings.held_out

@@ -22,8 +22,8 @@ from agentzoo.errors import CheckpointError, DataError, TrainingError
 from agentzoo.nn.language import tokenizer as bpe
 from agentzoo.nn.language.corpus import CorpusRecord, Document, Tokens, read_document, text_files, tokenize
 from agentzoo.research.pretrain.model_card import language_model_card
-from agentzoo.research.pretrain.networks import new_language_model
-from agentzoo.research.pretrain.run import Row, claim, pretrain
+from agentzoo.research.pretrain.new_networks import new_language_model
+from agentzoo.research.pretrain.pretraining import Row, claim, pretrain
 from agentzoo.research.pretrain.settings import LMSettings
 from agentzoo.store.files import CONFIG, LOG, RESULTS, WEIGHTS, write_atomic
 from agentzoo.store.locate import written_whole
@@ -124,8 +124,8 @@ def train_language_model(
 
     Raises:
         DataError: text that cannot be read or is too short, or two validation texts of one name. TrainingError:
-            `folder` holds a run on other text, or another process trains in it; also see `run.claim` and
-            `run.pretrain`.
+            `folder` holds a run on other text, or another process trains in it; also see `pretraining.claim` and
+            `pretraining.pretrain`.
     """
     names = figure_names(validation)
     claim(folder, settings)

@@ -1,6 +1,6 @@
 """Families over their common tasks: interquartile means, performance profiles and probabilities of improvement.
 
-Source: Agarwal et al. 2021, arXiv:2108.13264 (rliable); the numbers are those of `evaluation.methods`.
+Source: Agarwal et al. 2021, arXiv:2108.13264 (rliable); the numbers are those of `evaluation.method_comparison`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentzoo.evaluation.methods import Methods, compare_methods, method_of, task_of, unused
+from agentzoo.evaluation.method_comparison import Methods, compare_methods, method_of, task_of, unused
 from agentzoo.evaluation.statistics import Estimate
 from agentzoo.evaluation.study import STUDY, Study, cell
 from agentzoo.plots import new_figure, save_figure

@@ -23,7 +23,7 @@ def scene_of(env_id: str, options: Mapping[str, Any]) -> Scene | None:
     """The scene of an environment, ready for JSON; None if the page cannot simulate it.
 
     Raises:
-        ConfigError: an option that the environment does not have, or one that is not allowed (`envs.options`).
+        ConfigError: an option that the environment does not have, or one that is not allowed (`envs.env_options`).
     """
     make = _MAKERS.get(env_id.rsplit("-v", 1)[0])
     if make is None:

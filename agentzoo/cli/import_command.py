@@ -45,7 +45,7 @@ def import_command(
     force: Annotated[bool, typer.Option("--force", help="Replace the folder.")] = False,
 ) -> None:
     """Import a Decision Transformer trained with transformers or CORL as an agent. Its actions stay the same."""
-    from agentzoo.envs.options import trust_flags
+    from agentzoo.envs.env_options import trust_flags
     from agentzoo.hub.checkpoints import ImportOptions
     from agentzoo.hub.importing import import_agent
     from agentzoo.store.locate import require_free, written_whole

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from agentzoo.research.analysis.inspection import Inspection
+from agentzoo.research.analysis.inspection_tables import InspectionTable, tables_of
 from agentzoo.research.analysis.pictures import parts_of, picture_of
-from agentzoo.research.analysis.tables import InspectionTable, tables_of
 from agentzoo.site.render import single_page
 from agentzoo.store.files import write_atomic
 from agentzoo.text import counted

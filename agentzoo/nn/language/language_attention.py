@@ -11,9 +11,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from agentzoo.nn.attention import CausalAttention, attention_bias
 from agentzoo.nn.gate import Gate
+from agentzoo.nn.language.block_sizes import LoRASizes
 from agentzoo.nn.language.lora import LoRALinear
 from agentzoo.nn.language.rotary import Rotary
-from agentzoo.nn.language.sizes import LoRASizes
 from agentzoo.nn.plain import per_token
 from agentzoo.nn.tokens import Read, read_tokens
 

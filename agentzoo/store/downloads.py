@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from agentzoo.errors import ConfigError, HubError, printable
-from agentzoo.store.tokens import checked_token, is_clean, redacted, secrets_of, silenced
+from agentzoo.store.access_tokens import checked_token, is_clean, redacted, secrets_of, silenced
 from agentzoo.store.watch import MAX_WAIT, StoppedError, Watch, watched
 
 T = TypeVar("T")

@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from agentzoo.acting.binding import OBSERVATION_KEY, PLAIN_KEYS
 from agentzoo.acting.conditions import Conditions, checked_steps, checked_targets
-from agentzoo.acting.environments import OBSERVATION_KEY, PLAIN_KEYS
 from agentzoo.acting.observing import Observed, read_observation
 from agentzoo.config import AgentConfig
 from agentzoo.data.spaces import GOAL_KEY

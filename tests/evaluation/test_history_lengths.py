@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from agentzoo.agent import Agent
 from agentzoo.cli import app
 from agentzoo.errors import ConfigError
-from agentzoo.evaluation.histories import (
+from agentzoo.evaluation.history_lengths import (
     PICTURE,
     as_study,
     draw_histories,
@@ -133,7 +133,7 @@ def test_trainings_with_windows_of_one_length_are_no_curve() -> None:
 def test_agents_that_cannot_be_compared_are_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("agentzoo.evaluation.histories.evaluate")
+    monkeypatch.delattr("agentzoo.evaluation.history_lengths.evaluate")
     here = str(make_agent().save_pretrained(tmp_path / "here"))
     there = str(make_agent("tests/CountingDict-v0").save_pretrained(tmp_path / "there"))
     many = [str(tmp_path / f"{number}") for number in range(20)]

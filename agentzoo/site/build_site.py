@@ -12,13 +12,13 @@ from agentzoo.site.dataset_page import PAGE as DATASETS
 from agentzoo.site.dataset_page import EpisodePictures, datasets_page
 from agentzoo.site.docs import build_docs
 from agentzoo.site.entries import Entry, Zoo, read_zoo
-from agentzoo.site.frames import write_frames
 from agentzoo.site.index_page import PAGE as INDEX
 from agentzoo.site.index_page import index_page
 from agentzoo.site.leaderboard_page import CSV, JSON, leaderboard_page
 from agentzoo.site.leaderboard_page import PAGE as LEADERBOARD
 from agentzoo.site.media import copy_media
 from agentzoo.site.render import SCRIPT, STYLE, Parts, static
+from agentzoo.site.replayed_frames import write_frames
 from agentzoo.site.standings import as_csv, as_json, compare, standings
 from agentzoo.store.files import staging, swap_in, write_atomic
 

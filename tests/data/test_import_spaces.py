@@ -8,7 +8,7 @@ import minari
 import numpy as np
 import pytest
 
-from agentzoo.data.making.importing import import_file
+from agentzoo.data.making.import_files import import_file
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import ConfigError, DataError, SpaceError, UnknownNameError
 from data.importing_cases import ID, columns, write_h5

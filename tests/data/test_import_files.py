@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from conftest import ClosingEnv
 
-from agentzoo.data.making.importing import import_file
+from agentzoo.data.making.import_files import import_file
 from agentzoo.data.minari import load_episodes
 from agentzoo.errors import ConfigError, DataError, SpaceError
 from agentzoo.training.loop import build_model
